@@ -1,0 +1,25 @@
+//! What things mean. Everything here is pure: no I/O, no clock, no randomness; time and entropy are
+//! arguments. The rest of the program asks this crate what a request means (`schema`, `query`,
+//! `validate`), what shall happen (`decide`) and what to say when it may not (`problem`).
+
+pub mod caller;
+pub mod cursor;
+pub mod decide;
+pub mod event;
+pub mod expand;
+pub mod id;
+pub mod problem;
+pub mod query;
+pub mod record;
+pub mod schema;
+pub mod time;
+pub mod validate;
+pub mod value;
+pub mod write;
+
+pub use caller::{Caller, Scope};
+pub use problem::{Code, Problem, Violation};
+pub use record::Record;
+pub use schema::{Collection, CollectionIx, Field, Schema};
+pub use time::Timestamp;
+pub use write::{Change, Write};

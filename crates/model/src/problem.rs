@@ -1,0 +1,210 @@
+//! Everything a client can be told went wrong. `Code` is the catalogue; `api::error` maps it to
+//! status and body. Only what is in here ever reaches a client.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One failed request, with every violation found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    pub code: Code,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub param: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Violation>,
+    /// Further members of the error body: `current_state`, `allowed`, `decline_code`, ….
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
+    /// Seconds to wait before a retry can succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    /// A refusal declared in the schema: its own status, type and code replace the catalogue's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Declared>,
+}
+
+/// Status, type and code of a refusal that the schema (or an action handler) declared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Declared {
+    pub status: u16,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub code: String,
+}
+
+/// One thing wrong with one field or parameter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Violation {
+    /// Dotted path of the field, or the name of the parameter.
+    pub field: String,
+    pub code: Code,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+}
+
+macro_rules! catalogue {
+    ($($variant:ident $name:literal $doc:literal)*) => {
+        /// Machine-readable codes. Names are public and stable.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum Code {
+            $(#[doc = $doc] #[serde(rename = $name)] $variant,)*
+        }
+
+        impl Code {
+            pub const ALL: &[Code] = &[$(Code::$variant),*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Code::$variant => $name),* }
+            }
+
+            /// One sentence for the documentation: what it means and what to do.
+            pub fn explanation(self) -> &'static str {
+                match self { $(Code::$variant => $doc),* }
+            }
+        }
+    };
+}
+
+catalogue! {
+    // The request as a whole.
+    MalformedRequest "malformed_request" "The request is not valid HTTP. Check how the client writes it."
+    MalformedJson "malformed_json" "The body is not valid JSON. The message says where it breaks."
+    DuplicateKey "duplicate_key" "A key stands twice in one JSON object. Send each key once."
+    TooDeep "too_deep" "The JSON is nested deeper than the limit. Flatten it."
+    BodyNotObject "body_not_object" "The body must be a JSON object."
+    BodyIncomplete "body_incomplete" "The body ended before its declared length. Send it again, whole."
+    BodyTooLarge "body_too_large" "The body exceeds the size limit. Send less at once."
+    UrlTooLong "url_too_long" "The URL exceeds the length limit. Shorten the query."
+    HeadersTooLarge "headers_too_large" "The header fields exceed the size or count limit."
+    RequestTimeout "request_timeout" "The request did not arrive in time. Send it again, faster."
+    InvalidHeader "invalid_header" "A header field has a value that cannot be understood."
+    UnknownParameter "unknown_parameter" "The query has a parameter this route does not know."
+    InvalidParameter "invalid_parameter" "A query parameter has a value that cannot be used."
+    CursorInvalid "cursor_invalid" "The cursor was altered, or belongs to another list. Start again without `after`."
+    CursorExpired "cursor_expired" "Too much changed since the first page. Start again without `after`."
+    UnknownVersion "unknown_version" "The Restive-Version header names no version of this service."
+    UnsupportedMediaType "unsupported_media_type" "The body has a content type that this route does not take."
+    NotAcceptable "not_acceptable" "The Accept header excludes every format that can be sent."
+    MethodNotAllowed "method_not_allowed" "The path exists but not with this method. See the Allow header."
+    RouteNotFound "route_not_found" "No such path."
+    // Who asks.
+    AuthenticationRequired "authentication_required" "No API key was sent. Use `Authorization: Bearer <key>`."
+    InvalidApiKey "invalid_api_key" "The API key is unknown, expired or revoked."
+    PermissionDenied "permission_denied" "The key lacks the scope that the message names."
+    // What is asked for.
+    NotFound "not_found" "No such record in this account and mode."
+    ValidationFailed "validation_failed" "Fields of the body are not acceptable; `errors` lists all of them."
+    PreconditionFailed "precondition_failed" "The record changed since the version in If-Match. Read it again."
+    PreconditionRequired "precondition_required" "This collection takes writes only with If-Match. Read the record first."
+    InvalidState "invalid_state" "The record's state does not allow this action; see `current_state` and `allowed`."
+    GuardFailed "guard_failed" "A rule of the action refused it."
+    TooManyChildren "too_many_children" "The record has more children than one delete takes. Delete them first."
+    IdempotencyKeyReused "idempotency_key_reused" "The Idempotency-Key was used for another request. Use a new key."
+    IdempotencyKeyInUse "idempotency_key_in_use" "A request with this Idempotency-Key is still running. Try again shortly."
+    IdempotencyKeyRequired "idempotency_key_required" "This route demands an Idempotency-Key."
+    // One field.
+    Required "required" "The field is required."
+    UnknownField "unknown_field" "The collection has no such field."
+    WrongType "wrong_type" "The value has another type than the field."
+    TooShort "too_short" "The value is shorter than the field allows."
+    TooLong "too_long" "The value is longer than the field allows."
+    TooSmall "too_small" "The number is below the field's minimum."
+    TooLarge "too_large" "The number is above the field's maximum."
+    PatternMismatch "pattern_mismatch" "The text does not match the field's pattern."
+    NotInEnum "not_in_enum" "The value is not one of the allowed ones."
+    NotUnique "not_unique" "Another record has this value already."
+    BadReference "bad_reference" "The value names no record that exists in this account and mode."
+    ReadOnly "read_only" "The field is assigned by the service and cannot be set."
+    InvalidCharacters "invalid_characters" "The text has characters that cannot be stored, such as NUL."
+    InvalidFormat "invalid_format" "The text is not in the format of the field."
+    // Limits and the service itself.
+    RateLimited "rate_limited" "Too many requests in this window. Wait for Retry-After."
+    ActionHandlerFailed "action_handler_failed" "The operator's action handler failed; nothing was changed."
+    ActionHandlerTimeout "action_handler_timeout" "The operator's action handler took too long; nothing was changed."
+    StorageFull "storage_full" "The disk is full; nothing was written. Reads go on, writes resume when space returns."
+    StorageFailed "storage_failed" "The store failed; nothing was written."
+    Overloaded "overloaded" "Too many requests are in flight. Try again shortly."
+    QueryTimeout "query_timeout" "The query took too long. Filter or sort by indexed fields."
+    Draining "draining" "The service is shutting down. Try again: another instance will answer."
+    Internal "internal" "A fault of the service. It is logged under the request id."
+}
+
+impl Problem {
+    pub fn new(code: Code, message: impl Into<String>) -> Problem {
+        Problem {
+            code,
+            message: message.into(),
+            param: None,
+            value: None,
+            violations: Vec::new(),
+            extra: Map::new(),
+            retry_after: None,
+            declared: None,
+        }
+    }
+
+    pub fn param(mut self, name: impl Into<String>) -> Problem {
+        self.param = Some(name.into());
+        self
+    }
+
+    pub fn value(mut self, value: impl Into<Value>) -> Problem {
+        self.value = Some(value.into());
+        self
+    }
+
+    pub fn extra(mut self, name: &str, value: impl Into<Value>) -> Problem {
+        self.extra.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub fn retry_after(mut self, seconds: u64) -> Problem {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    /// Several violations as one problem: `param` and `value` are those of the first.
+    /// One violation keeps its own message; more are counted.
+    pub fn of(code: Code, violations: Vec<Violation>) -> Problem {
+        let message = match violations.as_slice() {
+            [only] => only.message.clone(),
+            [first, rest @ ..] => format!("{} (and {} more)", first.message, rest.len()),
+            [] => code.explanation().to_owned(),
+        };
+        let mut problem = Problem::new(code, message);
+        problem.param = violations.first().map(|first| first.field.clone());
+        problem.value = violations.first().and_then(|first| first.value.clone());
+        problem.violations = violations;
+        problem
+    }
+}
+
+impl Violation {
+    pub fn new(field: impl Into<String>, code: Code, message: impl Into<String>) -> Violation {
+        Violation { field: field.into(), code, message: message.into(), value: None }
+    }
+
+    pub fn value(mut self, value: &Value) -> Violation {
+        self.value = Some(shorten(value));
+        self
+    }
+}
+
+/// An echoed value helps to find the fault; a megabyte of it does not.
+fn shorten(value: &Value) -> Value {
+    const ECHO_CHARS: usize = 100;
+    match value {
+        Value::String(text) if text.chars().count() > ECHO_CHARS => {
+            Value::String(text.chars().take(ECHO_CHARS).chain(std::iter::once('…')).collect())
+        }
+        Value::Array(_) | Value::Object(_) => {
+            let text = value.to_string();
+            if text.chars().count() > ECHO_CHARS { shorten(&Value::String(text)) } else { value.clone() }
+        }
+        other => other.clone(),
+    }
+}

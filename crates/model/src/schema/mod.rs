@@ -1,0 +1,327 @@
+//! The schema: which nouns a service has and how they behave. Made from a TOML file by `parse`, from
+//! then on read-only. Collections are addressed by their place (`CollectionIx`).
+
+mod builtin;
+pub mod diagnostic;
+pub mod evolve;
+pub mod parse;
+pub mod rule;
+
+pub use diagnostic::Diagnostic;
+pub use rule::Rule;
+
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// The schema that is served when none is given.
+pub const BOOKSHOP: &str = include_str!("bookshop.toml");
+
+/// JSON Schema of the schema file, for editors.
+pub const JSON_SCHEMA: &str = include_str!("restive.schema.json");
+
+/// Place of a collection in `Schema::collections`.
+pub type CollectionIx = usize;
+
+#[derive(Clone, Debug)]
+pub struct Schema {
+    pub service: Service,
+    pub collections: Vec<Collection>,
+}
+
+/// Settings of the whole service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    pub name: String,
+    pub description: Option<String>,
+    /// The newest API version, a date.
+    pub version: String,
+    /// Where the resources are mounted; `/v1`.
+    pub mount: String,
+    pub errors: ErrorShape,
+    pub rate_limit: RateLimit,
+    /// Longest list page; asking for more is clamped.
+    pub max_page: u32,
+    /// Largest request body.
+    pub max_body_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorShape {
+    Structured,
+    Flat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    pub requests: u32,
+    pub window: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Collection {
+    /// Plural path segment, lower case with hyphens: `payment-intents`.
+    pub name: String,
+    /// Singular, snake_case: `payment_intent`. Value of `object` and head of event types.
+    pub object: String,
+    pub id_prefix: String,
+    pub description: Option<String>,
+    pub parent: Option<CollectionIx>,
+    /// Declared fields, in file order.
+    pub fields: Vec<Field>,
+    pub states: Option<States>,
+    pub actions: Vec<Action>,
+    pub timed: Vec<Timed>,
+    pub events: EventNames,
+    pub feed: Option<Feed>,
+    pub indexes: Vec<Index>,
+    pub operations: Operations,
+    pub require_if_match: bool,
+    pub require_idempotency_key: bool,
+    /// `Cache-Control` of reads.
+    pub cache_control: String,
+    /// Kept by the service for itself; has no route.
+    pub internal: bool,
+}
+
+/// Which of the resource operations are offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operations {
+    pub list: bool,
+    pub get: bool,
+    pub create: bool,
+    pub replace: bool,
+    pub update: bool,
+    pub delete: bool,
+}
+
+impl Operations {
+    pub const ALL: Operations =
+        Operations { list: true, get: true, create: true, replace: true, update: true, delete: true };
+}
+
+#[derive(Clone, Debug)]
+pub struct Field {
+    pub name: String,
+    pub kind: Kind,
+    pub description: Option<String>,
+    pub required: bool,
+    pub default: Option<Value>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    /// Characters of a string, items of an array.
+    pub min_length: Option<usize>,
+    pub max_length: Option<usize>,
+    pub pattern: Option<Pattern>,
+    pub choices: Vec<String>,
+    /// No two records of one account and mode share a value; null is no value.
+    pub unique: bool,
+    pub filter: bool,
+    pub sort: bool,
+    pub search: bool,
+    pub reference: Option<CollectionIx>,
+    /// Accepted and kept, never served.
+    pub write_only: bool,
+    /// Set by actions, rules and the service, never by a request body.
+    pub read_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    String,
+    Integer,
+    Number,
+    Boolean,
+    Timestamp,
+    Date,
+    Object,
+    Array(Box<Kind>),
+}
+
+/// A regular expression that must match somewhere in the text; compiled once.
+#[derive(Clone, Debug)]
+pub struct Pattern(pub regex::Regex);
+
+/// The state machine of a collection.
+#[derive(Clone, Debug)]
+pub struct States {
+    /// The field that holds the state; a read-only string with `names` as choices.
+    pub field: String,
+    pub initial: String,
+    pub names: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// Final path segment: `cancel`.
+    pub name: String,
+    pub description: Option<String>,
+    /// States in which it is allowed; empty: any.
+    pub from: Vec<String>,
+    /// State it leads to; `None` keeps the state.
+    pub to: Option<String>,
+    /// Fields of the request body, which may be empty.
+    pub params: Vec<Field>,
+    /// Checked in order; the first that fires refuses.
+    pub rules: Vec<Rule>,
+    /// Fields set when it succeeds. A string value `"=…"` is a CEL expression.
+    pub set: Vec<Assignment>,
+    /// Event type; default `<object>.<action>` of the collection.
+    pub event: String,
+    pub handler: Option<Handler>,
+}
+
+/// A field set by an action, a rule or a timed transition.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    pub field: String,
+    pub value: rule::Template,
+}
+
+/// The operator's HTTP handler of an action.
+#[derive(Clone, Debug)]
+pub struct Handler {
+    pub url: String,
+    pub timeout: Duration,
+}
+
+/// A transition that happens by itself some time after a state was entered.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    pub from: String,
+    pub to: String,
+    pub after: Duration,
+    pub set: Vec<Assignment>,
+    pub event: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct EventNames {
+    pub created: String,
+    pub updated: String,
+    pub deleted: String,
+}
+
+/// A feed: records in log order with integer ids.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    /// Name of its records on the live channels.
+    pub live_name: String,
+}
+
+/// A declared index over several fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    pub fields: Vec<String>,
+}
+
+impl Schema {
+    pub fn find(&self, name: &str) -> Option<CollectionIx> {
+        self.collections.iter().position(|collection| collection.name == name)
+    }
+
+    /// The collections that have routes, in file order.
+    pub fn routed(&self) -> impl Iterator<Item = (CollectionIx, &Collection)> {
+        self.collections.iter().enumerate().filter(|(_, collection)| !collection.internal)
+    }
+
+    pub fn children(&self, parent: CollectionIx) -> impl Iterator<Item = (CollectionIx, &Collection)> {
+        self.collections.iter().enumerate().filter(move |(_, c)| c.parent == Some(parent))
+    }
+
+    /// The field that names a child's parent: the parent's object name. `None` at the top level.
+    pub fn parent_field(&self, child: CollectionIx) -> Option<&str> {
+        Some(&self.collections[self.collections[child].parent?].object)
+    }
+}
+
+impl Collection {
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    pub fn action(&self, name: &str) -> Option<usize> {
+        self.actions.iter().position(|action| action.name == name)
+    }
+
+    /// Names of every served field in their order: `id`, `object`, declared ones, timestamps.
+    /// The parent reference of a child is a declared field: `parse` adds it as the first one.
+    pub fn public_names(&self) -> impl Iterator<Item = &str> {
+        ["id", "object"]
+            .into_iter()
+            .chain(self.fields.iter().filter(|field| !field.write_only).map(|field| field.name.as_str()))
+            .chain(["created_at", "updated_at"])
+    }
+
+    /// Declared fields that are kept in a typed column of their own.
+    pub fn columns(&self) -> impl Iterator<Item = &Field> {
+        self.fields.iter().filter(|field| field.has_column())
+    }
+
+    pub fn searched(&self) -> impl Iterator<Item = &Field> {
+        self.fields.iter().filter(|field| field.search)
+    }
+}
+
+impl Field {
+    /// A plain optional field of this kind, everything else off.
+    pub fn new(name: &str, kind: Kind) -> Field {
+        Field {
+            name: name.to_owned(),
+            kind,
+            description: None,
+            required: false,
+            default: None,
+            min: None,
+            max: None,
+            min_length: None,
+            max_length: None,
+            pattern: None,
+            choices: Vec::new(),
+            unique: false,
+            filter: false,
+            sort: false,
+            search: false,
+            reference: None,
+            write_only: false,
+            read_only: false,
+        }
+    }
+
+    pub fn has_column(&self) -> bool {
+        self.unique || self.filter || self.sort || self.reference.is_some()
+    }
+
+    /// References are filterable: finding "the orders of this book" is why they exist.
+    pub fn filterable(&self) -> bool {
+        self.filter || self.unique || self.reference.is_some()
+    }
+}
+
+impl Kind {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Integer => "integer",
+            Kind::Number => "number",
+            Kind::Boolean => "boolean",
+            Kind::Timestamp => "timestamp",
+            Kind::Date => "date",
+            Kind::Object => "object",
+            Kind::Array(_) => "array",
+        }
+    }
+
+    pub fn is_scalar(&self) -> bool {
+        !matches!(self, Kind::Object | Kind::Array(_))
+    }
+}
+
+impl Feed {
+    /// Ids of feed records are commit sequences, written as JSON integers.
+    pub fn id_value(id: &str) -> Value {
+        id.parse::<i64>().map_or(Value::Null, Value::from)
+    }
+}
+
+/// Shorthand used where a set of fields is built.
+pub type FieldMap = Map<String, Value>;

@@ -1,0 +1,97 @@
+//! Rules: CEL expressions over a record and a request, compiled when the schema is read. They guard
+//! actions and compute the values actions set. Evaluation is pure and bounded by the expression.
+
+use cel::{Context, Program};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+
+/// A compiled CEL expression, with the text it came from.
+#[derive(Clone)]
+pub struct Expression {
+    pub text: String,
+    program: Arc<Program>,
+}
+
+/// What an expression can see.
+pub struct Scene<'a> {
+    /// The record before the change.
+    pub record: &'a Map<String, Value>,
+    /// The request's parameters.
+    pub request: &'a Map<String, Value>,
+    pub now: String,
+}
+
+/// A rule that refuses an action when its condition holds.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub when: Expression,
+    pub status: u16,
+    pub kind: String,
+    pub code: String,
+    pub message: String,
+    pub param: Option<String>,
+    /// Further members of the error body, such as `decline_code`.
+    pub extra: Map<String, Value>,
+    /// Fields set although (and because) the action is refused.
+    pub set: Vec<super::Assignment>,
+    /// State the record moves to on refusal.
+    pub to: Option<String>,
+    /// Event emitted with the refusal.
+    pub event: Option<String>,
+}
+
+/// A value in the schema file: fixed, or computed when it is needed.
+#[derive(Clone, Debug)]
+pub enum Template {
+    Fixed(Value),
+    Computed(Expression),
+}
+
+impl Expression {
+    pub fn compile(text: &str) -> Result<Expression, String> {
+        // The parser of the CEL library panics on some malformed texts; a schema file must not.
+        let compiled = std::panic::catch_unwind(|| Program::compile(text));
+        match compiled {
+            Ok(Ok(program)) => {
+                Ok(Expression { text: text.to_owned(), program: Arc::new(program) })
+            }
+            Ok(Err(error)) => Err(error.to_string().trim().to_owned()),
+            Err(_) => Err("the expression cannot be parsed".to_owned()),
+        }
+    }
+
+    /// Evaluates; an expression that fails (a missing key, a type mismatch) says why.
+    pub fn evaluate(&self, scene: &Scene<'_>) -> Result<Value, String> {
+        let mut context = Context::default();
+        for (name, value) in [
+            ("record", Value::Object(scene.record.clone())),
+            ("request", Value::Object(scene.request.clone())),
+            ("now", Value::String(scene.now.clone())),
+        ] {
+            context.add_variable(name, value).map_err(|error| error.to_string())?;
+        }
+        let result = self.program.execute(&context).map_err(|error| error.to_string())?;
+        result.json().map_err(|error| error.to_string())
+    }
+
+    /// Whether the condition holds. Anything but `true` is false, an error included.
+    pub fn holds(&self, scene: &Scene<'_>) -> bool {
+        matches!(self.evaluate(scene), Ok(Value::Bool(true)))
+    }
+}
+
+impl Template {
+    pub fn value(&self, scene: &Scene<'_>) -> Result<Value, String> {
+        match self {
+            Template::Fixed(value) => Ok(value.clone()),
+            Template::Computed(expression) => expression.evaluate(scene),
+        }
+    }
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cel({:?})", self.text)
+    }
+}

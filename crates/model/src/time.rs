@@ -1,0 +1,78 @@
+//! Instants as the service writes them: milliseconds since 1970 inside, ISO 8601 in UTC outside.
+//! Nothing here reads a clock; whoever needs "now" is given it.
+
+use jiff::tz::TimeZone;
+
+/// Milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// `2026-11-15T08:30:00.000Z`: always UTC, always three decimals, so text order is time order.
+    pub fn to_iso(self) -> String {
+        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        instant.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+    }
+
+    /// Reads any RFC 3339 date-time with an offset; the instant is kept, the offset is not.
+    pub fn parse(text: &str) -> Option<Timestamp> {
+        let instant: jiff::Timestamp = text.parse().ok()?;
+        Some(Timestamp(instant.as_millisecond()))
+    }
+
+    /// The form of `Last-Modified` and of `If-Unmodified-Since`, in whole seconds.
+    pub fn to_http_date(self) -> String {
+        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        instant.to_zoned(TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+    }
+
+    pub fn parse_http_date(text: &str) -> Option<Timestamp> {
+        let text = text.strip_suffix(" GMT")?;
+        let parsed = jiff::fmt::strtime::parse("%a, %d %b %Y %H:%M:%S", text).ok()?;
+        let civil = parsed.to_datetime().ok()?;
+        Some(Timestamp(TimeZone::UTC.to_timestamp(civil).ok()?.as_millisecond()))
+    }
+
+    pub fn seconds(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+}
+
+/// A calendar date `YYYY-MM-DD` that exists.
+pub fn is_date(text: &str) -> bool {
+    text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_written_in_utc_with_three_decimals() {
+        assert_eq!(Timestamp(1_763_195_400_007).to_iso(), "2025-11-15T08:30:00.007Z");
+        assert_eq!(Timestamp(0).to_iso(), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn offsets_are_understood_and_normalised() {
+        let parsed = Timestamp::parse("2025-11-15T10:30:00.007+02:00").unwrap();
+        assert_eq!(parsed.to_iso(), "2025-11-15T08:30:00.007Z");
+        assert_eq!(Timestamp::parse("2025-11-15"), None);
+        assert_eq!(Timestamp::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn http_dates_round_trip() {
+        let date = Timestamp(784_111_777_000);
+        assert_eq!(date.to_http_date(), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(Timestamp::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(date));
+        assert_eq!(Timestamp::parse_http_date("gestern"), None);
+    }
+
+    #[test]
+    fn dates_must_exist() {
+        assert!(is_date("2024-02-29"));
+        assert!(!is_date("2025-02-29"));
+        assert!(!is_date("2025-2-9"));
+    }
+}

@@ -1,0 +1,103 @@
+//! What is asked of a store: one write, and what comes back. The store runs `decide` inside its
+//! transaction; neither side holds a business rule that is not here or in `decide`.
+
+use crate::caller::Scope;
+use crate::id::Entropy;
+use crate::problem::Problem;
+use crate::record::{Fields, Record};
+use crate::schema::CollectionIx;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A wish to change one record.
+#[derive(Clone)]
+pub struct Write {
+    pub scope: Scope,
+    pub collection: CollectionIx,
+    /// The record; `None` for a create.
+    pub id: Option<String>,
+    /// The parent record, where the collection has one.
+    pub parent: Option<String>,
+    pub change: Change,
+    pub precondition: Precondition,
+    pub idempotency: Option<Idempotency>,
+    pub cause: Cause,
+    pub now: Timestamp,
+    pub entropy: Entropy,
+}
+
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Fields already validated and with defaults applied.
+    Create { fields: Fields },
+    /// PUT: what is not in `fields` is erased.
+    Replace { fields: Fields },
+    /// PATCH: RFC 7396 merge.
+    Merge { patch: Fields },
+    Delete,
+    Act { action: usize, params: Fields, callout: Option<Callout> },
+    /// A timed transition of the collection, by its place in the schema.
+    Timed { transition: usize },
+}
+
+/// What an operator's HTTP handler answered to an action.
+#[derive(Clone, Debug)]
+pub enum Callout {
+    Change(Fields),
+    Refuse(Problem),
+}
+
+/// Conditions on the current version, from If-Match and If-Unmodified-Since.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Precondition {
+    #[default]
+    None,
+    /// `If-Match: *`: the record must exist, which every write demands anyway.
+    Exists,
+    /// One of these versions; none of them (an empty list) never matches.
+    Versions(Vec<i64>),
+    UnmodifiedSince(Timestamp),
+}
+
+/// The caller's promise that this request and its repetitions are one.
+#[derive(Clone, Debug)]
+pub struct Idempotency {
+    pub key: String,
+    /// Digest of method, path, query, body and version: the same key must come with the same one.
+    pub fingerprint: [u8; 32],
+}
+
+/// What caused a write; ends up in the event's `request`.
+#[derive(Clone, Debug, Default)]
+pub struct Cause {
+    pub request: Option<String>,
+    pub idempotency_key: Option<String>,
+}
+
+/// What a committed (or replayed) write answers. Rendered by `api::respond`, kept for replays.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Response {
+    Created(Record),
+    Updated(Record),
+    Deleted { id: String },
+    /// Refused by a rule after execution began; remembered like a success.
+    Refused(Problem),
+}
+
+/// The shape of a `Response` in an idempotency row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ResponseKind {
+    Created,
+    Updated,
+    Refused,
+}
+
+/// What `Store::commit` returns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Committed {
+    /// Durable now.
+    Fresh(Response),
+    /// This key was used for the same request before: here is what it answered, and which request
+    /// it was.
+    Replayed { response: Response, request: String },
+}

@@ -1,0 +1,41 @@
+//! What can go wrong in a store, by who can do something about it.
+
+use std::fmt;
+
+#[derive(Debug)]
+pub enum Error {
+    /// No room on the disk. Reads go on; a retry helps once there is space.
+    Full,
+    /// The queue of writes is full. A retry helps.
+    Busy,
+    /// A read ran past its deadline. The query must change.
+    Timeout,
+    /// A cursor's snapshot lies too far back to walk on from it.
+    SnapshotTooOld,
+    /// The schema and the data on disk do not fit; says what to do.
+    Refused(Vec<String>),
+    /// The disk or the database failed.
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Full => write!(f, "the disk is full"),
+            Error::Busy => write!(f, "too many writes are waiting"),
+            Error::Timeout => write!(f, "the query ran past its deadline"),
+            Error::SnapshotTooOld => write!(f, "too much changed since the cursor was made"),
+            Error::Refused(reasons) => write!(f, "{}", reasons.join("\n")),
+            Error::Failed(source) => write!(f, "the store failed: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Failed(source) => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Following the log: the one loop of everything that leaves the service. A follower has a position,
+//! wakes on commit, never skips a committed event and never sees an uncommitted one.
+
+use crate::{Error, Store};
+use model::Scope;
+use model::event::Event;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+pub struct Follower {
+    store: Arc<dyn Store>,
+    scope: Option<Scope>,
+    position: i64,
+    newest: watch::Receiver<i64>,
+}
+
+impl Follower {
+    /// Follows one scope, or all of them, from just after `position`.
+    pub fn new(store: Arc<dyn Store>, scope: Option<Scope>, position: i64) -> Follower {
+        // Subscribed before the first query, so that no commit falls between the two.
+        let newest = store.position();
+        Follower { store, scope, position, newest }
+    }
+
+    pub fn position(&self) -> i64 {
+        self.position
+    }
+
+    /// Waits until there is something after the position, then returns at most `max` events.
+    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Event>, Error> {
+        loop {
+            let newest = *self.newest.borrow_and_update();
+            if newest > self.position {
+                let batch = self.store.events(self.scope, self.position, max).await?;
+                match batch.last() {
+                    Some(last) if batch.len() == max => self.position = last.seq,
+                    // Everything up to `newest` was looked at, foreign scopes included.
+                    last => self.position = newest.max(last.map_or(0, |event| event.seq)),
+                }
+                if !batch.is_empty() {
+                    return Ok(batch);
+                }
+            }
+            if self.newest.changed().await.is_err() {
+                return Err(Error::Failed("the store was closed".into()));
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! How things are kept. One trait, `Store`; `sqlite` implements it, nothing outside knows that. A
+//! store holds no business rule: it runs `model::decide` inside its transaction and keeps the result,
+//! rows, events and idempotency row in one durable commit.
+
+mod error;
+pub mod follow;
+pub mod sqlite;
+
+pub use error::Error;
+pub use follow::Follower;
+
+use model::event::Event;
+use model::query::{Position, Query};
+use model::record::Record;
+use model::write::{Committed, Response, Write};
+use model::{CollectionIx, Problem, Scope, Timestamp};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use tokio::sync::watch;
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Every change goes through `commit`; everything else reads. All reads see everything that was
+/// committed before they were called.
+pub trait Store: Send + Sync + 'static {
+    /// One durable change: `Ok(Err(problem))` when it was refused and nothing was kept.
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>>;
+
+    /// One record of this scope. For a collection with a parent, `parent` must name it.
+    fn record<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        parent: Option<&'a str>,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Record>, Error>>;
+
+    /// Whether the record existed once and was deleted.
+    fn was_deleted<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>>;
+
+    fn list<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        query: &'a Query,
+    ) -> BoxFuture<'a, Result<Page, Error>>;
+
+    /// The records with these ids, in no order, missing ones left out: one query.
+    fn by_ids<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Record>, Error>>;
+
+    /// The newest `limit` children of each parent (and one more, if there is one): one query.
+    fn children<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        parents: &'a [String],
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Child>, Error>>;
+
+    /// What this key answered before, with the fingerprint it was used with.
+    fn remembered<'a>(
+        &'a self,
+        scope: Scope,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Remembered>, Error>>;
+
+    /// The record of the internal collection `keys` with this digest, in whatever scope.
+    fn key_by_digest<'a>(
+        &'a self,
+        digest: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>>;
+
+    /// Up to `max` events after `after`, oldest first; of one scope or of all.
+    fn events(
+        &self,
+        scope: Option<Scope>,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Event>, Error>>;
+
+    /// Timed transitions that are due, oldest first, and when the next one after them will be.
+    fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>>;
+
+    /// Sequence of the newest durable event; changes with each commit.
+    fn position(&self) -> watch::Receiver<i64>;
+
+    /// A number that grows whenever a record of this collection and scope changes; costs no query.
+    fn collection_seq(&self, scope: Scope, collection: CollectionIx) -> i64;
+
+    /// Bumped when keys or accounts may have changed, also by another process.
+    fn key_generation(&self) -> u64;
+
+    /// A secret made once for this database, 32 bytes: signs cursors.
+    fn cursor_key(&self) -> [u8; 32];
+
+    /// Number of the collection's stored shape: part of ETags, grows with schema edits.
+    fn shape(&self, collection: CollectionIx) -> i64;
+
+    /// A consistent copy while serving; `progress` hears (pages done, pages in all).
+    fn backup<'a>(
+        &'a self,
+        target: &'a Path,
+        progress: Box<dyn FnMut(u64, u64) + Send + 'a>,
+    ) -> BoxFuture<'a, Result<(), Error>>;
+
+    /// Whether reads and writes work right now.
+    fn health(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Figures for the metrics page.
+    fn figures(&self) -> Figures;
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    pub records: Vec<Record>,
+    pub has_more: bool,
+    /// Number of matching records; only for offset pages.
+    pub total: Option<u64>,
+    /// Where the page ended, if it has a row; only for cursor pages.
+    pub position: Option<Position>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Child {
+    pub parent: String,
+    pub record: Record,
+}
+
+/// A remembered response to an idempotency key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Remembered {
+    pub fingerprint: [u8; 32],
+    pub response: Response,
+    /// Id of the request that was answered so.
+    pub request: String,
+}
+
+/// A timed transition that is waiting or due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timer {
+    pub scope: Scope,
+    pub collection: CollectionIx,
+    pub parent: Option<String>,
+    pub id: String,
+    pub transition: usize,
+    pub due: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Due {
+    pub timers: Vec<Timer>,
+    pub next: Option<Timestamp>,
+}
+
+/// Counters since start.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    pub commits: u64,
+    pub writes: u64,
+    /// Writes waiting for the writer.
+    pub queue: u64,
+    pub search_lag: i64,
+    pub database_bytes: u64,
+    /// Commits by batch size: at most 1, 2, 4, 8, 16, 32, 64, 128, 256 writes.
+    pub batch_sizes: [u64; 9],
+}

@@ -203,7 +203,11 @@ fn shorten(value: &Value) -> Value {
         }
         Value::Array(_) | Value::Object(_) => {
             let text = value.to_string();
-            if text.chars().count() > ECHO_CHARS { shorten(&Value::String(text)) } else { value.clone() }
+            if text.chars().count() > ECHO_CHARS {
+                shorten(&Value::String(text))
+            } else {
+                value.clone()
+            }
         }
         other => other.clone(),
     }

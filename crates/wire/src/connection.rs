@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     foreign: Cell<Option<u16>>,
     peer_closed: Cell<bool>,
     overdue: Cell<bool>,
+    /// The fault the strict reading found has had its answer.
+    refused: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -73,6 +75,7 @@ impl Connection {
             foreign: Cell::new(None),
             peer_closed: Cell::new(false),
             overdue: Cell::new(false),
+            refused: Cell::new(false),
             waker: RefCell::new(None),
             worker,
             peer,
@@ -149,7 +152,9 @@ impl Connection {
         let index = self.calls.get();
         self.calls.set(index + 1);
         self.running.set(true);
-        (index, self.inbound.borrow().fault(index))
+        let fault = self.inbound.borrow().fault(index);
+        self.refused.set(fault.is_some());
+        (index, fault)
     }
 
     /// The answer is made. Returns whether the request was received completely: if not, nothing
@@ -206,13 +211,21 @@ impl Connection {
         }
     }
 
+    /// A fault in a head that the library did not turn into a call.
+    fn unanswered_fault(&self) -> Option<Fault> {
+        if self.refused.get() {
+            return None;
+        }
+        self.inbound.borrow().fault(self.calls.get())
+    }
+
     /// The library is done with the connection; say why nothing more will come, if that is due.
     fn ended(&self, result: hyper::Result<()>) -> Ending {
         let phase = self.phase();
         if matches!(phase, Phase::Answering | Phase::Writing) {
             return Ending::Drop;
         }
-        let noted = self.inbound.borrow().fault(self.calls.get());
+        let noted = self.unanswered_fault();
         match (self.foreign.get(), result) {
             (Some(status), _) => Ending::Refuse(noted.unwrap_or(translate(status))),
             (None, Err(error)) if error.is_parse() => {
@@ -241,7 +254,7 @@ impl Connection {
         if matches!(phase, Phase::Answering | Phase::Writing) {
             return None;
         }
-        if let Some(fault) = self.inbound.borrow().fault(self.calls.get()) {
+        if let Some(fault) = self.unanswered_fault() {
             return Some(Ending::Refuse(fault));
         }
         (phase == Phase::Idle && self.worker.draining.get()).then_some(Ending::Drop)

@@ -2,12 +2,12 @@
 //! are never followed, because the address was checked and the next one was not. Runs on the
 //! runtime of whichever thread calls it and starts no task.
 
-use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Instant;
@@ -65,6 +65,23 @@ pub enum OutgoingFault {
     Protocol(Box<dyn Error + Send + Sync>),
 }
 
+/// The stage a call has reached. Atomic only so that the call can move between threads.
+#[derive(Default)]
+struct Progress(AtomicU8);
+
+impl Progress {
+    fn set(&self, stage: Stage) {
+        self.0.store(stage as u8, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Stage {
+        use Stage::{Body, Connect, Head, Resolve, Tls};
+        let reached = self.0.load(Ordering::Relaxed);
+        let mut stages = [Connect, Tls, Head, Body].into_iter();
+        stages.find(|stage| *stage as u8 == reached).unwrap_or(Resolve)
+    }
+}
+
 impl Client {
     /// Trusts the system's certificate authorities, which are read at the first `https` call.
     pub fn new() -> Client {
@@ -94,7 +111,7 @@ impl Client {
     ) -> Result<(StatusCode, HeaderMap, Bytes), OutgoingFault> {
         let target = Target::parse(url)?;
         let request = target.post(headers, body)?;
-        let stage = Cell::new(Stage::Resolve);
+        let stage = Progress::default();
         let work = self.exchange(&target, request, max_response_bytes, &stage);
         match timeout_at(deadline.into(), work).await {
             Ok(result) => result,
@@ -107,7 +124,7 @@ impl Client {
         target: &Target,
         request: Request<Full<Bytes>>,
         max_response_bytes: usize,
-        stage: &Cell<Stage>,
+        stage: &Progress,
     ) -> Result<(StatusCode, HeaderMap, Bytes), OutgoingFault> {
         let addresses = lookup_host((target.host(), target.port));
         let addresses: Vec<_> = addresses.await.map_err(OutgoingFault::Resolve)?.collect();
@@ -187,10 +204,10 @@ impl Target {
 }
 
 async fn send(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
     request: Request<Full<Bytes>>,
     max_response_bytes: usize,
-    stage: &Cell<Stage>,
+    stage: &Progress,
 ) -> Result<(StatusCode, HeaderMap, Bytes), OutgoingFault> {
     stage.set(Stage::Head);
     let mut builder = http1::Builder::new();

@@ -42,9 +42,9 @@ pub fn make(prefix: &str, now: Timestamp, entropy: &Entropy, n: u32) -> String {
 
 /// Whether `id` has the form of an id with this prefix. Says nothing about its existence.
 pub fn is_well_formed(prefix: &str, id: &str) -> bool {
-    id.strip_prefix(prefix)
-        .and_then(|rest| rest.strip_prefix('_'))
-        .is_some_and(|rest| rest.len() == ENCODED_CHARS && rest.bytes().all(|b| ALPHABET.contains(&b)))
+    id.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')).is_some_and(|rest| {
+        rest.len() == ENCODED_CHARS && rest.bytes().all(|b| ALPHABET.contains(&b))
+    })
 }
 
 fn encode(bytes: &[u8], out: &mut String) {

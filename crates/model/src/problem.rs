@@ -123,8 +123,7 @@ catalogue! {
     InvalidFormat "invalid_format" "The text is not in the format of the field."
     // Limits and the service itself.
     RateLimited "rate_limited" "Too many requests in this window. Wait for Retry-After."
-    ActionHandlerFailed "action_handler_failed" "The operator's action handler failed; nothing was changed."
-    ActionHandlerTimeout "action_handler_timeout" "The operator's action handler took too long; nothing was changed."
+    ActionHandlerFailed "action_handler_failed" "The operator's action handler failed (502) or took too long (504); nothing was changed."
     StorageFull "storage_full" "The disk is full; nothing was written. Reads go on, writes resume when space returns."
     StorageFailed "storage_failed" "The store failed; nothing was written."
     Overloaded "overloaded" "Too many requests are in flight. Try again shortly."
@@ -203,7 +202,11 @@ fn shorten(value: &Value) -> Value {
         }
         Value::Array(_) | Value::Object(_) => {
             let text = value.to_string();
-            if text.chars().count() > ECHO_CHARS { shorten(&Value::String(text)) } else { value.clone() }
+            if text.chars().count() > ECHO_CHARS {
+                shorten(&Value::String(text))
+            } else {
+                value.clone()
+            }
         }
         other => other.clone(),
     }

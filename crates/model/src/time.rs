@@ -10,7 +10,8 @@ pub struct Timestamp(pub i64);
 impl Timestamp {
     /// `2026-11-15T08:30:00.000Z`: always UTC, always three decimals, so text order is time order.
     pub fn to_iso(self) -> String {
-        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        let instant =
+            jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         instant.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
     }
 
@@ -22,7 +23,8 @@ impl Timestamp {
 
     /// The form of `Last-Modified` and of `If-Unmodified-Since`, in whole seconds.
     pub fn to_http_date(self) -> String {
-        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        let instant =
+            jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         instant.to_zoned(TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
     }
 

@@ -1,1 +1,271 @@
-//! (being written)
+//! Checks a request body against a collection before anything is loaded: every violation at once,
+//! values normalised to the form in which they are kept. What needs the current record (fields sent
+//! back unchanged, merged objects) is checked by `decide`.
+
+use crate::problem::{Code, Problem, Violation};
+use crate::record::Fields;
+use crate::schema::{Collection, Field, Kind};
+use crate::time::{self, Timestamp};
+use crate::value::kind_of;
+use serde_json::{Number, Value};
+
+/// Strings without a declared `max_length` end here.
+pub const MAX_STRING_CHARS: usize = 65_536;
+/// Arrays without a declared `max_length` end here.
+pub const MAX_ARRAY_ITEMS: usize = 1_000;
+/// Free-form objects end here, as JSON text.
+pub const MAX_OBJECT_BYTES: usize = 65_536;
+/// Integers that every JSON reader keeps exactly.
+pub const MAX_INTEGER: i64 = (1 << 53) - 1;
+/// Fields that the service assigns in every collection.
+pub const ASSIGNED: &[&str] = &["id", "object", "created_at", "updated_at"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Create,
+    Replace,
+    Merge,
+}
+
+/// Checks a create, PUT or PATCH body. In a create, defaults are filled in; in a PUT, erased fields
+/// become their default or null; in a PATCH nothing is added.
+pub fn body(collection: &Collection, mut body: Fields, mode: Mode) -> Result<Fields, Problem> {
+    let mut violations = Vec::new();
+    for (name, value) in &mut body {
+        let assigned = ASSIGNED.contains(&name.as_str());
+        match collection.field(name) {
+            // What was sent back unchanged is ignored; only `decide` knows what is unchanged.
+            Some(field) if field.read_only && mode == Mode::Create => {
+                violations.push(read_only(&field.name));
+            }
+            Some(field) if field.read_only => {}
+            Some(field) => check_field(field, value, mode, &mut violations),
+            None if assigned && mode == Mode::Create => violations.push(read_only(name)),
+            None if assigned => {}
+            None => violations.push(unknown_field(collection, name)),
+        }
+    }
+    if mode != Mode::Merge {
+        complete(&collection.fields, &mut body, &mut violations);
+    }
+    finish(body, violations)
+}
+
+/// Checks the parameters of an action.
+pub fn params(fields: &[Field], mut params: Fields) -> Result<Fields, Problem> {
+    let mut violations = Vec::new();
+    for (name, value) in &mut params {
+        match fields.iter().find(|field| field.name == *name) {
+            Some(field) => check_field(field, value, Mode::Create, &mut violations),
+            None => {
+                let message = format!("This action has no parameter `{name}`.");
+                violations.push(Violation::new(name, Code::UnknownField, message));
+            }
+        }
+    }
+    complete(fields, &mut params, &mut violations);
+    finish(params, violations)
+}
+
+/// The message of a field that only the service sets.
+pub fn read_only(name: &str) -> Violation {
+    let message = format!("`{name}` is assigned by the service and cannot be set.");
+    Violation::new(name, Code::ReadOnly, message)
+}
+
+fn finish(body: Fields, violations: Vec<Violation>) -> Result<Fields, Problem> {
+    if violations.is_empty() {
+        Ok(body)
+    } else {
+        Err(Problem::of(Code::ValidationFailed, violations))
+    }
+}
+
+fn unknown_field(collection: &Collection, name: &str) -> Violation {
+    let shown: String = name.chars().take(100).collect();
+    let message = format!("`{}` has no field `{shown}`.", collection.name);
+    Violation::new(shown, Code::UnknownField, message)
+}
+
+/// Defaults for what is missing; required fields must be there.
+fn complete(fields: &[Field], body: &mut Fields, violations: &mut Vec<Violation>) {
+    for field in fields.iter().filter(|field| !field.read_only) {
+        if body.contains_key(&field.name) {
+            continue;
+        }
+        match &field.default {
+            Some(default) => {
+                body.insert(field.name.clone(), default.clone());
+            }
+            None if field.required => violations.push(required(&field.name)),
+            None => {}
+        }
+    }
+}
+
+fn required(name: &str) -> Violation {
+    Violation::new(name, Code::Required, format!("`{name}` is required."))
+}
+
+fn check_field(field: &Field, value: &mut Value, mode: Mode, violations: &mut Vec<Violation>) {
+    if value.is_null() {
+        if field.required {
+            violations.push(required(&field.name));
+        }
+        return;
+    }
+    // A merge patch of an object is no complete object yet: `decide` checks the merged one.
+    if mode == Mode::Merge && field.kind == Kind::Object && value.is_object() {
+        return;
+    }
+    if let Err(mut violation) = self::value(field, value) {
+        if !field.write_only {
+            violation = violation.value(value);
+        }
+        violations.push(violation);
+    }
+}
+
+/// Checks one value that is not null and brings it into its kept form.
+pub fn value(field: &Field, value: &mut Value) -> Result<(), Violation> {
+    let fail = |code, message: String| Err(Violation::new(&field.name, code, message));
+    if let Err((code, what)) = normalise(&field.kind, value) {
+        return fail(code, format!("`{}` {what}.", field.name));
+    }
+    match value {
+        Value::Number(number) => check_range(field, number),
+        Value::String(text) if field.kind == Kind::String => check_text(field, text),
+        Value::Array(items) => check_length(field, items.len(), MAX_ARRAY_ITEMS, "items"),
+        Value::Object(_) if value.to_string().len() > MAX_OBJECT_BYTES => {
+            fail(Code::TooLong, format!("`{}` exceeds {MAX_OBJECT_BYTES} bytes.", field.name))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Type check and normal form. The error completes the sentence "`field` …".
+fn normalise(kind: &Kind, value: &mut Value) -> Result<(), (Code, String)> {
+    let wrong = |value: &Value| {
+        Err((Code::WrongType, format!("must be {}, not {}", with_article(kind), kind_of(value))))
+    };
+    match (kind, &mut *value) {
+        (Kind::String, Value::String(text)) => no_nul(text),
+        (Kind::Boolean, Value::Bool(_)) => Ok(()),
+        (Kind::Integer, Value::Number(number)) => match integer(number) {
+            Some(integer) if integer.abs() <= MAX_INTEGER => {
+                *value = Value::from(integer);
+                Ok(())
+            }
+            Some(_) => Err((Code::TooLarge, format!("must lie within ±{MAX_INTEGER}"))),
+            None if number.as_f64().is_some_and(|float| float.abs() > MAX_INTEGER as f64) => {
+                Err((Code::TooLarge, format!("must lie within ±{MAX_INTEGER}")))
+            }
+            None => Err((Code::WrongType, "must be an integer, not a fraction".to_owned())),
+        },
+        (Kind::Number, Value::Number(number)) => {
+            if let Some(whole) = integer(number).filter(|whole| whole.abs() <= MAX_INTEGER) {
+                *value = Value::from(whole);
+            }
+            Ok(())
+        }
+        (Kind::Timestamp, Value::String(text)) => match Timestamp::parse(text) {
+            Some(instant) => {
+                *value = Value::String(instant.to_iso());
+                Ok(())
+            }
+            None => Err((
+                Code::InvalidFormat,
+                "must be an ISO 8601 timestamp such as 2026-01-31T12:00:00Z".to_owned(),
+            )),
+        },
+        (Kind::Date, Value::String(text)) if time::is_date(text) => Ok(()),
+        (Kind::Date, Value::String(_)) => {
+            Err((Code::InvalidFormat, "must be a date such as 2026-01-31".to_owned()))
+        }
+        (Kind::Object, Value::Object(_)) => free_of_nul(value),
+        (Kind::Array(item_kind), Value::Array(items)) => {
+            for (place, item) in items.iter_mut().enumerate() {
+                normalise(item_kind, item)
+                    .map_err(|(code, what)| (code, format!("item {place} {what}")))?;
+            }
+            Ok(())
+        }
+        (_, other) => wrong(other),
+    }
+}
+
+/// The whole number that this is, also when it was written `3.0`.
+fn integer(number: &Number) -> Option<i64> {
+    if let Some(integer) = number.as_i64() {
+        return Some(integer);
+    }
+    let float = number.as_f64()?;
+    (float.fract() == 0.0 && float.abs() < 9.2e18).then_some(float as i64)
+}
+
+fn with_article(kind: &Kind) -> String {
+    match kind {
+        Kind::Integer | Kind::Object | Kind::Array(_) => format!("an {}", kind.name()),
+        Kind::Timestamp | Kind::Date => format!("a {} string", kind.name()),
+        _ => format!("a {}", kind.name()),
+    }
+}
+
+fn no_nul(text: &str) -> Result<(), (Code, String)> {
+    if text.contains('\0') {
+        return Err((Code::InvalidCharacters, "contains a NUL character".to_owned()));
+    }
+    Ok(())
+}
+
+fn free_of_nul(value: &Value) -> Result<(), (Code, String)> {
+    match value {
+        Value::String(text) => no_nul(text),
+        Value::Array(items) => items.iter().try_for_each(free_of_nul),
+        Value::Object(entries) => entries
+            .iter()
+            .try_for_each(|(key, value)| no_nul(key).and_then(|()| free_of_nul(value))),
+        _ => Ok(()),
+    }
+}
+
+fn check_range(field: &Field, number: &Number) -> Result<(), Violation> {
+    let float = number.as_f64().unwrap_or(f64::NAN);
+    if let Some(min) = field.min.filter(|min| float < *min) {
+        let message = format!("`{}` must be at least {min}.", field.name);
+        return Err(Violation::new(&field.name, Code::TooSmall, message));
+    }
+    if let Some(max) = field.max.filter(|max| float > *max) {
+        let message = format!("`{}` must be at most {max}.", field.name);
+        return Err(Violation::new(&field.name, Code::TooLarge, message));
+    }
+    Ok(())
+}
+
+fn check_text(field: &Field, text: &str) -> Result<(), Violation> {
+    check_length(field, text.chars().count(), MAX_STRING_CHARS, "characters")?;
+    if !field.choices.is_empty() && !field.choices.iter().any(|choice| choice == text) {
+        let message = format!("`{}` must be one of: {}.", field.name, field.choices.join(", "));
+        return Err(Violation::new(&field.name, Code::NotInEnum, message));
+    }
+    if let Some(pattern) = field.pattern.as_ref().filter(|pattern| !pattern.0.is_match(text)) {
+        let message =
+            format!("`{}` does not match the pattern {}.", field.name, pattern.0.as_str());
+        return Err(Violation::new(&field.name, Code::PatternMismatch, message));
+    }
+    Ok(())
+}
+
+fn check_length(field: &Field, length: usize, ceiling: usize, unit: &str) -> Result<(), Violation> {
+    let min = field.min_length.unwrap_or(0);
+    let max = field.max_length.unwrap_or(ceiling);
+    if length < min {
+        let message = format!("`{}` must have at least {min} {unit}.", field.name);
+        return Err(Violation::new(&field.name, Code::TooShort, message));
+    }
+    if length > max {
+        let message = format!("`{}` must have at most {max} {unit}.", field.name);
+        return Err(Violation::new(&field.name, Code::TooLong, message));
+    }
+    Ok(())
+}

@@ -29,15 +29,27 @@ pub struct Write {
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Fields already validated and with defaults applied.
-    Create { fields: Fields },
+    Create {
+        fields: Fields,
+    },
     /// PUT: what is not in `fields` is erased.
-    Replace { fields: Fields },
+    Replace {
+        fields: Fields,
+    },
     /// PATCH: RFC 7396 merge.
-    Merge { patch: Fields },
+    Merge {
+        patch: Fields,
+    },
     Delete,
-    Act { action: usize, params: Fields, callout: Option<Callout> },
+    Act {
+        action: usize,
+        params: Fields,
+        callout: Option<Callout>,
+    },
     /// A timed transition of the collection, by its place in the schema.
-    Timed { transition: usize },
+    Timed {
+        transition: usize,
+    },
 }
 
 /// What an operator's HTTP handler answered to an action.
@@ -79,7 +91,9 @@ pub struct Cause {
 pub enum Response {
     Created(Record),
     Updated(Record),
-    Deleted { id: String },
+    Deleted {
+        id: String,
+    },
     /// Refused by a rule after execution began; remembered like a success.
     Refused(Problem),
 }

@@ -2,11 +2,18 @@
 //! kept, which events tell of it and what is answered, or why not. Pure: a store calls this inside its
 //! transaction, tests call it without one.
 
-use crate::problem::Problem;
+mod act;
+mod change;
+mod outcome;
+#[cfg(test)]
+mod tests;
+
+use crate::problem::{Code, Problem, Violation};
 use crate::record::{Fields, Record};
-use crate::schema::{CollectionIx, Schema};
+use crate::schema::{Collection, CollectionIx, Field, Schema};
 use crate::time::Timestamp;
-use crate::write::Write;
+use crate::write::{Change, Precondition, Write};
+use serde_json::Value;
 
 /// What the store found out before it asked.
 pub struct Facts<'a> {
@@ -37,9 +44,9 @@ pub struct Decision {
     pub effect: Effect,
     /// Empty exactly when `effect` is `Nothing`.
     pub events: Vec<Draft>,
-    /// Timed transitions to schedule; those of the record that waited before are void once `effect`
-    /// is not `Nothing`.
-    pub timers: Vec<TimerDraft>,
+    /// `Some` when the state changed: timed transitions of the record that waited before are void,
+    /// these are scheduled instead. `None` leaves what is waiting.
+    pub timers: Option<Vec<TimerDraft>>,
     pub answer: Answer,
 }
 
@@ -84,12 +91,111 @@ pub enum Answer {
     Refused(Problem),
 }
 
-/// The records this write refers to.
-pub fn references(_schema: &Schema, _write: &Write) -> Vec<Reference> {
-    Vec::new()
+/// The records this write refers to, so that the store can look which of them are missing.
+pub fn references(schema: &Schema, write: &Write) -> Vec<Reference> {
+    let collection = &schema.collections[write.collection];
+    let (fields, values): (&[Field], &Fields) = match &write.change {
+        Change::Create { fields }
+        | Change::Replace { fields }
+        | Change::Merge { patch: fields } => (&collection.fields, fields),
+        Change::Act { action, params, .. } => (&collection.actions[*action].params, params),
+        Change::Delete | Change::Timed { .. } => return Vec::new(),
+    };
+    fields
+        .iter()
+        .filter(|field| !field.read_only)
+        .filter_map(|field| {
+            let id = values.get(&field.name).and_then(Value::as_str)?.to_owned();
+            Some(Reference { field: field.name.clone(), collection: field.reference?, id })
+        })
+        .collect()
 }
 
 /// The heart of the service.
-pub fn decide(_schema: &Schema, _write: &Write, _facts: &Facts<'_>) -> Result<Decision, Problem> {
-    Err(Problem::new(crate::Code::Internal, "not written yet"))
+pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decision, Problem> {
+    let collection = &schema.collections[write.collection];
+    if !facts.parent_exists {
+        return Err(parent_not_found(schema, write));
+    }
+    if let Change::Create { fields } = &write.change {
+        refuse_missing(schema, facts)?;
+        return Ok(change::create(schema, write, facts, fields));
+    }
+    let Some(current) = facts.current else {
+        return match write.change {
+            Change::Delete if facts.was_deleted => Ok(change::deleted_before()),
+            // The record went away before its time came: nothing is left to do.
+            Change::Timed { .. } => Ok(change::unchanged()),
+            _ => Err(not_found(collection, write.id.as_deref().unwrap_or_default())),
+        };
+    };
+    check_precondition(&write.precondition, current)?;
+    refuse_missing(schema, facts)?;
+    let stage = Stage { schema, collection, write, facts, current, before: current.fields() };
+    match &write.change {
+        Change::Create { .. } => unreachable!("creates are decided above"),
+        Change::Replace { fields } => change::replace(&stage, fields),
+        Change::Merge { patch } => change::merge(&stage, patch),
+        Change::Delete => Ok(change::delete(&stage)),
+        Change::Act { action, params, callout } => {
+            act::act(&stage, &collection.actions[*action], params, callout.as_ref())
+        }
+        Change::Timed { transition } => act::timed(&stage, &collection.timed[*transition]),
+    }
+}
+
+/// Whether an action could run now: for handlers that must be asked before the commit.
+pub fn rehearse(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<(), Problem> {
+    match decide(schema, write, facts)?.answer {
+        Answer::Refused(problem) => Err(problem),
+        _ => Ok(()),
+    }
+}
+
+/// Everything a decision about an existing record looks at.
+struct Stage<'a> {
+    schema: &'a Schema,
+    collection: &'a Collection,
+    write: &'a Write,
+    facts: &'a Facts<'a>,
+    current: &'a Record,
+    before: Fields,
+}
+
+/// The problem of an id that names nothing here.
+pub fn not_found(collection: &Collection, id: &str) -> Problem {
+    let shown: String = id.chars().take(100).collect();
+    Problem::new(Code::NotFound, format!("No such {}: `{shown}`.", collection.object)).param("id")
+}
+
+fn parent_not_found(schema: &Schema, write: &Write) -> Problem {
+    let parent = schema.collections[write.collection].parent.unwrap_or(write.collection);
+    not_found(&schema.collections[parent], write.parent.as_deref().unwrap_or_default())
+}
+
+fn check_precondition(precondition: &Precondition, current: &Record) -> Result<(), Problem> {
+    let holds = match precondition {
+        Precondition::None | Precondition::Exists => true,
+        Precondition::Versions(versions) => versions.contains(&current.version),
+        // HTTP dates have whole seconds.
+        Precondition::UnmodifiedSince(since) => current.updated.seconds() <= since.seconds(),
+    };
+    if holds {
+        return Ok(());
+    }
+    let message = "The record has changed since the version you named. Read it again, then retry.";
+    Err(Problem::new(Code::PreconditionFailed, message))
+}
+
+fn refuse_missing(schema: &Schema, facts: &Facts<'_>) -> Result<(), Problem> {
+    if facts.missing.is_empty() {
+        return Ok(());
+    }
+    let violations = facts.missing.iter().map(|missing| {
+        let object = &schema.collections[missing.collection].object;
+        let message = format!("`{}` names no {object} that exists.", missing.field);
+        Violation::new(&missing.field, Code::BadReference, message)
+            .value(&Value::String(missing.id.clone()))
+    });
+    Err(Problem::of(Code::ValidationFailed, violations.collect()))
 }

@@ -1,7 +1,27 @@
 //! What a list call asks for: filters, order, page, search. `parse` reads it from query parameters and
 //! reports everything wrong with them at once.
 
+mod filter;
+mod parse;
+
+pub use filter::names as filter_names;
+pub use parse::{Asked, View, list, sortable, view};
+
 use crate::record::Scalar;
+
+/// Records per page when `limit` is not given.
+pub const DEFAULT_LIMIT: u32 = 20;
+/// Offset pages end here: skipping rows costs time for each of them. Cursors have no such end.
+pub const MAX_OFFSET: u64 = 1_000_000;
+/// Keys of one sort.
+pub const MAX_SORT_KEYS: usize = 8;
+/// Values in one any-of list.
+pub const MAX_VALUES: usize = 100;
+/// Words of one search.
+pub const MAX_WORDS: usize = 20;
+/// Parameters that mean something on every list.
+pub const RESERVED: &[&str] =
+    &["page", "limit", "after", "sort", "q", "include", "expand", "expand[]", "fields"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {

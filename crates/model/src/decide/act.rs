@@ -1,0 +1,174 @@
+//! Actions and timed transitions: the state machine, its guards, what they set and what they refuse.
+
+use super::{Answer, Decision, Stage, change, outcome};
+use crate::problem::{Code, Declared, Problem};
+use crate::record::Fields;
+use crate::schema::rule::{Rule, Scene};
+use crate::schema::{Action, Assignment, Timed};
+use crate::validate::{self, ASSIGNED};
+use crate::write::Callout;
+use serde_json::Value;
+
+pub fn act(
+    stage: &Stage<'_>,
+    action: &Action,
+    params: &Fields,
+    callout: Option<&Callout>,
+) -> Result<Decision, Problem> {
+    refuse_wrong_state(stage, action)?;
+    let scene = Scene {
+        record: &complete(stage.collection.public_names(), &stage.before),
+        request: &complete(action.params.iter().map(|field| field.name.as_str()), params),
+        now: stage.facts.now.to_iso(),
+    };
+    for rule in &action.rules {
+        if rule.when.evaluate(&scene).map_err(|why| cannot_judge(action, &why))?
+            == Value::Bool(true)
+        {
+            return refuse(stage, rule, &scene);
+        }
+    }
+    let mut after = stage.before.clone();
+    assign(stage, &mut after, &action.set, &scene)?;
+    match callout {
+        Some(Callout::Refuse(problem)) => {
+            return Ok(outcome::nothing(Answer::Refused(problem.clone())));
+        }
+        Some(Callout::Change(fields)) => apply_callout(stage, &mut after, fields)?,
+        None => {}
+    }
+    enter(stage, &mut after, action.to.as_deref());
+    Ok(outcome::changed(stage, after, &action.event, Answer::Updated))
+}
+
+/// Happens only if the record is still in the state whose time ran out.
+pub fn timed(stage: &Stage<'_>, timed: &Timed) -> Result<Decision, Problem> {
+    if outcome::state(stage.collection, &stage.before) != Some(timed.from.as_str()) {
+        return Ok(change::unchanged());
+    }
+    let scene = Scene {
+        record: &complete(stage.collection.public_names(), &stage.before),
+        request: &Fields::new(),
+        now: stage.facts.now.to_iso(),
+    };
+    let mut after = stage.before.clone();
+    assign(stage, &mut after, &timed.set, &scene)?;
+    enter(stage, &mut after, Some(&timed.to));
+    Ok(outcome::changed(stage, after, &timed.event, Answer::Updated))
+}
+
+fn refuse_wrong_state(stage: &Stage<'_>, action: &Action) -> Result<(), Problem> {
+    let Some(state) = outcome::state(stage.collection, &stage.before) else { return Ok(()) };
+    let allows = |action: &Action| action.from.is_empty() || action.from.iter().any(|s| s == state);
+    if allows(action) {
+        return Ok(());
+    }
+    let allowed: Vec<Value> = stage
+        .collection
+        .actions
+        .iter()
+        .filter(|action| allows(action))
+        .map(|action| Value::String(action.name.clone()))
+        .collect();
+    let message = format!(
+        "`{}` is not possible while the {} is `{state}`; it needs {}.",
+        action.name,
+        stage.collection.object,
+        action.from.join(" or "),
+    );
+    let field = stage.collection.states.as_ref().map_or("", |states| states.field.as_str());
+    Err(Problem::new(Code::InvalidState, message)
+        .param(field)
+        .extra("current_state", state)
+        .extra("allowed", allowed))
+}
+
+/// A declared refusal. It may still set fields, move the state and emit an event: a declined card
+/// leaves a trace.
+fn refuse(stage: &Stage<'_>, rule: &Rule, scene: &Scene<'_>) -> Result<Decision, Problem> {
+    let mut problem = Problem::new(Code::GuardFailed, rule.message.clone());
+    problem.param = rule.param.clone();
+    problem.extra = rule.extra.clone();
+    problem.declared =
+        Some(Declared { status: rule.status, kind: rule.kind.clone(), code: rule.code.clone() });
+    if rule.set.is_empty() && rule.to.is_none() && rule.event.is_none() {
+        return Ok(outcome::nothing(Answer::Refused(problem)));
+    }
+    let mut after = stage.before.clone();
+    assign(stage, &mut after, &rule.set, scene)?;
+    enter(stage, &mut after, rule.to.as_deref());
+    let kind = rule.event.as_deref().unwrap_or(&stage.collection.events.updated);
+    Ok(outcome::changed(stage, after, kind, Answer::Refused(problem)))
+}
+
+/// A guard that cannot be evaluated guards nothing, so it refuses.
+fn cannot_judge(action: &Action, why: &str) -> Problem {
+    let message = format!("A rule of `{}` cannot be evaluated: {why}.", action.name);
+    Problem::new(Code::GuardFailed, message)
+}
+
+fn enter(stage: &Stage<'_>, after: &mut Fields, to: Option<&str>) {
+    if let (Some(states), Some(to)) = (&stage.collection.states, to) {
+        after.insert(states.field.clone(), Value::String(to.to_owned()));
+    }
+}
+
+fn assign(
+    stage: &Stage<'_>,
+    after: &mut Fields,
+    set: &[Assignment],
+    scene: &Scene<'_>,
+) -> Result<(), Problem> {
+    let mut violations = Vec::new();
+    for assignment in set {
+        let mut value = assignment.value.value(scene).map_err(|why| {
+            let message = format!("`{}` cannot be computed: {why}.", assignment.field);
+            Problem::new(Code::GuardFailed, message).param(assignment.field.clone())
+        })?;
+        if let Some(field) = stage.collection.field(&assignment.field)
+            && !value.is_null()
+            && let Err(violation) = validate::value(field, &mut value)
+        {
+            violations.push(violation);
+        }
+        after.insert(assignment.field.clone(), value);
+    }
+    if violations.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::of(Code::ValidationFailed, violations))
+}
+
+/// A handler may set any declared field, read-only ones included; a bad value is the handler's fault.
+fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Result<(), Problem> {
+    for (name, value) in change {
+        let fault = |what: String| {
+            let message = format!("The action handler's answer cannot be used: {what}");
+            Problem::new(Code::ActionHandlerFailed, message)
+        };
+        if ASSIGNED.contains(&name.as_str()) && stage.before.get(name) == Some(value) {
+            continue;
+        }
+        let field = stage
+            .collection
+            .field(name)
+            .ok_or_else(|| fault(format!("`{name}` is no field that it may set.")))?;
+        let mut value = value.clone();
+        if value.is_null() {
+            if field.required {
+                return Err(fault(format!("`{name}` is required.")));
+            }
+        } else {
+            validate::value(field, &mut value).map_err(|violation| fault(violation.message))?;
+        }
+        after.insert(name.clone(), value);
+    }
+    Ok(())
+}
+
+/// CEL stumbles over missing keys, so every known name is there, null where unset.
+fn complete<'a>(names: impl Iterator<Item = &'a str>, fields: &Fields) -> Fields {
+    let mut all: Fields = names.map(|name| (name.to_owned(), Value::Null)).collect();
+    all.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+    all
+}

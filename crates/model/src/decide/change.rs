@@ -1,0 +1,126 @@
+//! Create, PUT, PATCH and DELETE.
+
+use super::{Answer, Decision, Facts, Stage, outcome};
+use crate::id;
+use crate::problem::{Code, Problem};
+use crate::record::Fields;
+use crate::schema::{Feed, Kind, Schema};
+use crate::validate::{self, ASSIGNED};
+use crate::value;
+use crate::write::Write;
+use serde_json::Value;
+
+pub fn create(schema: &Schema, write: &Write, facts: &Facts<'_>, fields: &Fields) -> Decision {
+    let collection = &schema.collections[write.collection];
+    let mut fields = fields.clone();
+    // A feed's ids are places in the log, so that `since=<id>` is a position.
+    let (id, id_value) = match &collection.feed {
+        Some(_) => {
+            let id = facts.next_seq.to_string();
+            let value = Feed::id_value(&id);
+            (id, value)
+        }
+        None => {
+            let id = id::make(&collection.id_prefix, facts.now, &write.entropy, 0);
+            (id.clone(), Value::String(id))
+        }
+    };
+    fields.insert("id".into(), id_value);
+    fields.insert("object".into(), Value::String(collection.object.clone()));
+    if let (Some(name), Some(parent)) = (schema.parent_field(write.collection), &write.parent) {
+        fields.insert(name.to_owned(), Value::String(parent.clone()));
+    }
+    if let Some(states) = &collection.states {
+        fields.insert(states.field.clone(), Value::String(states.initial.clone()));
+    }
+    let now = Value::String(facts.now.to_iso());
+    fields.insert("created_at".into(), now.clone());
+    fields.insert("updated_at".into(), now);
+    outcome::created(collection, id, fields, &write.entropy, facts.now)
+}
+
+/// PUT: writable fields become exactly what was sent; assigned and read-only ones stay.
+pub fn replace(stage: &Stage<'_>, sent: &Fields) -> Result<Decision, Problem> {
+    refuse_assigned(stage, sent)?;
+    let mut after = kept_by_service(stage);
+    for field in stage.collection.fields.iter().filter(|field| !field.read_only) {
+        if let Some(value) = sent.get(&field.name) {
+            after.insert(field.name.clone(), value.clone());
+        }
+    }
+    Ok(update(stage, after))
+}
+
+/// PATCH: RFC 7396 over the writable fields. A removed field is null: records have a fixed set.
+pub fn merge(stage: &Stage<'_>, patch: &Fields) -> Result<Decision, Problem> {
+    refuse_assigned(stage, patch)?;
+    let mut after = stage.before.clone();
+    let mut violations = Vec::new();
+    for field in stage.collection.fields.iter().filter(|field| !field.read_only) {
+        let Some(change) = patch.get(&field.name) else { continue };
+        let target = after.entry(field.name.clone()).or_insert(Value::Null);
+        if field.kind == Kind::Object && change.is_object() {
+            value::merge(target, change.clone());
+            if let Err(violation) = validate::value(field, target) {
+                violations.push(violation);
+            }
+        } else {
+            *target = change.clone();
+        }
+    }
+    if !violations.is_empty() {
+        return Err(Problem::of(Code::ValidationFailed, violations));
+    }
+    Ok(update(stage, after))
+}
+
+pub fn delete(stage: &Stage<'_>) -> Decision {
+    outcome::erased(stage)
+}
+
+/// A repeated DELETE is as good as the first.
+pub fn deleted_before() -> Decision {
+    outcome::nothing(Answer::Deleted)
+}
+
+pub fn unchanged() -> Decision {
+    outcome::nothing(Answer::Updated)
+}
+
+/// A change that changes nothing is no change: no event, no new version.
+fn update(stage: &Stage<'_>, after: Fields) -> Decision {
+    if same(&stage.before, &after) {
+        return unchanged();
+    }
+    outcome::changed(stage, after, &stage.collection.events.updated, Answer::Updated)
+}
+
+/// Whether two records say the same; a missing field says null.
+fn same(before: &Fields, after: &Fields) -> bool {
+    let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or(Value::Null);
+    before.keys().chain(after.keys()).all(|name| value(before, name) == value(after, name))
+}
+
+fn kept_by_service(stage: &Stage<'_>) -> Fields {
+    let read_only = stage.collection.fields.iter().filter(|field| field.read_only);
+    let names = ASSIGNED.iter().copied().chain(read_only.map(|field| field.name.as_str()));
+    names.filter_map(|name| Some((name.to_owned(), stage.before.get(name)?.clone()))).collect()
+}
+
+/// Fields the service assigns may be sent back as they are, and not otherwise.
+fn refuse_assigned(stage: &Stage<'_>, sent: &Fields) -> Result<(), Problem> {
+    let is_assigned = |name: &str| {
+        ASSIGNED.contains(&name)
+            || stage.collection.field(name).is_some_and(|field| field.read_only)
+    };
+    let current = |name: &str| stage.before.get(name).unwrap_or(&Value::Null);
+    let differing = sent
+        .iter()
+        .filter(|(name, value)| is_assigned(name) && current(name) != *value)
+        .map(|(name, value)| validate::read_only(name).value(value));
+    let violations: Vec<_> = differing.collect();
+    if violations.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::of(Code::ValidationFailed, violations))
+}

@@ -1,0 +1,103 @@
+//! Turning a record before and a record after into what is kept and told: the kept texts, the events
+//! with their previous attributes, and the timed transitions of a newly entered state.
+
+use super::{Answer, Decision, Draft, Effect, Kept, Stage, TimerDraft};
+use crate::id::{self, Entropy};
+use crate::record::{self, Fields};
+use crate::schema::Collection;
+use crate::time::Timestamp;
+use serde_json::Value;
+
+/// Ids drawn from a write's entropy: 0 is the record's, 1 the (first) event's.
+const EVENT_DRAW: u32 = 1;
+
+/// A record that came to be.
+pub fn created(
+    collection: &Collection,
+    id: String,
+    fields: Fields,
+    entropy: &Entropy,
+    now: Timestamp,
+) -> Decision {
+    let body = record::encode(collection, &fields);
+    let event = Draft {
+        id: id::make("evt", now, entropy, EVENT_DRAW),
+        kind: collection.events.created.clone(),
+        object: body.clone(),
+        previous: None,
+    };
+    let timers = timers(collection, &fields, now);
+    let hidden = record::encode_hidden(collection, &fields);
+    Decision {
+        effect: Effect::Put(Kept { id, fields, body, hidden }),
+        events: vec![event],
+        timers: Some(timers),
+        answer: Answer::Created,
+    }
+}
+
+/// A record that changed from `stage.before` to `after`; `updated_at` is set here.
+pub fn changed(stage: &Stage<'_>, mut after: Fields, kind: &str, answer: Answer) -> Decision {
+    let now = stage.facts.now;
+    after.insert("updated_at".into(), Value::String(now.to_iso()));
+    let body = record::encode(stage.collection, &after);
+    let event = Draft {
+        id: id::make("evt", now, &stage.write.entropy, EVENT_DRAW),
+        kind: kind.to_owned(),
+        object: body.clone(),
+        previous: Some(previous(stage.collection, &stage.before, &after)),
+    };
+    let entered = state(stage.collection, &stage.before) != state(stage.collection, &after);
+    let hidden = record::encode_hidden(stage.collection, &after);
+    Decision {
+        timers: entered.then(|| timers(stage.collection, &after, now)),
+        effect: Effect::Put(Kept { id: stage.current.id.clone(), fields: after, body, hidden }),
+        events: vec![event],
+        answer,
+    }
+}
+
+/// A record that went away; the event shows its last state.
+pub fn erased(stage: &Stage<'_>) -> Decision {
+    let event = Draft {
+        id: id::make("evt", stage.facts.now, &stage.write.entropy, EVENT_DRAW),
+        kind: stage.collection.events.deleted.clone(),
+        object: record::encode(stage.collection, &stage.before),
+        previous: None,
+    };
+    Decision {
+        effect: Effect::Erase,
+        events: vec![event],
+        timers: Some(Vec::new()),
+        answer: Answer::Deleted,
+    }
+}
+
+pub fn nothing(answer: Answer) -> Decision {
+    Decision { effect: Effect::Nothing, events: Vec::new(), timers: None, answer }
+}
+
+/// The current state, where the collection has states.
+pub fn state<'a>(collection: &Collection, fields: &'a Fields) -> Option<&'a str> {
+    fields.get(&collection.states.as_ref()?.field)?.as_str()
+}
+
+fn timers(collection: &Collection, fields: &Fields, now: Timestamp) -> Vec<TimerDraft> {
+    let Some(state) = state(collection, fields) else { return Vec::new() };
+    let due = |after: std::time::Duration| {
+        Timestamp(now.0.saturating_add(i64::try_from(after.as_millis()).unwrap_or(i64::MAX)))
+    };
+    let entered = collection.timed.iter().enumerate().filter(|(_, timed)| timed.from == state);
+    entered.map(|(transition, timed)| TimerDraft { transition, due: due(timed.after) }).collect()
+}
+
+/// Old values of the public fields that differ. `updated_at` always differs and says nothing.
+fn previous(collection: &Collection, before: &Fields, after: &Fields) -> String {
+    let differing = collection.public_names().filter(|name| *name != "updated_at").filter(|name| {
+        before.get(*name).unwrap_or(&Value::Null) != after.get(*name).unwrap_or(&Value::Null)
+    });
+    let old: Fields = differing
+        .map(|name| (name.to_owned(), before.get(name).cloned().unwrap_or(Value::Null)))
+        .collect();
+    Value::Object(old).to_string()
+}

@@ -1,0 +1,187 @@
+//! Filters: `field=value`, `field=a,b` (any of), `field=null`, `min_field=`, `max_field=`. Values in
+//! double quotes are taken as they stand, so that a text may contain a comma or be the word null.
+
+use super::{Filter, MAX_VALUES, Test};
+use crate::record::Scalar;
+use crate::schema::{Collection, Kind};
+use crate::time::{self, Timestamp};
+
+/// What a parameter name filters: the field's name, its kind, and which test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Equal,
+    Min,
+    Max,
+}
+
+/// `None`: the name is no filter of this collection. `Some(Err)`: it is, but the value is unusable.
+pub fn parse(collection: &Collection, name: &str, text: &str) -> Option<Result<Filter, String>> {
+    let (field, bound) = match kind(collection, name) {
+        Some(_) => (name, Bound::Equal),
+        None => match (name.strip_prefix("min_"), name.strip_prefix("max_")) {
+            (Some(field), _) => (field, Bound::Min),
+            (_, Some(field)) => (field, Bound::Max),
+            _ => return None,
+        },
+    };
+    let kind = kind(collection, field)?;
+    if bound != Bound::Equal && !ordered(&kind) {
+        return None;
+    }
+    let test = match bound {
+        Bound::Equal => any_of(&kind, text),
+        Bound::Min => bound_value(&kind, text).map(Test::Min),
+        Bound::Max => bound_value(&kind, text).map(Test::Max),
+    };
+    Some(test.map(|test| Filter { field: field.to_owned(), test }))
+}
+
+/// Every filter parameter of a collection, for messages and for OpenAPI.
+pub fn names(collection: &Collection) -> Vec<(String, Kind)> {
+    let declared = collection.fields.iter().filter(|field| field.filterable() && !field.write_only);
+    let assigned = [("id", id_kind(collection)), ("created_at", Kind::Timestamp)];
+    let fields = assigned
+        .into_iter()
+        .chain([("updated_at", Kind::Timestamp)])
+        .map(|(name, kind)| (name.to_owned(), kind))
+        .chain(declared.map(|field| (field.name.clone(), field.kind.clone())));
+    let mut names = Vec::new();
+    for (name, kind) in fields {
+        names.push((name.clone(), kind.clone()));
+        if ordered(&kind) {
+            names.push((format!("min_{name}"), kind.clone()));
+            names.push((format!("max_{name}"), kind));
+        }
+    }
+    names
+}
+
+/// The kind of a filterable field; `None` if it is not one.
+fn kind(collection: &Collection, name: &str) -> Option<Kind> {
+    match name {
+        "id" => Some(id_kind(collection)),
+        "created_at" | "updated_at" => Some(Kind::Timestamp),
+        _ => {
+            let field = collection.field(name)?;
+            (field.filterable() && !field.write_only).then(|| field.kind.clone())
+        }
+    }
+}
+
+fn id_kind(collection: &Collection) -> Kind {
+    if collection.feed.is_some() { Kind::Integer } else { Kind::String }
+}
+
+/// Ranges make sense for these.
+fn ordered(kind: &Kind) -> bool {
+    matches!(kind, Kind::Integer | Kind::Number | Kind::Timestamp | Kind::Date)
+}
+
+fn any_of(kind: &Kind, text: &str) -> Result<Test, String> {
+    let values = split(text)?;
+    if values.len() > MAX_VALUES {
+        return Err(format!("takes at most {MAX_VALUES} values"));
+    }
+    let scalars = values.iter().map(|(value, quoted)| match value.as_str() {
+        "null" if !quoted => Ok(Scalar::Null),
+        _ => scalar(kind, value),
+    });
+    Ok(Test::AnyOf(scalars.collect::<Result<_, _>>()?))
+}
+
+fn bound_value(kind: &Kind, text: &str) -> Result<Scalar, String> {
+    scalar(kind, text.trim_matches('"'))
+}
+
+fn scalar(kind: &Kind, text: &str) -> Result<Scalar, String> {
+    if text.contains('\0') {
+        return Err("contains a NUL character".to_owned());
+    }
+    match kind {
+        Kind::Integer => match text.parse::<i64>() {
+            Ok(integer) => Ok(Scalar::Integer(integer)),
+            Err(_) => Err("must be an integer".to_owned()),
+        },
+        Kind::Number => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Scalar::Number(number)),
+            _ => Err("must be a number".to_owned()),
+        },
+        Kind::Boolean => match text {
+            "true" => Ok(Scalar::Integer(1)),
+            "false" => Ok(Scalar::Integer(0)),
+            _ => Err("must be true or false".to_owned()),
+        },
+        Kind::Timestamp => {
+            // A query string turns the + of an offset into a space: take it back.
+            let restored = text.replace(' ', "+");
+            let midnight = || Timestamp::parse(&format!("{text}T00:00:00Z"));
+            match Timestamp::parse(&restored).or_else(midnight) {
+                Some(instant) => Ok(Scalar::Integer(instant.0)),
+                None => Err("must be a timestamp such as 2026-01-31T12:00:00Z".to_owned()),
+            }
+        }
+        Kind::Date if !time::is_date(text) => Err("must be a date such as 2026-01-31".to_owned()),
+        _ => Ok(Scalar::Text(text.to_owned())),
+    }
+}
+
+/// Splits at commas outside double quotes; says of each value whether it was quoted.
+fn split(text: &str) -> Result<Vec<(String, bool)>, String> {
+    let mut values = Vec::new();
+    let mut chars = text.chars().peekable();
+    loop {
+        let mut value = String::new();
+        let quoted = chars.peek() == Some(&'"');
+        if quoted {
+            chars.next();
+            loop {
+                match chars.next() {
+                    Some('"') => break,
+                    Some('\\') => value.extend(chars.next()),
+                    Some(other) => value.push(other),
+                    None => return Err("has an opening quote without a closing one".to_owned()),
+                }
+            }
+            if !matches!(chars.peek(), None | Some(',')) {
+                return Err("has text after a closing quote".to_owned());
+            }
+        } else {
+            while let Some(other) = chars.next_if(|c| *c != ',') {
+                value.push(other);
+            }
+        }
+        values.push((value, quoted));
+        if chars.next().is_none() {
+            return Ok(values);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_split_at_commas_outside_quotes() {
+        let plain =
+            |texts: &[&str]| texts.iter().map(|t| ((*t).to_owned(), false)).collect::<Vec<_>>();
+        assert_eq!(split("a,b").unwrap(), plain(&["a", "b"]));
+        assert_eq!(split("").unwrap(), plain(&[""]));
+        assert_eq!(split("a,").unwrap(), plain(&["a", ""]));
+        assert_eq!(split(r#""a,b",null"#).unwrap(), [("a,b".into(), true), ("null".into(), false)]);
+        assert_eq!(split(r#""say \"hi\"""#).unwrap(), [(r#"say "hi""#.into(), true)]);
+        assert!(split("\"open").is_err() && split("\"a\"b").is_err());
+    }
+
+    #[test]
+    fn timestamps_may_be_dates_and_may_have_lost_their_plus() {
+        let noon = Timestamp::parse("2026-01-31T12:00:00Z").unwrap().0;
+        assert_eq!(
+            scalar(&Kind::Timestamp, "2026-01-31T14:00:00 02:00"),
+            Ok(Scalar::Integer(noon))
+        );
+        let midnight = noon - 12 * 3_600_000;
+        assert_eq!(scalar(&Kind::Timestamp, "2026-01-31"), Ok(Scalar::Integer(midnight)));
+        assert!(scalar(&Kind::Timestamp, "soon").is_err());
+    }
+}

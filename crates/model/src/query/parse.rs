@@ -1,0 +1,274 @@
+//! From query parameters to a `Query`. Everything wrong with them is reported in one problem.
+
+use super::{DEFAULT_LIMIT, MAX_OFFSET, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
+use crate::expand::{self, Expand};
+use crate::problem::{Code, Problem, Violation};
+use crate::schema::{Collection, CollectionIx, Schema};
+use serde_json::Value;
+
+/// A list call, understood. The cursor is still sealed: opening it needs a key.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub query: Query,
+    pub after: Option<String>,
+    pub view: View,
+}
+
+/// How records shall be shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    pub expand: Expand,
+    /// Only these members; `None`: all.
+    pub fields: Option<Vec<String>>,
+}
+
+impl View {
+    /// Whether records go out exactly as they are kept.
+    pub fn is_plain(&self) -> bool {
+        self.expand.is_empty() && self.fields.is_none()
+    }
+}
+
+type Pairs<'a> = &'a [(String, String)];
+
+/// Reads the parameters of a list call.
+pub fn list(
+    schema: &Schema,
+    collection: CollectionIx,
+    parent: Option<String>,
+    pairs: Pairs<'_>,
+) -> Result<Asked, Problem> {
+    let mut reading = Reading::new(schema, collection);
+    reading.repeated(pairs);
+    for (name, text) in pairs {
+        reading.list_parameter(name, text);
+    }
+    reading.page_rules();
+    let Reading { violations, filters, sort, words, page, limit, after, view, .. } = reading;
+    refuse(violations)?;
+    let sort =
+        sort.unwrap_or_else(|| vec![SortKey { field: "created_at".to_owned(), descending: true }]);
+    let page = page.map_or(Page::First, Page::Offset);
+    let query = Query { parent, filters, sort, words, page, limit };
+    Ok(Asked { query, after, view })
+}
+
+/// Reads the parameters of a call that shows one record.
+pub fn view(schema: &Schema, collection: CollectionIx, pairs: Pairs<'_>) -> Result<View, Problem> {
+    let mut reading = Reading::new(schema, collection);
+    reading.repeated(pairs);
+    for (name, text) in pairs {
+        if !reading.view_parameter(name, text) {
+            reading.unknown(name, "include, expand, fields");
+        }
+    }
+    refuse(reading.violations)?;
+    Ok(reading.view)
+}
+
+fn refuse(violations: Vec<Violation>) -> Result<(), Problem> {
+    let Some(first) = violations.first() else { return Ok(()) };
+    Err(Problem::of(first.code, violations))
+}
+
+struct Reading<'a> {
+    schema: &'a Schema,
+    index: CollectionIx,
+    collection: &'a Collection,
+    violations: Vec<Violation>,
+    filters: Vec<super::Filter>,
+    sort: Option<Vec<SortKey>>,
+    words: Vec<String>,
+    page: Option<u64>,
+    limit: u32,
+    after: Option<String>,
+    view: View,
+}
+
+impl<'a> Reading<'a> {
+    fn new(schema: &'a Schema, index: CollectionIx) -> Reading<'a> {
+        Reading {
+            schema,
+            index,
+            collection: &schema.collections[index],
+            violations: Vec::new(),
+            filters: Vec::new(),
+            sort: None,
+            words: Vec::new(),
+            page: None,
+            limit: DEFAULT_LIMIT.min(schema.service.max_page),
+            after: None,
+            view: View::default(),
+        }
+    }
+
+    fn invalid(&mut self, name: &str, text: &str, what: impl AsRef<str>) {
+        let message = format!("`{name}` {}.", what.as_ref());
+        let violation = Violation::new(name, Code::InvalidParameter, message);
+        self.violations.push(violation.value(&Value::String(text.to_owned())));
+    }
+
+    fn unknown(&mut self, name: &str, known: &str) {
+        let shown: String = name.chars().take(100).collect();
+        let message = format!("There is no parameter `{shown}` here; there are: {known}.");
+        self.violations.push(Violation::new(shown, Code::UnknownParameter, message));
+    }
+
+    /// A parameter given twice means two things at once. Only expansions add up.
+    fn repeated(&mut self, pairs: Pairs<'_>) {
+        for (place, (name, text)) in pairs.iter().enumerate() {
+            let adds_up = matches!(name.as_str(), "include" | "expand" | "expand[]");
+            if !adds_up && pairs[..place].iter().any(|(earlier, _)| earlier == name) {
+                self.invalid(name, text, "is given more than once; separate values by commas");
+            }
+        }
+    }
+
+    fn list_parameter(&mut self, name: &str, text: &str) {
+        match name {
+            "page" => match text.parse::<u64>() {
+                Ok(page) if page >= 1 => self.page = Some(page),
+                _ => self.invalid(name, text, "must be a whole number from 1"),
+            },
+            "limit" => match text.parse::<u64>() {
+                Ok(0) | Err(_) => self.invalid(name, text, "must be a whole number from 1"),
+                Ok(limit) => {
+                    let most = u64::from(self.schema.service.max_page);
+                    self.limit = u32::try_from(limit.min(most)).unwrap_or(DEFAULT_LIMIT);
+                }
+            },
+            "after" => self.after = Some(text.to_owned()),
+            "sort" => self.sort_parameter(text),
+            "q" => self.search_parameter(text),
+            _ if self.view_parameter(name, text) => {}
+            _ => match filter::parse(self.collection, name, text) {
+                Some(Ok(filter)) => self.filters.push(filter),
+                Some(Err(what)) => self.invalid(name, text, what),
+                None => {
+                    let filters = filter::names(self.collection);
+                    let known: Vec<_> = super::RESERVED
+                        .iter()
+                        .filter(|name| **name != "expand[]")
+                        .map(|name| (*name).to_owned())
+                        .chain(filters.into_iter().map(|(name, _)| name))
+                        .collect();
+                    self.unknown(name, &known.join(", "));
+                }
+            },
+        }
+    }
+
+    fn view_parameter(&mut self, name: &str, text: &str) -> bool {
+        match name {
+            "include" | "expand" | "expand[]" => self.expand_parameter(name, text),
+            "fields" => self.fields_parameter(text),
+            _ => return false,
+        }
+        true
+    }
+
+    fn expand_parameter(&mut self, name: &str, text: &str) {
+        let paths: Vec<&str> = text.split(',').collect();
+        if paths.len() > expand::MAX_PATHS {
+            return self.invalid(name, text, format!("takes at most {} paths", expand::MAX_PATHS));
+        }
+        for path in paths {
+            // Stripe's clients write `data.book` on lists.
+            let path = path.strip_prefix("data.").unwrap_or(path);
+            if let Err(what) = self.view.expand.add(self.schema, self.index, path) {
+                self.invalid(name, text, format!("cannot be used: {what}"));
+            }
+        }
+    }
+
+    fn fields_parameter(&mut self, text: &str) {
+        let mut chosen = Vec::new();
+        for name in text.split(',') {
+            if self.collection.public_names().any(|public| public == name) {
+                chosen.push(name.to_owned());
+            } else {
+                let names: Vec<_> = self.collection.public_names().collect();
+                let shown: String = name.chars().take(60).collect();
+                let what = format!("names no field `{shown}`; there are: {}", names.join(", "));
+                self.invalid("fields", text, what);
+            }
+        }
+        self.view.fields = Some(chosen);
+    }
+
+    fn sort_parameter(&mut self, text: &str) {
+        let mut keys: Vec<SortKey> = Vec::new();
+        for part in text.split(',') {
+            let (field, descending) = match part.strip_prefix('-') {
+                Some(field) => (field, true),
+                None => (part, false),
+            };
+            if keys.iter().any(|key| key.field == field) {
+                self.invalid("sort", text, format!("names `{field}` twice"));
+            } else if sortable(self.collection).iter().any(|name| name == field) || field == "rank"
+            {
+                keys.push(SortKey { field: field.to_owned(), descending });
+            } else {
+                let known = sortable(self.collection).join(", ");
+                let shown: String = field.chars().take(60).collect();
+                let what = format!("cannot be by `{shown}`; sortable are: {known}");
+                self.invalid("sort", text, what);
+            }
+        }
+        if keys.len() > MAX_SORT_KEYS {
+            self.invalid("sort", text, format!("takes at most {MAX_SORT_KEYS} fields"));
+        }
+        self.sort = Some(keys);
+    }
+
+    fn search_parameter(&mut self, text: &str) {
+        if self.collection.searched().next().is_none() {
+            return self.unknown("q", "no field of this collection is searchable");
+        }
+        let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+        // Operators and punctuation mean nothing here: a word is text to be found.
+        let words = words.filter(|word| word.chars().any(char::is_alphanumeric));
+        self.words = words.map(str::to_owned).collect();
+        if self.words.is_empty() {
+            self.invalid("q", text, "must have at least one word");
+        } else if self.words.len() > MAX_WORDS {
+            self.invalid("q", text, format!("takes at most {MAX_WORDS} words"));
+        }
+    }
+
+    /// Rules between parameters.
+    fn page_rules(&mut self) {
+        if let Some(page) = self.page {
+            if self.after.is_some() {
+                self.invalid("after", "", "and `page` exclude each other");
+            }
+            if (page - 1).saturating_mul(u64::from(self.limit)) > MAX_OFFSET {
+                let what =
+                    format!("reaches beyond {MAX_OFFSET} records; walk with `after` instead");
+                self.invalid("page", &page.to_string(), what);
+            }
+        }
+        let ranked = self.sort.iter().flatten().any(|key| key.field == "rank");
+        if ranked && self.words.is_empty() {
+            self.invalid("sort", "rank", "by rank needs a search with `q`");
+        } else if ranked && self.page.is_none() {
+            self.invalid(
+                "sort",
+                "rank",
+                "by rank needs `page`: ranks shift, cursors cannot hold them",
+            );
+        } else if ranked && self.sort.as_ref().is_some_and(|keys| keys.len() > 1) {
+            self.invalid("sort", "rank", "by rank stands alone");
+        }
+    }
+}
+
+/// Fields a list can be sorted by.
+pub fn sortable(collection: &Collection) -> Vec<String> {
+    let declared = collection.fields.iter().filter(|field| field.sort && !field.write_only);
+    ["created_at", "updated_at"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(declared.map(|field| field.name.clone()))
+        .collect()
+}

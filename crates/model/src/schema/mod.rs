@@ -16,6 +16,9 @@ use std::time::Duration;
 /// The schema that is served when none is given.
 pub const BOOKSHOP: &str = include_str!("bookshop.toml");
 
+/// What `restive init` writes: the bookshop, whose comments teach the format.
+pub const INIT: &str = BOOKSHOP;
+
 /// JSON Schema of the schema file, for editors.
 pub const JSON_SCHEMA: &str = include_str!("restive.schema.json");
 
@@ -95,8 +98,14 @@ pub struct Operations {
 }
 
 impl Operations {
-    pub const ALL: Operations =
-        Operations { list: true, get: true, create: true, replace: true, update: true, delete: true };
+    pub const ALL: Operations = Operations {
+        list: true,
+        get: true,
+        create: true,
+        replace: true,
+        update: true,
+        delete: true,
+    };
 }
 
 #[derive(Clone, Debug)]
@@ -224,7 +233,10 @@ impl Schema {
         self.collections.iter().enumerate().filter(|(_, collection)| !collection.internal)
     }
 
-    pub fn children(&self, parent: CollectionIx) -> impl Iterator<Item = (CollectionIx, &Collection)> {
+    pub fn children(
+        &self,
+        parent: CollectionIx,
+    ) -> impl Iterator<Item = (CollectionIx, &Collection)> {
         self.collections.iter().enumerate().filter(move |(_, c)| c.parent == Some(parent))
     }
 
@@ -248,7 +260,12 @@ impl Collection {
     pub fn public_names(&self) -> impl Iterator<Item = &str> {
         ["id", "object"]
             .into_iter()
-            .chain(self.fields.iter().filter(|field| !field.write_only).map(|field| field.name.as_str()))
+            .chain(
+                self.fields
+                    .iter()
+                    .filter(|field| !field.write_only)
+                    .map(|field| field.name.as_str()),
+            )
             .chain(["created_at", "updated_at"])
     }
 

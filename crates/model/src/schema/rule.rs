@@ -53,12 +53,15 @@ impl Expression {
         // The parser of the CEL library panics on some malformed texts; a schema file must not.
         let compiled = std::panic::catch_unwind(|| Program::compile(text));
         match compiled {
-            Ok(Ok(program)) => {
-                Ok(Expression { text: text.to_owned(), program: Arc::new(program) })
-            }
+            Ok(Ok(program)) => Ok(Expression { text: text.to_owned(), program: Arc::new(program) }),
             Ok(Err(error)) => Err(error.to_string().trim().to_owned()),
             Err(_) => Err("the expression cannot be parsed".to_owned()),
         }
+    }
+
+    /// The parsed expression, for those who want to know what it names.
+    pub(super) fn syntax(&self) -> &cel::common::ast::IdedExpr {
+        self.program.expression()
     }
 
     /// Evaluates; an expression that fails (a missing key, a type mismatch) says why.

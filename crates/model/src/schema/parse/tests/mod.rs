@@ -1,0 +1,5 @@
+//! What a schema file may say, and what is told about one that it may not.
+
+mod findings;
+mod published;
+mod shapes;

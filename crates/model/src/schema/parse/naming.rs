@@ -132,10 +132,10 @@ fn singular_word(word: &str) -> Option<String> {
     word.strip_suffix('s').filter(|stem| !stem.is_empty()).map(str::to_owned)
 }
 
-/// `; did you mean `x`?`, or nothing when no candidate is close.
+/// ` (did you mean `x`?)`, or nothing when no candidate is close.
 pub(super) fn hint<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(word, candidates) {
-        Some(near) => format!("; did you mean `{near}`?"),
+        Some(near) => format!(" (did you mean `{near}`?)"),
         None => String::new(),
     }
 }
@@ -149,7 +149,7 @@ fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Opt
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(far, _)| *far <= (length / 3).max(1))
+        .filter(|(far, _)| *far <= length.div_ceil(3))
         .min_by_key(|(far, _)| *far)
         .map(|(_, candidate)| candidate)
 }
@@ -207,8 +207,8 @@ mod tests {
     #[test]
     fn misspelt_names_find_the_one_that_was_meant() {
         let known = ["required", "description", "default", "min"];
-        assert_eq!(hint("requierd", known), "; did you mean `required`?");
-        assert_eq!(hint("descripton", known), "; did you mean `description`?");
+        assert_eq!(hint("requierd", known), " (did you mean `required`?)");
+        assert_eq!(hint("descripton", known), " (did you mean `description`?)");
         assert_eq!(hint("colour", known), "");
         assert_eq!(hint(&"x".repeat(5000), known), "");
     }

@@ -1,5 +1,5 @@
-//! The schema: which nouns a service has and how they behave. Made from a TOML file by `parse`, from
-//! then on read-only. Collections are addressed by their place (`CollectionIx`).
+//! The schema: which nouns a service has and how they behave. Made from a TOML file by `parse`,
+//! from then on read-only. Collections are addressed by their place (`CollectionIx`).
 
 mod builtin;
 pub mod diagnostic;

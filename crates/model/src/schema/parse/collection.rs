@@ -180,10 +180,7 @@ fn read_feed(report: &mut Report<'_>, head: &Head<'_>) -> Option<Feed> {
         table.allow(report, keys::FEED);
         if let Some(name) = table.text(report, "live_name") {
             if !naming::is_snake(name.value) {
-                report.say(
-                    name.at,
-                    "`live_name` must be lower-case words joined by underscores, such as \"message\"",
-                );
+                report.say(name.at, "`live_name` must be in snake_case, such as \"message\"");
             }
             live_name = name.value.to_owned();
         }

@@ -1,6 +1,6 @@
 //! CEL texts of the file: compiled here, and held to the names they may use, because a rule with a
-//! misspelt field would otherwise never fire and nobody would know. Knows fields and parameters, not
-//! where in the file a text stands.
+//! misspelt field would otherwise never fire and nobody would know. Knows fields and parameters,
+//! not which action or rule a text belongs to.
 
 use super::naming;
 use super::reader::{Report, Text};

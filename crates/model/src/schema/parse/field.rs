@@ -1,5 +1,5 @@
-//! Reads one field of a collection or one parameter of an action. Knows the options of a field; what
-//! the collection around it demands is checked by `collection`.
+//! Reads one field of a collection or one parameter of an action. Knows the options of a field;
+//! what the collection around it demands is checked by `collection`.
 
 use super::naming;
 use super::reader::{self, Node, Report, Table, Text};

@@ -1,5 +1,5 @@
-//! Which options of a field go together, and whether a value written in the file fits a field. Knows
-//! one field at a time.
+//! Which options of a field go together, and whether a value written in the file fits a field.
+//! Knows one field at a time.
 
 use super::reader::{Report, Table};
 use crate::schema::{Field, Kind};
@@ -41,7 +41,8 @@ fn check_against_kind(report: &mut Report<'_>, table: &Table<'_>, field: &Field)
             report.say(
                 at,
                 format!(
-                    "`{key}` is for {what} only, and `{}` is of type {}; remove it or change the type",
+                    "`{key}` is for {what} only, and `{}` is of type {}; remove it or change the \
+                     type",
                     field.name,
                     kind.name()
                 ),
@@ -96,7 +97,7 @@ fn check_contradictions(report: &mut Report<'_>, table: &Table<'_>, field: &Fiel
         (
             "default",
             field.unique && default,
-            "a `unique` field cannot have a `default`: the second record would clash with the first",
+            "a `unique` field cannot have a `default`: two records would clash",
         ),
         ("filter", field.write_only && field.filter, hidden),
         ("sort", field.write_only && field.sort, hidden),

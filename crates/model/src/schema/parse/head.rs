@@ -156,6 +156,17 @@ fn find_parents(report: &mut Report<'_>, heads: &mut [Head<'_>]) {
                     format!("`{}` is a feed and cannot have children", wanted.value),
                 );
             }
+            // The child's reference to it would take the place of an assigned field.
+            Some(parent) if naming::ASSIGNED.contains(&heads[parent].object.as_str()) => {
+                report.say(
+                    wanted.at,
+                    format!(
+                        "children would have two fields named `{}`; declare another `object` for \
+                         `{}`",
+                        heads[parent].object, wanted.value
+                    ),
+                );
+            }
             Some(_) => {}
         }
         heads[ix].parent = found;

@@ -1,7 +1,7 @@
-//! From the text of a schema file to a `Schema`, or to everything that is wrong with it. Pure: reads
-//! no file and knows nothing of routes or rows. The way of a file: TOML (`reader`), the settings
-//! (`service`), the names of all collections (`head`), then each collection's body (`collection`,
-//! `field`, `states`, `behaviour`, `refusal`, `expression`).
+//! From the text of a schema file to a `Schema`, or to everything that is wrong with it. Pure:
+//! reads no file and knows nothing of routes or rows. The way of a file: TOML (`reader`), the
+//! settings (`service`), the names of all collections (`head`), then each collection's body
+//! (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`).
 
 mod behaviour;
 mod collection;

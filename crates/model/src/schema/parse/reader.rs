@@ -1,6 +1,6 @@
 //! Reads values out of the spanned TOML tree and notes what is wrong with them, where. Knows types
-//! and places; what the keys mean is for its callers. Everything returns `None` after it complained,
-//! so that one fault is told once and reading goes on.
+//! and places; what the keys mean is for its callers. Everything returns `None` after it
+//! complained, so that one fault is told once and reading goes on.
 
 use super::{naming, quantity};
 use crate::schema::Diagnostic;

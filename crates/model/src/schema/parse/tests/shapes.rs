@@ -121,7 +121,11 @@ fn payments_are_refused_by_the_rule_that_fits() {
     check(json!("pm_card_visa"), json!({"payment_method": null}), None);
     check(json!("pm_card_declined"), json!({}), Some("card_declined"));
     check(json!("pm_card_declined"), json!({"payment_method": "pm_card_visa"}), None);
-    check(json!("pm_card_visa"), json!({"payment_method": "pm_card_declined"}), Some("card_declined"));
+    check(
+        json!("pm_card_visa"),
+        json!({"payment_method": "pm_card_declined"}),
+        Some("card_declined"),
+    );
 }
 
 #[test]
@@ -155,7 +159,10 @@ fn a_confirmed_payment_keeps_the_method_that_was_used() {
     check(json!({"payment_method": "pm_new"}), "pm_new");
     let timed = &intents.timed[0];
     assert_eq!((timed.from.as_str(), timed.to.as_str()), ("processing", "succeeded"));
-    assert_eq!((timed.after, timed.event.as_str()), (Duration::from_secs(1), "payment_intent.succeeded"));
+    assert_eq!(
+        (timed.after, timed.event.as_str()),
+        (Duration::from_secs(1), "payment_intent.succeeded")
+    );
 }
 
 #[test]
@@ -163,9 +170,14 @@ fn a_cancelled_order_may_leave_the_reason_out() {
     let schema = read(BOOKSHOP);
     let orders = collection(&schema, "orders");
     let cancel = &orders.actions[orders.action("cancel").unwrap()];
-    assert_eq!((cancel.event.as_str(), cancel.to.as_deref()), ("order.cancelled", Some("cancelled")));
+    assert_eq!(
+        (cancel.event.as_str(), cancel.to.as_deref()),
+        ("order.cancelled", Some("cancelled"))
+    );
     let record = Map::new();
-    for (request, expected) in [(json!({}), Value::Null), (json!({"reason": "late"}), json!("late"))] {
+    for (request, expected) in
+        [(json!({}), Value::Null), (json!({"reason": "late"}), json!("late"))]
+    {
         let request = object(request);
         let scene = Scene { record: &record, request: &request, now: String::new() };
         assert_eq!(cancel.set[0].value.value(&scene), Ok(expected));
@@ -180,7 +192,9 @@ fn feeds_are_append_only_unless_the_file_says_otherwise() {
     let ops = messages.operations;
     assert!(ops.list && ops.get && ops.create && !ops.replace && !ops.update && !ops.delete);
     let schema = read(
-        "collections.notes = { feed = true, operations = ['list', 'delete'], fields.text = 'string' }",
+        "[collections.notes]
+feed = true
+operations = ['list', 'delete']",
     );
     let notes = collection(&schema, "notes");
     assert_eq!(notes.feed.as_ref().unwrap().live_name, "note");
@@ -264,4 +278,25 @@ message = 'Too many.'",
     assert_eq!((rule.status, rule.code.as_str()), (422, "guard_failed"));
     assert_eq!(rule.kind, "invalid_request_error");
     assert!(rule.event.is_none() && rule.set.is_empty());
+}
+
+/// The mistakes that make a rule silently never fire: whole against broken numbers, and null.
+#[test]
+fn rules_compare_numbers_of_both_kinds_and_survive_null() {
+    let schema = read(
+        "[collections.orders.fields]
+price = 'number'
+[[collections.orders.actions.pay.rules]]
+when = 'record.price > 100'
+message = 'Too dear.'",
+    );
+    let rule = &collection(&schema, "orders").actions[0].rules[0];
+    let request = Map::new();
+    for (price, fires) in
+        [(json!(100.5), true), (json!(101), true), (json!(99.5), false), (json!(null), false)]
+    {
+        let record = object(json!({ "price": price }));
+        let scene = Scene { record: &record, request: &request, now: String::new() };
+        assert_eq!(rule.when.holds(&scene), fires, "{price}");
+    }
 }

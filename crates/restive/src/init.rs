@@ -14,7 +14,7 @@ pub fn run(init: &Init) -> anyhow::Result<()> {
     if file.exists() {
         bail!("{} exists; it is not overwritten. Name another file: restive init FILE", file.display());
     }
-    write(file, model::schema::BOOKSHOP)?;
+    write(file, model::schema::INIT)?;
     println!("wrote {}", file.display());
     println!("next: restive check {0} && restive serve --schema {0}", file.display());
     Ok(())

@@ -59,10 +59,7 @@ pub fn apply(turn: &mut Turn<'_>, write: &Write) -> Result<Outcome, rusqlite::Er
         Ok(committed) => Ok(Ok(Ok(committed))),
         Err(Fault::Problem(problem)) => {
             // A timer that can never succeed must not be found due for ever.
-            if let (Change::Timed { .. }, Some(id)) = (&write.change, &write.id) {
-                let collection = &turn.shared.schema.collections[write.collection];
-                timers::clear(turn.connection, collection, id)?;
-            }
+            void_timer(turn, write)?;
             Ok(Ok(Err(problem)))
         }
         Err(Fault::Write(error)) => Ok(Err(error)),
@@ -83,6 +80,14 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
         _ => keep(turn, decided, now)?,
     };
     Ok(Committed::Fresh(response))
+}
+
+fn void_timer(turn: &Turn<'_>, write: &Write) -> Result<(), rusqlite::Error> {
+    let (Change::Timed { transition }, Some(id)) = (&write.change, &write.id) else {
+        return Ok(());
+    };
+    let collection = &turn.shared.schema.collections[write.collection];
+    timers::void(turn.connection, collection, id, *transition)
 }
 
 /// What the key answered before, if it was used for the same request.
@@ -170,10 +175,15 @@ fn keep(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Res
             let record = put(turn, &write, current.as_ref(), kept, events.len(), now)?;
             append(turn, &write, &record.id, events, now)?;
             let collection = &turn.shared.schema.collections[write.collection];
-            timers::replace(turn.connection, collection, &write, &record.id, &timers)?;
+            if let Some(timers) = timers {
+                timers::replace(turn.connection, collection, &write, &record.id, &timers)?;
+            }
             Some(record)
         }
-        Effect::Nothing | Effect::Erase => current,
+        Effect::Nothing | Effect::Erase => {
+            void_timer(turn, &write)?;
+            current
+        }
     };
     let response = match (answer, record) {
         (Answer::Refused(problem), _) => Response::Refused(problem),

@@ -394,6 +394,13 @@ impl<'a> Plan<'a> {
             let values = position.keys.iter().cloned().chain([number]);
             return vec![none().and(&text, values)];
         }
+        if let ([key], [value]) = (self.keys.as_slice(), position.keys.as_slice())
+            && *value != Scalar::Null
+        {
+            let text = format!("({}, t.n) {beyond} (?, ?)", key.column);
+            let nulls = none().and(&format!("{} IS NULL", key.column), []);
+            return vec![none().and(&text, [value.clone(), number]), nulls];
+        }
         let prefix = |count: usize| {
             pairs().take(count).fold(none(), |condition, (key, value)| match value {
                 Scalar::Null => condition.and(&format!("{} IS NULL", key.column), []),
@@ -429,7 +436,8 @@ fn resolve_key(
     key: &query::SortKey,
 ) -> Result<Key, Error> {
     let column = column(table, collection, &key.field)?;
-    let nullable = collection.field(&key.field).is_some_and(|field| !field.required);
+    // Required ones too: an action may set what a request may not.
+    let nullable = collection.field(&key.field).is_some();
     Ok(Key { field: key.field.clone(), column, descending: key.descending, nullable })
 }
 

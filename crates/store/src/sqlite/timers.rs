@@ -10,6 +10,8 @@ use rusqlite::{Connection, params};
 const DUE: &str = "SELECT due, scope, collection, parent, record, transition FROM timers \
     ORDER BY due, n LIMIT ?1";
 const CLEAR: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2";
+const VOID: &str =
+    "DELETE FROM timers WHERE record = ?1 AND collection = ?2 AND transition = ?3";
 const SET: &str = "INSERT INTO timers (due, scope, collection, parent, record, transition) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
@@ -77,6 +79,18 @@ pub fn clear(
     record: &str,
 ) -> Result<(), rusqlite::Error> {
     connection.prepare_cached(CLEAR)?.execute(params![record, collection.name])?;
+    Ok(())
+}
+
+/// Removes one timer that came to nothing.
+pub fn void(
+    connection: &Connection,
+    collection: &Collection,
+    record: &str,
+    transition: usize,
+) -> Result<(), rusqlite::Error> {
+    let Some(name) = name_of(collection, transition) else { return Ok(()) };
+    connection.prepare_cached(VOID)?.execute(params![record, collection.name, name])?;
     Ok(())
 }
 

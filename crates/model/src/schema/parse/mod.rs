@@ -17,6 +17,8 @@ mod refusal;
 mod service;
 mod states;
 
+pub use quantity::duration;
+
 use super::{Collection, Diagnostic, Schema, builtin};
 use behaviour::Told;
 use reader::{Report, Table};

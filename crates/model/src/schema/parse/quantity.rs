@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A whole number and a unit: ms, s, m, h or d.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let (count, unit) = split(text)?;
     let milliseconds = match unit {
         "ms" => 1,

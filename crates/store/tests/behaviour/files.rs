@@ -1,0 +1,156 @@
+//! What SQLite's store does with its files: restarts, backups, tools beside a server, and files that
+//! are not its own.
+
+use crate::support::*;
+use model::{Schema, Scope};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+use store::sqlite::{Options, Role, SqliteStore};
+use store::{Error, Store};
+
+pub fn open(path: &Path, schema: Schema, role: Role) -> Result<Bed, Error> {
+    let schema = Arc::new(schema);
+    let options = Options { role, ..Options::default() };
+    let store = SqliteStore::open_with(path, schema.clone(), options)?;
+    let time = Arc::new(AtomicI64::new(START));
+    Ok(Bed { store, schema, time, _keep: Box::new(()) })
+}
+
+fn serve(path: &Path) -> Bed {
+    open(path, schema(), Role::Server).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_committed_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let bed = serve(&path);
+    let made = bed.put(keyed(book("Dune", json!(1)), "k", 1)).await;
+    let events = bed.store.events(None, 0, 10).await.unwrap();
+    let cursor_key = bed.store.cursor_key();
+    drop(bed);
+    let bed = serve(&path);
+    assert_eq!(bed.record(BOOKS, &made.id).await, Some(made.clone()));
+    assert_eq!(bed.store.events(None, 0, 10).await.unwrap(), events);
+    assert_eq!(bed.store.cursor_key(), cursor_key);
+    assert_eq!(bed.newest(), made.version);
+    assert_eq!(bed.store.collection_seq(HERE, BOOKS), made.version);
+    assert_eq!(bed.list(&search(&["dune"])).await.records, [made]);
+    let again = bed.commit(keyed(book("Dune", json!(1)), "k", 1)).await.unwrap().unwrap();
+    assert!(matches!(again, model::write::Committed::Replayed { .. }));
+    bed.store.health().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_abandoned_copy_of_the_files_holds_every_answered_write() {
+    // What a crash leaves: the files as they are at some moment, without a clean close.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let bed = serve(&path);
+    let mut made = Vec::new();
+    for n in 0..40 {
+        made.push(bed.put(book(&format!("T{n}"), json!(n))).await);
+    }
+    let crashed = directory.path().join("crashed.db");
+    std::fs::copy(&path, &crashed).unwrap();
+    let log = |path: &Path| path.with_extension("db-wal");
+    std::fs::copy(log(&path), log(&crashed)).unwrap();
+    let after = serve(&crashed);
+    for record in made {
+        assert_eq!(after.record(BOOKS, &record.id).await, Some(record));
+    }
+    assert_eq!(after.store.events(None, 0, 100).await.unwrap().len(), 40);
+}
+
+#[tokio::test]
+async fn a_backup_is_a_whole_database_and_overwrites_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let bed = serve(&directory.path().join("data.db"));
+    let made = bed.put(book("Dune", json!(1))).await;
+    let target = directory.path().join("copy.db");
+    let mut last = (0, 0);
+    bed.store.backup(&target, Box::new(|done, all| last = (done, all))).await.unwrap();
+    assert!(last.1 > 0 && last.0 == last.1);
+    let refused = bed.store.backup(&target, Box::new(|_, _| {})).await;
+    assert!(matches!(refused, Err(Error::Refused(_))));
+    let left: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("copy"))
+        .collect();
+    assert_eq!(left, ["copy.db"]);
+    let copy = serve(&target);
+    assert_eq!(copy.record(BOOKS, &made.id).await, Some(made.clone()));
+    assert_eq!(copy.list(&search(&["dune"])).await.records, [made]);
+}
+
+#[tokio::test]
+async fn a_server_notices_what_a_tool_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let server = serve(&path);
+    server.put(book("A", json!(1))).await;
+    let generation = server.store.key_generation();
+    let mut position = server.store.position();
+    let before = *position.borrow_and_update();
+    let tool = open(&path, schema(), Role::Tool).unwrap();
+    let made = tool.put(create(KEYS, json!({"digest": "d"}))).await;
+    assert!(tool.commit(book("B", json!(1))).await.is_err(), "tools change only keys");
+    tokio::time::timeout(Duration::from_secs(10), position.changed()).await.unwrap().unwrap();
+    assert_eq!(*position.borrow(), before + 1);
+    assert!(server.store.key_generation() > generation);
+    assert_eq!(server.store.collection_seq(HERE, BOOKS), before + 1, "the floor was raised");
+    let found = server.store.key_by_digest("d").await.unwrap();
+    assert_eq!(found, Some((HERE, made.clone())));
+    let next = server.put(book("C", json!(1))).await;
+    assert_eq!(next.number, made.version + 1, "one sequence for both");
+}
+
+#[tokio::test]
+async fn a_tool_never_changes_the_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    drop(serve(&path));
+    let mut other = schema();
+    other.collections[BOOKS].fields.push(field("extra", model::schema::Kind::String, |_| {}));
+    drop(open(&path, other, Role::Tool).unwrap());
+    let server = serve(&path);
+    assert_eq!(server.store.shape(BOOKS), 1);
+}
+
+#[test]
+fn files_that_are_not_ours_are_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let refusal = |path: &Path| match open(path, schema(), Role::Server) {
+        Err(Error::Refused(reasons)) => reasons.join(" "),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened"),
+    };
+    let text = directory.path().join("text.db");
+    std::fs::write(&text, "hello, this is no database at all".repeat(100)).unwrap();
+    assert!(refusal(&text).contains("not a database"));
+    assert!(std::fs::read_to_string(&text).unwrap().starts_with("hello"));
+    let foreign = directory.path().join("foreign.db");
+    rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    assert!(refusal(&foreign).contains("another program"));
+    assert!(refusal(&directory.path().join("missing/data.db")).contains("cannot be opened"));
+}
+
+#[tokio::test]
+async fn figures_count_what_happened() {
+    let directory = tempfile::tempdir().unwrap();
+    let bed = serve(&directory.path().join("data.db"));
+    let writes: Vec<_> = (0..100).map(|n| bed.store.commit(book("A", json!(n)))).collect();
+    for write in writes {
+        write.await.unwrap().unwrap();
+    }
+    let figures = bed.store.figures();
+    assert_eq!((figures.writes, figures.queue), (100, 0));
+    assert_eq!(figures.batch_sizes.iter().sum::<u64>(), figures.commits);
+    assert!(figures.database_bytes > 0);
+    let account = bed.store.collection_seq(Scope::SYSTEM, ACCOUNTS);
+    assert_eq!(account, 0);
+}

@@ -1,0 +1,98 @@
+//! What every store must do, written against the trait and run for each kind of store. Behaviours
+//! that concern files, restarts and schema changes on disk are SQLite's own and stand in `files` and
+//! `evolution`.
+
+mod commits;
+mod evolution;
+mod files;
+mod follow;
+mod keys;
+mod lists;
+mod searches;
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use store::sqlite::{Options, Role, SqliteStore};
+
+/// A fresh SQLite store in a directory that goes away with it.
+fn sqlite() -> support::Bed {
+    let directory = tempfile::tempdir().unwrap();
+    let schema = Arc::new(support::schema());
+    let time = Arc::new(AtomicI64::new(support::START));
+    let hand = time.clone();
+    let clock = Arc::new(move || model::Timestamp(hand.load(Ordering::Relaxed)));
+    let options = Options { role: Role::Server, clock };
+    let store =
+        SqliteStore::open_with(&directory.path().join("data.db"), schema.clone(), options).unwrap();
+    support::Bed { store, schema, time, _keep: Box::new(directory) }
+}
+
+macro_rules! suite {
+    ($factory:ident: $($module:ident { $($name:ident)* })*) => {
+        mod $factory {
+            $($(
+                #[tokio::test]
+                async fn $name() {
+                    super::$module::$name(super::$factory()).await;
+                }
+            )*)*
+        }
+    };
+}
+
+suite! { sqlite:
+    commits {
+        a_created_record_is_there_with_its_event
+        every_change_has_exactly_one_event_and_every_event_its_change
+        a_change_of_nothing_leaves_no_trace
+        a_replaced_record_loses_what_was_not_sent
+        versions_guard_writes
+        a_deleted_record_stays_deleted
+        scopes_never_meet
+        children_live_under_their_parent_only
+        a_delete_takes_everything_below_along
+        a_delete_of_too_much_is_refused_whole
+        unique_values_are_refused_and_all_of_them_named
+        references_must_exist
+        actions_move_the_state_and_refusals_leave_their_trace
+        timers_come_due_and_are_voided
+        feeds_number_their_records_by_the_log
+        time_never_runs_backwards
+        one_bad_write_does_not_spoil_its_batch
+        write_only_fields_are_kept_and_not_served
+        keys_are_found_by_digest_and_bump_the_generation
+        collection_sequences_grow_with_their_own_changes
+        children_windows_and_ids
+    }
+    keys {
+        a_repeated_request_is_replayed_byte_for_byte
+        another_request_with_the_same_key_is_refused
+        refusals_after_execution_are_replayed
+        failed_validation_is_not_remembered
+        an_update_that_changed_nothing_is_replayed_too
+        keys_expire_after_a_day
+        concurrent_duplicates_take_effect_once
+    }
+    lists {
+        filters_select
+        sorts_order_with_nulls_smallest
+        cursor_walks_equal_the_whole_list
+        offset_pages_count
+        walks_survive_concurrent_moves
+        random_walks_match_a_model
+        child_lists_belong_to_their_parent
+        a_snapshot_too_far_back_is_refused
+    }
+    searches {
+        search_reads_its_own_writes
+        hostile_words_are_only_words
+        search_respects_scope_filters_and_pages
+        search_sorts_by_rank_and_fields
+    }
+    follow {
+        followers_see_every_event_once_in_order
+        a_follower_of_one_scope_sees_no_other
+        a_waiting_follower_wakes_on_commit
+    }
+}

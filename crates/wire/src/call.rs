@@ -54,7 +54,7 @@ pub(crate) async fn answer(
         response.body = Bytes::new();
     }
     close |= !connection.answered(index, response.body.len());
-    if close {
+    if close || worker.draining.get() {
         response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let mut answer = http::Response::new(Full::new(response.body));
@@ -127,16 +127,21 @@ async fn call(service: &dyn Service, exchange: Exchange) -> Result<Response, Fau
     .await
 }
 
-/// One of a limited number of places, given back when dropped.
-pub(crate) struct Place<'a>(&'a AtomicUsize);
+/// Counts one more of what is limited, if there is room. Whoever got it counts it down again.
+pub(crate) fn take_place(taken: &AtomicUsize, limit: usize) -> bool {
+    let room = taken.fetch_add(1, Ordering::Relaxed) < limit;
+    if !room {
+        taken.fetch_sub(1, Ordering::Relaxed);
+    }
+    room
+}
+
+/// The place of a running exchange, given back when the call ends or is broken off.
+struct Place<'a>(&'a AtomicUsize);
 
 impl Place<'_> {
-    pub(crate) fn take(taken: &AtomicUsize, limit: usize) -> Option<Place<'_>> {
-        if taken.fetch_add(1, Ordering::Relaxed) >= limit {
-            taken.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(Place(taken))
+    fn take(taken: &AtomicUsize, limit: usize) -> Option<Place<'_>> {
+        take_place(taken, limit).then(|| Place(taken))
     }
 }
 

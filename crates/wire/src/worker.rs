@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -17,7 +17,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout_at};
 
 use crate::Service;
-use crate::call::Place;
+use crate::call::take_place;
 use crate::connection::{self, Connection};
 use crate::fault::Fault;
 use crate::limits::Limits;
@@ -105,6 +105,15 @@ impl Worker {
                 },
             }
         }
+        self.draining.set(true);
+        // Those the system has accepted for us would be reset when the listener closes. Asked
+        // directly: the runtime may not have heard of them yet.
+        let listener = listener.into_std()?;
+        while let Ok((stream, peer)) = listener.accept() {
+            stream.set_nonblocking(true)?;
+            self.open(next, TcpStream::from_std(stream)?, peer);
+            next += 1;
+        }
         drop(listener);
         self.drain(clock).await;
         Ok(())
@@ -120,15 +129,15 @@ impl Worker {
         // Answers are written whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let worker = self.clone();
+        if !take_place(&worker.shared.connections, worker.limits.max_connections) {
+            spawn_local(async move { worker.turn_away(stream).await });
+            return;
+        }
         let connection = Rc::new(Connection::new(worker.clone(), peer));
+        worker.connections.borrow_mut().insert(id, connection.clone());
+        let listed = Listed { worker, id };
         spawn_local(async move {
-            let shared = worker.shared.clone();
-            let Some(_place) = Place::take(&shared.connections, worker.limits.max_connections)
-            else {
-                return worker.turn_away(stream).await;
-            };
-            worker.connections.borrow_mut().insert(id, connection.clone());
-            let _listed = Listed { worker: &worker, id };
+            let _listed = listed;
             connection.serve(stream).await;
         });
     }
@@ -150,7 +159,6 @@ impl Worker {
     }
 
     async fn drain(&self, mut clock: Interval) {
-        self.draining.set(true);
         for connection in self.connections.borrow().values() {
             connection.wake();
         }
@@ -170,14 +178,15 @@ impl Worker {
     }
 }
 
-/// Keeps a connection in its worker's list; also when its task panics.
-struct Listed<'a> {
-    worker: &'a Worker,
+/// Keeps a connection in its worker's list and in the common count; given up however it ends.
+struct Listed {
+    worker: Rc<Worker>,
     id: u64,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for Listed {
     fn drop(&mut self) {
+        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
         let mut connections = self.worker.connections.borrow_mut();
         connections.remove(&self.id);
         if connections.is_empty() {

@@ -132,8 +132,10 @@ fn the_deadline_covers_every_stage() {
         (&b""[..], "https", Stage::Tls),
     ] {
         let held = held.clone();
-        let address = peer(move |mut stream| {
-            let _ = stream.write_all(bytes);
+        let address = peer(move |stream| {
+            if scheme == "http" {
+                answer(&stream, bytes);
+            }
             let _ = held.lock().map(|held| held.recv());
         });
         let client = trusting();

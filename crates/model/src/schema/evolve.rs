@@ -1,1 +1,371 @@
-//! (being written)
+//! How a schema may change over data that exists. Pure: given the description of what is on disk and
+//! the schema that shall be served, says what must be done, what must first be checked against the
+//! rows, or why it may not be. A store carries the plan out in one transaction.
+
+use super::{Collection, CollectionIx, Field, Schema};
+use serde::{Deserialize, Serialize};
+
+/// What is on disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stored {
+    pub collections: Vec<StoredCollection>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredCollection {
+    pub name: String,
+    pub object: String,
+    pub id_prefix: String,
+    pub parent: Option<String>,
+    pub feed: bool,
+    pub fields: Vec<StoredField>,
+    /// Names of the states; empty without a state machine.
+    pub states: Vec<String>,
+    pub state_field: Option<String>,
+    pub indexes: Vec<Vec<String>>,
+    /// Grows whenever the served fields change.
+    pub shape: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredField {
+    pub name: String,
+    /// Name of the kind; for arrays with that of the items.
+    pub kind: String,
+    pub required: bool,
+    pub unique: bool,
+    pub filter: bool,
+    pub sort: bool,
+    pub search: bool,
+    pub reference: Option<String>,
+    pub write_only: bool,
+    pub choices: Vec<String>,
+}
+
+/// What turns the disk into what the schema says.
+#[derive(Debug, PartialEq)]
+pub struct Plan {
+    /// The new description, to be kept beside the data.
+    pub stored: Stored,
+    /// Must hold in the data, or nothing is done.
+    pub checks: Vec<Check>,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Check {
+    pub collection: CollectionIx,
+    pub rule: CheckRule,
+    /// What to tell the operator when the data breaks the rule.
+    pub message: String,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum CheckRule {
+    /// The collection has no rows.
+    Empty,
+    /// No row has null in this field.
+    NoNulls { field: String },
+    /// No row has this value in this field.
+    Unused { field: String, value: String },
+    /// No two rows of one scope share a value of this field.
+    NoDuplicates { field: String },
+    /// Every value in this field names an existing record.
+    Resolves { field: String, target: CollectionIx },
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Create(CollectionIx),
+    /// A typed column for a field, filled from the rows.
+    AddColumn { collection: CollectionIx, field: String },
+    DropColumn { collection: CollectionIx, field: String },
+    /// The full-text index over other fields than before, filled from the rows.
+    RebuildSearch(CollectionIx),
+    DropSearch(CollectionIx),
+}
+
+impl Stored {
+    /// Describes a schema; shapes are numbered on from those of `before`.
+    fn of(schema: &Schema, before: Option<&Stored>) -> Stored {
+        let collections = schema
+            .collections
+            .iter()
+            .map(|collection| {
+                let mut new = describe(schema, collection);
+                if let Some(old) = before.and_then(|stored| stored.find(&collection.name)) {
+                    let served = |c: &StoredCollection| -> Vec<String> {
+                        let public = c.fields.iter().filter(|field| !field.write_only);
+                        public.map(|field| field.name.clone()).collect()
+                    };
+                    new.shape = old.shape + i64::from(served(old) != served(&new));
+                }
+                new
+            })
+            .collect();
+        Stored { collections }
+    }
+
+    pub fn find(&self, name: &str) -> Option<&StoredCollection> {
+        self.collections.iter().find(|collection| collection.name == name)
+    }
+
+    /// Number of the collection's shape; 1 for one that is not described.
+    pub fn shape(&self, name: &str) -> i64 {
+        self.find(name).map_or(1, |collection| collection.shape)
+    }
+}
+
+/// The plan, or every reason why there is none.
+pub fn evolve(stored: Option<&Stored>, schema: &Schema) -> Result<Plan, Vec<String>> {
+    let new = Stored::of(schema, stored);
+    let mut work = Work::default();
+    let empty = Stored::default();
+    let old = stored.unwrap_or(&empty);
+    for gone in old.collections.iter().filter(|c| schema.find(&c.name).is_none()) {
+        work.refuse(format!(
+            "collection `{}` was removed; its data would be lost. Put it back into the schema, or \
+             start with a new data directory.",
+            gone.name
+        ));
+    }
+    for (ix, collection) in schema.collections.iter().enumerate() {
+        match (old.find(&collection.name), new.find(&collection.name)) {
+            (Some(before), Some(after)) => work.compare(schema, ix, before, after),
+            _ => work.steps.push(Step::Create(ix)),
+        }
+    }
+    if work.refusals.is_empty() {
+        Ok(Plan { stored: new, checks: work.checks, steps: work.steps })
+    } else {
+        Err(work.refusals)
+    }
+}
+
+#[derive(Default)]
+struct Work {
+    refusals: Vec<String>,
+    checks: Vec<Check>,
+    steps: Vec<Step>,
+}
+
+impl Work {
+    fn refuse(&mut self, message: String) {
+        self.refusals.push(message);
+    }
+
+    fn check(&mut self, collection: CollectionIx, rule: CheckRule, message: String) {
+        self.checks.push(Check { collection, rule, message });
+    }
+
+    fn compare(
+        &mut self,
+        schema: &Schema,
+        ix: CollectionIx,
+        old: &StoredCollection,
+        new: &StoredCollection,
+    ) {
+        let name = &new.name;
+        if old.parent != new.parent {
+            let show = |parent: &Option<String>| match parent {
+                Some(parent) => format!("`{parent}`"),
+                None => "none".to_owned(),
+            };
+            self.refuse(format!(
+                "collection `{name}`: the parent changed from {} to {}. Records cannot move; put \
+                 it back, or declare a new collection.",
+                show(&old.parent),
+                show(&new.parent)
+            ));
+        }
+        if old.feed != new.feed {
+            self.refuse(format!(
+                "collection `{name}`: `feed` was switched {}. The ids of its records would change; \
+                 put it back, or declare a new collection.",
+                if new.feed { "on" } else { "off" }
+            ));
+        }
+        for before in &old.fields {
+            match new.fields.iter().find(|field| field.name == before.name) {
+                Some(after) => self.compare_field(schema, ix, before, after),
+                None => self.refuse(format!(
+                    "collection `{name}`: field `{}` was removed; its data would be lost. Put it \
+                     back, or declare it `write_only` in a new collection and copy what you need.",
+                    before.name
+                )),
+            }
+        }
+        for field in schema.collections[ix].fields.iter() {
+            if !old.fields.iter().any(|before| before.name == field.name) {
+                self.added_field(ix, name, field);
+            }
+        }
+        self.compare_states(ix, old, new);
+        self.compare_search(ix, old, new);
+    }
+
+    fn added_field(&mut self, ix: CollectionIx, collection: &str, field: &Field) {
+        if field.required && field.default.is_none() {
+            self.check(
+                ix,
+                CheckRule::Empty,
+                format!(
+                    "collection `{collection}`: the new field `{}` is required, but records exist \
+                     that lack it. Make it optional, fill it in, then require it.",
+                    field.name
+                ),
+            );
+        }
+        if field.has_column() {
+            self.steps.push(Step::AddColumn { collection: ix, field: field.name.clone() });
+        }
+    }
+
+    fn compare_field(
+        &mut self,
+        schema: &Schema,
+        ix: CollectionIx,
+        old: &StoredField,
+        new: &StoredField,
+    ) {
+        let collection = &schema.collections[ix].name;
+        let place = format!("collection `{collection}`: field `{}`", new.name);
+        if old.kind != new.kind {
+            self.refuse(format!(
+                "{place}: the type changed from {} to {}. Put it back, or add a new field with the \
+                 new type.",
+                old.kind, new.kind
+            ));
+            return;
+        }
+        if old.write_only != new.write_only {
+            self.refuse(format!(
+                "{place}: `write_only` was switched {}. Put it back, or add a new field.",
+                if new.write_only { "on" } else { "off" }
+            ));
+            return;
+        }
+        let field = new.name.clone();
+        match (old.has_column(), new.has_column()) {
+            (false, true) => {
+                self.steps.push(Step::AddColumn { collection: ix, field: field.clone() });
+            }
+            (true, false) => {
+                self.steps.push(Step::DropColumn { collection: ix, field: field.clone() });
+            }
+            _ => {}
+        }
+        if new.required && !old.required {
+            let message = format!(
+                "{place} became required, but records exist in which it is null. Fill them in \
+                 first, or leave it optional."
+            );
+            self.check(ix, CheckRule::NoNulls { field: field.clone() }, message);
+        }
+        if new.unique && !old.unique {
+            let message = format!(
+                "{place} became unique, but records share a value. Change them first, or leave it \
+                 as it is."
+            );
+            self.check(ix, CheckRule::NoDuplicates { field: field.clone() }, message);
+        }
+        if new.reference != old.reference
+            && let Some(target) = schema.collections[ix].field(&field).and_then(|f| f.reference)
+        {
+            let message = format!(
+                "{place} became a reference to `{}`, but records exist whose value names none. \
+                 Change them first, or leave it as it is.",
+                schema.collections[target].name
+            );
+            self.check(ix, CheckRule::Resolves { field: field.clone(), target }, message);
+        }
+        // Choices given for the first time restrict like a limit: they hold for new writes.
+        for value in old.choices.iter().filter(|_| !new.choices.is_empty()) {
+            if !new.choices.contains(value) {
+                let message = format!(
+                    "{place}: the value `{value}` was removed, but records still have it. Change \
+                     them first, or put it back."
+                );
+                let rule = CheckRule::Unused { field: field.clone(), value: value.clone() };
+                self.check(ix, rule, message);
+            }
+        }
+    }
+
+    fn compare_states(&mut self, ix: CollectionIx, old: &StoredCollection, new: &StoredCollection) {
+        let Some(field) = &new.state_field else { return };
+        for value in &old.states {
+            let rule = CheckRule::Unused { field: field.clone(), value: value.clone() };
+            if !new.states.contains(value) && !self.checks.iter().any(|check| check.rule == rule) {
+                let message = format!(
+                    "collection `{}`: the state `{value}` was removed, but records are in it. Move \
+                     them on first, or put it back.",
+                    new.name
+                );
+                self.check(ix, rule, message);
+            }
+        }
+    }
+
+    fn compare_search(&mut self, ix: CollectionIx, old: &StoredCollection, new: &StoredCollection) {
+        let before: Vec<&str> = old.searched().collect();
+        let after: Vec<&str> = new.searched().collect();
+        if before != after {
+            self.steps.push(match after.is_empty() {
+                true => Step::DropSearch(ix),
+                false => Step::RebuildSearch(ix),
+            });
+        }
+    }
+}
+
+impl StoredCollection {
+    fn searched(&self) -> impl Iterator<Item = &str> {
+        let fields = self.fields.iter().filter(|field| field.search && !field.write_only);
+        fields.map(|field| field.name.as_str())
+    }
+}
+
+impl StoredField {
+    fn has_column(&self) -> bool {
+        self.unique || self.filter || self.sort || self.reference.is_some()
+    }
+}
+
+fn describe(schema: &Schema, collection: &Collection) -> StoredCollection {
+    let name_of = |ix: CollectionIx| schema.collections[ix].name.clone();
+    StoredCollection {
+        name: collection.name.clone(),
+        object: collection.object.clone(),
+        id_prefix: collection.id_prefix.clone(),
+        parent: collection.parent.map(name_of),
+        feed: collection.feed.is_some(),
+        fields: collection
+            .fields
+            .iter()
+            .map(|field| StoredField {
+                name: field.name.clone(),
+                kind: kind_name(&field.kind),
+                required: field.required,
+                unique: field.unique,
+                filter: field.filter,
+                sort: field.sort,
+                search: field.search,
+                reference: field.reference.map(name_of),
+                write_only: field.write_only,
+                choices: field.choices.clone(),
+            })
+            .collect(),
+        states: collection.states.as_ref().map_or_else(Vec::new, |states| states.names.clone()),
+        state_field: collection.states.as_ref().map(|states| states.field.clone()),
+        indexes: collection.indexes.iter().map(|index| index.fields.clone()).collect(),
+        shape: 1,
+    }
+}
+
+fn kind_name(kind: &super::Kind) -> String {
+    match kind {
+        super::Kind::Array(items) => format!("array of {}", kind_name(items)),
+        other => other.name().to_owned(),
+    }
+}

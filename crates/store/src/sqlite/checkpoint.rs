@@ -1,0 +1,80 @@
+//! Checkpoints, on a thread and a connection of their own: pages move from the log file into the
+//! database without holding up a commit or a read. Knows nothing but the file.
+
+use super::open;
+use crate::Error;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the thread looks at the log file.
+const LOOK: Duration = Duration::from_millis(250);
+/// Growth of the log file that is worth a checkpoint.
+pub const WORTH_BYTES: u64 = 4 << 20;
+/// From here on commits are made to wait for a moment, so that the file starts anew.
+const LARGE_BYTES: u64 = 64 << 20;
+/// That moment: a long reader (a backup) must not turn it into seconds.
+const STALL: Duration = Duration::from_millis(20);
+
+/// Ends its thread when dropped.
+pub struct Checkpoints {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpoints {
+    pub fn start(path: &Path) -> Result<Checkpoints, Error> {
+        let connection = open::connect(path)?;
+        connection.pragma_update(None, "cache_size", -256)?;
+        connection.busy_timeout(STALL)?;
+        let log = log_file(path);
+        let (stop, stopped) = sync_channel::<()>(0);
+        let thread = std::thread::Builder::new()
+            .name("store-checkpoint".into())
+            .spawn(move || {
+                let mut done_at = None;
+                while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                    let Ok(file) = std::fs::metadata(&log) else { continue };
+                    let stamp = Some((file.len(), file.modified().ok()));
+                    if file.len() < WORTH_BYTES || done_at == stamp {
+                        continue;
+                    }
+                    let whole = checkpoint(&connection, "PASSIVE");
+                    done_at = stamp.filter(|_| whole);
+                    if file.len() > LARGE_BYTES {
+                        checkpoint(&connection, "RESTART");
+                    }
+                }
+            })
+            .map_err(|error| Error::Failed(Box::new(error)))?;
+        Ok(Checkpoints { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// Whether everything in the log file is in the database now.
+fn checkpoint(connection: &Connection, mode: &str) -> bool {
+    let done = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+    });
+    done.unwrap_or_else(|error| {
+        tracing::warn!(%error, "a checkpoint failed");
+        false
+    })
+}
+
+fn log_file(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Names and fixed SQL of the tables, one `Table` per collection, worked out once when the store
+//! opens. Identifiers come from the schema and are quoted; values are always bound. Knows no
+//! connection.
+
+use model::schema::evolve::Stored;
+use model::{Collection, CollectionIx, Schema};
+use model::schema::{Field, Kind};
+
+/// What every statement that reads records selects, in the order `read::record_of` expects.
+pub const RECORD: &str = "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden";
+
+/// Tables that do not depend on the schema. `n` and `seq` are row numbers, so every index carries
+/// them as its last column for nothing.
+pub const BASE: &str = "
+CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+CREATE TABLE log (
+  seq INTEGER PRIMARY KEY, id TEXT NOT NULL, scope INTEGER NOT NULL, type TEXT NOT NULL,
+  created INTEGER NOT NULL, collection TEXT NOT NULL, record TEXT NOT NULL,
+  api_version TEXT NOT NULL, object TEXT NOT NULL, previous TEXT, request TEXT,
+  idempotency_key TEXT) STRICT;
+CREATE UNIQUE INDEX log_id ON log (id);
+CREATE INDEX log_record ON log (record);
+CREATE INDEX log_scope ON log (scope);
+CREATE TABLE tombstones (
+  id TEXT NOT NULL, collection TEXT NOT NULL, scope INTEGER NOT NULL, seq INTEGER NOT NULL,
+  n INTEGER NOT NULL, PRIMARY KEY (id, collection)) STRICT, WITHOUT ROWID;
+CREATE TABLE remembered (
+  n INTEGER PRIMARY KEY, scope INTEGER NOT NULL, digest BLOB NOT NULL,
+  fingerprint BLOB NOT NULL, created INTEGER NOT NULL, kind INTEGER NOT NULL,
+  seq INTEGER NOT NULL, number INTEGER NOT NULL, updated INTEGER NOT NULL,
+  record TEXT, text TEXT, request TEXT NOT NULL) STRICT;
+CREATE UNIQUE INDEX remembered_key ON remembered (scope, digest);
+CREATE TABLE timers (
+  n INTEGER PRIMARY KEY, due INTEGER NOT NULL, scope INTEGER NOT NULL,
+  collection TEXT NOT NULL, parent TEXT, record TEXT NOT NULL, transition TEXT NOT NULL) STRICT;
+CREATE INDEX timers_due ON timers (due);
+CREATE INDEX timers_record ON timers (record);
+INSERT INTO meta VALUES ('cursor_key', randomblob(32)), ('search_position', 0);
+";
+
+/// The internal collection of API keys, and the field they are found by.
+pub const KEYS: &str = "keys";
+pub const KEY_DIGEST: &str = "digest";
+
+/// One collection on disk.
+pub struct Table {
+    /// Quoted.
+    pub name: String,
+    pub shape: i64,
+    pub feed: bool,
+    pub child: bool,
+    /// The typed columns: place of the field in the collection, quoted column name.
+    pub columns: Vec<(usize, String)>,
+    pub search: Option<SearchTable>,
+    pub by_id: String,
+    pub exists: String,
+    pub insert: String,
+    pub update: String,
+    /// Update of a record whose typed columns stay as they are: spares their indexes.
+    pub update_body: String,
+    pub delete: String,
+    /// Children of one parent; only useful for a child collection.
+    pub of_parent: String,
+    /// The newest children of one parent.
+    pub newest_of_parent: String,
+}
+
+/// The full-text index of a collection: a follower of the log, keyed by row number.
+pub struct SearchTable {
+    /// Quoted.
+    pub name: String,
+    /// Names of the fields, in column order.
+    pub fields: Vec<String>,
+    /// Quoted column list of the searched fields, for the column filter of a query.
+    pub columns: String,
+    pub create: String,
+    pub insert: String,
+    pub delete: String,
+}
+
+/// An index that shall exist.
+pub struct WantedIndex {
+    /// Unquoted: compared with what the database lists.
+    pub name: String,
+    pub create: String,
+}
+
+pub fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+pub fn table_name(collection: &str) -> String {
+    format!("r_{collection}")
+}
+
+pub fn search_name(collection: &str) -> String {
+    format!("s_{collection}")
+}
+
+pub fn column_name(field: &str) -> String {
+    quote(&format!("f_{field}"))
+}
+
+pub fn column_type(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Integer | Kind::Boolean | Kind::Timestamp => "INTEGER",
+        Kind::Number => "REAL",
+        Kind::String | Kind::Date | Kind::Object | Kind::Array(_) => "TEXT",
+    }
+}
+
+/// The tables of a schema, in its order.
+pub fn tables(schema: &Schema, stored: &Stored) -> Vec<Table> {
+    schema.collections.iter().map(|collection| table(collection, stored)).collect()
+}
+
+fn table(collection: &Collection, stored: &Stored) -> Table {
+    let name = quote(&table_name(&collection.name));
+    let child = collection.parent.is_some();
+    let feed = collection.feed.is_some();
+    let columns: Vec<(usize, String)> = collection
+        .fields
+        .iter()
+        .enumerate()
+        .filter(|(_, field)| field.has_column())
+        .map(|(place, field)| (place, column_name(&field.name)))
+        .collect();
+    let key = if feed { "t.n" } else { "t.id" };
+    let of_parent = if child { " AND t.parent = ?3" } else { "" };
+    let typed: String = columns.iter().map(|(_, column)| format!(", {column}")).collect();
+    let marks = |from: usize| -> String {
+        (0..columns.len()).map(|place| format!(", ?{}", from + place)).collect()
+    };
+    let sets: String = columns
+        .iter()
+        .enumerate()
+        .map(|(place, (_, column))| format!(", {column} = ?{}", 7 + place))
+        .collect();
+    let newest = "ORDER BY t.created DESC, t.n DESC LIMIT ?3";
+    Table {
+        shape: stored.shape(&collection.name),
+        feed,
+        child,
+        search: search_table(collection),
+        by_id: format!("SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"),
+        exists: format!("SELECT 1 FROM {name} t WHERE {key} = ?1 AND t.scope = ?2"),
+        insert: format!(
+            "INSERT INTO {name} (n, id, scope, parent, version, created, updated, shape, body, \
+             hidden{typed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9{})",
+            marks(10)
+        ),
+        update: format!(
+            "UPDATE {name} SET version = ?1, updated = ?2, shape = ?3, body = ?4, hidden = ?5{sets} \
+             WHERE n = ?6"
+        ),
+        update_body: format!(
+            "UPDATE {name} SET version = ?1, updated = ?2, shape = ?3, body = ?4, hidden = ?5 \
+             WHERE n = ?6"
+        ),
+        delete: format!("DELETE FROM {name} WHERE n = ?1"),
+        of_parent: format!(
+            "SELECT {RECORD} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 LIMIT ?3"
+        ),
+        newest_of_parent: format!(
+            "SELECT {RECORD} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 {newest}"
+        ),
+        columns,
+        name,
+    }
+}
+
+fn search_table(collection: &Collection) -> Option<SearchTable> {
+    let fields: Vec<String> = searched(collection).map(|field| field.name.clone()).collect();
+    if fields.is_empty() {
+        return None;
+    }
+    let name = quote(&search_name(&collection.name));
+    let columns: Vec<String> = fields.iter().map(|field| column_name(field)).collect();
+    let marks: String = (0..fields.len()).map(|place| format!(", ?{}", 3 + place)).collect();
+    Some(SearchTable {
+        // `scope_` holds a word made of the scope, so that a query can demand it like any word.
+        create: format!(
+            "CREATE VIRTUAL TABLE {name} USING fts5(scope_, {}, content='', contentless_delete=1, \
+             tokenize='unicode61 remove_diacritics 2')",
+            columns.join(", ")
+        ),
+        insert: format!(
+            "INSERT INTO {name} (rowid, scope_, {}) VALUES (?1, ?2{marks})",
+            columns.join(", ")
+        ),
+        delete: format!("DELETE FROM {name} WHERE rowid = ?1"),
+        columns: columns.join(" "),
+        fields,
+        name,
+    })
+}
+
+/// Write-only fields are never served, so a search must not tell of them either.
+fn searched(collection: &Collection) -> impl Iterator<Item = &Field> {
+    collection.searched().filter(|field| !field.write_only)
+}
+
+/// The table of a collection as it is first made.
+pub fn create_table(collection: &Collection) -> String {
+    let name = quote(&table_name(&collection.name));
+    let typed: String = collection
+        .columns()
+        .map(|field| format!(", {} {}", column_name(&field.name), column_type(&field.kind)))
+        .collect();
+    format!(
+        "CREATE TABLE {name} (n INTEGER PRIMARY KEY, id TEXT NOT NULL, scope INTEGER NOT NULL, \
+         parent TEXT, version INTEGER NOT NULL, created INTEGER NOT NULL, \
+         updated INTEGER NOT NULL, shape INTEGER NOT NULL, body TEXT NOT NULL, \
+         hidden TEXT{typed}) STRICT"
+    )
+}
+
+/// Every index the collection shall have.
+pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
+    let collection = &schema.collections[ix];
+    let table = table_name(&collection.name);
+    let owner = if collection.parent.is_some() { "parent" } else { "scope" };
+    let mut wanted = Vec::new();
+    let mut add = |kind: &str, suffix: &str, columns: String, tail: String| {
+        let name = format!("{kind}_{}+{suffix}", collection.name);
+        let unique = if kind == "u" { "UNIQUE " } else { "" };
+        wanted.push(WantedIndex {
+            create: format!(
+                "CREATE {unique}INDEX {} ON {} ({columns}){tail}",
+                quote(&name),
+                quote(&table)
+            ),
+            name,
+        });
+    };
+    if collection.feed.is_none() {
+        add("u", "id", "id".into(), String::new());
+    }
+    add("i", "created", format!("{owner}, created"), String::new());
+    add("i", "updated", format!("{owner}, updated"), String::new());
+    let parent_field = schema.parent_field(ix);
+    for field in collection.columns() {
+        let column = column_name(&field.name);
+        let suffix = format!("f_{}", field.name);
+        if field.unique {
+            let tail = format!(" WHERE {column} IS NOT NULL");
+            add("u", &suffix, format!("scope, {column}"), tail);
+        }
+        // A child's parent field says what `parent` says; a unique field has its index already,
+        // which lacks the nulls that a sort must show.
+        if parent_field != Some(&field.name) && (!field.unique || field.sort) {
+            add("i", &suffix, format!("{owner}, {column}"), String::new());
+        }
+    }
+    if collection.internal && collection.name == KEYS {
+        // A key is found before its scope is known.
+        add("i", "digest", column_name(KEY_DIGEST), String::new());
+    }
+    for index in &collection.indexes {
+        let columns: Vec<String> = index.fields.iter().map(|field| physical(field)).collect();
+        let suffix = format!("{}*", index.fields.join("*"));
+        add("i", &suffix, format!("{owner}, {}", columns.join(", ")), String::new());
+    }
+    wanted
+}
+
+/// Column that holds a field, declared or assigned.
+pub fn physical(field: &str) -> String {
+    match field {
+        "id" => "id".to_owned(),
+        "created_at" => "created".to_owned(),
+        "updated_at" => "updated".to_owned(),
+        declared => column_name(declared),
+    }
+}

@@ -1,0 +1,448 @@
+//! Lists: a query becomes SQL whose identifiers come from the schema and whose values are bound.
+//! Cursor pages are keyset reads; what comes after a position is read in segments that an index can
+//! serve, one range each, instead of one condition full of ORs. Moved rows are `snapshot`'s.
+
+use super::layout::{self, RECORD, Table};
+use super::shared::Shared;
+use super::{log, read, search, snapshot};
+use crate::{Error, Page};
+use model::query::{self, Filter, Position, Query, Test};
+use model::record::Scalar;
+use model::{Collection, CollectionIx, Record, Scope};
+use rusqlite::{Connection, params_from_iter};
+
+/// Whether the list costs no more than the rows it returns, so that the calling thread may run it.
+pub fn is_short(shared: &Shared, scope: Scope, ix: CollectionIx, query: &Query) -> bool {
+    let collection = &shared.schema.collections[ix];
+    let unmoved = match &query.page {
+        query::Page::Offset(_) => return false,
+        query::Page::First => true,
+        query::Page::After(position) => {
+            !moves(query) || shared.seqs.of(scope, ix) <= position.snapshot
+        }
+    };
+    let owned = collection.parent.is_none() || query.parent.is_some();
+    unmoved && owned && query.words.is_empty() && has_index(collection, query)
+}
+
+/// Whether one index gives the rows in order.
+fn has_index(collection: &Collection, query: &Query) -> bool {
+    match query.filters.as_slice() {
+        [] => {
+            let [first, rest @ ..] = query.sort.as_slice() else { return true };
+            let one_way = rest.iter().all(|key| key.descending == first.descending);
+            let declared = |index: &model::schema::Index| {
+                let fields = index.fields.iter();
+                fields.zip(&query.sort).filter(|(field, key)| **field == key.field).count()
+                    == query.sort.len()
+            };
+            rest.is_empty() || one_way && collection.indexes.iter().any(declared)
+        }
+        [only] => equals_one(only) && sorts_by_creation(query) || only.field == "id",
+        _ => false,
+    }
+}
+
+fn equals_one(filter: &Filter) -> bool {
+    matches!(&filter.test, Test::AnyOf(values) if values.len() == 1)
+}
+
+fn sorts_by_creation(query: &Query) -> bool {
+    matches!(query.sort.as_slice(), [only] if only.field == "created_at")
+}
+
+/// Whether an update can change a row's place in this order.
+pub fn moves(query: &Query) -> bool {
+    query.sort.iter().any(|key| key.field != "created_at")
+}
+
+pub fn list(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    ix: CollectionIx,
+    query: &Query,
+) -> Result<Page, Error> {
+    let plan = Plan::new(shared, scope, ix, query)?;
+    match &query.page {
+        query::Page::Offset(page) => {
+            consistent(connection, || plan.offset(connection, *page, query.limit))
+        }
+        query::Page::First if moves(query) => consistent(connection, || {
+            let (seq, time) = log::newest(connection)?;
+            let rows = plan.rows(connection, &Condition::default(), more(query))?;
+            Ok(page_of(rows, query.limit, seq, time))
+        }),
+        query::Page::First => {
+            let seq = shared.newest();
+            let rows = plan.rows(connection, &Condition::default(), more(query))?;
+            Ok(page_of(rows, query.limit, seq, 0))
+        }
+        query::Page::After(position) => consistent(connection, || {
+            let rows = match moves(query) {
+                true => snapshot::after(connection, &plan, position, more(query))?,
+                false => plan.after(connection, position, &Condition::default(), more(query))?,
+            };
+            Ok(page_of(rows, query.limit, position.snapshot, position.snapshot_time))
+        }),
+    }
+}
+
+/// Rows to read: one more than shown tells whether there are more.
+fn more(query: &Query) -> usize {
+    query.limit as usize + 1
+}
+
+/// Several statements that see the same state.
+fn consistent<T>(
+    connection: &Connection,
+    read: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let result = read();
+    connection.prepare_cached("COMMIT")?.execute([])?;
+    result
+}
+
+fn page_of(mut rows: Vec<Found>, limit: u32, snapshot: i64, snapshot_time: i64) -> Page {
+    let has_more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let position = rows.last_mut().map(|last| Position {
+        keys: std::mem::take(&mut last.keys),
+        number: last.record.number,
+        snapshot,
+        snapshot_time,
+    });
+    let records = rows.into_iter().map(|row| row.record).collect();
+    Page { records, has_more, total: None, position }
+}
+
+/// A row with the values it is sorted by.
+pub struct Found {
+    pub record: Record,
+    pub keys: Vec<Scalar>,
+}
+
+/// A piece of a WHERE clause with the values of its question marks.
+#[derive(Clone, Default)]
+pub struct Condition {
+    text: String,
+    values: Vec<Scalar>,
+}
+
+impl Condition {
+    pub fn and(mut self, text: &str, values: impl IntoIterator<Item = Scalar>) -> Condition {
+        self.text.push_str(" AND ");
+        self.text.push_str(text);
+        self.values.extend(values);
+        self
+    }
+}
+
+pub struct Key {
+    pub field: String,
+    pub column: String,
+    pub descending: bool,
+    pub nullable: bool,
+}
+
+/// A query in terms of the tables.
+pub struct Plan<'a> {
+    pub shared: &'a Shared,
+    pub scope: Scope,
+    pub collection: CollectionIx,
+    pub keys: Vec<Key>,
+    /// Order by row number alone: the order of creation, which every index carries along.
+    by_number: bool,
+    by_rank: bool,
+    from: String,
+    base: Condition,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        shared: &'a Shared,
+        scope: Scope,
+        ix: CollectionIx,
+        query: &Query,
+    ) -> Result<Plan<'a>, Error> {
+        let table = &shared.tables[ix];
+        let collection = &shared.schema.collections[ix];
+        let by_rank = query.sort.iter().any(|key| key.field == "rank");
+        let keys = query.sort.iter().filter(|key| key.field != "rank");
+        let keys = keys.map(|key| resolve_key(table, collection, key)).collect::<Result<_, _>>()?;
+        let searched = !query.words.is_empty();
+        let by_number = by_rank && query.sort.len() == 1
+            || sorts_by_creation(query) && (searched || query.filters.iter().any(equals_one));
+        let mut plan = Plan {
+            shared,
+            scope,
+            collection: ix,
+            keys,
+            by_number,
+            by_rank: by_rank && searched,
+            from: format!("FROM {} t WHERE t.scope = ?", table.name),
+            base: Condition { text: String::new(), values: vec![Scalar::Integer(scope.0)] },
+        };
+        if let Some(parent) = &query.parent {
+            plan.restrict("t.parent = ?", [Scalar::Text(parent.clone())]);
+        }
+        if searched {
+            plan.search(table, &query.words)?;
+        }
+        for filter in &query.filters {
+            plan.filter(table, collection, filter)?;
+        }
+        Ok(plan)
+    }
+
+    fn restrict(&mut self, text: &str, values: impl IntoIterator<Item = Scalar>) {
+        self.base = std::mem::take(&mut self.base).and(text, values);
+    }
+
+    /// The search index leads where its own order is asked for, else it only restricts.
+    fn search(&mut self, table: &Table, words: &[String]) -> Result<(), Error> {
+        let search = table.search.as_ref().ok_or_else(|| unknown("searchable field"))?;
+        let name = &search.name;
+        let expression = Scalar::Text(search::expression(search, self.scope, words));
+        if self.by_number || self.by_rank {
+            self.from = format!(
+                "FROM {name} CROSS JOIN {} t ON t.n = {name}.rowid WHERE t.scope = ?",
+                table.name
+            );
+            self.restrict(&format!("{name} MATCH ?"), [expression]);
+        } else {
+            let rows = format!("t.n IN (SELECT rowid FROM {name} WHERE {name} MATCH ?)");
+            self.restrict(&rows, [expression]);
+        }
+        Ok(())
+    }
+
+    fn filter(
+        &mut self,
+        table: &Table,
+        collection: &Collection,
+        filter: &Filter,
+    ) -> Result<(), Error> {
+        if filter.field == "id" && table.feed {
+            return self.filter_feed_ids(&filter.test);
+        }
+        let column = column(table, collection, &filter.field)?;
+        match &filter.test {
+            Test::Min(value) => self.restrict(&format!("{column} >= ?"), [value.clone()]),
+            Test::Max(value) => self.restrict(&format!("{column} <= ?"), [value.clone()]),
+            Test::AnyOf(values) => {
+                let some: Vec<Scalar> =
+                    values.iter().filter(|value| **value != Scalar::Null).cloned().collect();
+                let null = some.len() < values.len();
+                let among = match some.len() {
+                    0 => "0".to_owned(),
+                    1 => format!("{column} = ?"),
+                    many => format!("{column} IN ({})", vec!["?"; many].join(", ")),
+                };
+                match null {
+                    true if some.is_empty() => self.restrict(&format!("{column} IS NULL"), []),
+                    true => self.restrict(&format!("({among} OR {column} IS NULL)"), some),
+                    false => self.restrict(&among, some),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ids of a feed are row numbers; text that is none names no row.
+    fn filter_feed_ids(&mut self, test: &Test) -> Result<(), Error> {
+        let number = |value: &Scalar| match value {
+            Scalar::Integer(number) => Scalar::Integer(*number),
+            Scalar::Text(text) => Scalar::Integer(text.parse().unwrap_or(0)),
+            _ => Scalar::Integer(0),
+        };
+        match test {
+            Test::Min(value) => self.restrict("t.n >= ?", [number(value)]),
+            Test::Max(value) => self.restrict("t.n <= ?", [number(value)]),
+            Test::AnyOf(values) => {
+                let marks = vec!["?"; values.len()].join(", ");
+                self.restrict(&format!("t.n IN ({marks})"), values.iter().map(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn order(&self) -> String {
+        let way = |descending| if descending { " DESC" } else { " ASC" };
+        let mut parts = Vec::new();
+        if self.by_rank {
+            parts.push("rank".to_owned());
+        }
+        if !self.by_number {
+            let keys = self.keys.iter();
+            parts.extend(keys.map(|key| format!("{}{}", key.column, way(key.descending))));
+        }
+        parts.push(format!("t.n{}", way(self.last_descends())));
+        format!(" ORDER BY {}", parts.join(", "))
+    }
+
+    /// The tie-break goes the way of the last key.
+    pub fn last_descends(&self) -> bool {
+        self.keys.last().is_none_or(|key| key.descending)
+    }
+
+    fn offset(&self, connection: &Connection, page: u64, limit: u32) -> Result<Page, Error> {
+        let sql = format!("SELECT count(*) {}{}", self.from, self.base.text);
+        let total: i64 = connection
+            .prepare_cached(&sql)?
+            .query_row(params_from_iter(self.base.values.iter().map(read::Bound)), |row| {
+                row.get(0)
+            })?;
+        let skip = page.saturating_sub(1).saturating_mul(u64::from(limit));
+        let total = u64::try_from(total).unwrap_or(0);
+        let rows = match skip < total {
+            true => self.read(connection, &Condition::default(), limit as usize, skip)?,
+            false => Vec::new(),
+        };
+        let has_more = skip.saturating_add(rows.len() as u64) < total;
+        let records = rows.into_iter().map(|row| row.record).collect();
+        Ok(Page { records, has_more, total: Some(total), position: None })
+    }
+
+    /// The first rows that meet the query and a further condition.
+    pub fn rows(
+        &self,
+        connection: &Connection,
+        condition: &Condition,
+        limit: usize,
+    ) -> Result<Vec<Found>, Error> {
+        self.read(connection, condition, limit, 0)
+    }
+
+    fn read(
+        &self,
+        connection: &Connection,
+        condition: &Condition,
+        limit: usize,
+        skip: u64,
+    ) -> Result<Vec<Found>, Error> {
+        let table = &self.shared.tables[self.collection];
+        let collection = &self.shared.schema.collections[self.collection];
+        let mut sql = format!("SELECT {RECORD}");
+        for key in &self.keys {
+            sql.push_str(", ");
+            sql.push_str(&key.column);
+        }
+        sql.push(' ');
+        sql.push_str(&self.from);
+        sql.push_str(&self.base.text);
+        sql.push_str(&condition.text);
+        sql.push_str(&self.order());
+        sql.push_str(" LIMIT ? OFFSET ?");
+        let limits =
+            [Scalar::Integer(limit as i64), Scalar::Integer(i64::try_from(skip).unwrap_or(i64::MAX))];
+        let values = self.base.values.iter().chain(&condition.values).chain(&limits);
+        let mut statement = connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values.map(read::Bound)))?;
+        let mut found = Vec::with_capacity(limit.min(128));
+        while let Some(row) = rows.next()? {
+            let keys = (7..7 + self.keys.len())
+                .map(|place| row.get_ref(place).map(read::scalar_of))
+                .collect::<Result<_, _>>()?;
+            found.push(Found { record: read::record_of(row, table, collection)?, keys });
+        }
+        Ok(found)
+    }
+
+    /// The rows after a position that also meet a condition.
+    pub fn after(
+        &self,
+        connection: &Connection,
+        position: &Position,
+        also: &Condition,
+        limit: usize,
+    ) -> Result<Vec<Found>, Error> {
+        if position.keys.len() != self.keys.len() {
+            return Err(unknown("position"));
+        }
+        let mut found = Vec::new();
+        for segment in self.segments(position) {
+            let mut condition = also.clone();
+            condition.text.push_str(&segment.text);
+            condition.values.extend(segment.values);
+            found.extend(self.rows(connection, &condition, limit - found.len())?);
+            if found.len() == limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// What lies after a position, as consecutive ranges, nearest first. Null is smallest.
+    fn segments(&self, position: &Position) -> Vec<Condition> {
+        let number = Scalar::Integer(position.number);
+        let beyond = if self.last_descends() { "<" } else { ">" };
+        let none = Condition::default;
+        if self.by_number {
+            return vec![none().and(&format!("t.n {beyond} ?"), [number])];
+        }
+        let pairs = || self.keys.iter().zip(&position.keys);
+        let one_way = self.keys.iter().all(|key| key.descending == self.last_descends());
+        let full = pairs().all(|(key, value)| {
+            *value != Scalar::Null && (!key.descending || !key.nullable)
+        });
+        if one_way && full {
+            let columns: Vec<&str> = self.keys.iter().map(|key| key.column.as_str()).collect();
+            let marks = vec!["?"; columns.len()].join(", ");
+            let text = format!("({}, t.n) {beyond} ({marks}, ?)", columns.join(", "));
+            let values = position.keys.iter().cloned().chain([number]);
+            return vec![none().and(&text, values)];
+        }
+        let prefix = |count: usize| {
+            pairs().take(count).fold(none(), |condition, (key, value)| match value {
+                Scalar::Null => condition.and(&format!("{} IS NULL", key.column), []),
+                value => condition.and(&format!("{} = ?", key.column), [value.clone()]),
+            })
+        };
+        let mut segments =
+            vec![prefix(self.keys.len()).and(&format!("t.n {beyond} ?"), [number])];
+        for (place, (key, value)) in pairs().enumerate().collect::<Vec<_>>().into_iter().rev() {
+            let column = &key.column;
+            let mut add = |text: String, values: Vec<Scalar>| {
+                segments.push(prefix(place).and(&text, values));
+            };
+            match (key.descending, value) {
+                (false, Scalar::Null) => add(format!("{column} IS NOT NULL"), Vec::new()),
+                (false, value) => add(format!("{column} > ?"), vec![value.clone()]),
+                (true, Scalar::Null) => {}
+                (true, value) => {
+                    add(format!("{column} < ?"), vec![value.clone()]);
+                    if key.nullable {
+                        add(format!("{column} IS NULL"), Vec::new());
+                    }
+                }
+            }
+        }
+        segments
+    }
+}
+
+fn resolve_key(
+    table: &Table,
+    collection: &Collection,
+    key: &query::SortKey,
+) -> Result<Key, Error> {
+    let column = column(table, collection, &key.field)?;
+    let nullable = collection.field(&key.field).is_some_and(|field| !field.required);
+    Ok(Key { field: key.field.clone(), column, descending: key.descending, nullable })
+}
+
+/// The column of a field; only those the schema knows have one.
+fn column(table: &Table, collection: &Collection, field: &str) -> Result<String, Error> {
+    if matches!(field, "id" | "created_at" | "updated_at") {
+        return Ok(format!("t.{}", layout::physical(field)));
+    }
+    let mut columns = table.columns.iter();
+    let found = columns.find(|(place, _)| collection.fields[*place].name == field);
+    found.map(|(_, column)| format!("t.{column}")).ok_or_else(|| unknown(field))
+}
+
+fn unknown(what: &str) -> Error {
+    Error::Failed(format!("the list has no such {what}").into())
+}

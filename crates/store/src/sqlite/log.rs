@@ -1,0 +1,80 @@
+//! The log: appending an event and reading events in order. Appending happens only inside the
+//! writer's transaction.
+
+use crate::Error;
+use model::event::Event;
+use model::{Scope, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+const APPEND: &str = "INSERT INTO log (seq, id, scope, type, created, collection, record, \
+    api_version, object, previous, request, idempotency_key) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+const NEWEST: &str = "SELECT seq, created FROM log ORDER BY seq DESC LIMIT 1";
+const OF_ALL: &str = "SELECT seq, id, scope, type, created, collection, record, api_version, \
+    object, previous, request, idempotency_key FROM log WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+const OF_SCOPE: &str = "SELECT seq, id, scope, type, created, collection, record, api_version, \
+    object, previous, request, idempotency_key FROM log WHERE scope = ?3 AND seq > ?1 \
+    ORDER BY seq LIMIT ?2";
+
+/// Sequence and time of the newest event; zeros in an empty log.
+pub fn newest(connection: &Connection) -> Result<(i64, i64), rusqlite::Error> {
+    let mut statement = connection.prepare_cached(NEWEST)?;
+    let found = statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    Ok(found.unwrap_or((0, 0)))
+}
+
+pub fn append(connection: &Connection, event: &Event) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached(APPEND)?.execute(params![
+        event.seq,
+        event.id,
+        event.scope.0,
+        event.kind,
+        event.created.0,
+        event.collection,
+        event.record,
+        event.api_version,
+        event.object,
+        event.previous,
+        event.request,
+        event.idempotency_key
+    ])?;
+    Ok(())
+}
+
+pub fn events(
+    connection: &Connection,
+    scope: Option<Scope>,
+    after: i64,
+    max: usize,
+) -> Result<Vec<Event>, Error> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    let rows = match scope {
+        None => {
+            let mut statement = connection.prepare_cached(OF_ALL)?;
+            statement.query_map(params![after, max], event_of)?.collect::<Result<Vec<_>, _>>()?
+        }
+        Some(scope) => {
+            let mut statement = connection.prepare_cached(OF_SCOPE)?;
+            let rows = statement.query_map(params![after, max, scope.0], event_of)?;
+            rows.collect::<Result<Vec<_>, _>>()?
+        }
+    };
+    Ok(rows)
+}
+
+fn event_of(row: &Row<'_>) -> Result<Event, rusqlite::Error> {
+    Ok(Event {
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        scope: Scope(row.get(2)?),
+        kind: row.get(3)?,
+        created: Timestamp(row.get(4)?),
+        collection: row.get(5)?,
+        record: row.get(6)?,
+        api_version: row.get(7)?,
+        object: row.get(8)?,
+        previous: row.get(9)?,
+        request: row.get(10)?,
+        idempotency_key: row.get(11)?,
+    })
+}

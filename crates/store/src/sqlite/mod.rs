@@ -1,0 +1,312 @@
+//! The store on SQLite: one file, one writer thread with group commit, readers that nobody blocks.
+//! This file opens it and dispatches; short reads run on the calling thread, long ones on the
+//! readers'. Nothing outside this folder knows that there is SQL.
+
+mod apply;
+mod backup;
+mod cascade;
+mod checkpoint;
+mod idempotency;
+mod layout;
+mod list;
+mod log;
+mod open;
+mod read;
+mod readers;
+mod search;
+mod shared;
+mod snapshot;
+mod timers;
+mod upgrade;
+mod writer;
+
+pub use shared::Clock;
+
+use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store};
+use checkpoint::Checkpoints;
+use model::event::Event;
+use model::query::Query;
+use model::write::{Committed, Write};
+use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
+use readers::{Pool, Readers};
+use shared::{CollectionSeqs, Counters, Shared};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Events read on the calling thread; larger ranges go to the readers.
+const EVENTS_INLINE: usize = 256;
+/// Records read by id on the calling thread.
+const IDS_INLINE: usize = 128;
+
+/// What the process that opens the database is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Serves: brings the data to the schema and feeds the search indexes.
+    Server,
+    /// A command beside a running server: changes keys and accounts, never the tables.
+    Tool,
+}
+
+pub struct Options {
+    pub role: Role,
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let clock = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Timestamp(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+        };
+        Options { role: Role::Server, clock: Arc::new(clock) }
+    }
+}
+
+pub struct SqliteStore {
+    // Dropped in this order: threads first, the file's last connection with `shared`.
+    writer: writer::Handle,
+    readers: Readers,
+    _checkpoints: Checkpoints,
+    shared: Arc<Shared>,
+    role: Role,
+}
+
+impl SqliteStore {
+    /// Opens or makes the database at `path` and brings it to the schema.
+    pub fn open(path: &Path, schema: Arc<Schema>) -> Result<Arc<SqliteStore>, Error> {
+        SqliteStore::open_with(path, schema, Options::default())
+    }
+
+    pub fn open_with(
+        path: &Path,
+        schema: Arc<Schema>,
+        options: Options,
+    ) -> Result<Arc<SqliteStore>, Error> {
+        let opened = open::open(path, &schema, options.role)?;
+        let mut tables = layout::tables(&schema, &opened.stored);
+        if options.role == Role::Tool {
+            tables.iter_mut().for_each(|table| table.search = None);
+        }
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            schema,
+            tables,
+            cursor_key: opened.cursor_key,
+            clock: options.clock,
+            readers: Pool::new(path.to_owned()),
+            newest: watch::Sender::new(opened.newest),
+            seqs: CollectionSeqs::new(opened.newest),
+            key_generation: AtomicU64::new(0),
+            search_position: AtomicI64::new(opened.search_position),
+            unwell: AtomicBool::new(false),
+            counters: Counters::default(),
+        });
+        Ok(Arc::new(SqliteStore {
+            writer: writer::Handle::start(opened.writer, shared.clone())?,
+            readers: Readers::start(&shared)?,
+            _checkpoints: Checkpoints::start(path)?,
+            shared,
+            role: options.role,
+        }))
+    }
+}
+
+impl Store for SqliteStore {
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>> {
+        Box::pin(async move {
+            let internal = self.shared.schema.collections[write.collection].internal;
+            if self.role == Role::Tool && !internal {
+                return Err(Error::Failed("a tool changes only keys and accounts".into()));
+            }
+            self.writer.write(write).await
+        })
+    }
+
+    fn record<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        parent: Option<&'a str>,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Record>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| {
+                Ok(read::record(connection, shared, scope, collection, parent, id)?)
+            })
+        })
+    }
+
+    fn was_deleted<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| {
+                Ok(read::was_deleted(connection, shared, scope, collection, id)?)
+            })
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        query: &'a Query,
+    ) -> BoxFuture<'a, Result<Page, Error>> {
+        Box::pin(async move {
+            let shared = &self.shared;
+            if !query.words.is_empty() {
+                self.writer.search_reaches(shared.newest()).await?;
+            } else if list::is_short(shared, scope, collection, query) {
+                return shared
+                    .readers
+                    .with(|connection| list::list(connection, shared, scope, collection, query));
+            }
+            let (shared, query) = (shared.clone(), query.clone());
+            self.readers
+                .run(move |connection| list::list(connection, &shared, scope, collection, &query))
+                .await
+        })
+    }
+
+    fn by_ids<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Record>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            if ids.len() <= IDS_INLINE {
+                return shared
+                    .readers
+                    .with(|connection| read::by_ids(connection, shared, scope, collection, ids));
+            }
+            let (shared, ids) = (shared.clone(), ids.to_vec());
+            self.readers
+                .run(move |connection| read::by_ids(connection, &shared, scope, collection, &ids))
+                .await
+        })
+    }
+
+    fn children<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        parents: &'a [String],
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Child>, Error>> {
+        let (shared, parents) = (self.shared.clone(), parents.to_vec());
+        self.readers.run(move |connection| {
+            read::children(connection, &shared, scope, collection, &parents, limit)
+        })
+    }
+
+    fn remembered<'a>(
+        &'a self,
+        scope: Scope,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Remembered>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            let now = (shared.clock)();
+            shared.readers.with(|connection| Ok(idempotency::find(connection, scope, key, now)?))
+        })
+    }
+
+    fn key_by_digest<'a>(
+        &'a self,
+        digest: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| read::key_by_digest(connection, shared, digest))
+        })
+    }
+
+    fn events(
+        &self,
+        scope: Option<Scope>,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        if max > EVENTS_INLINE {
+            return self.readers.run(move |connection| log::events(connection, scope, after, max));
+        }
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| log::events(connection, scope, after, max))
+        })
+    }
+
+    fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| timers::due(connection, shared, now, max))
+        })
+    }
+
+    fn position(&self) -> watch::Receiver<i64> {
+        self.shared.newest.subscribe()
+    }
+
+    fn collection_seq(&self, scope: Scope, collection: CollectionIx) -> i64 {
+        self.shared.seqs.of(scope, collection)
+    }
+
+    fn key_generation(&self) -> u64 {
+        self.shared.key_generation.load(Ordering::Acquire)
+    }
+
+    fn cursor_key(&self) -> [u8; 32] {
+        self.shared.cursor_key
+    }
+
+    fn shape(&self, collection: CollectionIx) -> i64 {
+        self.shared.tables[collection].shape
+    }
+
+    fn backup<'a>(
+        &'a self,
+        target: &'a Path,
+        mut progress: Box<dyn FnMut(u64, u64) + Send + 'a>,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        let (source, to) = (self.shared.path.clone(), target.to_owned());
+        Box::pin(async move {
+            let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+            let (answer, result) = tokio::sync::oneshot::channel();
+            // A thread of its own: a copy takes as long as the database is large.
+            std::thread::Builder::new()
+                .name("store-backup".into())
+                .spawn(move || {
+                    let mut report = |done, all| {
+                        let _ = tell.send((done, all));
+                    };
+                    let _ = answer.send(backup::backup(&source, &to, &mut report));
+                })
+                .map_err(|error| Error::Failed(Box::new(error)))?;
+            while let Some((done, all)) = told.recv().await {
+                progress(done, all);
+            }
+            result.await.unwrap_or_else(|_| Err(Error::Failed("the backup was abandoned".into())))
+        })
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.shared.readers.with(|connection| Ok(log::newest(connection).map(drop)?))?;
+            self.writer.probe().await
+        })
+    }
+
+    fn figures(&self) -> Figures {
+        self.shared.figures()
+    }
+}

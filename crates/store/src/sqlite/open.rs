@@ -1,0 +1,134 @@
+//! Opening: connections with their settings, recognising our own files, and the first look at what
+//! is in them. Applying a schema is `upgrade`'s.
+
+use super::{Role, checkpoint, layout, upgrade};
+use crate::Error;
+use model::Schema;
+use model::schema::evolve::Stored;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use std::path::Path;
+use std::time::Duration;
+
+/// Marks our files: "rstv".
+const APPLICATION_ID: i32 = 0x7273_7476;
+/// Layout of the tables that do not depend on the schema.
+const FORMAT: i32 = 1;
+/// Another process (a command beside the server) holds the lock for a commit, never longer.
+const BUSY: Duration = Duration::from_secs(5);
+const WRITER_CACHE_KIB: i32 = 16 * 1024;
+const READER_CACHE_KIB: i32 = 4 * 1024;
+/// Statements kept ready per connection. A writer uses some ten per collection; a reader sees the
+/// combinations of filters and sorts that clients think of.
+const WRITER_STATEMENTS: usize = 512;
+const READER_STATEMENTS: usize = 128;
+
+/// What was found in, or written into, the file.
+pub struct Opened {
+    pub writer: Connection,
+    pub stored: Stored,
+    pub cursor_key: [u8; 32],
+    pub newest: i64,
+    pub search_position: i64,
+}
+
+/// Opens or makes the database and brings it to the schema.
+pub fn open(path: &Path, schema: &Schema, role: Role) -> Result<Opened, Error> {
+    let mut writer = connect(path).map_err(|error| foreign(path, error))?;
+    let stored = recognise(&writer, path)?;
+    let stored = match (stored, role) {
+        (Some(stored), Role::Tool) => stored,
+        (stored, _) => upgrade::apply(&mut writer, stored, schema)?,
+    };
+    let value = |name: &str| format!("SELECT value FROM meta WHERE name = '{name}'");
+    let cursor_key = writer.query_row(&value("cursor_key"), [], |row| row.get(0))?;
+    let search_position = writer.query_row(&value("search_position"), [], |row| row.get(0))?;
+    let newest = super::log::newest(&writer)?.0;
+    Ok(Opened { writer, stored, cursor_key, newest, search_position })
+}
+
+/// A connection that may only read.
+pub fn reader(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    connection.set_prepared_statement_cache_capacity(READER_STATEMENTS);
+    Ok(connection)
+}
+
+/// A connection that may write; makes the file if there is none.
+pub fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    connection.pragma_update(None, "foreign_keys", false)?;
+    connection.set_prepared_statement_cache_capacity(WRITER_STATEMENTS);
+    Ok(connection)
+}
+
+/// Tells our database from a new one, a foreign one and a damaged one, before anything is written.
+fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> {
+    let number = |name: &str| -> Result<i32, Error> {
+        writer
+            .pragma_query_value(None, name, |row| row.get(0))
+            .map_err(|error| foreign(path, error))
+    };
+    let (application, format) = (number("application_id")?, number("user_version")?);
+    let tables: i64 =
+        writer.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+    if tables > 0 && application != APPLICATION_ID {
+        return refuse(path, "is a database of another program. Choose another data directory.");
+    }
+    if format > FORMAT {
+        return refuse(path, "was written by a newer release. Use that release, or a backup.");
+    }
+    // Durable: the log file is synced before a commit is answered. Checkpoints have their own
+    // thread, so a commit never waits for one.
+    writer.pragma_update(None, "journal_mode", "WAL")?;
+    writer.pragma_update(None, "synchronous", "FULL")?;
+    writer.pragma_update(None, "wal_autocheckpoint", 0)?;
+    writer.pragma_update(None, "journal_size_limit", checkpoint::WORTH_BYTES as i64)?;
+    if tables == 0 {
+        return Ok(None);
+    }
+    let text: Option<String> = writer
+        .query_row("SELECT value FROM meta WHERE name = 'schema'", [], |row| row.get(0))
+        .optional()
+        .map_err(|error| foreign(path, error))?;
+    match text.map(|text| serde_json::from_str(&text)) {
+        Some(Ok(stored)) => Ok(Some(stored)),
+        _ => refuse(path, "has no readable description of its tables. Restore a backup."),
+    }
+}
+
+/// Marks a new file as ours; inside the transaction that makes its tables.
+pub fn create_base(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch(layout::BASE)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "user_version", FORMAT)
+}
+
+fn refuse<T>(path: &Path, reason: &str) -> Result<T, Error> {
+    Err(Error::Refused(vec![format!("{} {reason}", path.display())]))
+}
+
+fn foreign(path: &Path, error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => Error::Refused(vec![format!(
+            "{} is not a database. Choose another data directory.",
+            path.display()
+        )]),
+        Some(ErrorCode::DatabaseCorrupt) => Error::Refused(vec![format!(
+            "{} is damaged ({error}). Restore a backup.",
+            path.display()
+        )]),
+        Some(ErrorCode::CannotOpen) => Error::Refused(vec![format!(
+            "{} cannot be opened: does its directory exist, and may this user write there?",
+            path.display()
+        )]),
+        _ => Error::from(error),
+    }
+}

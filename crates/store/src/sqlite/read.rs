@@ -1,0 +1,209 @@
+//! Point reads: one record, a few by id, a deleted one, a key, children. Each names its scope. Runs on
+//! any connection, the writer's inside its transaction included.
+
+use super::layout::{self, Table};
+use super::shared::Shared;
+use crate::{Child, Error};
+use model::record::{self, Scalar};
+use model::{Collection, CollectionIx, Record, Scope, Timestamp};
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+const TOMBSTONE: &str = "SELECT 1 FROM tombstones WHERE id = ?1 AND collection = ?2 AND scope = ?3";
+
+/// A record's key in its table: text, or the row number in a feed.
+pub enum Key<'a> {
+    Text(&'a str),
+    Number(i64),
+}
+
+impl ToSql for Key<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Key::Text(text) => ValueRef::Text(text.as_bytes()),
+            Key::Number(number) => ValueRef::Integer(*number),
+        }))
+    }
+}
+
+/// The key of an id; `None` when no record of this table can have it.
+pub fn key<'a>(table: &Table, id: &'a str) -> Option<Key<'a>> {
+    if !table.feed {
+        return Some(Key::Text(id));
+    }
+    // Only the canonical form: `7` is an id, `+7` and `007` are not.
+    let canonical = !id.starts_with(['+', '0']);
+    id.parse().ok().filter(|number| canonical && *number > 0).map(Key::Number)
+}
+
+pub fn record(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    collection: CollectionIx,
+    parent: Option<&str>,
+    id: &str,
+) -> Result<Option<Record>, rusqlite::Error> {
+    let table = &shared.tables[collection];
+    let Some(key) = key(table, id) else { return Ok(None) };
+    let mut statement = connection.prepare_cached(&table.by_id)?;
+    let mut rows = match (table.child, parent) {
+        (true, None) => return Ok(None),
+        (true, Some(parent)) => statement.query(params![key, scope.0, parent])?,
+        (false, _) => statement.query(params![key, scope.0])?,
+    };
+    match rows.next()? {
+        Some(row) => Ok(Some(record_of(row, table, &shared.schema.collections[collection])?)),
+        None => Ok(None),
+    }
+}
+
+pub fn exists(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    collection: CollectionIx,
+    id: &str,
+) -> Result<bool, rusqlite::Error> {
+    let table = &shared.tables[collection];
+    let Some(key) = key(table, id) else { return Ok(false) };
+    connection.prepare_cached(&table.exists)?.exists(params![key, scope.0])
+}
+
+pub fn was_deleted(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    collection: CollectionIx,
+    id: &str,
+) -> Result<bool, rusqlite::Error> {
+    let name = &shared.schema.collections[collection].name;
+    connection.prepare_cached(TOMBSTONE)?.exists(params![id, name, scope.0])
+}
+
+/// One statement, run once per id: the index is the same and nothing has to be spliced into SQL.
+pub fn by_ids(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    ix: CollectionIx,
+    ids: &[String],
+) -> Result<Vec<Record>, Error> {
+    let table = &shared.tables[ix];
+    let collection = &shared.schema.collections[ix];
+    // Without the parent: an id is unique in its collection.
+    let sql = match table.child {
+        true => table.by_id.trim_end_matches(" AND t.parent = ?3"),
+        false => &table.by_id,
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut found = Vec::with_capacity(ids.len());
+    for key in ids.iter().filter_map(|id| key(table, id)) {
+        let mut rows = statement.query(params![key, scope.0])?;
+        if let Some(row) = rows.next()? {
+            found.push(record_of(row, table, collection)?);
+        }
+    }
+    Ok(found)
+}
+
+pub fn children(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    ix: CollectionIx,
+    parents: &[String],
+    limit: u32,
+) -> Result<Vec<Child>, Error> {
+    let table = &shared.tables[ix];
+    let collection = &shared.schema.collections[ix];
+    let mut statement = connection.prepare_cached(&table.newest_of_parent)?;
+    let mut found = Vec::new();
+    for parent in parents {
+        let mut rows = statement.query(params![parent, scope.0, i64::from(limit) + 1])?;
+        while let Some(row) = rows.next()? {
+            let record = record_of(row, table, collection)?;
+            found.push(Child { parent: parent.clone(), record });
+        }
+    }
+    Ok(found)
+}
+
+pub fn key_by_digest(
+    connection: &Connection,
+    shared: &Shared,
+    digest: &str,
+) -> Result<Option<(Scope, Record)>, Error> {
+    let Some(ix) = shared.schema.find(layout::KEYS) else { return Ok(None) };
+    let (table, collection) = (&shared.tables[ix], &shared.schema.collections[ix]);
+    let sql = format!(
+        "SELECT {}, t.scope FROM {} t WHERE t.{} = ?1",
+        layout::RECORD,
+        table.name,
+        layout::column_name(layout::KEY_DIGEST)
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let found = statement
+        .query_row([digest], |row| {
+            Ok((Scope(row.get(7)?), record_of(row, table, collection)?))
+        })
+        .optional()?;
+    Ok(found)
+}
+
+/// A record from a row of `layout::RECORD`. One written under an older shape is put into the
+/// present one here, so that a schema change costs nothing at start.
+pub fn record_of(
+    row: &Row<'_>,
+    table: &Table,
+    collection: &Collection,
+) -> Result<Record, rusqlite::Error> {
+    let shape: i64 = row.get(4)?;
+    let mut record = Record {
+        number: row.get(0)?,
+        id: row.get(1)?,
+        version: row.get(2)?,
+        updated: Timestamp(row.get(3)?),
+        body: row.get(5)?,
+        hidden: row.get(6)?,
+    };
+    if shape != table.shape {
+        record.body = reshape(collection, &record);
+    }
+    Ok(record)
+}
+
+/// The body in the present shape: an added field is null, or its default where it must not be.
+fn reshape(collection: &Collection, old: &Record) -> String {
+    let mut fields = old.fields();
+    for field in collection.fields.iter().filter(|field| field.required) {
+        if let (Some(default), false) = (&field.default, fields.contains_key(&field.name)) {
+            fields.insert(field.name.clone(), default.clone());
+        }
+    }
+    record::encode(collection, &fields)
+}
+
+/// A scalar as the database binds it.
+pub struct Bound<'a>(pub &'a Scalar);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self.0 {
+            Scalar::Null => ValueRef::Null,
+            Scalar::Integer(number) => ValueRef::Integer(*number),
+            Scalar::Number(number) => ValueRef::Real(*number),
+            Scalar::Text(text) => ValueRef::Text(text.as_bytes()),
+        }))
+    }
+}
+
+/// A scalar as the database returned it.
+pub fn scalar_of(value: ValueRef<'_>) -> Scalar {
+    match value {
+        ValueRef::Integer(number) => Scalar::Integer(number),
+        ValueRef::Real(number) => Scalar::Number(number),
+        ValueRef::Text(text) => Scalar::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Null | ValueRef::Blob(_) => Scalar::Null,
+    }
+}

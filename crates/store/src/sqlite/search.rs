@@ -1,0 +1,135 @@
+//! The search indexes: followers of the log that live in the same database. Fed by the writer in
+//! bounded turns; position and index rows change in one transaction, so they never disagree.
+
+use super::layout::SearchTable;
+use super::shared::Shared;
+use super::read;
+use crate::Error;
+use model::record::Fields;
+use model::{Record, Scope};
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+/// Events read in one turn: some 15 ms of work, which the next commit waits for.
+const TURN: i64 = 500;
+/// Words of one query that count.
+const WORDS: usize = 64;
+
+/// How many events the indexes have not read; zero when there is none.
+pub fn lag(shared: &Shared) -> i64 {
+    if !shared.tables.iter().any(|table| table.search.is_some()) {
+        return 0;
+    }
+    shared.newest() - shared.search_position.load(Ordering::Acquire)
+}
+
+/// One turn: reads some events and brings the rows they are about up to date.
+pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let from = shared.search_position.load(Ordering::Acquire);
+    let mut position = from;
+    let mut seen = HashSet::new();
+    {
+        let mut statement = connection.prepare_cached(
+            "SELECT seq, scope, collection, record FROM log WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        )?;
+        let mut rows = statement.query(params![from, TURN])?;
+        while let Some(row) = rows.next()? {
+            position = row.get(0)?;
+            let name = row.get_ref(2)?.as_str().unwrap_or_default();
+            let Some(ix) = shared.schema.find(name) else { continue };
+            let Some(search) = &shared.tables[ix].search else { continue };
+            let id: String = row.get(3)?;
+            // The row as it is now includes what later events of this turn tell of it.
+            if seen.insert((ix, id.clone())) {
+                follow(connection, shared, ix, search, Scope(row.get(1)?), &id)?;
+            }
+        }
+    }
+    connection
+        .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'search_position'")?
+        .execute([position])?;
+    connection.execute_batch("COMMIT")?;
+    shared.search_position.store(position, Ordering::Release);
+    Ok(())
+}
+
+fn follow(
+    connection: &Connection,
+    shared: &Shared,
+    ix: usize,
+    search: &SearchTable,
+    scope: Scope,
+    id: &str,
+) -> Result<(), Error> {
+    let found = read::by_ids(connection, shared, scope, ix, &[id.to_owned()])?.pop();
+    match found {
+        Some(record) => {
+            connection.prepare_cached(&search.delete)?.execute([record.number])?;
+            insert(connection, search, scope, &record)
+        }
+        None => {
+            let name = &shared.schema.collections[ix].name;
+            let number: Option<i64> = connection
+                .prepare_cached("SELECT n FROM tombstones WHERE id = ?1 AND collection = ?2")?
+                .query_row(params![id, name], |row| row.get(0))
+                .optional()?;
+            if let Some(number) = number {
+                connection.prepare_cached(&search.delete)?.execute([number])?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Adds one record to an index that does not have it.
+pub fn insert(
+    connection: &Connection,
+    search: &SearchTable,
+    scope: Scope,
+    record: &Record,
+) -> Result<(), Error> {
+    let fields = record.fields();
+    let mut statement = connection.prepare_cached(&search.insert)?;
+    statement.raw_bind_parameter(1, record.number)?;
+    statement.raw_bind_parameter(2, scope_word(scope))?;
+    for (place, field) in search.fields.iter().enumerate() {
+        statement.raw_bind_parameter(3 + place, text_of(&fields, field))?;
+    }
+    statement.raw_execute()?;
+    Ok(())
+}
+
+fn text_of(fields: &Fields, name: &str) -> Option<String> {
+    match fields.get(name)? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+fn scope_word(scope: Scope) -> String {
+    format!("s{}", scope.0)
+}
+
+/// The full-text expression: the scope, and every word in the searched fields. Each word is a quoted
+/// string, so nothing in it can be an operator.
+pub fn expression(search: &SearchTable, scope: Scope, words: &[String]) -> String {
+    let mut out = format!("scope_ : \"{}\" AND {{{}}} : (", scope_word(scope), search.columns);
+    for word in words.iter().take(WORDS) {
+        out.push('"');
+        for character in word.chars() {
+            match character {
+                '"' => out.push_str("\"\""),
+                // The expression is read as a C string.
+                '\0' => out.push(' '),
+                other => out.push(other),
+            }
+        }
+        out.push_str("\" ");
+    }
+    out.push(')');
+    out
+}

@@ -1,0 +1,122 @@
+//! What the threads of one store have in common: the schema, where the tables are, and the figures
+//! that answer without a query. Holds no connection but the readers' pool.
+
+use super::layout::Table;
+use super::readers::Pool;
+use crate::{Error, Figures};
+use model::{CollectionIx, Schema, Scope, Timestamp};
+use parking_lot::RwLock;
+use rusqlite::ErrorCode;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use tokio::sync::watch;
+
+/// Tells the time; tests give their own.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Entries of the collection sequences before they are forgotten and the floor is raised.
+const COLLECTION_SEQS: usize = 100_000;
+
+pub struct Shared {
+    pub path: PathBuf,
+    pub schema: Arc<Schema>,
+    pub tables: Vec<Table>,
+    pub cursor_key: [u8; 32],
+    pub clock: Clock,
+    pub readers: Pool,
+    /// Sequence of the newest durable event.
+    pub newest: watch::Sender<i64>,
+    pub seqs: CollectionSeqs,
+    pub key_generation: AtomicU64,
+    /// Sequence up to which the search indexes have read the log.
+    pub search_position: AtomicI64,
+    /// The last commit failed; health tries one before it answers.
+    pub unwell: AtomicBool,
+    pub counters: Counters,
+}
+
+#[derive(Default)]
+pub struct Counters {
+    pub commits: AtomicU64,
+    pub writes: AtomicU64,
+    pub queue: AtomicU64,
+    pub batch_sizes: [AtomicU64; 9],
+}
+
+impl Shared {
+    pub fn newest(&self) -> i64 {
+        *self.newest.borrow()
+    }
+
+    pub fn figures(&self) -> Figures {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let bytes = std::fs::metadata(&self.path).map_or(0, |file| file.len());
+        let searched = self.tables.iter().any(|table| table.search.is_some());
+        let lag = self.newest() - self.search_position.load(Ordering::Acquire);
+        Figures {
+            commits: read(&self.counters.commits),
+            writes: read(&self.counters.writes),
+            queue: read(&self.counters.queue),
+            search_lag: if searched { lag.max(0) } else { 0 },
+            database_bytes: bytes,
+            batch_sizes: std::array::from_fn(|place| read(&self.counters.batch_sizes[place])),
+        }
+    }
+}
+
+/// Sequence of the last change per scope and collection. What is not in the map has not changed
+/// since the floor.
+pub struct CollectionSeqs {
+    inner: RwLock<(i64, HashMap<(Scope, CollectionIx), i64>)>,
+}
+
+impl CollectionSeqs {
+    pub fn new(floor: i64) -> CollectionSeqs {
+        CollectionSeqs { inner: RwLock::new((floor, HashMap::new())) }
+    }
+
+    pub fn of(&self, scope: Scope, collection: CollectionIx) -> i64 {
+        let inner = self.inner.read();
+        inner.1.get(&(scope, collection)).copied().unwrap_or(inner.0)
+    }
+
+    pub fn record(&self, changes: &[(Scope, CollectionIx, i64)]) {
+        let mut inner = self.inner.write();
+        for &(scope, collection, seq) in changes {
+            if inner.1.len() >= COLLECTION_SEQS && !inner.1.contains_key(&(scope, collection)) {
+                let highest = inner.1.values().copied().max().unwrap_or(0).max(inner.0);
+                inner.1.clear();
+                inner.0 = highest;
+            }
+            inner.1.insert((scope, collection), seq);
+        }
+    }
+
+    /// Somebody else wrote: anything may have changed up to `seq`.
+    pub fn forget(&self, seq: i64) {
+        let mut inner = self.inner.write();
+        inner.1.clear();
+        inner.0 = inner.0.max(seq);
+    }
+}
+
+/// What the database said, in terms of who can do something about it.
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Error {
+        // Quotas and file size limits surface as failed writes, not as a full disk; a shared memory
+        // file that cannot grow as well.
+        const IOERR_WRITE: i32 = 778;
+        const IOERR_SHMSIZE: i32 = 4874;
+        match error.sqlite_error() {
+            Some(inner) => match (inner.code, inner.extended_code) {
+                (ErrorCode::DiskFull, _) | (_, IOERR_WRITE | IOERR_SHMSIZE) => Error::Full,
+                (ErrorCode::OperationInterrupted, _) => Error::Timeout,
+                (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Error::Busy,
+                _ => Error::Failed(Box::new(error)),
+            },
+            None => Error::Failed(Box::new(error)),
+        }
+    }
+}

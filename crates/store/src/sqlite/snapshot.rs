@@ -1,0 +1,109 @@
+//! Walking on in the order of the first page. Rows that changed since then take part with the sort
+//! keys they had, which the log still knows; they show what they are now. So no row that existed
+//! throughout is skipped or repeated, however often its key changes.
+
+use super::list::{Condition, Found, Plan};
+use crate::Error;
+use model::query::Position;
+use model::record::{Fields, Scalar, to_scalar};
+use model::{Collection, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
+use std::cmp::Ordering;
+
+/// Rows that may have changed since the first page; beyond that the walk must start anew.
+const MOVED: usize = 10_000;
+
+const BEFORE: &str = "SELECT object FROM log WHERE record = ?1 AND seq <= ?2 AND collection = ?3 \
+    AND scope = ?4 ORDER BY seq DESC LIMIT 1";
+
+/// The rows after a position, in the order of its snapshot.
+pub fn after(
+    connection: &Connection,
+    plan: &Plan<'_>,
+    position: &Position,
+    limit: usize,
+) -> Result<Vec<Found>, Error> {
+    let snapshot = || Scalar::Integer(position.snapshot);
+    let still = Condition::default().and("t.version <= ?", [snapshot()]);
+    let mut rows = plan.after(connection, position, &still, limit)?;
+    // Time first: it is the part that an index narrows down.
+    let moved = Condition::default().and(
+        "t.updated >= ? AND t.version > ? AND t.n <= ?",
+        [Scalar::Integer(position.snapshot_time), snapshot(), snapshot()],
+    );
+    let moved = plan.rows(connection, &moved, MOVED + 1)?;
+    if moved.len() > MOVED {
+        return Err(Error::SnapshotTooOld);
+    }
+    for mut row in moved {
+        let Some(keys) = keys_then(connection, plan, &row, position.snapshot)? else { continue };
+        row.keys = keys;
+        if order(plan, (&row.keys, row.record.number), (&position.keys, position.number)).is_gt() {
+            rows.push(row);
+        }
+    }
+    rows.sort_by(|a, b| order(plan, (&a.keys, a.record.number), (&b.keys, b.record.number)));
+    rows.truncate(limit);
+    Ok(rows)
+}
+
+/// The sort keys a row had at the snapshot.
+fn keys_then(
+    connection: &Connection,
+    plan: &Plan<'_>,
+    row: &Found,
+    snapshot: i64,
+) -> Result<Option<Vec<Scalar>>, Error> {
+    let collection = &plan.shared.schema.collections[plan.collection];
+    let object: Option<String> = connection
+        .prepare_cached(BEFORE)?
+        .query_row(params![row.record.id, snapshot, collection.name, plan.scope.0], |row| {
+            row.get(0)
+        })
+        .optional()?;
+    let Some(object) = object else { return Ok(None) };
+    let fields: Fields = serde_json::from_str(&object).unwrap_or_default();
+    let keys = plan.keys.iter().map(|key| key_of(collection, &fields, &key.field)).collect();
+    Ok(Some(keys))
+}
+
+fn key_of(collection: &Collection, fields: &Fields, name: &str) -> Scalar {
+    let value = fields.get(name).unwrap_or(&Value::Null);
+    match (name, collection.field(name)) {
+        ("created_at" | "updated_at", _) => value
+            .as_str()
+            .and_then(Timestamp::parse)
+            .map_or(Scalar::Null, |instant| Scalar::Integer(instant.0)),
+        (_, Some(field)) => to_scalar(&field.kind, value),
+        (_, None) => value.as_str().map_or(Scalar::Null, |text| Scalar::Text(text.to_owned())),
+    }
+}
+
+fn order(plan: &Plan<'_>, a: (&[Scalar], i64), b: (&[Scalar], i64)) -> Ordering {
+    let directed = |ordering: Ordering, descending| match descending {
+        true => ordering.reverse(),
+        false => ordering,
+    };
+    let keys = plan.keys.iter().zip(a.0.iter().zip(b.0));
+    keys.map(|(key, (a, b))| directed(compare(a, b), key.descending))
+        .find(|ordering| ordering.is_ne())
+        .unwrap_or_else(|| directed(a.1.cmp(&b.1), plan.last_descends()))
+}
+
+/// The database's own order: null, then numbers, then text by its bytes.
+fn compare(a: &Scalar, b: &Scalar) -> Ordering {
+    let rank = |scalar: &Scalar| match scalar {
+        Scalar::Null => 0,
+        Scalar::Integer(_) | Scalar::Number(_) => 1,
+        Scalar::Text(_) => 2,
+    };
+    match (a, b) {
+        (Scalar::Integer(a), Scalar::Integer(b)) => a.cmp(b),
+        (Scalar::Number(a), Scalar::Number(b)) => a.total_cmp(b),
+        (Scalar::Integer(a), Scalar::Number(b)) => (*a as f64).total_cmp(b),
+        (Scalar::Number(a), Scalar::Integer(b)) => a.total_cmp(&(*b as f64)),
+        (Scalar::Text(a), Scalar::Text(b)) => a.cmp(b),
+        (a, b) => rank(a).cmp(&rank(b)),
+    }
+}

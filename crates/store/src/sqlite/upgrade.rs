@@ -1,0 +1,264 @@
+//! Bringing a database to a schema, in one transaction: what `model::schema::evolve` plans is checked
+//! against the rows and carried out, or refused with nothing touched.
+
+use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
+use super::{open, read, search, timers};
+use crate::Error;
+use model::record::{Scalar, to_scalar};
+use model::schema::evolve::{Check, CheckRule, Plan, Step, Stored, evolve};
+use model::{CollectionIx, Schema, Scope};
+use rusqlite::{Connection, Row, TransactionBehavior, params};
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+
+/// Examples shown of values that stand in the way.
+const EXAMPLES: usize = 5;
+
+pub fn apply(
+    connection: &mut Connection,
+    stored: Option<Stored>,
+    schema: &Schema,
+) -> Result<Stored, Error> {
+    let plan = evolve(stored.as_ref(), schema).map_err(Error::Refused)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if stored.is_none() {
+        open::create_base(&transaction)?;
+    }
+    let unchanged = stored.as_ref() == Some(&plan.stored);
+    let mut refusals = Vec::new();
+    for check in &plan.checks {
+        refusals.extend(broken(&transaction, schema, check)?);
+    }
+    if !refusals.is_empty() {
+        return Err(Error::Refused(refusals));
+    }
+    if !unchanged {
+        carry_out(&transaction, schema, &plan)?;
+        let text = serde_json::to_string(&plan.stored)
+            .map_err(|error| Error::Failed(Box::new(error)))?;
+        transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
+    }
+    timers::drop_unknown(&transaction, schema)?;
+    transaction.commit()?;
+    Ok(plan.stored)
+}
+
+fn carry_out(connection: &Connection, schema: &Schema, plan: &Plan) -> Result<(), Error> {
+    let tables = layout::tables(schema, &plan.stored);
+    for step in &plan.steps {
+        match step {
+            Step::Create(ix) => {
+                connection.execute_batch(&layout::create_table(&schema.collections[*ix]))?;
+                if let Some(search) = &tables[*ix].search {
+                    connection.execute_batch(&search.create)?;
+                }
+            }
+            Step::AddColumn { collection, field } => {
+                add_column(connection, schema, *collection, field)?;
+            }
+            Step::DropColumn { collection, field } => {
+                let name = &schema.collections[*collection].name;
+                drop_indexes(connection, name, |sql| sql.contains(&column_name(field)))?;
+                connection.execute_batch(&format!(
+                    "ALTER TABLE {} DROP COLUMN {}",
+                    quote(&table_name(name)),
+                    column_name(field)
+                ))?;
+            }
+            Step::RebuildSearch(ix) => rebuild_search(connection, schema, &tables, *ix)?,
+            Step::DropSearch(ix) => drop_search(connection, &schema.collections[*ix].name)?,
+        }
+    }
+    for ix in 0..schema.collections.len() {
+        reconcile_indexes(connection, schema, ix)?;
+    }
+    Ok(())
+}
+
+/// Makes the indexes that are missing and drops those that nobody asks for any more.
+fn reconcile_indexes(
+    connection: &Connection,
+    schema: &Schema,
+    ix: CollectionIx,
+) -> Result<(), Error> {
+    let collection = &schema.collections[ix].name;
+    let wanted = layout::indexes(schema, ix);
+    let sql: HashMap<&str, &str> =
+        wanted.iter().map(|index| (index.name.as_str(), index.create.as_str())).collect();
+    drop_indexes(connection, collection, |existing| !sql.values().any(|sql| *sql == existing))?;
+    let existing: HashSet<String> =
+        indexes_of(connection, collection)?.into_iter().map(|(name, _)| name).collect();
+    for index in wanted.iter().filter(|index| !existing.contains(&index.name)) {
+        connection.execute_batch(&index.create)?;
+    }
+    Ok(())
+}
+
+fn indexes_of(connection: &Connection, collection: &str) -> Result<Vec<(String, String)>, Error> {
+    let mut statement = connection.prepare(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ?1 \
+         AND sql IS NOT NULL",
+    )?;
+    let rows = statement
+        .query_map([table_name(collection)], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(rows)
+}
+
+fn drop_indexes(
+    connection: &Connection,
+    collection: &str,
+    unwanted: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
+    for (name, sql) in indexes_of(connection, collection)? {
+        if unwanted(&sql) {
+            connection.execute_batch(&format!("DROP INDEX {}", quote(&name)))?;
+        }
+    }
+    Ok(())
+}
+
+fn add_column(
+    connection: &Connection,
+    schema: &Schema,
+    ix: CollectionIx,
+    name: &str,
+) -> Result<(), Error> {
+    let collection = &schema.collections[ix];
+    let Some(field) = collection.field(name) else { return Ok(()) };
+    let (table, column) = (quote(&table_name(&collection.name)), column_name(name));
+    connection.execute_batch(&format!(
+        "ALTER TABLE {table} ADD COLUMN {column} {}",
+        column_type(&field.kind)
+    ))?;
+    let mut update =
+        connection.prepare(&format!("UPDATE {table} SET {column} = ?1 WHERE n = ?2"))?;
+    // What a row shows for a field it was written without (see `read::reshape`).
+    let absent = field.default.clone().filter(|_| field.required).unwrap_or(Value::Null);
+    each_row(connection, &collection.name, |n, row| {
+        let value = value_of(row, name)?.unwrap_or_else(|| absent.clone());
+        let scalar = to_scalar(&field.kind, &value);
+        if scalar != Scalar::Null {
+            update.execute(params![read::Bound(&scalar), n])?;
+        }
+        Ok(())
+    })
+}
+
+/// Visits every row of a collection; the columns are n, body, hidden, scope, id.
+fn each_row(
+    connection: &Connection,
+    collection: &str,
+    mut visit: impl FnMut(i64, &Row<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // In pages: the rows are changed while they are walked.
+    const PAGE: i64 = 1_000;
+    let mut select = connection.prepare(&format!(
+        "SELECT n, body, hidden, scope, id FROM {} WHERE n > ?1 ORDER BY n LIMIT {PAGE}",
+        quote(&table_name(collection))
+    ))?;
+    let mut last = 0;
+    loop {
+        let before = last;
+        let mut rows = select.query([last])?;
+        while let Some(row) = rows.next()? {
+            last = row.get(0)?;
+            visit(last, row)?;
+        }
+        if last == before {
+            return Ok(());
+        }
+    }
+}
+
+/// A field of a row, public or hidden; `None` if the row was written without it.
+fn value_of(row: &Row<'_>, field: &str) -> Result<Option<Value>, Error> {
+    let body: String = row.get(1)?;
+    let hidden: Option<String> = row.get(2)?;
+    for text in [Some(body), hidden].into_iter().flatten() {
+        if let Ok(Value::Object(mut fields)) = serde_json::from_str(&text)
+            && let Some(value) = fields.remove(field)
+        {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+fn drop_search(connection: &Connection, collection: &str) -> Result<(), Error> {
+    let name = quote(&search_name(collection));
+    Ok(connection.execute_batch(&format!("DROP TABLE IF EXISTS {name}"))?)
+}
+
+fn rebuild_search(
+    connection: &Connection,
+    schema: &Schema,
+    tables: &[Table],
+    ix: CollectionIx,
+) -> Result<(), Error> {
+    let collection = &schema.collections[ix].name;
+    drop_search(connection, collection)?;
+    let Some(search) = &tables[ix].search else { return Ok(()) };
+    connection.execute_batch(&search.create)?;
+    each_row(connection, collection, |n, row| {
+        let record = model::Record {
+            id: row.get(4)?,
+            number: n,
+            version: 0,
+            updated: model::Timestamp(0),
+            body: row.get(1)?,
+            hidden: None,
+        };
+        search::insert(connection, search, Scope(row.get(3)?), &record)
+    })
+}
+
+/// Why the data breaks a check, if it does.
+fn broken(connection: &Connection, schema: &Schema, check: &Check) -> Result<Option<String>, Error> {
+    let collection = &schema.collections[check.collection].name;
+    let mut found: Vec<String> = Vec::new();
+    let mut seen: HashMap<(i64, String), u32> = HashMap::new();
+    let mut rows = 0u64;
+    each_row(connection, collection, |_, row| {
+        rows += 1;
+        let id: String = row.get(4)?;
+        match &check.rule {
+            CheckRule::Empty => {}
+            CheckRule::NoNulls { field } => {
+                if value_of(row, field)?.is_none_or(|value| value.is_null()) {
+                    found.push(id);
+                }
+            }
+            CheckRule::Unused { field, value } => {
+                if value_of(row, field)?.is_some_and(|found| found == value.as_str()) {
+                    found.push(id);
+                }
+            }
+            CheckRule::NoDuplicates { field } => {
+                if let Some(value) = value_of(row, field)?.filter(|value| !value.is_null()) {
+                    let times = seen.entry((row.get(3)?, value.to_string())).or_default();
+                    *times += 1;
+                    if *times == 2 {
+                        found.push(value.to_string());
+                    }
+                }
+            }
+            CheckRule::Resolves { field, target } => {
+                if let Some(Value::String(named)) = value_of(row, field)? {
+                    let table = quote(&table_name(&schema.collections[*target].name));
+                    let sql = format!("SELECT 1 FROM {table} WHERE id = ?1 AND scope = ?2");
+                    let scope: i64 = row.get(3)?;
+                    if !connection.prepare_cached(&sql)?.exists(params![named, scope])? {
+                        found.push(named);
+                    }
+                }
+            }
+        }
+        found.truncate(EXAMPLES);
+        Ok(())
+    })?;
+    if matches!(check.rule, CheckRule::Empty) {
+        return Ok((rows > 0).then(|| check.message.clone()));
+    }
+    Ok((!found.is_empty()).then(|| format!("{} Found: {}.", check.message, found.join(", "))))
+}

@@ -31,10 +31,21 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
     use Code::*;
     const REQUEST: &str = "invalid_request_error";
     match code {
-        MalformedRequest | MalformedJson | DuplicateKey | TooDeep | BodyNotObject | BodyIncomplete
-        | InvalidHeader | UnknownParameter | InvalidParameter | CursorInvalid | UnknownVersion
+        MalformedRequest
+        | MalformedJson
+        | DuplicateKey
+        | TooDeep
+        | BodyNotObject
+        | BodyIncomplete
+        | InvalidHeader
+        | UnknownParameter
+        | InvalidParameter
+        | CursorInvalid
+        | UnknownVersion
         | IdempotencyKeyRequired => (StatusCode::BAD_REQUEST, REQUEST),
-        AuthenticationRequired | InvalidApiKey => (StatusCode::UNAUTHORIZED, "authentication_error"),
+        AuthenticationRequired | InvalidApiKey => {
+            (StatusCode::UNAUTHORIZED, "authentication_error")
+        }
         PermissionDenied => (StatusCode::FORBIDDEN, "permission_error"),
         RouteNotFound | NotFound => (StatusCode::NOT_FOUND, REQUEST),
         MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, REQUEST),
@@ -47,9 +58,11 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, REQUEST),
         UrlTooLong => (StatusCode::URI_TOO_LONG, REQUEST),
         UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, REQUEST),
-        ValidationFailed | GuardFailed | Required | UnknownField | WrongType | TooShort | TooLong
-        | TooSmall | TooLarge | PatternMismatch | NotInEnum | NotUnique | BadReference | ReadOnly
-        | InvalidCharacters | InvalidFormat => (StatusCode::UNPROCESSABLE_ENTITY, REQUEST),
+        ValidationFailed | GuardFailed | Required | UnknownField | WrongType | TooShort
+        | TooLong | TooSmall | TooLarge | PatternMismatch | NotInEnum | NotUnique
+        | BadReference | ReadOnly | InvalidCharacters | InvalidFormat => {
+            (StatusCode::UNPROCESSABLE_ENTITY, REQUEST)
+        }
         IdempotencyKeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_error"),
         PreconditionRequired => (StatusCode::PRECONDITION_REQUIRED, REQUEST),
         RateLimited => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),

@@ -1,9 +1,149 @@
-//! OpenAPI 3.1 of the service, generated from its schema.
+//! OpenAPI 3.1 of a service, generated from its schema: every route, parameter, header, body and
+//! error. It describes exactly what `model` accepts, so that a tool which makes requests from it is
+//! never refused for their form, and whatever breaks it is. Pure: a schema goes in, JSON comes out.
 
-pub fn document(_: &model::Schema, _: Option<&str>) -> serde_json::Value {
-    serde_json::Value::Null
+mod errors;
+mod expansions;
+mod filters;
+mod headers;
+mod names;
+mod parameters;
+mod paths;
+mod requests;
+mod responses;
+
+pub use errors::markdown as errors_markdown;
+
+use model::schema::Schema;
+use names::Names;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// The document. Without a server URL it describes the server that it was fetched from.
+pub fn document(schema: &Schema, server_url: Option<&str>) -> Value {
+    let names = Names::new(schema);
+    let server = server_url.map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
+    let mut document = json!({
+        "openapi": "3.1.0",
+        "info": info(schema),
+        "servers": [{ "url": server.unwrap_or("/"), "description": "This service." }],
+        "security": [{ "bearerAuth": [] }, { "basicAuth": [] }],
+        "tags": tags(schema),
+        "paths": paths::all(schema, &names),
+        "components": {
+            "securitySchemes": security_schemes(),
+            "schemas": schemas(schema, &names),
+            "parameters": parameters::components(schema, &names),
+            "headers": headers::components(schema),
+            "responses": errors::components(schema),
+        },
+    });
+    prune(&mut document);
+    document
 }
 
-pub fn errors_markdown() -> String {
-    String::new()
+/// A reference to a component.
+fn reference(section: &str, name: &str) -> Value {
+    json!({ "$ref": format!("#/components/{section}/{name}") })
 }
+
+fn info(schema: &Schema) -> Value {
+    let service = &schema.service;
+    let about = service
+        .description
+        .clone()
+        .unwrap_or_else(|| format!("The resources of {}, as JSON over HTTP.", service.name));
+    let description = format!(
+        "{about}\n\n\
+         Ids are opaque. Timestamps are ISO 8601 in UTC. Clients must ignore members they do not \
+         know. Query parameters that a route does not know are refused with 400, unknown members of \
+         a body with 422. Every answer has a `Request-Id`."
+    );
+    json!({
+        "title": service.name,
+        "description": description,
+        "version": service.version,
+        "contact": { "name": format!("Operators of {}", service.name) },
+        "license": { "name": "As agreed with the operators" },
+    })
+}
+
+fn tags(schema: &Schema) -> Value {
+    let collections = schema.routed().map(|(_, collection)| {
+        let about = collection.description.clone();
+        let about = about.unwrap_or_else(|| format!("The collection `{}`.", collection.name));
+        json!({ "name": collection.name, "description": about })
+    });
+    let service = json!({
+        "name": paths::SERVICE_TAG,
+        "description": "State and description of the service itself. Needs no key.",
+    });
+    collections.chain([service]).collect()
+}
+
+fn security_schemes() -> Value {
+    json!({
+        "bearerAuth": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key: `Authorization: Bearer <key>`.",
+        },
+        "basicAuth": {
+            "type": "http",
+            "scheme": "basic",
+            "description": "An API key as the user name, with an empty password.",
+        },
+    })
+}
+
+fn schemas(schema: &Schema, names: &Names) -> Map<String, Value> {
+    let mut all = errors::schemas(schema);
+    all.extend(filters::schemas());
+    all.extend(requests::shared());
+    all.extend(responses::shared());
+    for (index, _) in schema.routed() {
+        all.extend(requests::schemas(schema, names, index));
+        all.extend(responses::schemas(schema, names, index));
+    }
+    all
+}
+
+/// Drops the components that nothing refers to: which ones are needed depends on the schema.
+fn prune(document: &mut Value) {
+    let mut used = BTreeSet::new();
+    let mut fresh = BTreeSet::new();
+    collect(&document["paths"], &mut fresh);
+    while let Some(pointer) = fresh.pop_first() {
+        if used.insert(pointer.clone())
+            && let Some(target) = document.pointer(&pointer)
+        {
+            collect(target, &mut fresh);
+        }
+    }
+    let Some(sections) = document["components"].as_object_mut() else { return };
+    for (section, entries) in sections.iter_mut().filter(|(name, _)| *name != "securitySchemes") {
+        if let Some(entries) = entries.as_object_mut() {
+            entries.retain(|name, _| used.contains(&format!("/components/{section}/{name}")));
+        }
+    }
+    sections.retain(|_, entries| entries.as_object().is_none_or(|entries| !entries.is_empty()));
+}
+
+/// Every `$ref` below a value, as a JSON pointer.
+fn collect(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member.as_str().and_then(|text| text.strip_prefix('#')) {
+                    Some(pointer) if name == "$ref" => _ = into.insert(pointer.to_owned()),
+                    _ => collect(member, into),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

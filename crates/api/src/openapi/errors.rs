@@ -1,0 +1,352 @@
+//! Errors: their bodies, one response per status, and which operation answers with which code. All of
+//! it follows from the catalogue in `model::problem` and the map in `crate::error`; a new code does not
+//! compile until it is said here where it occurs.
+
+use super::{headers, reference};
+use crate::error;
+use http::StatusCode;
+use model::problem::Code;
+use model::schema::{Action, ErrorShape, Schema};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// What decides which errors an operation can answer with.
+#[derive(Clone, Copy, Default)]
+pub struct Facets<'a> {
+    /// Works on resources: needs a key, speaks a version, knows its query parameters.
+    pub resource: bool,
+    /// Its path holds ids.
+    pub addressed: bool,
+    pub list: bool,
+    pub body: bool,
+    pub write: bool,
+    /// Takes If-Match; whether it must have it.
+    pub if_match: Option<bool>,
+    /// Takes an Idempotency-Key; whether it must have it.
+    pub idempotency: Option<bool>,
+    /// Deletes a record that may have children.
+    pub takes_children: bool,
+    pub action: Option<&'a Action>,
+}
+
+/// Whether an operation can answer with a code.
+fn occurs(code: Code, facets: &Facets<'_>) -> bool {
+    use Code::*;
+    match code {
+        MalformedRequest | UrlTooLong | HeadersTooLarge | RequestTimeout | MethodNotAllowed
+        | NotAcceptable | InvalidHeader | Overloaded | Draining | Internal => true,
+        MalformedJson | DuplicateKey | TooDeep | BodyNotObject | BodyIncomplete | BodyTooLarge
+        | UnsupportedMediaType => facets.body,
+        UnknownParameter
+        | UnknownVersion
+        | AuthenticationRequired
+        | InvalidApiKey
+        | PermissionDenied
+        | RateLimited
+        | StorageFailed => facets.resource,
+        InvalidParameter => facets.resource && !facets.write,
+        CursorInvalid | CursorExpired | QueryTimeout => facets.list,
+        RouteNotFound | NotFound => facets.addressed,
+        ValidationFailed => facets.body,
+        PreconditionFailed => facets.if_match.is_some(),
+        PreconditionRequired => facets.if_match == Some(true),
+        InvalidState => facets.action.is_some_and(|action| !action.from.is_empty()),
+        GuardFailed => facets.action.is_some(),
+        ActionHandlerFailed => facets.action.is_some_and(|action| action.handler.is_some()),
+        TooManyChildren => facets.takes_children,
+        IdempotencyKeyReused | IdempotencyKeyInUse => facets.idempotency.is_some(),
+        IdempotencyKeyRequired => facets.idempotency == Some(true),
+        StorageFull => facets.write,
+        // These stand inside a `validation_failed`, never alone.
+        Required | UnknownField | WrongType | TooShort | TooLong | TooSmall | TooLarge
+        | PatternMismatch | NotInEnum | NotUnique | BadReference | ReadOnly | InvalidCharacters
+        | InvalidFormat => false,
+    }
+}
+
+/// The statuses of a code. A handler that does not answer in time is told from one that fails.
+fn statuses(code: Code) -> Vec<StatusCode> {
+    match code {
+        Code::ActionHandlerFailed => vec![error::classify(code).0, StatusCode::GATEWAY_TIMEOUT],
+        _ => vec![error::classify(code).0],
+    }
+}
+
+/// The error responses of an operation, by status.
+pub fn responses(facets: &Facets<'_>) -> Map<String, Value> {
+    let mut by_status: BTreeMap<StatusCode, BTreeSet<&str>> = BTreeMap::new();
+    for code in Code::ALL.iter().filter(|code| occurs(**code, facets)) {
+        for status in statuses(*code) {
+            by_status.entry(status).or_default().insert(code.name());
+        }
+    }
+    for (status, code) in facets.action.into_iter().flat_map(declared) {
+        by_status.entry(status).or_default().insert(code);
+    }
+    let mut all: Map<String, Value> = by_status
+        .into_iter()
+        .map(|(status, codes)| {
+            let mut response = reference("responses", &component(status));
+            let codes: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
+            let reason = status.canonical_reason().unwrap_or("Refused");
+            response["description"] = format!("{reason}: {}.", codes.join(", ")).into();
+            (status.as_str().to_owned(), response)
+        })
+        .collect();
+    if facets.action.is_some_and(|action| action.handler.is_some()) {
+        all.insert("4XX".into(), reference("responses", REFUSED_BY_HANDLER));
+    }
+    all
+}
+
+const REFUSED_BY_HANDLER: &str = "RefusedByHandler";
+
+/// Refusals that the rules of an action declare.
+fn declared(action: &Action) -> impl Iterator<Item = (StatusCode, &str)> {
+    action.rules.iter().filter_map(|rule| {
+        let status = StatusCode::from_u16(rule.status).ok()?;
+        Some((status, rule.code.as_str()))
+    })
+}
+
+/// `Not Found` becomes `NotFound`, a status without a name `Status499`.
+fn component(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => reason.chars().filter(char::is_ascii_alphanumeric).collect(),
+        None => format!("Status{}", status.as_u16()),
+    }
+}
+
+/// One response per status that any operation can answer with.
+pub fn components(schema: &Schema) -> Map<String, Value> {
+    let mut by_status: BTreeMap<StatusCode, Vec<String>> = BTreeMap::new();
+    for code in Code::ALL {
+        for status in statuses(*code) {
+            let line = format!("- `{}`: {}", code.name(), code.explanation());
+            by_status.entry(status).or_default().push(line);
+        }
+    }
+    for rule in actions(schema).flat_map(|action| &action.rules) {
+        if let Ok(status) = StatusCode::from_u16(rule.status) {
+            let line = format!("- `{}`: {}", rule.code, rule.message);
+            let lines = by_status.entry(status).or_default();
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    let mut all: Map<String, Value> = by_status
+        .into_iter()
+        .map(|(status, lines)| {
+            let more: &[&str] = match status {
+                StatusCode::UNAUTHORIZED => &["WWW-Authenticate"],
+                StatusCode::METHOD_NOT_ALLOWED => &["Allow"],
+                StatusCode::CONFLICT
+                | StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::SERVICE_UNAVAILABLE => &["Retry-After"],
+                _ => &[],
+            };
+            (component(status), response(schema, &lines.join("\n"), more))
+        })
+        .collect();
+    let refused = "Refused by the operator's action handler, with a status and a code of its own.";
+    all.insert(REFUSED_BY_HANDLER.into(), response(schema, refused, &["Retry-After"]));
+    all
+}
+
+fn response(schema: &Schema, description: &str, more: &[&str]) -> Value {
+    json!({
+        "description": description,
+        "headers": headers::with(more),
+        "content": {
+            "application/json": { "schema": reference("schemas", shape(schema)) },
+            "application/problem+json": { "schema": reference("schemas", "ProblemDetails") },
+        },
+    })
+}
+
+fn shape(schema: &Schema) -> &'static str {
+    match schema.service.errors {
+        ErrorShape::Structured => "Error",
+        ErrorShape::Flat => "FlatError",
+    }
+}
+
+fn actions(schema: &Schema) -> impl Iterator<Item = &Action> {
+    schema.routed().flat_map(|(_, collection)| &collection.actions)
+}
+
+pub fn schemas(schema: &Schema) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.insert("Error".into(), structured(schema));
+    all.insert("FlatError".into(), flat(schema));
+    all.insert("ProblemDetails".into(), problem_details(schema));
+    all.insert("Violation".into(), violation());
+    all
+}
+
+/// A closed list of words, unless handlers may answer with words of their own.
+fn words(schema: &Schema, words: BTreeSet<&str>, about: &str) -> Value {
+    let closed = actions(schema).all(|action| action.handler.is_none());
+    match closed {
+        true => json!({ "type": "string", "description": about, "enum": words }),
+        false => json!({
+            "type": "string",
+            "description": about,
+            "anyOf": [{ "enum": words }, { "description": "A word of an action handler." }],
+        }),
+    }
+}
+
+fn code(schema: &Schema) -> Value {
+    let rules = actions(schema).flat_map(|action| &action.rules);
+    let codes = Code::ALL.iter().map(|code| code.name()).chain(rules.map(|rule| &*rule.code));
+    words(schema, codes.collect(), "Machine-readable; stable.")
+}
+
+fn kind(schema: &Schema) -> Value {
+    let rules = actions(schema).flat_map(|action| &action.rules);
+    let kinds = Code::ALL.iter().map(|code| error::classify(*code).1);
+    words(schema, kinds.chain(rules.map(|rule| &*rule.kind)).collect(), "Family of the code.")
+}
+
+fn text(about: &str) -> Value {
+    json!({ "type": "string", "description": about })
+}
+
+fn violations() -> Value {
+    json!({
+        "type": "array",
+        "items": reference("schemas", "Violation"),
+        "description": "Everything that is wrong, field by field.",
+    })
+}
+
+fn structured(schema: &Schema) -> Value {
+    json!({
+        "type": "object",
+        "description": "A failed request.",
+        "properties": {
+            "error": {
+                "type": "object",
+                "properties": {
+                    "type": kind(schema),
+                    "code": code(schema),
+                    "message": text("For people."),
+                    "param": {
+                        "type": ["string", "null"],
+                        "description": "The offending field or parameter, the first of them.",
+                    },
+                    "value": { "description": "The offending value, shortened." },
+                    "doc_url": link(),
+                    "request_id": text("Value of the Request-Id header."),
+                    "errors": violations(),
+                },
+                "required":
+                    ["type", "code", "message", "param", "doc_url", "request_id", "errors"],
+            },
+        },
+        "required": ["error"],
+    })
+}
+
+fn flat(schema: &Schema) -> Value {
+    json!({
+        "type": "object",
+        "description": "A failed request.",
+        "properties": {
+            "message": text("For people."),
+            "code": code(schema),
+            "documentation_url": link(),
+            "request_id": text("Value of the Request-Id header."),
+            "errors": {
+                "type": "array",
+                "description": "Everything that is wrong, field by field.",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "field": text("Dotted path of the field, or name of the parameter."),
+                        "code": violation_code(),
+                        "message": text("For people."),
+                    },
+                    "required": ["field", "code", "message"],
+                },
+            },
+        },
+        "required": ["message", "code", "documentation_url", "request_id", "errors"],
+    })
+}
+
+fn problem_details(schema: &Schema) -> Value {
+    json!({
+        "type": "object",
+        "description": "A failed request, as RFC 9457 writes it. Sent when Accept asks for it.",
+        "properties": {
+            "type": link(),
+            "title": text("What the code means."),
+            "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+            "detail": text("What went wrong this time."),
+            "instance": { "type": "string", "description": "This occurrence, as a URN." },
+            "code": code(schema),
+            "param": text("The offending field or parameter, the first of them."),
+            "request_id": text("Value of the Request-Id header."),
+            "errors": violations(),
+        },
+        "required":
+            ["type", "title", "status", "detail", "instance", "code", "request_id", "errors"],
+    })
+}
+
+fn violation() -> Value {
+    json!({
+        "type": "object",
+        "description": "One thing wrong with one field or parameter.",
+        "properties": {
+            "field": text("Dotted path of the field, or name of the parameter."),
+            "pointer": text("The same as a JSON pointer (RFC 6901)."),
+            "code": violation_code(),
+            "message": text("For people."),
+            "value": { "description": "The offending value, shortened." },
+        },
+        "required": ["field", "pointer", "code", "message"],
+    })
+}
+
+fn violation_code() -> Value {
+    let codes: BTreeSet<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+    json!({ "type": "string", "enum": codes })
+}
+
+fn link() -> Value {
+    json!({
+        "type": "string",
+        "format": "uri-reference",
+        "description": "Where the code is explained.",
+    })
+}
+
+/// The catalogue for people: `docs/errors.md` is this text.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Error codes\n\n\
+         Every failed request is answered with a status, a type and a code. Codes are stable: \
+         programs may\nrely on them, messages are for people. Codes of one field stand in `errors`, \
+         inside a\n`validation_failed`. Actions may declare codes of their own in the schema; the \
+         OpenAPI document of a\nservice lists them too.\n\n\
+         | Status | Type | Code | What it means and what to do |\n|---|---|---|---|\n",
+    );
+    for code in Code::ALL {
+        let statuses: Vec<String> =
+            statuses(*code).iter().map(|status| status.as_u16().to_string()).collect();
+        let (name, (_, kind)) = (code.name(), error::classify(*code));
+        let explanation = code.explanation().replace('|', "\\|");
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | `{kind}` | <a id=\"{name}\"></a>`{name}` | {explanation} |",
+            statuses.join(", "),
+        );
+    }
+    text
+}

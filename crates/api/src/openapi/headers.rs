@@ -1,0 +1,72 @@
+//! Response headers, each described once.
+
+use super::reference;
+use model::schema::Schema;
+use serde_json::{Map, Value, json};
+
+/// Headers of every answer to an authenticated call.
+const ALWAYS: &[&str] = &[
+    "Request-Id",
+    "Restive-Version",
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "RateLimit",
+    "RateLimit-Policy",
+];
+
+/// One or more entity tags, or `*`.
+pub const ENTITY_TAGS: &str = r#"^(?:\*|(?:W/)?"[!#-~]*"(?:, ?(?:W/)?"[!#-~]*")*)$"#;
+const ENTITY_TAG: &str = r#"^(?:W/)?"[!#-~]*"$"#;
+
+/// The headers of an answer: those that are always there and these.
+pub fn with(more: &[&str]) -> Value {
+    let names = ALWAYS.iter().chain(more);
+    names.map(|name| ((*name).to_owned(), reference("headers", name))).collect()
+}
+
+/// The headers of an answer that needed no key.
+pub fn public() -> Value {
+    json!({ "Request-Id": reference("headers", "Request-Id") })
+}
+
+pub fn components(schema: &Schema) -> Map<String, Value> {
+    let version = &schema.service.version;
+    let text = || json!({ "type": "string" });
+    let whole = || json!({ "type": "integer", "minimum": 0 });
+    let pattern = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+    let table = [
+        ("Request-Id", "Names this request in the logs of the service.", text()),
+        ("Restive-Version", "The API version of the answer.", json!({ "const": version })),
+        ("X-RateLimit-Limit", "Requests allowed in the window.", whole()),
+        ("X-RateLimit-Remaining", "Requests left in the window.", whole()),
+        ("X-RateLimit-Reset", "Unix time at which the window ends.", whole()),
+        ("RateLimit", "What is left of the quota, as a structured field.", text()),
+        ("RateLimit-Policy", "The quota, as a structured field.", text()),
+        ("ETag", "Version of what is shown, for If-None-Match and If-Match.", pattern(ENTITY_TAG)),
+        ("Last-Modified", "When the record last changed, as an HTTP date.", text()),
+        ("Cache-Control", "Who may keep the answer, and how long.", text()),
+        ("Link", "The next page, with `rel=\"next\"`, when there is one.", text()),
+        ("Content-Location", "Path of the record that the body shows.", text()),
+        ("Retry-After", "Seconds to wait before trying again.", whole()),
+        (
+            "Idempotent-Replayed",
+            "`true` when the answer is that of an earlier request with the same Idempotency-Key.",
+            json!({ "type": "string", "enum": ["true"] }),
+        ),
+    ];
+    let demanded = [
+        ("Location", "Path of the new record.", text()),
+        ("WWW-Authenticate", "How to authenticate.", text()),
+        ("Allow", "The methods that this path takes.", text()),
+    ];
+    let entry = |(name, description, schema): (&str, &str, Value), required: bool| {
+        let mut header = json!({ "description": description, "schema": schema });
+        if required {
+            header["required"] = Value::Bool(true);
+        }
+        (name.to_owned(), header)
+    };
+    let optional = table.into_iter().map(|row| entry(row, false));
+    optional.chain(demanded.into_iter().map(|row| entry(row, true))).collect()
+}

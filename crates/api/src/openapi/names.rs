@@ -1,0 +1,121 @@
+//! Names of components and operations: one base per collection, from its object name. Object names are
+//! the schema author's, so what is built from them may meet; here it is kept apart.
+
+use model::schema::{Action, Collection, CollectionIx, Schema};
+use std::collections::HashSet;
+
+/// Components that exist whatever the schema declares.
+const FIXED: &[&str] = &[
+    "Error",
+    "FlatError",
+    "ProblemDetails",
+    "Violation",
+    "Json",
+    "JsonObject",
+    "Deleted",
+    "Health",
+    "CursorPagination",
+    "OffsetPagination",
+    "Timestamp",
+    "Date",
+    "TextFilter",
+    "IntegerFilter",
+    "IntegerBound",
+    "NumberFilter",
+    "NumberBound",
+    "BooleanFilter",
+    "TimestampFilter",
+    "TimestampBound",
+    "DateFilter",
+    "DateBound",
+];
+
+/// Verbs of the resource operations, in `<verb><Object>`.
+const VERBS: &[&str] = &["list", "create", "get", "replace", "update", "delete"];
+
+pub struct Names {
+    bases: Vec<String>,
+}
+
+impl Names {
+    pub fn new(schema: &Schema) -> Names {
+        let mut taken: HashSet<String> = FIXED.iter().map(|name| (*name).to_owned()).collect();
+        let bases = schema.collections.iter().map(|collection| {
+            let mut base = pascal(&collection.object);
+            while family(&base, collection).iter().any(|name| taken.contains(name)) {
+                base.push_str("Record");
+            }
+            taken.extend(family(&base, collection));
+            base
+        });
+        Names { bases: bases.collect() }
+    }
+
+    pub fn record(&self, collection: CollectionIx) -> &str {
+        &self.bases[collection]
+    }
+
+    pub fn list(&self, collection: CollectionIx) -> String {
+        format!("{}List", self.bases[collection])
+    }
+
+    pub fn create(&self, collection: CollectionIx) -> String {
+        format!("{}Create", self.bases[collection])
+    }
+
+    pub fn replace(&self, collection: CollectionIx) -> String {
+        format!("{}Replace", self.bases[collection])
+    }
+
+    pub fn update(&self, collection: CollectionIx) -> String {
+        format!("{}Update", self.bases[collection])
+    }
+
+    pub fn params(&self, collection: CollectionIx, action: &Action) -> String {
+        format!("{}{}Params", self.bases[collection], pascal(&action.name))
+    }
+
+    /// The component of the path parameter that holds the record's id.
+    pub fn id(&self, collection: CollectionIx) -> String {
+        format!("{}Id", self.bases[collection])
+    }
+
+    /// `createBook`; `listBooks` counts as a verb on the record's name, so that bases stay apart.
+    pub fn operation(&self, verb: &str, collection: CollectionIx) -> String {
+        match verb {
+            "list" => format!("list{}s", self.bases[collection]),
+            _ => format!("{verb}{}", self.bases[collection]),
+        }
+    }
+
+    /// `cancelOrder`; an action that is called like a resource operation steps aside.
+    pub fn action(&self, collection: CollectionIx, action: &Action) -> String {
+        let name = pascal(&action.name);
+        let mut chars = name.chars();
+        let verb: String =
+            chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect();
+        if VERBS.contains(&verb.as_str()) {
+            format!("run{name}On{}", self.bases[collection])
+        } else {
+            format!("{verb}{}", self.bases[collection])
+        }
+    }
+}
+
+/// Every component that a collection brings with it.
+fn family(base: &str, collection: &Collection) -> Vec<String> {
+    let fixed = ["", "List", "Create", "Replace", "Update", "Id"];
+    let params = collection.actions.iter().map(|action| format!("{}Params", pascal(&action.name)));
+    fixed.into_iter().map(str::to_owned).chain(params).map(|end| format!("{base}{end}")).collect()
+}
+
+/// `payment_intent` and `payment-intent` become `PaymentIntent`.
+pub fn pascal(name: &str) -> String {
+    let words = name.split(['_', '-']).filter(|word| !word.is_empty());
+    words
+        .map(|word| {
+            let mut chars = word.chars();
+            chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<String>()
+        })
+        .collect()
+}

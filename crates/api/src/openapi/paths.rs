@@ -1,0 +1,444 @@
+//! Paths and operations: the six resource operations and the actions of each routed collection, then
+//! the routes of the service itself.
+
+use super::errors::{self, Facets};
+use super::names::{Names, pascal};
+use super::{headers, parameters, reference, requests};
+use model::schema::{Action, Collection, CollectionIx, Schema};
+use serde_json::{Map, Value, json};
+
+/// Tag of the routes that belong to no collection.
+pub const SERVICE_TAG: &str = "service";
+
+const JSON: &str = "application/json";
+
+pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
+    let mut paths = Map::new();
+    for (index, collection) in schema.routed() {
+        let place = Place::new(schema, names, index, collection);
+        place.insert(&mut paths, &place.path, place.outer(), place.on_collection());
+        place.insert(&mut paths, &place.item_path(), &place.chain, place.on_record());
+        for action in &collection.actions {
+            let path = format!("{}/{}", place.item_path(), action.name);
+            let mut operations = Map::new();
+            operations.insert("post".into(), place.act(action));
+            place.insert(&mut paths, &path, &place.chain, operations);
+        }
+    }
+    paths.extend(service());
+    paths
+}
+
+/// A collection and where it is mounted.
+struct Place<'a> {
+    schema: &'a Schema,
+    names: &'a Names,
+    index: CollectionIx,
+    collection: &'a Collection,
+    /// Ancestors, the outermost first, and the collection itself.
+    chain: Vec<CollectionIx>,
+    path: String,
+}
+
+impl<'a> Place<'a> {
+    fn new(
+        schema: &'a Schema,
+        names: &'a Names,
+        index: CollectionIx,
+        collection: &'a Collection,
+    ) -> Place<'a> {
+        let mut chain = vec![index];
+        let mut child = collection;
+        while let Some(parent) = child.parent.filter(|parent| !chain.contains(parent)) {
+            chain.insert(0, parent);
+            child = &schema.collections[parent];
+        }
+        let mut path = schema.service.mount.trim_end_matches('/').to_owned();
+        for ancestor in chain[..chain.len() - 1].iter().map(|at| &schema.collections[*at]) {
+            path.push_str(&format!("/{}/{{{}_id}}", ancestor.name, ancestor.object));
+        }
+        path.push_str(&format!("/{}", collection.name));
+        Place { schema, names, index, collection, chain, path }
+    }
+
+    fn item_path(&self) -> String {
+        format!("{}/{{{}_id}}", self.path, self.collection.object)
+    }
+
+    /// The ancestors alone: whose ids stand in the path of the collection.
+    fn outer(&self) -> &[CollectionIx] {
+        &self.chain[..self.chain.len() - 1]
+    }
+
+    fn insert(
+        &self,
+        paths: &mut Map<String, Value>,
+        path: &str,
+        ids: &[CollectionIx],
+        mut operations: Map<String, Value>,
+    ) {
+        if operations.is_empty() {
+            return;
+        }
+        if !ids.is_empty() {
+            operations.insert("parameters".into(), parameters::path(self.names, ids).into());
+        }
+        paths.insert(path.to_owned(), Value::Object(operations));
+    }
+
+    fn on_collection(&self) -> Map<String, Value> {
+        let offered = self.collection.operations;
+        let mut operations = Map::new();
+        if offered.list {
+            operations.insert("get".into(), self.list());
+        }
+        if offered.create {
+            operations.insert("post".into(), self.create());
+        }
+        operations
+    }
+
+    fn on_record(&self) -> Map<String, Value> {
+        let offered = self.collection.operations;
+        let mut operations = Map::new();
+        if offered.get {
+            operations.insert("get".into(), self.get());
+        }
+        if offered.replace {
+            operations.insert("put".into(), self.replace());
+        }
+        if offered.update {
+            operations.insert("patch".into(), self.update());
+        }
+        if offered.delete {
+            operations.insert("delete".into(), self.delete());
+        }
+        operations
+    }
+
+    fn list(&self) -> Value {
+        let name = &self.collection.name;
+        let mut query = parameters::list(self.schema, self.index);
+        query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
+        let body = reference("schemas", &self.names.list(self.index));
+        let mut responses = Map::new();
+        let shown = &["ETag", "Cache-Control", "Link"];
+        responses.insert("200".into(), answer("A page of records.", shown, body));
+        responses.insert("304".into(), unchanged());
+        let addressed = !self.outer().is_empty();
+        responses.extend(errors::responses(&Facets {
+            resource: true,
+            list: true,
+            addressed,
+            ..Facets::default()
+        }));
+        self.operation(Operation {
+            id: self.names.operation("list", self.index),
+            summary: format!("List {name}"),
+            description: format!(
+                "Lists `{name}`, the newest first unless `sort` says otherwise. Filters are named \
+                 like the fields; all of them must hold. Unknown parameters are refused with 400."
+            ),
+            parameters: query,
+            body: None,
+            responses,
+        })
+    }
+
+    fn create(&self) -> Value {
+        let object = &self.collection.object;
+        let needs_key = self.collection.require_idempotency_key;
+        let mut created = self.record("The new record.", &["Location", "Idempotent-Replayed"]);
+        let links = self.links();
+        if !links.is_empty() {
+            created["links"] = links.into();
+        }
+        let mut responses = Map::new();
+        responses.insert("201".into(), created);
+        responses.extend(errors::responses(&Facets {
+            resource: true,
+            addressed: !self.outer().is_empty(),
+            body: true,
+            write: true,
+            idempotency: Some(needs_key),
+            ..Facets::default()
+        }));
+        self.operation(Operation {
+            id: self.names.operation("create", self.index),
+            summary: format!("Create a {object}"),
+            description: format!(
+                "Creates a {object} and answers with the full record. With an `Idempotency-Key` \
+                 the request can be repeated safely."
+            ),
+            parameters: vec![
+                parameters::shared(parameters::idempotency_key_name(needs_key)),
+                parameters::shared("RestiveVersion"),
+            ],
+            body: Some(body(&[JSON], &self.names.create(self.index), true)),
+            responses,
+        })
+    }
+
+    fn get(&self) -> Value {
+        let object = &self.collection.object;
+        let mut query = parameters::view(self.schema, self.index);
+        query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
+        let mut responses = Map::new();
+        responses.insert("200".into(), self.record("The record.", &["Cache-Control"]));
+        responses.insert("304".into(), unchanged());
+        let facets = Facets { resource: true, addressed: true, ..Facets::default() };
+        responses.extend(errors::responses(&facets));
+        self.operation(Operation {
+            id: self.names.operation("get", self.index),
+            summary: format!("Get a {object}"),
+            description: format!("Answers with one {object}."),
+            parameters: query,
+            body: None,
+            responses,
+        })
+    }
+
+    fn replace(&self) -> Value {
+        let object = &self.collection.object;
+        let mut responses = Map::new();
+        let record = self.record("The record as it is now.", &["Content-Location"]);
+        responses.insert("200".into(), record);
+        responses.extend(errors::responses(&Facets { body: true, ..self.change() }));
+        self.operation(Operation {
+            id: self.names.operation("replace", self.index),
+            summary: format!("Replace a {object}"),
+            description: format!(
+                "Replaces the {object} as a whole: fields that are left out get their default or \
+                 null. Fields that the service assigns may be sent back unchanged."
+            ),
+            parameters: vec![self.if_match(), parameters::shared("RestiveVersion")],
+            body: Some(body(&[JSON], &self.names.replace(self.index), true)),
+            responses,
+        })
+    }
+
+    fn update(&self) -> Value {
+        let object = &self.collection.object;
+        let needs_key = self.collection.require_idempotency_key;
+        let mut responses = Map::new();
+        let more = &["Content-Location", "Idempotent-Replayed"];
+        responses.insert("200".into(), self.record("The record as it is now.", more));
+        let facets = Facets { body: true, idempotency: Some(needs_key), ..self.change() };
+        responses.extend(errors::responses(&facets));
+        let types = &["application/merge-patch+json", JSON];
+        self.operation(Operation {
+            id: self.names.operation("update", self.index),
+            summary: format!("Update a {object}"),
+            description: format!(
+                "Changes the fields of the {object} that are sent, as a JSON merge patch \
+                 (RFC 7396): null erases, objects merge, arrays are replaced."
+            ),
+            parameters: vec![
+                self.if_match(),
+                parameters::shared(parameters::idempotency_key_name(needs_key)),
+                parameters::shared("RestiveVersion"),
+            ],
+            body: Some(body(types, &self.names.update(self.index), true)),
+            responses,
+        })
+    }
+
+    fn delete(&self) -> Value {
+        let object = &self.collection.object;
+        let takes_children = self.schema.children(self.index).next().is_some();
+        let mut responses = Map::new();
+        let deleted = answer("The record is gone.", &[], reference("schemas", "Deleted"));
+        responses.insert("200".into(), deleted);
+        responses.extend(errors::responses(&Facets { takes_children, ..self.change() }));
+        self.operation(Operation {
+            id: self.names.operation("delete", self.index),
+            summary: format!("Delete a {object}"),
+            description: format!(
+                "Deletes the {object}. Repeating it is safe and gives the same answer."
+            ),
+            parameters: vec![self.if_match(), parameters::shared("RestiveVersion")],
+            body: None,
+            responses,
+        })
+    }
+
+    fn act(&self, action: &Action) -> Value {
+        let object = &self.collection.object;
+        let needs_key = self.collection.require_idempotency_key;
+        let mut responses = Map::new();
+        let record = self.record("The record as it is now.", &["Idempotent-Replayed"]);
+        responses.insert("200".into(), record);
+        responses.extend(errors::responses(&Facets {
+            body: true,
+            idempotency: Some(needs_key),
+            action: Some(action),
+            ..self.change()
+        }));
+        let required = action.params.iter().any(requests::demanded);
+        let params = self.names.params(self.index, action);
+        let about = action.description.clone();
+        let about = about.unwrap_or_else(|| format!("Runs `{}` on the {object}.", action.name));
+        let allowed = match action.from.as_slice() {
+            [] => String::new(),
+            states => format!(" Possible while it is {}.", quoted(states)),
+        };
+        let leads = action.to.as_ref().map(|to| format!(" Afterwards it is `{to}`."));
+        self.operation(Operation {
+            id: self.names.action(self.index, action),
+            summary: format!("{} a {object}", pascal(&action.name)),
+            description: format!("{about}{allowed}{}", leads.unwrap_or_default()),
+            parameters: vec![
+                self.if_match(),
+                parameters::shared(parameters::idempotency_key_name(needs_key)),
+                parameters::shared("RestiveVersion"),
+            ],
+            body: (!action.params.is_empty()).then(|| body(&[JSON], &params, required)),
+            responses,
+        })
+    }
+
+    /// What every change of an existing record has in common.
+    fn change(&self) -> Facets<'a> {
+        Facets {
+            resource: true,
+            addressed: true,
+            write: true,
+            if_match: Some(self.collection.require_if_match),
+            ..Facets::default()
+        }
+    }
+
+    fn if_match(&self) -> Value {
+        parameters::shared(parameters::if_match_name(self.collection.require_if_match))
+    }
+
+    /// An answer that shows one record.
+    fn record(&self, description: &str, more: &[&str]) -> Value {
+        let headers = [&["ETag", "Last-Modified"], more].concat();
+        answer(description, &headers, reference("schemas", self.names.record(self.index)))
+    }
+
+    fn operation(&self, operation: Operation) -> Value {
+        operation.into_value(&self.collection.name)
+    }
+
+    /// Where a client can go with the id of a new record.
+    fn links(&self) -> Map<String, Value> {
+        let offered = self.collection.operations;
+        let resource = [
+            ("get", offered.get),
+            ("replace", offered.replace),
+            ("update", offered.update),
+            ("delete", offered.delete),
+        ];
+        let verbs = resource.into_iter().filter(|(_, offered)| *offered);
+        let resource = verbs.map(|(verb, _)| self.names.operation(verb, self.index));
+        let actions = self.collection.actions.iter();
+        let actions = actions.map(|action| self.names.action(self.index, action));
+        let children = self.schema.children(self.index).filter(|(_, child)| !child.internal);
+        let children = children.flat_map(|(child, declared)| {
+            let offered = declared.operations;
+            let verbs = [("list", offered.list), ("create", offered.create)];
+            let verbs = verbs.into_iter().filter(|(_, offered)| *offered);
+            verbs.map(move |(verb, _)| self.names.operation(verb, child))
+        });
+        let mut ids: Map<String, Value> = Map::new();
+        for ancestor in self.outer().iter().map(|at| &self.schema.collections[*at]) {
+            let name = format!("{}_id", ancestor.object);
+            ids.insert(name.clone(), format!("$request.path.{name}").into());
+        }
+        ids.insert(format!("{}_id", self.collection.object), "$response.body#/id".into());
+        let operations = resource.chain(actions).chain(children);
+        operations.map(|id| (id.clone(), json!({ "operationId": id, "parameters": ids }))).collect()
+    }
+}
+
+struct Operation {
+    id: String,
+    summary: String,
+    description: String,
+    parameters: Vec<Value>,
+    body: Option<Value>,
+    responses: Map<String, Value>,
+}
+
+impl Operation {
+    fn into_value(self, tag: &str) -> Value {
+        let mut value = json!({
+            "operationId": self.id,
+            "summary": self.summary,
+            "description": self.description,
+            "tags": [tag],
+            "responses": self.responses,
+        });
+        if !self.parameters.is_empty() {
+            value["parameters"] = self.parameters.into();
+        }
+        if let Some(body) = self.body {
+            value["requestBody"] = body;
+        }
+        value
+    }
+}
+
+fn answer(description: &str, more: &[&str], schema: Value) -> Value {
+    json!({
+        "description": description,
+        "headers": headers::with(more),
+        "content": { JSON: { "schema": schema } },
+    })
+}
+
+fn unchanged() -> Value {
+    json!({
+        "description": "Nothing has changed since the version in If-None-Match. No body.",
+        "headers": headers::with(&["ETag", "Cache-Control"]),
+    })
+}
+
+fn body(types: &[&str], component: &str, required: bool) -> Value {
+    let content: Map<String, Value> = types
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({ "schema": reference("schemas", component) })))
+        .collect();
+    json!({ "required": required, "content": content })
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
+}
+
+/// The routes of the service itself: public, for probes, scrapers and tools.
+fn service() -> Map<String, Value> {
+    let route = |id: &str, summary: &str, description: &str, kind: &str, schema: Value| {
+        let mut responses = errors::responses(&Facets::default());
+        let success = json!({
+            "description": description,
+            "headers": headers::public(),
+            "content": { kind: { "schema": schema } },
+        });
+        responses.insert("200".into(), success);
+        let operation = Operation {
+            id: id.to_owned(),
+            summary: summary.to_owned(),
+            description: description.to_owned(),
+            parameters: Vec::new(),
+            body: None,
+            responses,
+        };
+        let mut operation = operation.into_value(SERVICE_TAG);
+        operation["security"] = json!([]);
+        json!({ "get": operation })
+    };
+    let health = reference("schemas", "Health");
+    let object = json!({ "type": "object" });
+    let text = json!({ "type": "string" });
+    let mut paths = Map::new();
+    let about = "Says whether requests can be sent here; 503 while the service drains.";
+    paths.insert("/health".into(), route("health", "Health", about, JSON, health));
+    let about = "Counters and gauges in the text format of Prometheus.";
+    paths.insert("/metrics".into(), route("metrics", "Metrics", about, "text/plain", text));
+    let about = "This document.";
+    paths.insert("/openapi.json".into(), route("openapi", "Description", about, JSON, object));
+    paths
+}

@@ -1,0 +1,248 @@
+//! Request bodies: what `model::validate` accepts, as JSON Schema. Fields that the service assigns are
+//! left out, although a replace or update ignores them when they are sent back unchanged.
+
+use super::names::Names;
+use super::{filters, reference};
+use model::schema::{CollectionIx, Field, Kind, Schema};
+use model::validate::{MAX_ARRAY_ITEMS, MAX_INTEGER, MAX_OBJECT_BYTES, MAX_STRING_CHARS};
+use serde_json::{Map, Value, json};
+
+/// Everything but NUL, which no database column takes.
+const TEXT: &str = r"^[^\u0000]*$";
+
+/// Which body a schema describes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Body {
+    /// Omitted fields get their default or null; required ones must be there.
+    Whole,
+    /// Omitted fields stay.
+    Patch,
+}
+
+/// Schemas that the bodies of all collections draw on.
+pub fn shared() -> Map<String, Value> {
+    let mut all = Map::new();
+    all.insert(
+        "Timestamp".into(),
+        json!({
+            "type": "string",
+            "format": "date-time",
+            "pattern": filters::timestamp(),
+            "description": "An ISO 8601 timestamp with an offset. It is kept in UTC, to the \
+                            millisecond.",
+        }),
+    );
+    all.insert("Date".into(), json!({ "type": "string", "format": "date" }));
+    all.insert(
+        "JsonObject".into(),
+        json!({
+            "type": "object",
+            "description": format!("Any JSON object of at most {MAX_OBJECT_BYTES} bytes."),
+            "propertyNames": { "pattern": TEXT },
+            "additionalProperties": reference("schemas", "Json"),
+        }),
+    );
+    all.insert(
+        "Json".into(),
+        json!({
+            "description": "Any JSON value whose texts are free of NUL.",
+            "anyOf": [
+                { "type": ["null", "boolean", "number"] },
+                { "type": "string", "pattern": TEXT },
+                { "type": "array", "items": reference("schemas", "Json") },
+                reference("schemas", "JsonObject"),
+            ],
+        }),
+    );
+    all
+}
+
+/// The bodies of one collection: create, replace, update and the parameters of its actions.
+pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<String, Value> {
+    let collection = &schema.collections[index];
+    let object = &collection.object;
+    let body = |fields: &[Field], body, about: String| object_of(schema, fields, body, &about);
+    let mut all = Map::new();
+    let about = format!("A new {object}.");
+    all.insert(names.create(index), body(&collection.fields, Body::Whole, about));
+    let about = format!("The whole {object}: fields that are left out are erased.");
+    all.insert(names.replace(index), body(&collection.fields, Body::Whole, about));
+    let about = format!("The fields of the {object} to change; null erases one (RFC 7396).");
+    all.insert(names.update(index), body(&collection.fields, Body::Patch, about));
+    for action in &collection.actions {
+        let about = format!("Parameters of `{}`.", action.name);
+        all.insert(names.params(index, action), body(&action.params, Body::Whole, about));
+    }
+    all
+}
+
+fn object_of(schema: &Schema, fields: &[Field], body: Body, description: &str) -> Value {
+    let writable = || fields.iter().filter(|field| !field.read_only);
+    let properties: Map<String, Value> =
+        writable().map(|field| (field.name.clone(), property(schema, field, body))).collect();
+    let mut object = json!({
+        "type": "object",
+        "description": description,
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    let required: Vec<&str> = writable().filter(|field| demanded(field)).map(name).collect();
+    if body == Body::Whole && !required.is_empty() {
+        object["required"] = required.into();
+    }
+    object
+}
+
+/// Whether a whole body must have the field: a default stands in for a missing one.
+pub fn demanded(field: &Field) -> bool {
+    field.required && field.default.is_none() && !field.read_only
+}
+
+fn name(field: &Field) -> &str {
+    &field.name
+}
+
+fn property(schema: &Schema, field: &Field, body: Body) -> Value {
+    let mut property = value(field);
+    if !field.required {
+        property = nullable(property);
+    }
+    if let Some(description) = description(schema, field) {
+        property["description"] = description.into();
+    }
+    if field.write_only {
+        property["writeOnly"] = true.into();
+    }
+    if let Some(default) = field.default.as_ref().filter(|_| body == Body::Whole) {
+        property["default"] = default.clone();
+    }
+    property
+}
+
+/// The author's words, and what a schema cannot say.
+pub fn description(schema: &Schema, field: &Field) -> Option<String> {
+    let mut sentences: Vec<String> = field.description.iter().cloned().collect();
+    if let Some(target) = field.reference {
+        sentences.push(format!("Id of a record in `{}`.", schema.collections[target].name));
+    }
+    if field.unique {
+        sentences.push("No two records share a value.".to_owned());
+    }
+    if let Some(pattern) = &field.pattern
+        && !portable(pattern.0.as_str())
+    {
+        sentences.push(format!("Must match the regular expression `{}`.", pattern.0.as_str()));
+    }
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// A value of the field that is not null.
+fn value(field: &Field) -> Value {
+    match &field.kind {
+        Kind::String => text(field),
+        Kind::Integer | Kind::Number => number(field),
+        Kind::Array(items) => json!({
+            "type": "array",
+            "items": item(items),
+            "minItems": field.min_length.unwrap_or(0),
+            "maxItems": field.max_length.unwrap_or(MAX_ARRAY_ITEMS),
+        }),
+        kind => item(kind),
+    }
+}
+
+fn text(field: &Field) -> Value {
+    if !field.choices.is_empty() {
+        return json!({ "type": "string", "enum": field.choices });
+    }
+    let mut text = json!({
+        "type": "string",
+        "maxLength": field.max_length.unwrap_or(MAX_STRING_CHARS),
+    });
+    if let Some(min) = field.min_length {
+        text["minLength"] = min.into();
+    }
+    match field.pattern.as_ref().map(|pattern| pattern.0.as_str()).filter(|p| portable(p)) {
+        Some(pattern) => {
+            text["pattern"] = pattern.into();
+            if !excludes_nul(pattern) {
+                text["allOf"] = json!([{ "pattern": TEXT }]);
+            }
+        }
+        None => text["pattern"] = TEXT.into(),
+    }
+    text
+}
+
+fn number(field: &Field) -> Value {
+    if field.kind == Kind::Number {
+        let mut number = json!({ "type": "number" });
+        for (keyword, bound) in [("minimum", field.min), ("maximum", field.max)] {
+            if let Some(bound) = bound {
+                number[keyword] = plain(bound);
+            }
+        }
+        return number;
+    }
+    let least = field.min.map_or(-MAX_INTEGER as f64, |min| min.max(-MAX_INTEGER as f64));
+    let most = field.max.map_or(MAX_INTEGER as f64, |max| max.min(MAX_INTEGER as f64));
+    json!({ "type": "integer", "format": "int64", "minimum": plain(least), "maximum": plain(most) })
+}
+
+/// Whole numbers without a decimal point.
+fn plain(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64 {
+        Value::from(number as i64)
+    } else {
+        Value::from(number)
+    }
+}
+
+/// A value of a kind without the limits of a field, as an array holds it.
+fn item(kind: &Kind) -> Value {
+    match kind {
+        Kind::String => json!({ "type": "string", "pattern": TEXT }),
+        Kind::Integer => json!({
+            "type": "integer",
+            "format": "int64",
+            "minimum": -MAX_INTEGER,
+            "maximum": MAX_INTEGER,
+        }),
+        Kind::Number => json!({ "type": "number" }),
+        Kind::Boolean => json!({ "type": "boolean" }),
+        Kind::Timestamp => reference("schemas", "Timestamp"),
+        Kind::Date => reference("schemas", "Date"),
+        Kind::Object => reference("schemas", "JsonObject"),
+        Kind::Array(items) => json!({ "type": "array", "items": item(items) }),
+    }
+}
+
+/// The same schema with null allowed.
+pub fn nullable(mut schema: Value) -> Value {
+    let Some(Value::String(kind)) = schema.get("type").cloned() else {
+        return json!({ "anyOf": [schema, { "type": "null" }] });
+    };
+    schema["type"] = json!([kind, "null"]);
+    if let Some(choices) = schema.get_mut("enum").and_then(Value::as_array_mut) {
+        choices.push(Value::Null);
+    }
+    schema
+}
+
+/// Whether a pattern of ours reads the same in ECMAScript, the dialect of JSON Schema.
+fn portable(pattern: &str) -> bool {
+    const OURS_ONLY: &[&str] = &["(?P<", "(?i", "(?m", "(?s", "(?x", "(?u", "(?-", "(?U", "(?R"];
+    const OUR_CLASSES: &[&str] = &["[[:", "&&", "--", "~~", r"\p", r"\P", r"\A", r"\z", r"\x{"];
+    !OURS_ONLY.iter().chain(OUR_CLASSES).any(|construct| pattern.contains(construct))
+}
+
+/// Whether text that matches the pattern cannot hold NUL: anchored, and nothing in it matches
+/// "anything else".
+fn excludes_nul(pattern: &str) -> bool {
+    const LOOSE: &[&str] = &["[^", r"\D", r"\W", r"\S", "|"];
+    let dots = pattern.replace(r"\.", "");
+    pattern.starts_with('^')
+        && pattern.ends_with('$')
+        && !dots.contains('.')
+        && !LOOSE.iter().any(|construct| pattern.contains(construct))
+}

@@ -1,0 +1,201 @@
+//! Response bodies: records, lists, deletions. `fields` may drop any member, so a record demands none;
+//! expansion may put a record where an id was, so references are both.
+
+use super::names::Names;
+use super::reference;
+use super::requests::{description, nullable};
+use model::expand::child_name;
+use model::schema::{CollectionIx, Field, Kind, Schema};
+use serde_json::{Map, Value, json};
+
+pub fn shared() -> Map<String, Value> {
+    let mut all = Map::new();
+    all.insert("CursorPagination".into(), cursor_pagination());
+    all.insert("OffsetPagination".into(), offset_pagination());
+    all.insert(
+        "Deleted".into(),
+        json!({
+            "type": "object",
+            "description": "What is left of a deleted record.",
+            "properties": {
+                "id": { "type": ["string", "integer"] },
+                "object": { "type": "string" },
+                "deleted": { "type": "boolean", "const": true },
+            },
+            "required": ["id", "object", "deleted"],
+        }),
+    );
+    all.insert(
+        "Health".into(),
+        json!({
+            "type": "object",
+            "description": "Whether requests can be sent here.",
+            "properties": { "status": { "type": "string" } },
+        }),
+    );
+    all
+}
+
+/// The record and the list of one collection.
+pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.insert(names.record(index).to_owned(), record(schema, names, index));
+    all.insert(names.list(index), list(schema, names, index));
+    all
+}
+
+fn cursor_pagination() -> Value {
+    json!({
+        "type": "object",
+        "description": "Where the list goes on.",
+        "properties": {
+            "next_cursor": {
+                "type": ["string", "null"],
+                "description": "Value of `after` for the next page; null on the last one.",
+            },
+            "has_more": { "type": "boolean", "description": "Whether there is a next page." },
+        },
+        "required": ["next_cursor", "has_more"],
+        "not": { "required": ["page"] },
+    })
+}
+
+fn offset_pagination() -> Value {
+    let count = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
+    json!({
+        "type": "object",
+        "description": "Which page this is, and of how many.",
+        "properties": {
+            "page": { "type": "integer", "minimum": 1, "description": "Number of this page." },
+            "limit": { "type": "integer", "minimum": 1, "description": "Records per page." },
+            "total": count("Records in the whole list."),
+            "total_pages": count("Pages in the whole list."),
+        },
+        "required": ["page", "limit", "total", "total_pages"],
+    })
+}
+
+fn list(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
+    json!({
+        "type": "object",
+        "description": format!(
+            "A page of `{}`. With `page` in the request it is an offset page, otherwise a cursor \
+             page.",
+            schema.collections[index].name
+        ),
+        "properties": {
+            "data": { "type": "array", "items": reference("schemas", names.record(index)) },
+            "pagination": {
+                "oneOf": [
+                    reference("schemas", "CursorPagination"),
+                    reference("schemas", "OffsetPagination"),
+                ],
+            },
+        },
+        "required": ["data", "pagination"],
+    })
+}
+
+fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
+    let collection = &schema.collections[index];
+    let mut properties = Map::new();
+    for (child, declared) in schema.children(index).filter(|(_, child)| !child.internal) {
+        let mut property = reference("schemas", &names.list(child));
+        let about = format!("The newest of its `{}`, when they are included.", declared.name);
+        property["description"] = about.into();
+        property["readOnly"] = true.into();
+        properties.insert(child_name(&declared.name), property);
+    }
+    for field in collection.fields.iter().filter(|field| !field.write_only) {
+        properties.insert(field.name.clone(), property(schema, names, index, field));
+    }
+    for (name, value) in assigned(collection.feed.is_some(), &collection.object) {
+        properties.insert(name.to_owned(), value);
+    }
+    let about = collection.description.clone();
+    json!({
+        "type": "object",
+        "description": about.unwrap_or_else(|| format!("A record of `{}`.", collection.name)),
+        "properties": properties,
+        "minProperties": 1,
+    })
+}
+
+/// What the service adds to every record.
+fn assigned(feed: bool, object: &str) -> [(&'static str, Value); 4] {
+    let id = match feed {
+        true => json!({
+            "type": "integer",
+            "format": "int64",
+            "minimum": 1,
+            "description": "Place in the log: a later record has a larger one.",
+            "readOnly": true,
+        }),
+        false => json!({ "type": "string", "description": "Opaque.", "readOnly": true }),
+    };
+    let instant = |about: &str| {
+        json!({
+            "type": "string",
+            "format": "date-time",
+            "description": about,
+            "readOnly": true,
+        })
+    };
+    [
+        ("id", id),
+        ("object", json!({ "type": "string", "const": object, "readOnly": true })),
+        ("created_at", instant("When the record was created.")),
+        ("updated_at", instant("When the record last changed.")),
+    ]
+}
+
+fn property(schema: &Schema, names: &Names, index: CollectionIx, field: &Field) -> Value {
+    let mut property = shown(&field.kind);
+    if !field.choices.is_empty() {
+        property["enum"] = field.choices.clone().into();
+    }
+    let target = field.reference.filter(|target| !schema.collections[*target].internal);
+    if let Some(target) = target {
+        property = json!({
+            "anyOf": [property, reference("schemas", names.record(target))],
+        });
+    }
+    if !always_there(schema, index, field) {
+        property = match property.get_mut("anyOf").and_then(Value::as_array_mut) {
+            Some(choices) => {
+                choices.push(json!({ "type": "null" }));
+                property
+            }
+            None => nullable(property),
+        };
+    }
+    if let Some(description) = description(schema, field) {
+        property["description"] = description.into();
+    }
+    if field.read_only {
+        property["readOnly"] = true.into();
+    }
+    property
+}
+
+/// Whether a field is never null: the state, the parent, and what every body must have.
+fn always_there(schema: &Schema, index: CollectionIx, field: &Field) -> bool {
+    let states = schema.collections[index].states.as_ref();
+    states.is_some_and(|states| states.field == field.name)
+        || schema.parent_field(index) == Some(field.name.as_str())
+        || (field.required && !field.read_only)
+}
+
+/// How a value of a kind is shown. Limits are not repeated: older records may lie outside of them.
+fn shown(kind: &Kind) -> Value {
+    match kind {
+        Kind::String => json!({ "type": "string" }),
+        Kind::Integer => json!({ "type": "integer", "format": "int64" }),
+        Kind::Number => json!({ "type": "number" }),
+        Kind::Boolean => json!({ "type": "boolean" }),
+        Kind::Timestamp => json!({ "type": "string", "format": "date-time" }),
+        Kind::Date => json!({ "type": "string", "format": "date" }),
+        Kind::Object => json!({ "type": "object" }),
+        Kind::Array(items) => json!({ "type": "array", "items": shown(items) }),
+    }
+}

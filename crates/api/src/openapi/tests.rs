@@ -1,0 +1,297 @@
+//! The document of a small service that has one of everything.
+
+use super::*;
+use crate::error;
+use model::problem::Code;
+use model::schema::rule::{Expression, Rule};
+use model::schema::{
+    Action, Collection, ErrorShape, EventNames, Feed, Field, Handler, Kind, Operations, RateLimit,
+    Service, States,
+};
+use std::time::Duration;
+
+fn collection(name: &str, object: &str, fields: Vec<Field>) -> Collection {
+    Collection {
+        name: name.into(),
+        object: object.into(),
+        id_prefix: object.into(),
+        description: None,
+        parent: None,
+        fields,
+        states: None,
+        actions: Vec::new(),
+        timed: Vec::new(),
+        events: EventNames {
+            created: format!("{object}.created"),
+            updated: format!("{object}.updated"),
+            deleted: format!("{object}.deleted"),
+        },
+        feed: None,
+        indexes: Vec::new(),
+        operations: Operations::ALL,
+        require_if_match: false,
+        require_idempotency_key: false,
+        cache_control: "private".into(),
+        internal: false,
+    }
+}
+
+fn field(name: &str, kind: Kind, change: impl FnOnce(&mut Field)) -> Field {
+    let mut field = Field::new(name, kind);
+    change(&mut field);
+    field
+}
+
+fn books() -> Collection {
+    let title = field("title", Kind::String, |f| {
+        (f.required, f.search, f.sort, f.max_length) = (true, true, true, Some(200));
+    });
+    let price = field("price", Kind::Number, |f| {
+        (f.min, f.filter, f.sort) = (Some(0.0), true, true);
+    });
+    let secret = field("secret", Kind::String, |f| f.write_only = true);
+    let published = field("published", Kind::Date, |f| f.filter = true);
+    let seen = field("seen", Kind::Timestamp, |f| f.filter = true);
+    let extra = Field::new("extra", Kind::Object);
+    let labels = Field::new("labels", Kind::Array(Box::new(Kind::String)));
+    collection("books", "book", vec![title, price, secret, published, seen, extra, labels])
+}
+
+fn reviews() -> Collection {
+    let parent = field("book", Kind::String, |f| (f.read_only, f.reference) = (true, Some(0)));
+    let rating = field("rating", Kind::Integer, |f| {
+        (f.min, f.max, f.required, f.filter) = (Some(1.0), Some(5.0), true, true);
+    });
+    let mut reviews = collection("reviews", "review", vec![parent, rating]);
+    reviews.parent = Some(0);
+    reviews.require_if_match = true;
+    reviews
+}
+
+fn payments() -> Collection {
+    let status = field("status", Kind::String, |f| {
+        f.choices = vec!["open".into(), "paid".into()];
+        (f.read_only, f.filter) = (true, true);
+    });
+    let book = field("book", Kind::String, |f| f.reference = Some(0));
+    let gift = field("gift", Kind::Boolean, |f| {
+        (f.filter, f.default) = (true, Some(Value::Bool(false)));
+    });
+    let mut payments = collection("card-payments", "card_payment", vec![book, status, gift]);
+    payments.states = Some(States {
+        field: "status".into(),
+        initial: "open".into(),
+        names: vec!["open".into(), "paid".into()],
+    });
+    payments.require_idempotency_key = true;
+    let declined = Rule {
+        when: Expression::compile("request.card == 'declined'").unwrap(),
+        status: 402,
+        kind: "card_error".into(),
+        code: "card_declined".into(),
+        message: "The card was declined.".into(),
+        param: None,
+        extra: Map::new(),
+        set: Vec::new(),
+        to: None,
+        event: None,
+    };
+    let confirm = Action {
+        name: "confirm".into(),
+        description: None,
+        from: vec!["open".into()],
+        to: Some("paid".into()),
+        params: vec![field("card", Kind::String, |f| f.required = true)],
+        rules: vec![declined],
+        set: Vec::new(),
+        event: "card_payment.confirm".into(),
+        handler: None,
+    };
+    let url = "http://127.0.0.1/".into();
+    let handler = Some(Handler { url, timeout: Duration::from_secs(1) });
+    let mark = Action { name: "update".into(), params: Vec::new(), handler, ..confirm.clone() };
+    payments.actions = vec![confirm, mark];
+    payments
+}
+
+fn messages() -> Collection {
+    let mut messages = collection("messages", "message", vec![Field::new("text", Kind::String)]);
+    messages.feed = Some(Feed { live_name: "message".into() });
+    messages.operations = Operations { replace: false, update: false, ..Operations::ALL };
+    messages
+}
+
+/// A collection that nobody sees, and one whose object is called like a component of ours.
+fn awkward() -> [Collection; 2] {
+    let mut hidden = collection("keys", "key", Vec::new());
+    hidden.internal = true;
+    [hidden, collection("errors", "error", Vec::new())]
+}
+
+fn shop() -> Schema {
+    let mut collections = vec![books(), reviews(), payments(), messages()];
+    collections.extend(awkward());
+    Schema {
+        service: Service {
+            name: "shop".into(),
+            description: None,
+            version: "2026-01-01".into(),
+            mount: "/v1".into(),
+            errors: ErrorShape::Structured,
+            rate_limit: RateLimit { requests: 10, window: Duration::from_secs(1) },
+            max_page: 100,
+            max_body_bytes: 1 << 20,
+        },
+        collections,
+    }
+}
+
+/// Every operation with its path and method.
+fn operations(document: &Value) -> Vec<(String, String, &Value)> {
+    let methods = ["get", "post", "put", "patch", "delete"];
+    let mut all = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in methods.into_iter().filter(|method| item.get(method).is_some()) {
+            all.push((path.clone(), method.to_owned(), &item[method]));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_route_of_every_public_collection_is_described() {
+    let document = document(&shop(), None);
+    let found: Vec<String> =
+        operations(&document).iter().map(|(path, method, _)| format!("{method} {path}")).collect();
+    let expected = |path: &str, methods: &[&str]| {
+        for method in methods {
+            assert!(found.contains(&format!("{method} {path}")), "{method} {path} in {found:#?}");
+        }
+        let count = found.iter().filter(|route| route.ends_with(&format!(" {path}"))).count();
+        assert_eq!(count, methods.len(), "{path}");
+    };
+    expected("/v1/books", &["get", "post"]);
+    expected("/v1/books/{book_id}", &["get", "put", "patch", "delete"]);
+    expected("/v1/books/{book_id}/reviews", &["get", "post"]);
+    expected("/v1/books/{book_id}/reviews/{review_id}", &["get", "put", "patch", "delete"]);
+    expected("/v1/card-payments/{card_payment_id}/confirm", &["post"]);
+    expected("/v1/messages/{message_id}", &["get", "delete"]);
+    expected("/v1/errors", &["get", "post"]);
+    expected("/v1/keys", &[]);
+    for path in ["/health", "/metrics", "/openapi.json"] {
+        expected(path, &["get"]);
+        assert_eq!(document["paths"][path]["get"]["security"], json!([]));
+    }
+}
+
+#[test]
+fn ids_of_operations_are_unique_also_for_awkward_names() {
+    let document = document(&shop(), None);
+    let ids: Vec<_> = operations(&document)
+        .iter()
+        .map(|(.., operation)| operation["operationId"].as_str().unwrap().to_owned())
+        .collect();
+    let distinct: BTreeSet<_> = ids.iter().collect();
+    assert_eq!(distinct.len(), ids.len(), "{ids:?}");
+    let schemas = &document["components"]["schemas"];
+    assert!(schemas["Error"]["properties"].get("error").is_some());
+    assert_eq!(schemas["ErrorRecord"]["properties"]["object"]["const"], "error");
+}
+
+#[test]
+fn every_code_has_its_status_somewhere() {
+    let document = document(&shop(), None);
+    let answered: BTreeSet<String> = operations(&document)
+        .iter()
+        .flat_map(|(.., operation)| operation["responses"].as_object().unwrap().keys().cloned())
+        .collect();
+    for code in Code::ALL {
+        let status = error::classify(*code).0.as_str().to_owned();
+        assert!(answered.contains(&status), "{status} of {}", code.name());
+    }
+    for status in ["402", "504", "4XX", "200", "201", "304"] {
+        assert!(answered.contains(status), "{status}");
+    }
+    let confirm = &document["paths"]["/v1/card-payments/{card_payment_id}/confirm"]["post"];
+    let refusal = confirm["responses"]["402"]["description"].as_str().unwrap();
+    assert!(refusal.contains("`card_declined`"), "{refusal}");
+    assert_eq!(confirm["requestBody"]["required"], true);
+}
+
+#[test]
+fn references_lead_somewhere_and_nothing_is_left_over() {
+    for errors in [ErrorShape::Structured, ErrorShape::Flat] {
+        let mut schema = shop();
+        schema.service.errors = errors;
+        let document = document(&schema, Some("https://api.shop.test/"));
+        let mut references = BTreeSet::new();
+        collect(&document, &mut references);
+        for pointer in &references {
+            assert!(document.pointer(pointer).is_some(), "dangling: {pointer}");
+        }
+        for (section, entries) in document["components"].as_object().unwrap() {
+            for name in entries.as_object().unwrap().keys() {
+                let pointer = format!("/components/{section}/{name}");
+                let used = section == "securitySchemes" || references.contains(&pointer);
+                assert!(used, "unused: {pointer}");
+            }
+        }
+        assert_eq!(document["servers"][0]["url"], "https://api.shop.test");
+    }
+}
+
+#[test]
+fn what_a_collection_demands_is_demanded_in_the_document() {
+    let document = document(&shop(), None);
+    let names = |path: &str, method: &str| -> Vec<String> {
+        let parameters = document["paths"][path][method]["parameters"].as_array().unwrap();
+        let resolve = |parameter: &Value| match parameter["$ref"].as_str() {
+            Some(pointer) => document.pointer(&pointer[1..]).unwrap().clone(),
+            None => parameter.clone(),
+        };
+        parameters
+            .iter()
+            .map(resolve)
+            .map(|parameter| {
+                let name = parameter["name"].as_str().unwrap();
+                let mark = if parameter["required"] == true { "!" } else { "" };
+                format!("{name}{mark}")
+            })
+            .collect()
+    };
+    let create = names("/v1/card-payments", "post");
+    assert_eq!(create, ["Idempotency-Key!", "Restive-Version"]);
+    let replace = names("/v1/books/{book_id}/reviews/{review_id}", "put");
+    assert_eq!(replace, ["If-Match!", "Restive-Version"]);
+    assert_eq!(names("/v1/books/{book_id}", "put"), ["If-Match", "Restive-Version"]);
+    let list = names("/v1/books", "get");
+    for name in ["page", "limit", "after", "sort", "q", "include", "fields", "price", "min_price"] {
+        assert!(list.iter().any(|found| found == name), "{name} in {list:?}");
+    }
+    assert!(!list.iter().any(|name| name == "secret" || name == "title"), "{list:?}");
+    assert!(!names("/v1/messages", "get").iter().any(|name| name == "q" || name == "expand"));
+}
+
+#[test]
+fn bodies_have_what_a_client_may_write_and_records_what_it_may_read() {
+    let document = document(&shop(), None);
+    let schemas = &document["components"]["schemas"];
+    let members = |name: &str| -> Vec<String> {
+        schemas[name]["properties"].as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(members("ReviewCreate"), ["rating"]);
+    assert_eq!(schemas["ReviewCreate"]["required"], json!(["rating"]));
+    assert!(schemas["ReviewUpdate"].get("required").is_none());
+    assert!(members("BookCreate").contains(&"secret".to_owned()));
+    assert!(!members("Book").contains(&"secret".to_owned()));
+    assert_eq!(schemas["Book"]["properties"]["reviews"]["$ref"], "#/components/schemas/ReviewList");
+    assert_eq!(schemas["Message"]["properties"]["id"]["type"], "integer");
+    assert_eq!(schemas["CardPaymentCreate"]["properties"]["gift"]["default"], false);
+}
+
+#[test]
+fn the_catalogue_in_the_documentation_is_the_one_in_the_code() {
+    let written = include_str!("../../../../docs/errors.md");
+    let expected = errors_markdown();
+    assert!(written == expected, "docs/errors.md is out of date; it must read:\n\n{expected}");
+}

@@ -1,6 +1,37 @@
-//! The way of a request, in the order of the files: route, auth, limit, version, validate,
-//! idempotency, operation, respond, error. Knows resources and the store's trait; knows neither the
-//! database nor the HTTP library.
+//! The way of a request, in the order of the files below: a request is routed, its caller known, its
+//! quota taken, its version read, its body checked, its repetition noticed, its operation run, its
+//! response written. Knows resources and the store's trait; neither the database nor the HTTP library.
 
+pub mod route;
+pub mod auth;
+pub mod limit;
+mod version;
+mod negotiate;
+mod body;
+mod condition;
+mod idempotency;
+mod operation;
+mod respond;
 pub mod error;
+
 pub mod openapi;
+pub mod keys;
+mod log;
+mod metrics;
+pub mod service;
+pub mod timers;
+
+pub use log::AccessLog;
+pub use service::{Api, Parts, Settings};
+
+use model::Timestamp;
+use model::id::Entropy;
+use std::time::Duration;
+
+/// What only the binary may read: clocks and randomness. Tests bring their own.
+pub trait Outside: Send + Sync + 'static {
+    fn now(&self) -> Timestamp;
+    /// Time since start, never backwards.
+    fn uptime(&self) -> Duration;
+    fn entropy(&self) -> Entropy;
+}

@@ -1,7 +1,7 @@
 //! Instants as the service writes them: milliseconds since 1970 inside, ISO 8601 in UTC outside.
 //! Nothing here reads a clock; whoever needs "now" is given it.
 
-use jiff::tz::TimeZone;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,16 +23,14 @@ impl Timestamp {
 
     /// The form of `Last-Modified` and of `If-Unmodified-Since`, in whole seconds.
     pub fn to_http_date(self) -> String {
-        let instant =
-            jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        instant.to_zoned(TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+        let since = Duration::from_millis(u64::try_from(self.0).unwrap_or(0));
+        httpdate::fmt_http_date(UNIX_EPOCH + since)
     }
 
     pub fn parse_http_date(text: &str) -> Option<Timestamp> {
-        let text = text.strip_suffix(" GMT")?;
-        let parsed = jiff::fmt::strtime::parse("%a, %d %b %Y %H:%M:%S", text).ok()?;
-        let civil = parsed.to_datetime().ok()?;
-        Some(Timestamp(TimeZone::UTC.to_timestamp(civil).ok()?.as_millisecond()))
+        let instant = httpdate::parse_http_date(text).ok()?;
+        let since = instant.duration_since(UNIX_EPOCH).ok()?;
+        Some(Timestamp(i64::try_from(since.as_millis()).ok()?))
     }
 
     pub fn seconds(self) -> i64 {

@@ -1,2 +1,40 @@
-//! (being written)
-fn main() {}
+//! The binary: arguments in, one sub-command run. Only this crate reads environment, files and time.
+
+mod accounts;
+mod args;
+mod backup;
+mod check;
+mod data;
+mod init;
+mod keys;
+mod openapi;
+mod outside;
+mod serve;
+
+use args::{Args, Command};
+use clap::Parser as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let command = Args::parse().command.unwrap_or_else(Command::default_serve);
+    let result = match command {
+        Command::Serve(serve) => serve::run(serve),
+        Command::Init(init) => init::run(&init),
+        Command::Check(check) => return check::run(&check),
+        Command::Accounts(accounts) => accounts::run(accounts),
+        Command::Keys(keys) => keys::run(keys),
+        Command::Openapi(openapi) => openapi::run(&openapi),
+        Command::Backup(backup) => backup::run(&backup),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The chain of causes, on one line each: what failed first stands last.
+            eprintln!("restive: {error}");
+            for cause in error.chain().skip(1) {
+                eprintln!("  because: {cause}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

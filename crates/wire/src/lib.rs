@@ -1,2 +1,53 @@
-//! How bytes travel. The seam: a `Service` is given an `Exchange` and returns a `Response`. Nothing
-//! above this crate knows which HTTP library or protocol version carried it.
+//! How bytes travel. The seam: a [`Service`] is given an [`Exchange`] and returns a [`Response`].
+//! Nothing above this crate knows which HTTP library or protocol version carried it; the shared
+//! vocabulary is the `http` crate. Wire knows no resource, no store and no error format: even the
+//! body of a `400` for bytes that are no request comes from [`Service::refuse`].
+//!
+//! The way of a request: `listen` → `worker` (one per core) → `connection` → `inbound` (strict
+//! check of the bytes) → hyper's parser → `call` → the service → hyper's encoder → `outbound`.
+
+mod body;
+mod exchange;
+mod fault;
+mod limits;
+mod shutdown;
+
+mod listen;
+mod worker;
+
+mod call;
+mod connection;
+mod encode;
+mod inbound;
+mod outbound;
+mod socket;
+
+mod outgoing;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use body::{Body, BodyFault};
+pub use exchange::{Exchange, Response};
+pub use fault::Fault;
+pub use limits::Limits;
+pub use listen::{Listener, Running};
+pub use outgoing::{Client, OutgoingFault, Stage};
+pub use shutdown::{Shutdown, Trigger};
+
+/// The future of one answer.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Response> + Send + 'a>>;
+
+/// What is served. One value serves every connection, thread and protocol version.
+pub trait Service: Send + Sync + 'static {
+    /// Answers one request.
+    ///
+    /// The future is dropped unfinished when the connection breaks or the drain time is over, so
+    /// work that must complete belongs into a task of its own. A panic becomes
+    /// `refuse(Fault::Internal)`.
+    fn call(&self, exchange: Exchange) -> Answer<'_>;
+
+    /// The answer to bytes that never became an [`Exchange`]: a complete response with the status
+    /// of [`Fault::status`]. Wire adds `Connection: close` where the connection cannot go on.
+    fn refuse(&self, fault: Fault) -> Response;
+}

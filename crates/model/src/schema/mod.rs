@@ -1,5 +1,5 @@
-//! The schema: which nouns a service has and how they behave. Made from a TOML file by `parse`, from
-//! then on read-only. Collections are addressed by their place (`CollectionIx`).
+//! The schema: which nouns a service has and how they behave. Made from a TOML file by `parse`,
+//! from then on read-only. Collections are addressed by their place (`CollectionIx`).
 
 mod builtin;
 pub mod diagnostic;
@@ -15,6 +15,9 @@ use std::time::Duration;
 
 /// The schema that is served when none is given.
 pub const BOOKSHOP: &str = include_str!("bookshop.toml");
+
+/// What `restive init` writes: the bookshop, whose comments teach the format.
+pub const INIT: &str = BOOKSHOP;
 
 /// JSON Schema of the schema file, for editors.
 pub const JSON_SCHEMA: &str = include_str!("restive.schema.json");

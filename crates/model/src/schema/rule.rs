@@ -59,6 +59,11 @@ impl Expression {
         }
     }
 
+    /// The parsed expression, for those who want to know what it names.
+    pub(super) fn syntax(&self) -> &cel::common::ast::IdedExpr {
+        self.program.expression()
+    }
+
     /// Evaluates; an expression that fails (a missing key, a type mismatch) says why.
     pub fn evaluate(&self, scene: &Scene<'_>) -> Result<Value, String> {
         let mut context = Context::default();

@@ -1,0 +1,188 @@
+//! Who calls: from the `Authorization` header to a `Caller`. Keys are kept as digests; the cache of
+//! known callers is dropped whenever keys may have changed, also by another process.
+
+use crate::keys;
+use crate::limit::{Bucket, Limiter};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use model::caller::{Caller, Grant, Scope};
+use model::problem::{Code, Problem};
+use model::record::{Fields, Record};
+use model::Timestamp;
+use parking_lot::RwLock;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::Store;
+use subtle::ConstantTimeEq;
+
+/// Known callers kept at most.
+const MAX_CACHED: usize = 10_000;
+
+/// A caller with what belongs to its key.
+pub struct Identity {
+    pub caller: Caller,
+    pub bucket: Arc<Bucket>,
+    digest: String,
+    expires: Option<Timestamp>,
+}
+
+pub struct Auth {
+    store: Arc<dyn Store>,
+    limiter: Arc<Limiter>,
+    known: RwLock<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    generation: u64,
+    identities: HashMap<[u8; 32], Arc<Identity>>,
+}
+
+impl Auth {
+    pub fn new(store: Arc<dyn Store>, limiter: Arc<Limiter>) -> Auth {
+        Auth { store, limiter, known: RwLock::default() }
+    }
+
+    /// The caller behind the credentials, or why there is none.
+    pub async fn identify(
+        &self,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Result<Result<Arc<Identity>, Problem>, store::Error> {
+        let Some(secret) = (match credentials(headers) {
+            Ok(secret) => secret,
+            Err(problem) => return Ok(Err(problem)),
+        }) else {
+            return Ok(Err(missing()));
+        };
+        let digest = keys::digest(&secret);
+        let generation = self.store.key_generation();
+        if let Some(identity) = self.cached(generation, &digest) {
+            return Ok(usable(identity, now));
+        }
+        let text = keys::hex(&digest);
+        let Some((scope, record)) = self.store.key_by_digest(&text).await? else {
+            return Ok(Err(invalid("The API key is unknown.")));
+        };
+        let fields = record.fields();
+        if !fields.get("revoked_at").is_none_or(Value::is_null) {
+            return Ok(Err(invalid("The API key was revoked.")));
+        }
+        let identity = Arc::new(self.identity(scope, &record, &fields));
+        // The digest found the row through an index; comparing once more in constant time makes sure
+        // that nothing but the very key passes.
+        if !bool::from(identity.digest.as_bytes().ct_eq(text.as_bytes())) {
+            return Ok(Err(invalid("The API key is unknown.")));
+        }
+        self.remember(generation, digest, &identity);
+        Ok(usable(identity, now))
+    }
+
+    fn cached(&self, generation: u64, digest: &[u8; 32]) -> Option<Arc<Identity>> {
+        let known = self.known.read();
+        if known.generation != generation {
+            return None;
+        }
+        known.identities.get(digest).cloned()
+    }
+
+    fn remember(&self, generation: u64, digest: [u8; 32], identity: &Arc<Identity>) {
+        let mut known = self.known.write();
+        if known.generation != generation || known.identities.len() >= MAX_CACHED {
+            known.identities.clear();
+            known.generation = generation;
+        }
+        known.identities.insert(digest, identity.clone());
+    }
+
+    fn identity(&self, scope: Scope, record: &Record, fields: &Fields) -> Identity {
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+        let restricted = text("kind").as_deref() == Some("restricted");
+        let scopes = fields.get("scopes").and_then(Value::as_array);
+        let grants = scopes.into_iter().flatten().filter_map(|scope| Grant::parse(scope.as_str()?));
+        Identity {
+            caller: Caller {
+                scope,
+                account: text("account").unwrap_or_default(),
+                key: record.id.clone(),
+                grants: restricted.then(|| grants.collect()),
+                rate_limit: fields
+                    .get("rate_limit")
+                    .and_then(Value::as_u64)
+                    .and_then(|limit| u32::try_from(limit).ok()),
+            },
+            bucket: self.limiter.bucket(&record.id),
+            digest: text("digest").unwrap_or_default(),
+            expires: text("expires_at").and_then(|text| Timestamp::parse(&text)),
+        }
+    }
+}
+
+fn usable(identity: Arc<Identity>, now: Timestamp) -> Result<Arc<Identity>, Problem> {
+    if identity.expires.is_some_and(|expires| expires <= now) {
+        return Err(invalid("The API key has expired."));
+    }
+    Ok(identity)
+}
+
+fn missing() -> Problem {
+    let message = "No API key was sent. Use `Authorization: Bearer <key>`, or Basic with the key as \
+                   user name and an empty password.";
+    Problem::new(Code::AuthenticationRequired, message).param("Authorization")
+}
+
+fn invalid(message: &str) -> Problem {
+    Problem::new(Code::InvalidApiKey, message).param("Authorization")
+}
+
+/// The key in the header: `Bearer <key>`, or Basic with the key as user name and no password.
+fn credentials(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(invalid("There are two Authorization headers."));
+    }
+    let text = value.to_str().map_err(|_| invalid("The Authorization header is not readable."))?;
+    let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") && !rest.is_empty() {
+        return Ok(Some(rest.to_owned()));
+    }
+    if scheme.eq_ignore_ascii_case("basic") {
+        let decoded = STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let user = decoded.as_deref().and_then(|pair| pair.split_once(':'));
+        return match user {
+            Some((key, "")) if !key.is_empty() => Ok(Some(key.to_owned())),
+            Some((_, password)) if !password.is_empty() => {
+                Err(invalid("With Basic the key is the user name and the password is empty."))
+            }
+            _ => Err(invalid("The Basic credentials cannot be read.")),
+        };
+    }
+    Err(invalid("The Authorization header must be `Bearer <key>` or Basic."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn keys_are_read_from_bearer_and_basic() {
+        let read = |text: &str| {
+            let headers =
+                HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(text).unwrap())]);
+            credentials(&headers).map_err(|problem| problem.code)
+        };
+        assert_eq!(read("Bearer sk_test_1"), Ok(Some("sk_test_1".into())));
+        assert_eq!(read("bearer  sk_test_1"), Ok(Some("sk_test_1".into())));
+        assert_eq!(read("Basic c2tfdGVzdF8xOg=="), Ok(Some("sk_test_1".into())));
+        for bad in ["Basic c2tfdGVzdF8xOnB3", "Basic !!", "Bearer", "Bearer ", "Digest x", "sk_test_1"] {
+            assert_eq!(read(bad), Err(Code::InvalidApiKey), "{bad}");
+        }
+        assert_eq!(credentials(&HeaderMap::new()), Ok(None));
+    }
+}

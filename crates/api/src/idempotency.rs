@@ -1,0 +1,150 @@
+//! Repetitions: the same key with the same request is answered from memory, without a second effect
+//! and without costing quota. The store holds key and effect in one commit; here the header is read,
+//! the request fingerprinted, and callers who come while the first is still at work wait for it.
+
+use http::{HeaderMap, Method};
+use model::caller::Scope;
+use model::problem::{Code, Problem};
+use model::write::Idempotency;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub const HEADER: &str = "idempotency-key";
+const MAX_CHARS: usize = 255;
+/// How long a repetition waits for the first request to finish.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The request's key, bare or as a quoted string; only POST and PATCH have one.
+pub fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    if method != Method::POST && method != Method::PATCH {
+        return Ok(None);
+    }
+    let mut values = headers.get_all(HEADER).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    let unquoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+    let visible = !unquoted.is_empty() && unquoted.bytes().all(|byte| byte.is_ascii_graphic());
+    if values.next().is_some() || !visible || unquoted.len() > MAX_CHARS {
+        let message = format!("`Idempotency-Key` must be 1 to {MAX_CHARS} visible ASCII characters.");
+        return Err(Problem::new(Code::InvalidHeader, message).param("Idempotency-Key"));
+    }
+    Ok(Some(unquoted.to_owned()))
+}
+
+/// What makes two requests the same one.
+pub fn fingerprint(key: String, parts: &[&[u8]]) -> Idempotency {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    Idempotency { key, fingerprint: hash.finalize().into() }
+}
+
+pub fn reused() -> Problem {
+    let message = "This Idempotency-Key was used for another request. Use a new key for a new request.";
+    Problem::new(Code::IdempotencyKeyReused, message).param("Idempotency-Key")
+}
+
+pub fn demanded() -> Problem {
+    let message = "This route demands an Idempotency-Key header, so that a retry cannot act twice.";
+    Problem::new(Code::IdempotencyKeyRequired, message).param("Idempotency-Key")
+}
+
+type Place = (Scope, String);
+
+/// Keys whose first request is at work in this process.
+#[derive(Default)]
+pub struct InFlight(Mutex<HashMap<Place, watch::Receiver<()>>>);
+
+/// Holds a key while its request runs; dropping it wakes those who wait.
+pub struct Turn {
+    in_flight: Arc<InFlight>,
+    place: Place,
+    _done: watch::Sender<()>,
+}
+
+impl InFlight {
+    /// Takes the key, after waiting for whoever holds it.
+    pub async fn enter(self: &Arc<InFlight>, scope: Scope, key: &str) -> Result<Turn, Problem> {
+        let place = (scope, key.to_owned());
+        let waited = tokio::time::timeout(WAIT, async {
+            loop {
+                let mut holder = {
+                    let mut held = self.0.lock();
+                    match held.get(&place) {
+                        Some(holder) => holder.clone(),
+                        None => {
+                            let (done, receiver) = watch::channel(());
+                            held.insert(place.clone(), receiver);
+                            let in_flight = self.clone();
+                            return Turn { in_flight, place: place.clone(), _done: done };
+                        }
+                    }
+                };
+                // An error means that the holder is gone, which is what we wait for.
+                let _ = holder.changed().await;
+            }
+        });
+        waited.await.map_err(|_| {
+            let message = "A request with this Idempotency-Key is still running. Try again shortly.";
+            Problem::new(Code::IdempotencyKeyInUse, message).retry_after(1)
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.in_flight.0.lock().remove(&self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn keys_may_be_bare_or_quoted_and_nothing_else() {
+        let read = |text: &str| {
+            let name = http::HeaderName::from_static(HEADER);
+            let headers = HeaderMap::from_iter([(name, HeaderValue::from_str(text).unwrap())]);
+            key(&Method::POST, &headers)
+        };
+        assert_eq!(read("abc-1"), Ok(Some("abc-1".into())));
+        assert_eq!(read("\"abc-1\""), Ok(Some("abc-1".into())));
+        for bad in ["", "\"\"", "a b", &"x".repeat(256)] {
+            assert_eq!(read(bad).unwrap_err().code, Code::InvalidHeader, "{bad}");
+        }
+        assert_eq!(key(&Method::PUT, &HeaderMap::new()), Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_second_caller_waits_for_the_first() {
+        let in_flight = Arc::new(InFlight::default());
+        let first = in_flight.enter(Scope(2), "k").await.unwrap();
+        let other_scope = in_flight.enter(Scope(4), "k").await.unwrap();
+        let waiting = tokio::spawn({
+            let in_flight = in_flight.clone();
+            async move { in_flight.enter(Scope(2), "k").await.is_ok() }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert!(waiting.await.unwrap());
+        drop(other_scope);
+        assert!(in_flight.0.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_who_waits_too_long_is_told_to_come_back() {
+        let in_flight = Arc::new(InFlight::default());
+        let _first = in_flight.enter(Scope(2), "k").await.unwrap();
+        let problem = in_flight.enter(Scope(2), "k").await.err().unwrap();
+        assert_eq!((problem.code, problem.retry_after), (Code::IdempotencyKeyInUse, Some(1)));
+    }
+}

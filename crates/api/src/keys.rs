@@ -1,0 +1,218 @@
+//! Accounts and keys as the commands and the first start make them: through `Store::commit`, like any
+//! other record. A key is shown once and kept as a digest.
+
+use crate::Outside;
+use model::caller::Scope;
+use model::id::Entropy;
+use model::query::{Page, Query, SortKey};
+use model::record::{Fields, Record};
+use model::schema::Schema;
+use model::write::{Cause, Change, Committed, Precondition, Response, Write};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use store::Store;
+
+/// Keys and accounts listed at most.
+const LIST_LIMIT: u32 = 1_000;
+
+/// What a new key shall be.
+#[derive(Clone, Debug, Default)]
+pub struct NewKey {
+    pub name: Option<String>,
+    /// Empty: a secret key that may do everything in its scope.
+    pub scopes: Vec<String>,
+    pub rate_limit: Option<u32>,
+    pub expires_at: Option<String>,
+    /// The key's text, where it is given (`RESTIVE_BOOTSTRAP_KEY`).
+    pub secret: Option<String>,
+}
+
+/// A key just made; its text exists nowhere else.
+pub struct MadeKey {
+    pub record: Record,
+    pub secret: String,
+}
+
+/// Why accounts or keys could not be changed.
+#[derive(Debug)]
+pub enum Error {
+    Refused(String),
+    Store(store::Error),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Refused(message) => f.write_str(message),
+            Error::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Error {
+        Error::Store(error)
+    }
+}
+
+/// The digest under which a key is kept. Keys have 190 random bits: no salt or stretching is needed.
+pub fn digest(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Keys and accounts of one database.
+pub struct Keyring<'a> {
+    pub schema: &'a Schema,
+    pub store: &'a dyn Store,
+    pub outside: &'a dyn Outside,
+}
+
+impl Keyring<'_> {
+    pub async fn create_account(&self, name: &str) -> Result<Record, Error> {
+        let fields = object(json!({ "name": name }));
+        self.commit("accounts", Scope::SYSTEM, None, Change::Create { fields }).await
+    }
+
+    pub async fn accounts(&self) -> Result<Vec<Record>, Error> {
+        self.list("accounts", Scope::SYSTEM).await
+    }
+
+    /// The scopes (test, live) of an account.
+    pub fn scope(account: &Record, livemode: bool) -> Scope {
+        Scope::new(account.number, livemode)
+    }
+
+    pub async fn keys(&self, scope: Scope) -> Result<Vec<Record>, Error> {
+        self.list("keys", scope).await
+    }
+
+    pub async fn create_key(
+        &self,
+        account: &Record,
+        livemode: bool,
+        new: NewKey,
+    ) -> Result<MadeKey, Error> {
+        self.check_scopes(&new.scopes)?;
+        let restricted = !new.scopes.is_empty();
+        let secret = new.secret.unwrap_or_else(|| self.draw_secret(restricted, livemode));
+        let fields = object(json!({
+            "digest": hex(&digest(&secret)),
+            "name": new.name,
+            "kind": if restricted { "restricted" } else { "secret" },
+            "account": account.id,
+            "hint": hint(&secret),
+            "scopes": new.scopes,
+            "rate_limit": new.rate_limit,
+            "expires_at": new.expires_at,
+            "revoked_at": Value::Null,
+        }));
+        let scope = Self::scope(account, livemode);
+        let record = self.commit("keys", scope, None, Change::Create { fields }).await?;
+        Ok(MadeKey { record, secret })
+    }
+
+    /// Revokes at once.
+    pub async fn revoke(&self, scope: Scope, id: &str) -> Result<Record, Error> {
+        let patch = object(json!({ "revoked_at": self.outside.now().to_iso() }));
+        self.commit("keys", scope, Some(id), Change::Merge { patch }).await
+    }
+
+    /// Lets a key end at a time: the old half of a roll.
+    pub async fn expire(&self, scope: Scope, id: &str, at: &str) -> Result<Record, Error> {
+        let patch = object(json!({ "expires_at": at }));
+        self.commit("keys", scope, Some(id), Change::Merge { patch }).await
+    }
+
+    /// A misspelt scope would silently grant nothing.
+    fn check_scopes(&self, scopes: &[String]) -> Result<(), Error> {
+        for text in scopes {
+            let grant = model::caller::Grant::parse(text).ok_or_else(|| {
+                Error::Refused(format!("`{text}` is no scope; write `<collection>:read|write`"))
+            })?;
+            let known = |name: &String| self.schema.routed().any(|(_, c)| c.name == *name);
+            if grant.collection.as_ref().is_some_and(|name| !known(name)) {
+                let names: Vec<_> = self.schema.routed().map(|(_, c)| c.name.as_str()).collect();
+                let known = names.join(", ");
+                return Err(Error::Refused(format!(
+                    "`{text}`: there is no such collection; there are: {known}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_secret(&self, restricted: bool, livemode: bool) -> String {
+        let kind = if restricted { "rk" } else { "sk" };
+        let mode = if livemode { "live" } else { "test" };
+        let Entropy(bytes) = self.outside.entropy();
+        format!("{kind}_{mode}_{}", letters(&bytes))
+    }
+
+    async fn list(&self, collection: &str, scope: Scope) -> Result<Vec<Record>, Error> {
+        let query = Query {
+            parent: None,
+            filters: Vec::new(),
+            sort: vec![SortKey { field: "created_at".into(), descending: false }],
+            words: Vec::new(),
+            page: Page::First,
+            limit: LIST_LIMIT,
+        };
+        Ok(self.store.list(scope, self.index(collection), &query).await?.records)
+    }
+
+    async fn commit(
+        &self,
+        collection: &str,
+        scope: Scope,
+        id: Option<&str>,
+        change: Change,
+    ) -> Result<Record, Error> {
+        let write = Write {
+            scope,
+            collection: self.index(collection),
+            id: id.map(str::to_owned),
+            parent: None,
+            change,
+            precondition: Precondition::None,
+            idempotency: None,
+            cause: Cause::default(),
+            now: self.outside.now(),
+            entropy: self.outside.entropy(),
+        };
+        match self.store.commit(write).await? {
+            Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => Ok(record),
+            Ok(other) => Err(Error::Refused(format!("unexpected answer of the store: {other:?}"))),
+            Err(problem) => Err(Error::Refused(problem.message)),
+        }
+    }
+
+    fn index(&self, collection: &str) -> usize {
+        self.schema.find(collection).expect("built-in collections are in every schema")
+    }
+}
+
+/// Enough to recognise a key by, too little to use it.
+fn hint(secret: &str) -> String {
+    let tail: String = secret.chars().skip(secret.chars().count().saturating_sub(4)).collect();
+    let head = secret.rsplit_once('_').map_or("", |(head, _)| head);
+    format!("{head}_…{tail}")
+}
+
+/// 32 bytes as 32 letters and digits; the slight bias of the modulus costs less than a bit.
+fn letters(bytes: &[u8; 32]) -> String {
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    bytes.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % 62])).collect()
+}
+
+fn object(value: Value) -> Fields {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Fields::new(),
+    }
+}

@@ -1,0 +1,171 @@
+//! Request quotas: so many requests per window and key (or, without a key, per address). One atomic
+//! word per key; a window that has passed is replaced by the first request after it.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use model::Timestamp;
+use model::problem::{Code, Problem};
+use model::schema::RateLimit;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets kept at most; when full, those of past windows go.
+const MAX_BUCKETS: usize = 100_000;
+/// Low bits count requests, the others number the window.
+const COUNT_BITS: u32 = 24;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+/// The use of one quota.
+#[derive(Default)]
+pub struct Bucket(AtomicU64);
+
+pub struct Limiter {
+    usual: Option<RateLimit>,
+    buckets: Mutex<HashMap<String, Arc<Bucket>>>,
+}
+
+/// The quota after a request, as the headers tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub limit: u32,
+    pub remaining: u32,
+    /// Unix time at which the window ends.
+    pub reset: u64,
+    pub window_seconds: u64,
+    pub now: u64,
+}
+
+impl Limiter {
+    /// `None` turns limits off, for measurements.
+    pub fn new(usual: Option<RateLimit>) -> Limiter {
+        Limiter { usual, buckets: Mutex::new(HashMap::new()) }
+    }
+
+    /// The bucket of a key or an address; the same for the same name.
+    pub fn bucket(&self, name: &str) -> Arc<Bucket> {
+        let mut buckets = self.buckets.lock();
+        if let Some(bucket) = buckets.get(name) {
+            return bucket.clone();
+        }
+        if buckets.len() >= MAX_BUCKETS {
+            // Only this map holds a bucket that nobody uses right now.
+            buckets.retain(|_, bucket| Arc::strong_count(bucket) > 1);
+            if buckets.len() >= MAX_BUCKETS {
+                buckets.clear();
+            }
+        }
+        buckets.entry(name.to_owned()).or_default().clone()
+    }
+
+    /// Takes one request from the quota; `own` is the key's own limit.
+    pub fn take(&self, bucket: &Bucket, own: Option<u32>, now: Timestamp) -> Option<(Quota, bool)> {
+        let usual = self.usual?;
+        let quota = self.view(usual, own, now);
+        let window = quota.now / quota.window_seconds;
+        let mut current = bucket.0.load(Ordering::Relaxed);
+        loop {
+            let used = if current >> COUNT_BITS == window { current & COUNT_MASK } else { 0 };
+            if used >= u64::from(quota.limit) {
+                return Some((Quota { remaining: 0, ..quota }, false));
+            }
+            let next = window << COUNT_BITS | (used + 1).min(COUNT_MASK);
+            match bucket.0.compare_exchange_weak(current, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    let remaining = quota.limit - u32::try_from(used + 1).unwrap_or(quota.limit);
+                    return Some((Quota { remaining, ..quota }, true));
+                }
+                Err(actual) => current = actual,
+            }
+        }
+    }
+
+    /// The quota as it stands, nothing taken: for replays, which are free.
+    pub fn peek(&self, bucket: &Bucket, own: Option<u32>, now: Timestamp) -> Option<Quota> {
+        let quota = self.view(self.usual?, own, now);
+        let current = bucket.0.load(Ordering::Relaxed);
+        let window = quota.now / quota.window_seconds;
+        let used = if current >> COUNT_BITS == window { current & COUNT_MASK } else { 0 };
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        Some(Quota { remaining: quota.limit.saturating_sub(used), ..quota })
+    }
+
+    fn view(&self, usual: RateLimit, own: Option<u32>, now: Timestamp) -> Quota {
+        let now = u64::try_from(now.seconds()).unwrap_or(0);
+        let window_seconds = usual.window.as_secs().max(1);
+        let limit = own.unwrap_or(usual.requests).min(COUNT_MASK as u32);
+        let reset = (now / window_seconds + 1) * window_seconds;
+        Quota { limit, remaining: limit, reset, window_seconds, now }
+    }
+}
+
+impl Quota {
+    pub fn seconds_left(&self) -> u64 {
+        self.reset.saturating_sub(self.now).max(1)
+    }
+
+    pub fn problem(&self) -> Problem {
+        let message = format!(
+            "More than {} requests in {} s. Wait {} s.",
+            self.limit,
+            self.window_seconds,
+            self.seconds_left()
+        );
+        Problem::new(Code::RateLimited, message).retry_after(self.seconds_left())
+    }
+
+    /// Both families of headers: the customary and the IETF's.
+    pub fn write(&self, headers: &mut HeaderMap) {
+        const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+        const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+        const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+        const IETF: HeaderName = HeaderName::from_static("ratelimit");
+        const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+        headers.insert(LIMIT, HeaderValue::from(self.limit));
+        headers.insert(REMAINING, HeaderValue::from(self.remaining));
+        headers.insert(RESET, HeaderValue::from(self.reset));
+        let left = self.seconds_left();
+        for (name, text) in [
+            (IETF, format!("\"default\";r={};t={left}", self.remaining)),
+            (IETF_POLICY, format!("\"default\";q={};w={}", self.limit, self.window_seconds)),
+        ] {
+            if let Ok(value) = HeaderValue::try_from(text) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_quota_runs_out_and_comes_back_with_the_next_window() {
+        let limiter =
+            Limiter::new(Some(RateLimit { requests: 2, window: Duration::from_secs(60) }));
+        let bucket = limiter.bucket("key");
+        let at = |seconds: i64| limiter.take(&bucket, None, Timestamp(seconds * 1000)).unwrap();
+        assert_eq!(at(60).0.remaining, 1);
+        assert_eq!(at(61).0.remaining, 0);
+        let (quota, granted) = at(119);
+        assert!(!granted);
+        assert_eq!((quota.reset, quota.seconds_left()), (120, 1));
+        assert!(at(120).1, "a new window");
+        assert_eq!(limiter.peek(&bucket, Some(5), Timestamp(120_000)).unwrap().remaining, 4);
+    }
+
+    #[test]
+    fn a_key_may_have_a_limit_of_its_own() {
+        let limiter =
+            Limiter::new(Some(RateLimit { requests: 2, window: Duration::from_secs(60) }));
+        let bucket = limiter.bucket("key");
+        for left in (0..5).rev() {
+            let (quota, granted) = limiter.take(&bucket, Some(5), Timestamp(0)).unwrap();
+            assert_eq!((quota.remaining, granted), (left, true));
+        }
+        assert!(!limiter.take(&bucket, Some(5), Timestamp(0)).unwrap().1);
+    }
+}

@@ -1,0 +1,106 @@
+//! What the service tells Prometheus. Requests are counted by route shape, never by path: the number
+//! of series is fixed by the schema.
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry,
+    TextEncoder,
+};
+use std::time::Duration;
+use store::Figures;
+
+/// From 50 µs, a cached read, to 10 s, longer than any request may take.
+const LATENCY_BUCKETS: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0,
+];
+
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    latency: HistogramVec,
+    in_flight: IntGauge,
+}
+
+impl Metrics {
+    pub fn new() -> Result<Metrics, prometheus::Error> {
+        let registry = Registry::new();
+        let requests = IntCounterVec::new(
+            Opts::new("restive_requests_total", "Requests answered, by route, method and status."),
+            &["route", "method", "status"],
+        )?;
+        let latency = HistogramVec::new(
+            HistogramOpts::new("restive_request_seconds", "Time from head to answer, by route.")
+                .buckets(LATENCY_BUCKETS.to_vec()),
+            &["route"],
+        )?;
+        let in_flight = IntGauge::new("restive_requests_in_flight", "Requests being answered.")?;
+        registry.register(Box::new(requests.clone()))?;
+        registry.register(Box::new(latency.clone()))?;
+        registry.register(Box::new(in_flight.clone()))?;
+        Ok(Metrics { registry, requests, latency, in_flight })
+    }
+
+    /// The latency histogram of a route, looked up once.
+    pub fn latency_of(&self, route: &str) -> Histogram {
+        self.latency.with_label_values(&[route])
+    }
+
+    pub fn begin(&self) {
+        self.in_flight.inc();
+    }
+
+    /// Counts one answered request.
+    pub fn end(&self, route: &RouteMetrics, method: &str, status: u16, took: Duration) {
+        self.in_flight.dec();
+        let mut digits = itoa_status(status);
+        let status = std::str::from_utf8_mut(&mut digits).map_or("000", |text| &*text);
+        self.requests.with_label_values(&[route.name.as_str(), method, status]).inc();
+        route.latency.observe(took.as_secs_f64());
+    }
+
+    /// The metrics page, with the store's figures of this moment.
+    pub fn page(&self, figures: &Figures) -> String {
+        let mut bytes = Vec::new();
+        let encoded = TextEncoder::new().encode(&self.registry.gather(), &mut bytes);
+        let mut text = String::from_utf8(bytes).unwrap_or_default();
+        if let Err(error) = encoded {
+            tracing::error!(%error, "metrics cannot be encoded");
+        }
+        push_figures(&mut text, figures);
+        text
+    }
+}
+
+/// A route's name and histogram.
+pub struct RouteMetrics {
+    pub name: String,
+    pub latency: Histogram,
+}
+
+fn itoa_status(status: u16) -> [u8; 3] {
+    let digit = |value: u16| b'0' + u8::try_from(value % 10).unwrap_or(0);
+    [digit(status / 100), digit(status / 10), digit(status)]
+}
+
+/// The store counts for itself; its numbers are only written down here.
+fn push_figures(text: &mut String, figures: &Figures) {
+    let simple: &[(&str, &str, &str, i128)] = &[
+        ("restive_commits_total", "counter", "Durable commits.", figures.commits.into()),
+        ("restive_writes_total", "counter", "Writes in those commits.", figures.writes.into()),
+        ("restive_write_queue", "gauge", "Writes waiting for the writer.", figures.queue.into()),
+        ("restive_search_lag", "gauge", "Events the search index is behind.", figures.search_lag.into()),
+        ("restive_database_bytes", "gauge", "Size of the database.", figures.database_bytes.into()),
+    ];
+    for (name, kind, help, value) in simple {
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"));
+    }
+    let name = "restive_commit_batch_size";
+    text.push_str(&format!("# HELP {name} Writes per commit.\n# TYPE {name} histogram\n"));
+    let mut below = 0;
+    for (place, count) in figures.batch_sizes.iter().enumerate() {
+        below += count;
+        text.push_str(&format!("{name}_bucket{{le=\"{}\"}} {below}\n", 1u32 << place));
+    }
+    text.push_str(&format!("{name}_bucket{{le=\"+Inf\"}} {below}\n"));
+    text.push_str(&format!("{name}_sum {}\n{name}_count {below}\n", figures.writes));
+}

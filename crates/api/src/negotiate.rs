@@ -1,0 +1,125 @@
+//! Formats: what the client takes (`Accept`) and what it sends (`Content-Type`).
+
+use crate::error::Shape;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, Method};
+use model::problem::{Code, Problem};
+
+const OFFERED: &[&str] = &["application/json", "application/problem+json"];
+
+/// Which error shape the client asks for.
+pub fn error_shape(headers: &HeaderMap, usual: Shape) -> Shape {
+    let wanted = headers.get_all(ACCEPT).iter().any(|value| {
+        memchr_like(value.as_bytes(), b"application/problem+json")
+    });
+    if wanted { Shape::ProblemJson } else { usual }
+}
+
+fn memchr_like(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
+}
+
+/// Refuses a client that takes none of what we can send.
+pub fn check_accept(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut values = headers.get_all(ACCEPT).iter().peekable();
+    if values.peek().is_none() {
+        return Ok(());
+    }
+    let mut named = false;
+    for value in values {
+        // The two everyday values, without taking them apart.
+        if value.as_bytes() == b"*/*" || value.as_bytes() == b"application/json" {
+            return Ok(());
+        }
+        let Ok(text) = value.to_str() else { continue };
+        for range in text.split(',').map(str::trim).filter(|range| !range.is_empty()) {
+            named = true;
+            if accepts(range) {
+                return Ok(());
+            }
+        }
+    }
+    if !named {
+        return Ok(());
+    }
+    let message = "None of the accepted formats can be sent; offered: application/json.";
+    Err(Problem::new(Code::NotAcceptable, message).param("Accept").extra("offered", OFFERED.to_vec()))
+}
+
+/// Whether one media range with its parameters takes JSON.
+fn accepts(range: &str) -> bool {
+    let mut parts = range.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let refused = parts.any(|parameter| {
+        let quality = parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q="));
+        quality.is_some_and(|quality| quality.trim().parse::<f32>().is_ok_and(|q| q <= 0.0))
+    });
+    let fits = name == "*/*" || name == "application/*" || OFFERED.contains(&name.as_str());
+    fits && !refused
+}
+
+/// The content types that a method's body may have.
+pub fn body_types(method: &Method) -> &'static [&'static str] {
+    if method == Method::PATCH {
+        &["application/merge-patch+json", "application/json"]
+    } else {
+        &["application/json"]
+    }
+}
+
+/// Refuses bodies in other formats than JSON.
+pub fn check_content_type(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let offered = body_types(method);
+    let sent = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("(unreadable)"));
+    if sent == Some("application/json") {
+        return Ok(());
+    }
+    let mut parts = sent.unwrap_or_default().split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let utf8 = parts.all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+            value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        _ => true,
+    });
+    if offered.contains(&name.as_str()) && utf8 {
+        return Ok(());
+    }
+    let shown: String = sent.unwrap_or("none").chars().take(80).collect();
+    let message = format!(
+        "The body's content type is `{shown}`; send {} in UTF-8.",
+        offered.join(" or ")
+    );
+    Err(Problem::new(Code::UnsupportedMediaType, message).param("Content-Type"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn headers(name: http::HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
+    }
+
+    #[test]
+    fn json_is_sent_to_whoever_takes_it() {
+        for accept in ["*/*", "application/json", "text/html, application/*;q=0.1", "APPLICATION/JSON"] {
+            assert!(check_accept(&headers(ACCEPT, accept)).is_ok(), "{accept}");
+        }
+        for accept in ["text/html", "application/json;q=0", "image/*", "application/jsonx"] {
+            assert!(check_accept(&headers(ACCEPT, accept)).is_err(), "{accept}");
+        }
+    }
+
+    #[test]
+    fn only_json_bodies_are_taken() {
+        let check = |method, text| check_content_type(&method, &headers(CONTENT_TYPE, text)).is_ok();
+        assert!(check(Method::POST, "application/json; charset=UTF-8"));
+        assert!(check(Method::PATCH, "application/merge-patch+json"));
+        assert!(!check(Method::PUT, "application/merge-patch+json"));
+        assert!(!check(Method::POST, "text/plain"));
+        assert!(!check(Method::POST, "application/json; charset=latin1"));
+        assert!(check_content_type(&Method::POST, &HeaderMap::new()).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! Actions. One without a handler is a write like any other. One with a handler asks the operator's
+//! service first, outside any transaction, and commits what it answered.
+
+use super::{Context, Failure, commit, refuse_parameters};
+use crate::respond::Reply;
+use crate::{body, idempotency};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use model::decide::{self, Facts};
+use model::problem::{Code, Declared, Problem};
+use model::record::{Fields, Record};
+use model::schema::{Action, Handler};
+use model::validate;
+use model::value;
+use model::write::{Callout, Change, Write};
+use serde_json::{Value, json};
+use std::time::Instant;
+use wire::OutgoingFault;
+
+/// A handler answers with a change or an error, not with a book.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure> {
+    refuse_parameters(context)?;
+    let declared = &context.collection().actions[action];
+    let sent = body::object(context.body, true)?;
+    let params = validate::params(&declared.params, sent)?;
+    if context.target.parents.len() > 1 {
+        context.check_parents().await?;
+    }
+    let mut write =
+        context.write(Change::Act { action, params: params.clone(), callout: None })?;
+    let Some(handler) = &declared.handler else {
+        return commit(context, write).await;
+    };
+    // The handler has effects of its own: repetitions wait until the first is through.
+    let _turn = match context.idempotency {
+        Some(idempotency) => {
+            let scope = context.caller.scope;
+            let turn = context.in_flight.enter(scope, &idempotency.key).await?;
+            // Whoever held the key before us may have answered it: then the commit replays.
+            if context.store.remembered(scope, &idempotency.key).await?.is_some() {
+                return commit(context, write).await;
+            }
+            Some(turn)
+        }
+        None => None,
+    };
+    let record = rehearse(context, &write).await?;
+    let callout = ask(context, declared, handler, &record, &params).await?;
+    write.change = Change::Act { action, params, callout: Some(callout) };
+    write.now = context.outside.now();
+    commit(context, write).await
+}
+
+/// Nobody is asked about an action that could not run anyway.
+async fn rehearse(context: &Context<'_>, write: &Write) -> Result<Record, Failure> {
+    let target = context.target;
+    let id = target.id.as_deref().unwrap_or_default();
+    let found = context
+        .store
+        .record(context.caller.scope, target.collection, target.parent_id(), id)
+        .await?;
+    let Some(record) = found else {
+        return Err(decide::not_found(context.collection(), id).into());
+    };
+    let facts = Facts {
+        current: Some(&record),
+        was_deleted: false,
+        parent_exists: true,
+        missing: &[],
+        next_seq: 0,
+        now: write.now,
+    };
+    decide::rehearse(context.schema, write, &facts)?;
+    Ok(record)
+}
+
+/// One POST to the operator's URL.
+async fn ask(
+    context: &Context<'_>,
+    action: &Action,
+    handler: &Handler,
+    record: &Record,
+    params: &Fields,
+) -> Result<Callout, Problem> {
+    let key = context.idempotency.map(|idempotency| idempotency.key.as_str());
+    let question = json!({
+        "action": action.name,
+        "collection": context.collection().name,
+        "record": serde_json::from_str::<Value>(&record.body).unwrap_or_default(),
+        "request": {
+            "id": context.request_id,
+            "idempotency_key": key,
+            "params": params,
+        },
+        "account": context.caller.account,
+        "livemode": context.caller.scope.livemode(),
+    });
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, crate::respond::JSON);
+    headers.insert(USER_AGENT, HeaderValue::from_static("restive"));
+    // So that a repeated question can be recognised by the handler too.
+    if let Ok(value) = HeaderValue::from_str(key.unwrap_or(context.request_id)) {
+        headers.insert(HeaderName::from_static(idempotency::HEADER), value);
+    }
+    let deadline = Instant::now() + handler.timeout;
+    let body = Bytes::from(question.to_string());
+    let answer = context.client.post(&handler.url, headers, body, deadline, MAX_ANSWER_BYTES).await;
+    match answer {
+        Ok((status, _, body)) => understand(status, &body),
+        Err(fault) => {
+            tracing::warn!(action = action.name, url = handler.url, %fault, "action handler failed");
+            Err(match fault {
+                OutgoingFault::Timeout(_) => failed(504, "did not answer in time"),
+                _ => failed(502, "could not be reached or broke off"),
+            })
+        }
+    }
+}
+
+/// `{"change": {…}}` with 2xx applies; `{"error": {…}}` with 2xx or 4xx refuses; all else is a fault.
+fn understand(status: StatusCode, body: &[u8]) -> Result<Callout, Problem> {
+    if !(status.is_success() || status.is_client_error()) {
+        return Err(failed(502, &format!("answered {}", status.as_u16())));
+    }
+    let parsed = if body.is_empty() && status.is_success() {
+        Fields::new()
+    } else {
+        value::parse_object(body).map_err(|_| failed(502, "answered with no JSON object"))?
+    };
+    match (parsed.get("error"), parsed.get("change")) {
+        (Some(Value::Object(error)), _) => Ok(Callout::Refuse(refusal(status, error))),
+        (None, Some(Value::Object(change))) if status.is_success() => {
+            Ok(Callout::Change(change.clone()))
+        }
+        (None, None) if status.is_success() => Ok(Callout::Change(Fields::new())),
+        _ => Err(failed(502, "answered with neither `change` nor `error`")),
+    }
+}
+
+fn refusal(status: StatusCode, error: &Fields) -> Problem {
+    let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+    let stated = error.get("status").and_then(Value::as_u64).and_then(|s| u16::try_from(s).ok());
+    let usual = if status.is_client_error() { status.as_u16() } else { 422 };
+    let status = stated.filter(|status| (400..500).contains(status)).unwrap_or(usual);
+    let message = text("message").unwrap_or_else(|| "The action was refused.".to_owned());
+    let mut problem = Problem::new(Code::GuardFailed, message);
+    problem.param = text("param");
+    problem.declared = Some(Declared {
+        status,
+        kind: text("type").unwrap_or_else(|| "invalid_request_error".to_owned()),
+        code: text("code").unwrap_or_else(|| "action_refused".to_owned()),
+    });
+    let known = ["status", "type", "code", "message", "param"];
+    let further = error.iter().filter(|(name, _)| !known.contains(&name.as_str()));
+    problem.extra = further.map(|(name, value)| (name.clone(), value.clone())).collect();
+    problem
+}
+
+fn failed(status: u16, what: &str) -> Problem {
+    let message = format!("The action's handler {what}; nothing was changed.");
+    let mut problem = Problem::new(Code::ActionHandlerFailed, message);
+    let code = Code::ActionHandlerFailed.name().to_owned();
+    problem.declared = Some(Declared { status, kind: "api_error".to_owned(), code });
+    problem
+}

@@ -1,0 +1,169 @@
+//! Showing records otherwise than they are kept: embedded references and children, chosen fields. One
+//! query per level and target, however many records there are.
+
+use super::{Context, Failure};
+use model::CollectionIx;
+use model::caller::Access;
+use model::expand::{Expand, Node, Target};
+use model::problem::{Code, Problem};
+use model::query::View;
+use model::record::{Fields, Record};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+/// Children embedded per record; the rest is one list call away.
+const CHILDREN: u32 = 10;
+/// Records embedded in one answer.
+const MAX_EMBEDDED: usize = 10_000;
+
+/// The records as JSON texts in the view asked for.
+pub async fn show(
+    context: &Context<'_>,
+    collection: CollectionIx,
+    records: Vec<Record>,
+    view: &View,
+) -> Result<Vec<String>, Failure> {
+    let mut shown: Vec<Fields> = records.iter().map(parse).collect();
+    embed(context, collection, &mut shown, &view.expand).await?;
+    let texts = shown.into_iter().map(|record| match &view.fields {
+        None => text(context, collection, record, &view.expand),
+        Some(chosen) => {
+            let keep = |name: &str| {
+                chosen.iter().any(|field| field == name)
+                    || view.expand.nodes.iter().any(|node| node.name == name)
+            };
+            let kept = record.into_iter().filter(|(name, _)| keep(name)).collect();
+            text(context, collection, kept, &view.expand)
+        }
+    });
+    Ok(texts.collect())
+}
+
+fn parse(record: &Record) -> Fields {
+    serde_json::from_str(&record.body).unwrap_or_default()
+}
+
+/// Members in the order of the schema, then what was embedded.
+fn text(
+    context: &Context<'_>,
+    collection: CollectionIx,
+    mut record: Fields,
+    expand: &Expand,
+) -> String {
+    let names = context.schema.collections[collection].public_names();
+    let embedded = expand.nodes.iter().map(|node| node.name.as_str());
+    let mut out = String::from("{");
+    for name in names.chain(embedded) {
+        if let Some(value) = record.remove(name) {
+            if out.len() > 1 {
+                out.push(',');
+            }
+            out.push_str(&Value::from(name).to_string());
+            out.push(':');
+            out.push_str(&value.to_string());
+        }
+    }
+    out.push('}');
+    out
+}
+
+type Embedding<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+
+fn embed<'a>(
+    context: &'a Context<'_>,
+    collection: CollectionIx,
+    records: &'a mut [Fields],
+    expand: &'a Expand,
+) -> Embedding<'a> {
+    Box::pin(async move {
+        for node in &expand.nodes {
+            let other = &context.schema.collections[node.target.collection()];
+            if !context.caller.may(&other.name, Access::Read) {
+                let message =
+                    format!("Expanding `{}` needs the scope `{}:read`.", node.name, other.name);
+                return Err(Problem::new(Code::PermissionDenied, message).into());
+            }
+            match node.target {
+                Target::Reference(to) => references(context, to, records, node).await?,
+                Target::Children(to) => children(context, collection, to, records, node).await?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Ids give way to the records they name; an id whose record is gone stays.
+async fn references(
+    context: &Context<'_>,
+    to: CollectionIx,
+    records: &mut [Fields],
+    node: &Node,
+) -> Result<(), Failure> {
+    let mut ids: Vec<String> = records
+        .iter()
+        .filter_map(|record| record.get(&node.name)?.as_str().map(str::to_owned))
+        .collect();
+    ids.sort();
+    ids.dedup();
+    check_count(ids.len())?;
+    let found = context.store.by_ids(context.caller.scope, to, &ids).await?;
+    let (keys, mut shown): (Vec<String>, Vec<Fields>) =
+        found.iter().map(|record| (record.id.clone(), parse(record))).unzip();
+    embed(context, to, &mut shown, &node.inner).await?;
+    let by_id: HashMap<String, Fields> = keys.into_iter().zip(shown).collect();
+    for record in records {
+        if let Some(value) = record.get_mut(&node.name)
+            && let Some(found) = value.as_str().and_then(|id| by_id.get(id))
+        {
+            *value = Value::Object(found.clone());
+        }
+    }
+    Ok(())
+}
+
+/// The newest children of each record, as a list body.
+async fn children(
+    context: &Context<'_>,
+    parent: CollectionIx,
+    to: CollectionIx,
+    records: &mut [Fields],
+    node: &Node,
+) -> Result<(), Failure> {
+    let id_of = |record: &Fields| record.get("id").and_then(Value::as_str).map(str::to_owned);
+    let mut ids: Vec<String> = records.iter().filter_map(id_of).collect();
+    ids.sort();
+    ids.dedup();
+    let found = context.store.children(context.caller.scope, to, &ids, CHILDREN).await?;
+    check_count(found.len())?;
+    let (owners, mut shown): (Vec<String>, Vec<Fields>) =
+        found.iter().map(|child| (child.parent.clone(), parse(&child.record))).unzip();
+    embed(context, to, &mut shown, &node.inner).await?;
+    let mut by_parent: HashMap<String, Vec<Value>> = HashMap::new();
+    for (owner, child) in owners.into_iter().zip(shown) {
+        by_parent.entry(owner).or_default().push(Value::Object(child));
+    }
+    let names = (&context.schema.collections[parent].name, &context.schema.collections[to].name);
+    for record in records {
+        let Some(id) = id_of(record) else { continue };
+        let mut data = by_parent.get(&id).cloned().unwrap_or_default();
+        let has_more = data.len() > CHILDREN as usize;
+        data.truncate(CHILDREN as usize);
+        let url = format!("{}/{}/{id}/{}", context.schema.service.mount, names.0, names.1);
+        let list = json!({
+            "object": "list", "url": url, "data": data,
+            "pagination": { "next_cursor": Value::Null, "has_more": has_more },
+        });
+        record.insert(node.name.clone(), list);
+    }
+    Ok(())
+}
+
+fn check_count(count: usize) -> Result<(), Problem> {
+    if count <= MAX_EMBEDDED {
+        return Ok(());
+    }
+    let message = format!("More than {MAX_EMBEDDED} records would be embedded; ask for less at once.");
+    Err(Problem::new(Code::InvalidParameter, message).param("expand"))
+}

@@ -1,0 +1,32 @@
+//! One record.
+
+use super::{Context, Failure, digest_number, expand, read_view};
+use crate::condition;
+use crate::respond::{self, Reply};
+use model::decide;
+
+pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
+    let view = read_view(context)?;
+    if context.target.parents.len() > 1 {
+        context.check_parents().await?;
+    }
+    let target = context.target;
+    let found = context
+        .store
+        .record(context.caller.scope, target.collection, target.parent_id(), id)
+        .await?;
+    let collection = context.collection();
+    let Some(record) = found else { return Err(decide::not_found(collection, id).into()) };
+    let cache_control = &collection.cache_control;
+    if view.is_plain() {
+        let tag = condition::record_tag(record.version, context.plain_view());
+        let (updated, body) = (record.updated, record.body);
+        return Ok(respond::record(context.headers, cache_control, &tag, updated, body));
+    }
+    let (version, updated) = (record.version, record.updated);
+    let mut shown = expand::show(context, target.collection, vec![record], &view).await?;
+    let body = shown.pop().unwrap_or_default();
+    // Embedded records change without this one: the tag is of what is shown.
+    let tag = condition::record_tag(version, digest_number(body.as_bytes()));
+    Ok(respond::record(context.headers, cache_control, &tag, updated, body))
+}

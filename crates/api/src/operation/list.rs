@@ -1,0 +1,155 @@
+//! Lists: offset pages and cursor pages.
+
+use super::{Context, Failure, digest_number, expand};
+use crate::condition;
+use crate::respond::{self, Reply};
+use crate::route;
+use model::cursor::{self, Fingerprint};
+use model::problem::{Code, Problem};
+use model::query::{self, Asked, Page};
+use store::Page as Found;
+
+pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
+    let target = context.target;
+    let pairs = route::query_pairs(context.query)?;
+    let parent = target.parent_id().map(str::to_owned);
+    let mut asked = query::list(context.schema, target.collection, parent, &pairs)?;
+    let fingerprint = fingerprint(context, &pairs);
+    if let Some(text) = &asked.after {
+        let position = cursor::open(text, fingerprint, context.cursor_key);
+        asked.query.page = Page::After(position.ok_or_else(invalid_cursor)?);
+    }
+    context.check_parents().await?;
+    let cache_control = &context.collection().cache_control;
+    let tag = tag(context, &asked, &pairs);
+    if condition::is_fresh(context.headers, &tag, None) {
+        return Ok(respond::not_modified(cache_control, &tag));
+    }
+    let found = context.store.list(context.caller.scope, target.collection, &asked.query).await;
+    let found = found.map_err(|error| match error {
+        store::Error::SnapshotTooOld => Failure::Problem(expired_cursor()),
+        other => Failure::Store(other),
+    })?;
+    let next = (found.has_more)
+        .then(|| found.position.as_ref())
+        .flatten()
+        .map(|position| cursor::seal(position, fingerprint, context.cursor_key));
+    let next_url = next_url(context, &asked, &pairs, &found, next.as_deref());
+    let pagination = pagination(&asked, &found, next.as_deref());
+    let shown = if asked.view.is_plain() {
+        found.records.into_iter().map(|record| record.body).collect()
+    } else {
+        expand::show(context, target.collection, found.records, &asked.view).await?
+    };
+    let body = join(&shown, &pagination);
+    Ok(respond::page(cache_control, &tag, next_url.as_deref(), body))
+}
+
+/// Texts of records are copied, not parsed.
+fn join(records: &[String], pagination: &str) -> String {
+    let size: usize = records.iter().map(|record| record.len() + 1).sum();
+    let mut body = String::with_capacity(size + pagination.len() + 32);
+    body.push_str("{\"object\":\"list\",\"data\":[");
+    for (place, record) in records.iter().enumerate() {
+        if place > 0 {
+            body.push(',');
+        }
+        body.push_str(record);
+    }
+    body.push_str("],\"pagination\":");
+    body.push_str(pagination);
+    body.push('}');
+    body
+}
+
+fn pagination(asked: &Asked, found: &Found, next: Option<&str>) -> String {
+    match (&asked.query.page, found.total) {
+        (Page::Offset(page), Some(total)) => {
+            let limit = asked.query.limit;
+            let total_pages = total.div_ceil(u64::from(limit));
+            format!(
+                "{{\"page\":{page},\"limit\":{limit},\"total\":{total},\
+                 \"total_pages\":{total_pages}}}"
+            )
+        }
+        // A cursor is base64url text: it needs no escaping.
+        _ => match next {
+            Some(cursor) => format!("{{\"next_cursor\":\"{cursor}\",\"has_more\":true}}"),
+            None => "{\"next_cursor\":null,\"has_more\":false}".to_owned(),
+        },
+    }
+}
+
+/// The same query with the next cursor or page, for the Link header.
+fn next_url(
+    context: &Context<'_>,
+    asked: &Asked,
+    pairs: &[(String, String)],
+    found: &Found,
+    next: Option<&str>,
+) -> Option<String> {
+    let (name, value) = match (&asked.query.page, next) {
+        (Page::Offset(page), _) if found.has_more => ("page", (page + 1).to_string()),
+        (Page::Offset(_), _) => return None,
+        (_, Some(cursor)) => ("after", cursor.to_owned()),
+        (_, None) => return None,
+    };
+    let mut url = format!("{}?", context.path);
+    for (other, text) in pairs.iter().filter(|(other, _)| other != name) {
+        url.push_str(&encode(other));
+        url.push('=');
+        url.push_str(&encode(text));
+        url.push('&');
+    }
+    url.push_str(&format!("{name}={value}"));
+    Some(url)
+}
+
+fn encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// What makes a cursor belong to a list: everything but the page itself and its length.
+fn fingerprint(context: &Context<'_>, pairs: &[(String, String)]) -> Fingerprint {
+    let mut sorted: Vec<_> = pairs
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "after" | "limit" | "page"))
+        .collect();
+    sorted.sort();
+    let scope = context.caller.scope.0.to_be_bytes();
+    let mut parts: Vec<&[u8]> =
+        vec![&scope, context.path.as_bytes(), context.schema.service.version.as_bytes()];
+    for (name, value) in sorted {
+        parts.push(name.as_bytes());
+        parts.push(value.as_bytes());
+    }
+    Fingerprint::of(&parts)
+}
+
+/// The tag of a list: the newest change of any collection that shows in it, and what was asked.
+fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> String {
+    let collection = context.target.collection;
+    let involved = asked.view.expand.collections().into_iter().chain([collection]);
+    let seqs = involved.map(|index| context.store.collection_seq(context.caller.scope, index));
+    let seq = seqs.max().unwrap_or_default();
+    let mut query = context.store.shape(collection).to_string();
+    for (name, value) in pairs {
+        query.push_str(&format!("&{name}={value}"));
+    }
+    query.push_str(context.path);
+    query.push_str(&context.schema.service.version);
+    query.push_str(&context.caller.scope.0.to_string());
+    condition::list_tag(seq, digest_number(query.as_bytes()))
+}
+
+fn invalid_cursor() -> Problem {
+    let message = "The cursor was altered, or belongs to another list (other filters, order, account \
+                   or mode). Start again without `after`.";
+    Problem::new(Code::CursorInvalid, message).param("after")
+}
+
+fn expired_cursor() -> Problem {
+    let message = "Too many records changed since the first page to walk on in the same order. \
+                   Start again without `after`.";
+    Problem::new(Code::CursorExpired, message).param("after")
+}

@@ -1,0 +1,187 @@
+//! The operations on resources, each written once and driven by the schema: list, get, create,
+//! replace, update, delete, act. `run` is the table of which request means which.
+
+mod act;
+mod expand;
+mod get;
+mod list;
+mod write;
+
+use crate::error::Shape;
+use crate::idempotency::InFlight;
+use crate::respond::Reply;
+use crate::route::Target;
+use crate::{Outside, condition, respond};
+use http::{HeaderMap, Method, StatusCode};
+use model::caller::{Access, Caller};
+use model::decide;
+use model::problem::{Code, Problem};
+use model::query::View;
+use model::schema::{Collection, CollectionIx, Schema};
+use model::write::{Cause, Change, Idempotency, Precondition, Write};
+use std::sync::Arc;
+use store::Store;
+
+/// Why an operation has no result.
+pub enum Failure {
+    Problem(Problem),
+    Store(store::Error),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Problem(problem)
+    }
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+/// What an operation may look at and use.
+pub struct Context<'a> {
+    pub schema: &'a Arc<Schema>,
+    pub store: &'a Arc<dyn Store>,
+    pub outside: &'a Arc<dyn Outside>,
+    pub client: &'a wire::Client,
+    pub in_flight: &'a Arc<InFlight>,
+    pub cursor_key: &'a [u8; 32],
+    pub caller: &'a Caller,
+    pub target: &'a Target,
+    pub method: &'a Method,
+    pub path: &'a str,
+    pub query: &'a str,
+    pub headers: &'a HeaderMap,
+    pub request_id: &'a str,
+    pub error_shape: Shape,
+    /// The request body; empty for reads.
+    pub body: &'a [u8],
+    pub idempotency: Option<&'a Idempotency>,
+}
+
+impl<'a> Context<'a> {
+    pub fn collection(&self) -> &'a Collection {
+        &self.schema.collections[self.target.collection]
+    }
+
+    /// Which view of a record a tag is for: stored shape, API version, members shown.
+    pub fn plain_view(&self) -> u64 {
+        plain_view(self.schema, &**self.store, self.target.collection)
+    }
+
+    fn write(&self, change: Change) -> Result<Write, Problem> {
+        Ok(Write {
+            scope: self.caller.scope,
+            collection: self.target.collection,
+            id: self.target.id.clone(),
+            parent: self.target.parent_id().map(str::to_owned),
+            change,
+            precondition: self.precondition()?,
+            idempotency: self.idempotency.cloned(),
+            cause: Cause {
+                request: Some(self.request_id.to_owned()),
+                idempotency_key: self.idempotency.map(|idempotency| idempotency.key.clone()),
+            },
+            now: self.outside.now(),
+            entropy: self.outside.entropy(),
+        })
+    }
+
+    fn precondition(&self) -> Result<Precondition, Problem> {
+        let precondition = condition::of_write(self.headers)?;
+        let guards_existing = self.target.id.is_some();
+        let demanded = self.collection().require_if_match && guards_existing;
+        if demanded && precondition == Precondition::None {
+            let message = "Writes to this collection need `If-Match` with the record's ETag.";
+            return Err(Problem::new(Code::PreconditionRequired, message).param("If-Match"));
+        }
+        Ok(precondition)
+    }
+
+    /// Every parent in the path must exist, each under the one before it.
+    async fn check_parents(&self) -> Result<(), Failure> {
+        let mut above: Option<&str> = None;
+        for (collection, id) in &self.target.parents {
+            let found = self.store.record(self.caller.scope, *collection, above, id).await?;
+            if found.is_none() {
+                return Err(decide::not_found(&self.schema.collections[*collection], id).into());
+            }
+            above = Some(id);
+        }
+        Ok(())
+    }
+}
+
+/// The number in a record's tag for everything but its version. Plain views are numbered without
+/// hashing: this is on the way of every read.
+pub fn plain_view(schema: &Schema, store: &dyn Store, collection: CollectionIx) -> u64 {
+    let shape = store.shape(collection);
+    let version = schema.service.version.bytes().filter(u8::is_ascii_digit);
+    let date = version.fold(0u64, |date, digit| date * 10 + u64::from(digit - b'0'));
+    date << 24 ^ u64::try_from(shape).unwrap_or(0) << 8 ^ u64::try_from(collection).unwrap_or(0)
+}
+
+/// What a request to a resource needs the key to be allowed to do.
+pub fn access(method: &Method) -> Access {
+    match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => Access::Read,
+        _ => Access::Write,
+    }
+}
+
+/// Runs the operation that method and target name. The method is one that `route::methods` lists.
+pub async fn run(context: &Context<'_>) -> Result<Reply, Failure> {
+    let target = context.target;
+    match (context.method.as_str(), &target.id, target.action) {
+        ("GET" | "HEAD", None, _) => list::list(context).await,
+        ("GET" | "HEAD", Some(id), None) => get::get(context, id).await,
+        ("POST", None, _) => write::create(context).await,
+        ("PUT", Some(_), None) => write::replace(context).await,
+        ("PATCH", Some(_), None) => write::update(context).await,
+        ("DELETE", Some(_), None) => write::delete(context).await,
+        ("POST", Some(_), Some(action)) => act::act(context, action).await,
+        _ => Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED)),
+    }
+}
+
+/// Commits and says what came of it.
+async fn commit(context: &Context<'_>, write: Write) -> Result<Reply, Failure> {
+    use model::write::Committed;
+    let view = context.plain_view();
+    let shape = context.error_shape;
+    let answer = |response, request: &str| {
+        respond::written(context.schema, context.target, response, view, shape, request)
+    };
+    match context.store.commit(write).await?? {
+        Committed::Fresh(response) => Ok(answer(response, context.request_id)),
+        Committed::Replayed { response, request } => {
+            Ok(respond::replayed(answer(response, &request)))
+        }
+    }
+}
+
+/// A hash of what is shown, for the tags of views that are put together.
+fn digest_number(bytes: &[u8]) -> u64 {
+    use sha2::Digest as _;
+    let digest = sha2::Sha256::digest(bytes);
+    u64::from_be_bytes(digest[..8].try_into().expect("a digest has more than 8 bytes"))
+}
+
+fn read_view(context: &Context<'_>) -> Result<View, Problem> {
+    if context.query.is_empty() {
+        return Ok(View::default());
+    }
+    let pairs = crate::route::query_pairs(context.query)?;
+    model::query::view(context.schema, context.target.collection, &pairs)
+}
+
+/// Writes take no query parameters.
+fn refuse_parameters(context: &Context<'_>) -> Result<(), Problem> {
+    let pairs = crate::route::query_pairs(context.query)?;
+    let Some((name, _)) = pairs.first() else { return Ok(()) };
+    let shown: String = name.chars().take(100).collect();
+    let message = format!("There is no parameter `{shown}` here; a write takes none.");
+    Err(Problem::new(Code::UnknownParameter, message).param(shown))
+}

@@ -1,0 +1,166 @@
+//! From what an operation found to status, headers and bytes. Records go out as they are kept; only
+//! `fields` and expansions are taken apart, in `operation`.
+
+use crate::condition;
+use crate::error::{self, Shape};
+use crate::route::{self, Target};
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK, LOCATION,
+    RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use model::problem::{Code, Problem};
+use model::record::Record;
+use model::schema::Schema;
+use model::write::Response as Written;
+use model::Timestamp;
+
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const VARIES: HeaderValue = HeaderValue::from_static("Accept, Authorization, Restive-Version");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const ERROR_CODE: HeaderName = HeaderName::from_static("restive-error-code");
+
+/// An answer before the headers that every answer has.
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Reply {
+        let mut headers = HeaderMap::with_capacity(16);
+        headers.insert(CONTENT_TYPE, JSON);
+        Reply { status, headers, body: body.into() }
+    }
+
+    pub fn empty(status: StatusCode) -> Reply {
+        Reply { status, headers: HeaderMap::with_capacity(16), body: Bytes::new() }
+    }
+
+    /// Sets a header whose value the service made; what cannot stand in a header is left out.
+    pub fn header(mut self, name: HeaderName, value: impl AsRef<str>) -> Reply {
+        if let Ok(value) = HeaderValue::from_str(value.as_ref()) {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+
+    fn vary(mut self) -> Reply {
+        self.headers.insert(VARY, VARIES);
+        self
+    }
+}
+
+/// A read of one record, or 304 if the client has it.
+pub fn record(
+    request: &HeaderMap,
+    cache_control: &str,
+    tag: &str,
+    updated: Timestamp,
+    body: impl Into<Bytes>,
+) -> Reply {
+    let reply = if condition::is_fresh(request, tag, Some(updated)) {
+        Reply::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        Reply::json(StatusCode::OK, body)
+    };
+    reply
+        .vary()
+        .header(ETAG, tag)
+        .header(LAST_MODIFIED, updated.to_http_date())
+        .header(CACHE_CONTROL, cache_control)
+}
+
+/// A page of a list.
+pub fn page(cache_control: &str, tag: &str, next: Option<&str>, body: String) -> Reply {
+    let reply = Reply::json(StatusCode::OK, body)
+        .vary()
+        .header(ETAG, tag)
+        .header(CACHE_CONTROL, cache_control);
+    match next {
+        Some(url) => reply.header(LINK, format!("<{url}>; rel=\"next\"")),
+        None => reply,
+    }
+}
+
+pub fn not_modified(cache_control: &str, tag: &str) -> Reply {
+    Reply::empty(StatusCode::NOT_MODIFIED)
+        .vary()
+        .header(ETAG, tag)
+        .header(CACHE_CONTROL, cache_control)
+}
+
+/// What a write did, fresh or replayed.
+pub fn written(
+    schema: &Schema,
+    target: &Target,
+    response: Written,
+    view: u64,
+    shape: Shape,
+    request_id: &str,
+) -> Reply {
+    match response {
+        Written::Created(record) => {
+            let path = route::path_of(schema, target, &record.id);
+            with_record(StatusCode::CREATED, record, view).header(LOCATION, path)
+        }
+        Written::Updated(record) => {
+            let path = route::path_of(schema, target, &record.id);
+            with_record(StatusCode::OK, record, view).header(CONTENT_LOCATION, path)
+        }
+        Written::Deleted { id } => {
+            let collection = &schema.collections[target.collection];
+            let id = match collection.feed {
+                Some(_) => model::schema::Feed::id_value(&id),
+                None => id.into(),
+            };
+            let body = serde_json::json!({
+                "id": id, "object": collection.object, "deleted": true,
+            });
+            no_store(Reply::json(StatusCode::OK, body.to_string()))
+        }
+        Written::Refused(problem) => self::problem(&problem, shape, request_id),
+    }
+}
+
+fn with_record(status: StatusCode, record: Record, view: u64) -> Reply {
+    let reply = Reply::json(status, record.body)
+        .header(ETAG, condition::record_tag(record.version, view))
+        .header(LAST_MODIFIED, record.updated.to_http_date());
+    no_store(reply)
+}
+
+fn no_store(mut reply: Reply) -> Reply {
+    reply.headers.insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+pub fn replayed(mut reply: Reply) -> Reply {
+    reply.headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    reply
+}
+
+/// Every error of the service.
+pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
+    let (content_type, body) = error::body(problem, shape, request_id);
+    let mut reply = Reply::json(error::status(problem), body);
+    reply.headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    reply.headers.insert(CACHE_CONTROL, NO_STORE);
+    // The code stands in a header too: HEAD has no body, and proxies read none.
+    reply = reply.header(ERROR_CODE, error::code_name(problem));
+    if let Some(seconds) = problem.retry_after {
+        reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if matches!(problem.code, Code::AuthenticationRequired | Code::InvalidApiKey) {
+        let realm = "Bearer realm=\"restive\", Basic realm=\"restive\", charset=\"UTF-8\"";
+        reply.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(realm));
+    }
+    if let Some(allowed) = problem.extra.get("allowed_methods").and_then(|value| value.as_array()) {
+        let names: Vec<_> = allowed.iter().filter_map(|name| name.as_str()).collect();
+        reply = reply.header(ALLOW, names.join(", "));
+    }
+    reply
+}

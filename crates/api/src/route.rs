@@ -1,0 +1,185 @@
+//! Which resource a path names. All paths of the service can be read off `find`.
+
+use model::problem::{Code, Problem};
+use model::schema::{Collection, CollectionIx, Schema};
+use percent_encoding::percent_decode_str;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where a request goes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Route {
+    Health,
+    Metrics,
+    OpenApi,
+    /// The catalogue of error codes, where every `doc_url` points.
+    Errors,
+    Resource(Target),
+}
+
+/// A collection, a record in it, or an action on the record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    pub collection: CollectionIx,
+    /// Ids of the parents, outermost first, each with its collection.
+    pub parents: Vec<(CollectionIx, String)>,
+    pub id: Option<String>,
+    pub action: Option<usize>,
+}
+
+impl Target {
+    pub fn parent_id(&self) -> Option<&str> {
+        self.parents.last().map(|(_, id)| id.as_str())
+    }
+}
+
+pub struct Router {
+    schema: Arc<Schema>,
+    mount: String,
+    top: HashMap<String, CollectionIx>,
+}
+
+impl Router {
+    pub fn new(schema: Arc<Schema>) -> Router {
+        let top = schema
+            .routed()
+            .filter(|(_, collection)| collection.parent.is_none())
+            .map(|(index, collection)| (collection.name.clone(), index))
+            .collect();
+        Router { mount: format!("{}/", schema.service.mount), top, schema }
+    }
+
+    /// Reads a path. An unknown one is a problem that says what there is.
+    pub fn find(&self, path: &str) -> Result<Route, Problem> {
+        match path {
+            "/health" => return Ok(Route::Health),
+            "/metrics" => return Ok(Route::Metrics),
+            "/openapi.json" => return Ok(Route::OpenApi),
+            "/errors" => return Ok(Route::Errors),
+            _ => {}
+        }
+        let rest = path.strip_prefix(&self.mount).ok_or_else(|| self.unknown(path))?;
+        self.resource(rest).map(Route::Resource).ok_or_else(|| self.unknown(path))
+    }
+
+    /// `<collection>[/<id>[/<child collection>[/<id> …]|/<action>]]`
+    fn resource(&self, path: &str) -> Option<Target> {
+        let mut segments = path.split('/');
+        let mut collection = *self.top.get(segments.next()?)?;
+        let mut parents = Vec::new();
+        loop {
+            let Some(id) = segments.next() else {
+                return Some(Target { collection, parents, id: None, action: None });
+            };
+            let id = decode(id)?;
+            let Some(next) = segments.next() else {
+                return Some(Target { collection, parents, id: Some(id), action: None });
+            };
+            let mut children = self.schema.children(collection);
+            if let Some((child, _)) = children.find(|(_, child)| child.name == next) {
+                parents.push((collection, id));
+                collection = child;
+                continue;
+            }
+            let action = self.schema.collections[collection].action(next)?;
+            return segments
+                .next()
+                .is_none()
+                .then_some(Target { collection, parents, id: Some(id), action: Some(action) });
+        }
+    }
+
+    fn unknown(&self, path: &str) -> Problem {
+        let shown: String = path.chars().take(200).collect();
+        let mut names: Vec<_> = self.top.keys().map(|name| format!("{}{name}", self.mount)).collect();
+        names.sort();
+        names.truncate(20);
+        let message = format!("There is nothing at `{shown}`. Resources are: {}.", names.join(", "));
+        Problem::new(Code::RouteNotFound, message)
+    }
+}
+
+/// The path shape of a target, as metrics and OpenAPI show it.
+pub fn template(schema: &Schema, collection: CollectionIx, item: bool, action: Option<usize>) -> String {
+    let this = &schema.collections[collection];
+    let mut path = match this.parent {
+        Some(parent) => template(schema, parent, true, None),
+        None => schema.service.mount.clone(),
+    };
+    path.push('/');
+    path.push_str(&this.name);
+    if item || action.is_some() {
+        path.push_str(&format!("/{{{}_id}}", this.object));
+    }
+    if let Some(action) = action {
+        path.push('/');
+        path.push_str(&this.actions[action].name);
+    }
+    path
+}
+
+/// The path of one record.
+pub fn path_of(schema: &Schema, target: &Target, id: &str) -> String {
+    let mut path = schema.service.mount.clone();
+    for (collection, parent) in &target.parents {
+        path.push('/');
+        path.push_str(&schema.collections[*collection].name);
+        path.push('/');
+        path.push_str(parent);
+    }
+    path.push('/');
+    path.push_str(&schema.collections[target.collection].name);
+    path.push('/');
+    path.push_str(id);
+    path
+}
+
+/// The methods of a target, as `Allow` lists them.
+pub fn methods(collection: &Collection, target: &Target) -> Vec<&'static str> {
+    let offered = collection.operations;
+    let table: &[(bool, &[&'static str])] = if target.action.is_some() {
+        &[(true, &["POST"])]
+    } else if target.id.is_some() {
+        &[
+            (offered.get, &["GET", "HEAD"]),
+            (offered.replace, &["PUT"]),
+            (offered.update, &["PATCH"]),
+            (offered.delete, &["DELETE"]),
+        ]
+    } else {
+        &[(offered.list, &["GET", "HEAD"]), (offered.create, &["POST"])]
+    };
+    let offered = table.iter().filter(|(offered, _)| *offered).flat_map(|(_, names)| *names);
+    offered.copied().chain(["OPTIONS"]).collect()
+}
+
+/// Undoes percent-encoding; `None` for an empty segment or one that is no UTF-8 text.
+fn decode(segment: &str) -> Option<String> {
+    if segment.is_empty() {
+        return None;
+    }
+    percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned())
+}
+
+/// The parameters of a query string, in their order.
+pub fn query_pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned())
+    };
+    query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match (decode(name), decode(value)) {
+                (Ok(name), Ok(value)) => Ok((name, value)),
+                _ => {
+                    let shown: String = pair.chars().take(80).collect();
+                    let message = format!("The query has text that is no UTF-8: `{shown}`.");
+                    Err(Problem::new(Code::InvalidParameter, message))
+                }
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,520 @@
+//! The service that `wire` calls: one request in, one response out. Reads as the list of its steps.
+
+use crate::auth::{Auth, Identity};
+use crate::error::Shape;
+use crate::idempotency::{self, InFlight};
+use crate::limit::{Limiter, Quota};
+use crate::log::{AccessLog, Line};
+use crate::metrics::{Metrics, RouteMetrics};
+use crate::operation::{self, Context, Failure};
+use crate::respond::{self, Reply};
+use crate::route::{self, Route, Router, Target};
+use crate::{Outside, body, negotiate, openapi, version};
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use model::problem::{Code, Problem};
+use model::schema::{Collection, RateLimit, Schema};
+use model::write::Idempotency;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use store::Store;
+use wire::{Exchange, Fault, Response};
+
+/// What the service is made of.
+pub struct Parts {
+    pub schema: Arc<Schema>,
+    pub store: Arc<dyn Store>,
+    pub outside: Arc<dyn Outside>,
+    pub settings: Settings,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `None` turns request limits off.
+    pub rate_limit: Option<RateLimit>,
+    /// Whether requests are logged.
+    pub access_log: bool,
+}
+
+pub struct Api {
+    schema: Arc<Schema>,
+    store: Arc<dyn Store>,
+    outside: Arc<dyn Outside>,
+    router: Router,
+    auth: Auth,
+    limiter: Arc<Limiter>,
+    client: wire::Client,
+    in_flight: Arc<InFlight>,
+    cursor_key: [u8; 32],
+    metrics: Metrics,
+    routes: RouteTable,
+    log: Option<Arc<AccessLog>>,
+    openapi: Bytes,
+    errors: Bytes,
+    version: HeaderValue,
+    usual_shape: Shape,
+    draining: AtomicBool,
+    request_prefix: String,
+    requests: AtomicU64,
+}
+
+impl Api {
+    pub fn new(parts: Parts) -> Result<Api, prometheus::Error> {
+        let Parts { schema, store, outside, settings } = parts;
+        let limiter = Arc::new(Limiter::new(settings.rate_limit));
+        let metrics = Metrics::new()?;
+        let document = openapi::document(&schema, None);
+        let prefix = outside.entropy().0;
+        Ok(Api {
+            router: Router::new(schema.clone()),
+            auth: Auth::new(store.clone(), limiter.clone()),
+            limiter,
+            client: wire::Client::new(),
+            in_flight: Arc::default(),
+            cursor_key: store.cursor_key(),
+            routes: RouteTable::new(&schema, &metrics),
+            metrics,
+            log: settings.access_log.then(Arc::default),
+            openapi: Bytes::from(document.to_string()),
+            errors: Bytes::from(openapi::errors_markdown()),
+            version: HeaderValue::from_str(&schema.service.version)
+                .unwrap_or(HeaderValue::from_static("unknown")),
+            usual_shape: schema.service.errors.into(),
+            draining: AtomicBool::new(false),
+            // Random per process and counted within it: unique without asking for entropy each time.
+            request_prefix: crate::keys::hex(&prefix[..8]),
+            requests: AtomicU64::new(0),
+            schema,
+            store,
+            outside,
+        })
+    }
+
+    /// The log of requests, for the binary to write out.
+    pub fn access_log(&self) -> Option<Arc<AccessLog>> {
+        self.log.clone()
+    }
+
+    /// From now on `/health` says that this instance is going away.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    fn request_id(&self) -> String {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        format!("req_{}{number:08x}", self.request_prefix)
+    }
+
+    async fn serve(&self, mut exchange: Exchange) -> Response {
+        let began = self.outside.uptime();
+        self.metrics.begin();
+        let request_id = self.request_id();
+        let mut trace = Trace::default();
+        let shape = negotiate::error_shape(&exchange.headers, self.usual_shape);
+        let answer = self.answer(&mut exchange, &request_id, shape, &mut trace).await;
+        let reply = answer.unwrap_or_else(|failure| {
+            let problem = explain(failure, &request_id);
+            trace.error = Some(crate::error::code_name(&problem).to_owned());
+            respond::problem(&problem, shape, &request_id)
+        });
+        let response = self.finish(reply, &request_id, trace.quota.as_ref());
+        let took = self.outside.uptime().saturating_sub(began);
+        let metrics = self.routes.of(&trace);
+        let method = method_label(&exchange.method);
+        self.metrics.end(metrics, method, response.status.as_u16(), took);
+        if let Some(log) = &self.log {
+            let caller = trace.identity.as_ref().map(|identity| &identity.caller);
+            log.write(&Line {
+                time: &self.outside.now().to_iso(),
+                request_id: &request_id,
+                method,
+                path: exchange.uri.path(),
+                status: response.status.as_u16(),
+                duration_us: took.as_micros(),
+                bytes: response.body.len(),
+                peer: exchange.peer.ip(),
+                account: caller.map(|caller| caller.account.as_str()),
+                key: caller.map(|caller| caller.key.as_str()),
+                error: trace.error.as_deref(),
+            });
+        }
+        response
+    }
+
+    async fn answer(
+        &self,
+        exchange: &mut Exchange,
+        request_id: &str,
+        shape: Shape,
+        trace: &mut Trace,
+    ) -> Result<Reply, Failure> {
+        if exchange.uri.path() == "*" {
+            return Ok(Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, "GET, HEAD, OPTIONS"));
+        }
+        let route = match self.router.find(exchange.uri.path()) {
+            Ok(route) => route,
+            Err(problem) => {
+                self.take_for_address(exchange, trace)?;
+                return Err(problem.into());
+            }
+        };
+        let target = match route {
+            Route::Resource(target) => target,
+            page => {
+                let reply = self.page(&page, &exchange.method).await;
+                trace.page = Some(page);
+                return reply;
+            }
+        };
+        trace.target = Some(target.clone());
+        self.resource(exchange, request_id, shape, &target, trace).await
+    }
+
+    /// A request to a resource: method, caller, repetition, quota, formats, operation.
+    async fn resource(
+        &self,
+        exchange: &mut Exchange,
+        request_id: &str,
+        shape: Shape,
+        target: &Target,
+        trace: &mut Trace,
+    ) -> Result<Reply, Failure> {
+        let collection = &self.schema.collections[target.collection];
+        let methods = route::methods(collection, target);
+        if !methods.contains(&exchange.method.as_str()) {
+            self.take_for_address(exchange, trace)?;
+            return Err(not_allowed(&exchange.method, &methods).into());
+        }
+        if exchange.method == Method::OPTIONS {
+            self.take_for_address(exchange, trace)?;
+            return Ok(options(&methods));
+        }
+        let identity = self.identify(exchange, trace).await?;
+        let writes = operation::access(&exchange.method) == model::caller::Access::Write;
+        let body = match writes {
+            true => body::read(&mut exchange.body, self.schema.service.max_body_bytes).await,
+            false => Ok(Bytes::new()),
+        };
+        let idempotency = match &body {
+            Ok(body) => self.idempotency(exchange, collection, body),
+            Err(_) => Ok(None),
+        };
+        let replay = match &idempotency {
+            Ok(Some(key)) => self.replay(key, &identity, target, shape, trace).await?,
+            _ => None,
+        };
+        if let Some(reply) = replay {
+            return Ok(reply);
+        }
+        self.take(&identity, trace)?;
+        self.check_scope(&identity, collection, &exchange.method)?;
+        let (body, idempotency) = (body?, idempotency?);
+        version::check(&self.schema, &exchange.headers)?;
+        negotiate::check_accept(&exchange.headers)?;
+        if !body.is_empty() && exchange.method != Method::DELETE {
+            negotiate::check_content_type(&exchange.method, &exchange.headers)?;
+        }
+        let context = Context {
+            schema: &self.schema,
+            store: &self.store,
+            outside: &self.outside,
+            client: &self.client,
+            in_flight: &self.in_flight,
+            cursor_key: &self.cursor_key,
+            caller: &identity.caller,
+            target,
+            method: &exchange.method,
+            path: exchange.uri.path(),
+            query: exchange.uri.query().unwrap_or_default(),
+            headers: &exchange.headers,
+            request_id,
+            error_shape: shape,
+            body: &body,
+            idempotency: idempotency.as_ref(),
+        };
+        operation::run(&context).await
+    }
+
+    async fn identify(
+        &self,
+        exchange: &Exchange,
+        trace: &mut Trace,
+    ) -> Result<Arc<Identity>, Failure> {
+        match self.auth.identify(&exchange.headers, self.outside.now()).await? {
+            Ok(identity) => {
+                trace.identity = Some(identity.clone());
+                Ok(identity)
+            }
+            Err(problem) => {
+                self.take_for_address(exchange, trace)?;
+                Err(problem.into())
+            }
+        }
+    }
+
+    fn check_scope(
+        &self,
+        identity: &Identity,
+        collection: &Collection,
+        method: &Method,
+    ) -> Result<(), Problem> {
+        let access = operation::access(method);
+        if identity.caller.may(&collection.name, access) {
+            return Ok(());
+        }
+        let needed = match access {
+            model::caller::Access::Read => "read",
+            model::caller::Access::Write => "write",
+        };
+        let message = format!("This key lacks the scope `{}:{needed}`.", collection.name);
+        Err(Problem::new(Code::PermissionDenied, message))
+    }
+
+    fn idempotency(
+        &self,
+        exchange: &Exchange,
+        collection: &Collection,
+        body: &[u8],
+    ) -> Result<Option<Idempotency>, Problem> {
+        let Some(key) = idempotency::key(&exchange.method, &exchange.headers)? else {
+            let demanded = collection.require_idempotency_key && exchange.method == Method::POST;
+            return if demanded { Err(idempotency::demanded()) } else { Ok(None) };
+        };
+        let parts = [
+            exchange.method.as_str().as_bytes(),
+            exchange.uri.path().as_bytes(),
+            exchange.uri.query().unwrap_or_default().as_bytes(),
+            body,
+            self.version.as_bytes(),
+        ];
+        Ok(Some(idempotency::fingerprint(key, &parts)))
+    }
+
+    /// An answer given before, if this is a repetition. Looked up before the limiter: a client that
+    /// lost an answer must be able to learn it, and it costs no quota.
+    async fn replay(
+        &self,
+        key: &Idempotency,
+        identity: &Identity,
+        target: &Target,
+        shape: Shape,
+        trace: &mut Trace,
+    ) -> Result<Option<Reply>, Failure> {
+        let Some(before) = self.store.remembered(identity.caller.scope, &key.key).await? else {
+            return Ok(None);
+        };
+        let now = self.outside.now();
+        trace.quota = self.limiter.peek(&identity.bucket, identity.caller.rate_limit, now);
+        if before.fingerprint != key.fingerprint {
+            return Err(idempotency::reused().into());
+        }
+        let view = operation::plain_view(&self.schema, &*self.store, target.collection);
+        let reply =
+            respond::written(&self.schema, target, before.response, view, shape, &before.request);
+        Ok(Some(respond::replayed(reply)))
+    }
+
+    /// Takes one request from the caller's quota.
+    fn take(&self, identity: &Identity, trace: &mut Trace) -> Result<(), Problem> {
+        let now = self.outside.now();
+        let taken = self.limiter.take(&identity.bucket, identity.caller.rate_limit, now);
+        settle(taken, trace)
+    }
+
+    /// Requests without a valid key count for the address they come from.
+    fn take_for_address(&self, exchange: &Exchange, trace: &mut Trace) -> Result<(), Problem> {
+        let bucket = self.limiter.bucket(&exchange.peer.ip().to_string());
+        settle(self.limiter.take(&bucket, None, self.outside.now()), trace)
+    }
+
+    /// The pages beside the resources.
+    async fn page(&self, page: &Route, method: &Method) -> Result<Reply, Failure> {
+        let methods = ["GET", "HEAD", "OPTIONS"];
+        if method == Method::OPTIONS {
+            return Ok(options(&methods));
+        }
+        if !methods.contains(&method.as_str()) {
+            return Err(not_allowed(method, &methods).into());
+        }
+        Ok(match page {
+            Route::Health => self.health().await,
+            Route::Metrics => {
+                let text = self.metrics.page(&self.store.figures());
+                Reply::json(StatusCode::OK, text)
+                    .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
+                    .header(CACHE_CONTROL, "no-store")
+            }
+            Route::Errors => Reply::json(StatusCode::OK, self.errors.clone())
+                .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
+                .header(CACHE_CONTROL, "public, max-age=300"),
+            _ => Reply::json(StatusCode::OK, self.openapi.clone())
+                .header(CACHE_CONTROL, "public, max-age=300"),
+        })
+    }
+
+    async fn health(&self) -> Reply {
+        let store = self.store.health().await;
+        let (status, word) = match (&store, self.draining.load(Ordering::Relaxed)) {
+            (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
+            (Ok(()), true) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+            (Ok(()), false) => (StatusCode::OK, "ok"),
+        };
+        let position = *self.store.position().borrow();
+        let body = serde_json::json!({
+            "status": word,
+            "service": self.schema.service.name,
+            "version": self.schema.service.version,
+            "uptime_seconds": self.outside.uptime().as_secs(),
+            "position": position,
+            "reason": store.err().map(|error| error.to_string()),
+        });
+        Reply::json(status, body.to_string()).header(CACHE_CONTROL, "no-store")
+    }
+
+    /// The headers that every answer carries.
+    fn finish(&self, reply: Reply, request_id: &str, quota: Option<&Quota>) -> Response {
+        const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+        const VERSION: HeaderName = HeaderName::from_static(version::HEADER);
+        let Reply { status, mut headers, body } = reply;
+        if let Ok(value) = HeaderValue::from_str(request_id) {
+            headers.insert(REQUEST_ID, value);
+        }
+        headers.insert(VERSION, self.version.clone());
+        if let Some(quota) = quota {
+            quota.write(&mut headers);
+        }
+        Response { status, headers, body }
+    }
+}
+
+impl wire::Service for Api {
+    fn call(&self, exchange: Exchange) -> wire::Answer<'_> {
+        Box::pin(self.serve(exchange))
+    }
+
+    fn refuse(&self, fault: Fault) -> Response {
+        let request_id = self.request_id();
+        let code = match fault {
+            Fault::Malformed(_) => Code::MalformedRequest,
+            Fault::HeadTimeout => Code::RequestTimeout,
+            Fault::UrlTooLong => Code::UrlTooLong,
+            Fault::HeadTooLarge => Code::HeadersTooLarge,
+            Fault::Tunnel => Code::MethodNotAllowed,
+            Fault::Overloaded => Code::Overloaded,
+            Fault::Internal => Code::Internal,
+        };
+        let mut problem = Problem::new(code, fault.message());
+        if code == Code::Overloaded {
+            problem.retry_after = Some(1);
+        }
+        let reply = respond::problem(&problem, self.usual_shape, &request_id);
+        self.finish(reply, &request_id, None)
+    }
+}
+
+/// What is learned about a request on its way, for its headers, metrics and log line.
+#[derive(Default)]
+struct Trace {
+    target: Option<Target>,
+    page: Option<Route>,
+    identity: Option<Arc<Identity>>,
+    quota: Option<Quota>,
+    error: Option<String>,
+}
+
+fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem> {
+    let Some((quota, granted)) = taken else { return Ok(()) };
+    trace.quota = Some(quota);
+    if granted { Ok(()) } else { Err(quota.problem()) }
+}
+
+/// The histogram of every route shape, made once.
+struct RouteTable {
+    resources: HashMap<(usize, bool, Option<usize>), RouteMetrics>,
+    pages: RouteMetrics,
+    unknown: RouteMetrics,
+}
+
+impl RouteTable {
+    fn new(schema: &Schema, metrics: &Metrics) -> RouteTable {
+        let make = |name: String| RouteMetrics { latency: metrics.latency_of(&name), name };
+        let mut resources = HashMap::new();
+        for (index, collection) in schema.routed() {
+            let actions = (0..collection.actions.len()).map(|action| (true, Some(action)));
+            for (item, action) in [(false, None), (true, None)].into_iter().chain(actions) {
+                let name = route::template(schema, index, item, action);
+                resources.insert((index, item, action), make(name));
+            }
+        }
+        RouteTable { resources, pages: make("pages".into()), unknown: make("unknown".into()) }
+    }
+
+    fn of(&self, trace: &Trace) -> &RouteMetrics {
+        match (&trace.target, &trace.page) {
+            (Some(target), _) => {
+                let key = (target.collection, target.id.is_some(), target.action);
+                self.resources.get(&key).unwrap_or(&self.unknown)
+            }
+            (None, Some(_)) => &self.pages,
+            (None, None) => &self.unknown,
+        }
+    }
+}
+
+/// Methods as labels: a client may invent any number of them.
+fn method_label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+fn not_allowed(method: &Method, methods: &[&str]) -> Problem {
+    let message = format!("{method} is not possible here; allowed: {}.", methods.join(", "));
+    Problem::new(Code::MethodNotAllowed, message).extra("allowed_methods", methods.to_vec())
+}
+
+fn options(methods: &[&str]) -> Reply {
+    const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+    const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+    let mut reply = Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, methods.join(", "));
+    if methods.contains(&"PATCH") {
+        reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
+    }
+    if methods.contains(&"POST") {
+        reply = reply.header(ACCEPT_POST, "application/json");
+    }
+    reply
+}
+
+/// What a client is told when the store fails. The cause is logged here, once.
+fn explain(failure: Failure, request_id: &str) -> Problem {
+    let error = match failure {
+        Failure::Problem(problem) => return problem,
+        Failure::Store(error) => error,
+    };
+    tracing::warn!(request_id, %error, "the store could not serve a request");
+    match error {
+        store::Error::Full => {
+            let message = "The disk is full; nothing was written. Reads go on.";
+            Problem::new(Code::StorageFull, message).retry_after(10)
+        }
+        store::Error::Busy => {
+            let message = "Too many requests are waiting for the store. Try again shortly.";
+            Problem::new(Code::Overloaded, message).retry_after(1)
+        }
+        store::Error::Timeout => {
+            let message = "The query took too long. Filter or sort by indexed fields.";
+            Problem::new(Code::QueryTimeout, message).retry_after(10)
+        }
+        _ => Problem::new(Code::StorageFailed, "The store failed; nothing was written."),
+    }
+}

@@ -1,0 +1,101 @@
+//! From the text of a schema file to a `Schema`, or to everything that is wrong with it. Pure:
+//! reads no file and knows nothing of routes or rows. The way of a file: TOML (`reader`), the
+//! settings (`service`), the names of all collections (`head`), then each collection's body
+//! (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`).
+
+mod behaviour;
+mod collection;
+mod expression;
+mod field;
+mod field_check;
+mod head;
+mod keys;
+mod naming;
+mod quantity;
+mod reader;
+mod refusal;
+mod service;
+mod states;
+
+use super::{Collection, Diagnostic, Schema, builtin};
+use behaviour::Told;
+use reader::{Report, Table};
+use std::collections::BTreeMap;
+use toml::de::DeTable;
+
+/// Largest schema file. The bookshop has about 8 KiB.
+const FILE_BYTES: usize = 1 << 20;
+
+/// Reads a schema file. All findings are told at once, in file order.
+///
+/// Where the text is not TOML at all only that is told: a mended tree would yield false findings.
+pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
+    let mut report = Report::new(source);
+    if source.len() > FILE_BYTES {
+        report.say(0, format!("a schema file has at most {FILE_BYTES} bytes"));
+        return Err(report.into_findings());
+    }
+    let (tree, errors) = DeTable::parse_recoverable(source);
+    if !errors.is_empty() {
+        for error in errors {
+            let at = error.span().map_or(0, |span| span.start);
+            report.say(at, error.message().replace('\n', "; "));
+        }
+        return Err(report.into_findings());
+    }
+    let file = Table::new("the file", 0, tree.get_ref());
+    file.allow(&mut report, keys::FILE);
+    let service = service::read(&mut report, &file);
+    let heads = head::read(&mut report, &file);
+    let mut told = Vec::new();
+    let mut collections: Vec<Collection> =
+        (0..heads.len()).map(|ix| collection::read(&mut report, &heads, ix, &mut told)).collect();
+    check_events(&mut report, &collections, &told);
+    check_live_names(&mut report, &collections, &heads);
+    if !report.is_empty() {
+        return Err(report.into_findings());
+    }
+    collections.extend(builtin::collections());
+    Ok(Schema { service, collections })
+}
+
+/// One event type, one kind of object: a consumer chooses its code by the type alone.
+fn check_events(report: &mut Report<'_>, collections: &[Collection], told: &[Told]) {
+    let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
+    for event in told {
+        let owner = *owners.entry(&event.kind).or_insert(event.collection);
+        if owner != event.collection {
+            report.say(
+                event.at,
+                format!(
+                    "`{}` is an event of `{}` already; name the events of two collections apart",
+                    event.kind, collections[owner].name
+                ),
+            );
+        }
+        // The service tells of its own objects under their names.
+        let object = event.kind.split('.').next().unwrap_or_default();
+        if naming::OBJECTS.contains(&object) && collections[event.collection].object != object {
+            report.say(
+                event.at,
+                format!("event types of `{object}` belong to the service; choose another"),
+            );
+        }
+    }
+}
+
+fn check_live_names(report: &mut Report<'_>, collections: &[Collection], heads: &[head::Head<'_>]) {
+    let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
+    for (collection, head) in collections.iter().zip(heads) {
+        let Some(feed) = &collection.feed else { continue };
+        if let Some(other) = taken.insert(&feed.live_name, &collection.name) {
+            report.say(
+                head.table.value_at("feed"),
+                format!("the live name `{}` is that of `{other}` already", feed.live_name),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

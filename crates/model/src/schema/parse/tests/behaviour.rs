@@ -1,0 +1,224 @@
+//! Files that are wrong in what their collections do.
+
+use super::findings::check;
+
+#[test]
+fn collection_settings_are_checked() {
+    check(
+        "[collections.books]
+operations = ['list', 'patch', 'list', 'udpate']
+cache_control = \"a\\nb\"
+require_if_match = 1
+indexes = [['titel'], ['title', 'title'], [], ['note'], ['title', 'title']]
+[collections.books.fields]
+title = { type = 'string', sort = true }
+note = 'string'
+[collections.authors]
+operations = []
+indexes = 'name'",
+        &[
+            "2:23: unknown operation `patch`; operations: list, get…",
+            "2:32: `list` stands twice in `operations`",
+            "2:40: unknown operation `udpate` (did you mean `update`?); operations: list…",
+            "3:17: `cache_control` must be a header value…",
+            "4:20: `require_if_match` must be true or false, not a whole number",
+            "5:13: `titel` is not declared in fields (did you mean `title`?)",
+            "5:33: `title` stands twice in this index",
+            "5:43: an index has 1 to 8 fields",
+            "5:48: `note` cannot be indexed; give it `filter` or `sort` first",
+            "5:57: this index stands twice; remove one",
+            "5:67: `title` stands twice in this index",
+            "10:14: `operations` must name at least one",
+            "11:11: `indexes` must be a list of lists of field names, not a string",
+        ],
+    );
+}
+
+#[test]
+fn feeds_stand_alone() {
+    check(
+        "[collections.messages]
+feed = { live_name = 'Message' }
+id_prefix = 'msg'
+parent = 'books'
+states = { names = ['a'] }
+fields.key = { type = 'string', unique = true }
+[collections.books.fields]
+message = { ref = 'messages' }
+[collections.notes]
+parent = 'messages'
+[collections.pings]
+feed = 'yes'
+[collections.pongs]
+feed = { live_name = 'ping' }",
+        &[
+            "2:22: `live_name` must be in snake_case, such as \"message\"",
+            "3:13: the ids of a feed are whole numbers; remove `id_prefix`",
+            "4:1: a feed has no `parent`; remove it or the `feed`",
+            "5:1: a feed has no `states`; remove it or the `feed`",
+            "6:8: a feed keeps everything it is sent; remove `unique`",
+            "8:19: `messages` is a feed; its records cannot be referred to",
+            "10:10: `messages` is a feed and cannot have children",
+            "12:8: `feed` must be true or a table with `live_name`, not a string",
+            "14:8: the live name `ping` is that of `pings` already",
+        ],
+    );
+}
+
+#[test]
+fn states_are_known_wherever_they_are_named() {
+    check(
+        "[collections.orders.states]
+initial = 'creatd'
+names = ['created', 'paid', 'paid', 'On Hold']
+[collections.orders.fields]
+status = { type = 'integer', required = true }
+[collections.orders.actions.pay]
+from = ['created', 'payed', 'created']
+to = 'payd'
+set = { status = 'paid' }
+[[collections.orders.timed]]
+from = 'paid'
+to = 'paid'
+after = '400d'
+[[collections.orders.timed]]
+to = 'shiped'
+after = '1 s'
+[collections.books.actions.buy]
+from = 'new'
+[collections.shelves.states]
+[collections.walls]
+states = { names = [], field = 'id' }",
+        &[
+            "2:11: unknown state `creatd` (did you mean `created`?); states: created, paid…",
+            "3:29: the state `paid` stands twice; remove one",
+            "3:37: the state `On Hold` must be lower-case words joined by underscores",
+            "5:1: `status` holds the state and must be a string",
+            "5:30: unknown key `required` in field `status`; known: type, description…",
+            "7:20: unknown state `payed` (did you mean `paid`?); states…",
+            "7:29: `created` stands twice in `from`",
+            "8:6: unknown state `payd` (did you mean `paid`?); states…",
+            "9:9: `status` is the state; change it with `to`",
+            "12:6: a timed transition must lead to another state",
+            "13:9: `after` must be from 1ms to 365d",
+            "14:1: timed transition needs `from`",
+            "15:6: unknown state `shiped`…",
+            "18:8: the collection declares no states; add a [….states] table",
+            "19:22: the states of collection `shelves` needs `names`, the list of states",
+            "21:20: `names` must list 1 to 64 states",
+            "21:32: `id` is assigned by the service; remove the field",
+        ],
+    );
+}
+
+#[test]
+fn actions_are_named_and_called_rightly() {
+    check(
+        "[collections.books.actions.Sell]
+[collections.books.actions.reviews]
+event = 'sold'
+handler = 'ftp://x'
+[collections.books.actions.lend]
+params = { Days = 'integer', to = { type = 'string', filter = true } }
+from = []
+handler = { timeout = '2m' }
+[collections.books.actions]
+scan = true
+[collections.reviews]
+parent = 'books'
+[collections.reviews.actions.move]
+set = { book = 'x', id = 'y', txt = 'z', stars = 'five' }
+[collections.reviews.fields]
+text = 'string'
+stars = 'integer'",
+        &[
+            "1:28: the action name `Sell` must be lower-case words joined by single hyphens",
+            "2:28: `reviews` is a child collection already; one path cannot be both",
+            "3:9: the action event type `sold` must be lower-case words joined by dots…",
+            "4:11: the handler must be an http:// or https:// URL with a host",
+            "6:12: the parameter `Days` must be in snake_case",
+            "6:54: unknown key `filter` in parameter `to`; known: type…",
+            "7:8: `from` must name at least one state; leave it out to allow all",
+            "8:1: `handler` needs `url`",
+            "8:23: `timeout` must be from 100ms to 1m",
+            "10:8: `scan` must be a table, not a boolean",
+            "14:9: `book` is assigned by the service; it cannot be set",
+            "14:21: `id` is assigned by the service; it cannot be set",
+            "14:31: `txt` is not declared in fields (did you mean `text`?)",
+            "14:50: the value of `stars` must be a whole number",
+        ],
+    );
+}
+
+#[test]
+fn rules_answer_with_a_client_error_and_tell_of_what_they_change() {
+    check(
+        "[collections.orders.fields]
+note = 'string'
+[[collections.orders.actions.pay.rules]]
+status = 500
+type = 'Card Error'
+[[collections.orders.actions.pay.rules]]
+when = 'true'
+message = 'No.'
+extra = { code = 'x', 'Decline-Code' = 'y' }
+set = { note = 'refused' }
+[[collections.orders.actions.pay.rules]]
+when = 'true'
+message = 'No.'
+event = 'order.refused'
+param = 3
+[collections.orders.actions.ship]
+rules = 'none'",
+        &[
+            "3:1: rule needs `message`",
+            "3:1: rule needs `when`",
+            "4:10: `status` must be from 400 to 499, not 500",
+            "5:8: `type` must be in snake_case, such as \"card_declined\"",
+            "9:11: `code` is a member of every error body; choose another name",
+            "9:23: `Decline-Code` must be in snake_case",
+            "10:1: a rule that changes the record must say which `event` tells of it",
+            "14:1: `event` tells of a change; add `set` or `to`, or remove it",
+            "15:9: `param` must be a string, not a whole number",
+            "17:9: `rules` must be a list of tables, each under its own `[[…]]` header…",
+        ],
+    );
+}
+
+/// A rule with an error in it would otherwise never fire.
+#[test]
+fn expressions_are_compiled_and_their_names_looked_up() {
+    let check_when = |when: &str, expected: &[&str]| {
+        let input = format!(
+            "[collections.orders.fields]
+quantity = 'integer'
+tags = {{ type = 'array', items = 'string' }}
+[collections.orders.actions.pay]
+params = {{ amount = 'integer' }}
+[[collections.orders.actions.pay.rules]]
+message = 'No.'
+when = \"{when}\""
+        );
+        let placed: Vec<String> = expected.iter().map(|text| format!("8:8: {text}")).collect();
+        check(&input, &placed.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    check_when("record.quantity > 100 && request.amount < 5", &[]);
+    check_when("record.tags.exists(tag, tag == 'x') || size(record.id) > now.size()", &[]);
+    check_when("type(request.amount) == int", &[]);
+    check_when("has(request.amount) ? request.amount == 1 : record.created_at < now", &[]);
+    check_when("", &["the expression is empty"]);
+    check_when("record.quantity >", &["not a CEL expression: …"]);
+    check_when(
+        "record.quantiy > 1",
+        &["`record.quantiy` names no field declared here (did you mean `quantity`?)"],
+    );
+    check_when(
+        "has(request.amont)",
+        &["`request.amont` names no parameter declared here (did you mean `amount`?)"],
+    );
+    check_when("recrd.quantity > 1", &["unknown name `recrd` in the expression (did you mean…"]);
+    check_when("siz(record.tags) > 1", &["the expression calls 'siz', which does not exist"]);
+    check_when(&"(".repeat(500), &["an expression nests at most 20 deep…"]);
+    check_when(&"!".repeat(500), &["an expression nests at most 20 deep…"]);
+    check_when(&"1+".repeat(600), &["an expression has at most 1000 characters"]);
+}

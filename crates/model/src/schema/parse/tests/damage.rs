@@ -1,0 +1,56 @@
+//! Files that are no schema at all: nothing may panic, hang or exhaust the stack.
+
+use crate::schema::BOOKSHOP;
+use crate::schema::parse::parse;
+
+/// Bytes of the bookshop are cut, doubled, swapped and replaced; none of it may panic.
+#[test]
+fn no_damaged_file_brings_the_reader_down() {
+    let spare: Vec<char> = "=\"'[]{}.,#\n\\ü\u{0}09-ax\u{feff}".chars().collect();
+    let whole: Vec<char> = BOOKSHOP.chars().collect();
+    // A small generator with a fixed seed: the same damage on every run.
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap()
+    };
+    for _ in 0..400 {
+        let mut text = whole.clone();
+        for _ in 0..=random(4) {
+            let at = random(text.len());
+            match random(4) {
+                0 => drop(text.drain(at..(at + random(30)).min(text.len()))),
+                1 => text.insert(at, spare[random(spare.len())]),
+                2 => text[at] = spare[random(spare.len())],
+                _ => {
+                    let piece: Vec<char> = text[at..(at + random(200)).min(text.len())].to_vec();
+                    let to = random(text.len());
+                    text.splice(to..to, piece);
+                }
+            }
+        }
+        let text: String = text.into_iter().collect();
+        if let Err(findings) = parse(&text) {
+            assert!(!findings.is_empty());
+            assert!(findings.iter().all(|finding| finding.line > 0 && finding.column > 0));
+        }
+    }
+    for end in (0..BOOKSHOP.len()).step_by(61) {
+        let _ = parse(&BOOKSHOP[..BOOKSHOP.floor_char_boundary(end)]);
+    }
+}
+
+#[test]
+fn deeply_nested_or_odd_expressions_do_not_exhaust_the_stack() {
+    let mut odd = vec!["a.".repeat(499) + "a", "1+".repeat(499) + "1", "a?b:".repeat(200) + "c"];
+    odd.extend(["[".repeat(900), "{1:".repeat(300), "- ".repeat(490) + "1", "'\\".to_owned()]);
+    odd.extend(["a&&".repeat(300) + "a", "x[0]".repeat(240), "\u{1F4A3}".repeat(200)]);
+    odd.extend(["!-".repeat(450) + "1", "f(".repeat(450), "\"".to_owned(), "0x".to_owned()]);
+    for text in odd {
+        let quoted = serde_json::to_string(&text).unwrap();
+        let rule = format!("[[collections.books.actions.x.rules]]\nmessage = 'm'\nwhen = {quoted}");
+        let _ = parse(&rule);
+    }
+}

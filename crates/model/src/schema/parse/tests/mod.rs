@@ -1,0 +1,7 @@
+//! What a schema file may say, and what is told about one that it may not.
+
+mod behaviour;
+mod damage;
+mod findings;
+mod published;
+mod shapes;

@@ -1,0 +1,100 @@
+//! The published JSON Schema and the reader know the same keys.
+
+use crate::schema::parse::{keys, parse};
+use crate::schema::{BOOKSHOP, JSON_SCHEMA};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn published() -> Value {
+    serde_json::from_str(JSON_SCHEMA).unwrap()
+}
+
+fn faults(file: &str) -> Vec<String> {
+    let validator = jsonschema::validator_for(&published()).unwrap();
+    let file: Value = toml::from_str(file).unwrap();
+    validator.iter_errors(&file).map(|error| error.to_string()).collect()
+}
+
+#[test]
+fn an_editor_finds_nothing_wrong_with_the_bookshop() {
+    assert!(jsonschema::meta::is_valid(&published()));
+    assert_eq!(faults(BOOKSHOP), Vec::<String>::new());
+}
+
+#[test]
+fn an_editor_completes_exactly_the_keys_that_are_read() {
+    let schema = published();
+    let mut tables: BTreeSet<&str> =
+        schema["$defs"].as_object().unwrap().keys().map(String::as_str).collect();
+    for (table, keys) in [
+        ("service", keys::SERVICE),
+        ("rate_limit", keys::RATE_LIMIT),
+        ("collection", keys::COLLECTION),
+        ("feed", keys::FEED),
+        ("events", keys::EVENTS),
+        ("field", keys::FIELD),
+        ("param", keys::PARAM),
+        ("states", keys::STATES),
+        ("action", keys::ACTION),
+        ("handler", keys::HANDLER),
+        ("rule", keys::RULE),
+        ("timed", keys::TIMED),
+    ] {
+        assert!(tables.remove(table), "{table}");
+        check(&schema["$defs"][table], keys, table);
+    }
+    assert!(tables.is_empty(), "without a key list: {tables:?}");
+    check(&schema, keys::FILE, "the file");
+    let field = &schema["$defs"]["field"]["properties"];
+    assert_eq!(field["type"]["enum"], json!(keys::KINDS));
+    let collection = &schema["$defs"]["collection"]["properties"];
+    assert_eq!(collection["operations"]["items"]["enum"], json!(keys::OPERATIONS));
+}
+
+/// The table has these properties, no others, and each says what it is for.
+fn check(table: &Value, keys: &[&str], name: &str) {
+    assert_eq!(table["additionalProperties"], json!(false), "{name}");
+    let properties = table["properties"].as_object().unwrap();
+    let published: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+    assert_eq!(published, keys.iter().copied().collect(), "{name}");
+    let defs = published_descriptions();
+    for (key, property) in properties {
+        let referred = property["$ref"].as_str().map(|path| path.rsplit('/').next().unwrap());
+        let described = property["description"].is_string()
+            || referred.is_some_and(|referred| defs.contains(referred));
+        assert!(described, "{name}.{key}");
+    }
+}
+
+fn published_descriptions() -> BTreeSet<String> {
+    let schema = published();
+    let defs = schema["$defs"].as_object().unwrap();
+    defs.iter()
+        .filter(|(_, def)| def["description"].is_string())
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+#[test]
+fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
+    for (file, right) in [
+        ("[collections.books.fields]\ntitle = 'string'", true),
+        ("[collections.books.fields]\ntags = { type = 'array', items = 'string' }", true),
+        ("[collections.books.fields]\nbook = { ref = 'books' }", true),
+        ("[service]\nmax_body = 4096\n[collections.books]", true),
+        ("[collections.notes]\nfeed = true", true),
+        ("[collections.books.actions.buy]\nhandler = 'https://a.example'", true),
+        ("[collections.books.fields]\ntitle = {}", false),
+        ("[collections.books.fields]\ntitle = 'text'", false),
+        ("[collections.Books]", false),
+        ("[collections.books]\ncolour = 'red'", false),
+        ("[collections.books.states]\nfield = 'status'", false),
+        ("[collections.books.actions.buy]\nhandler = 'ftp://a.example'", false),
+        ("[[collections.books.actions.buy.rules]]\nwhen = 'true'", false),
+        ("[service]\nerrors = 'other'\n[collections.books]", false),
+        ("[service]", false),
+    ] {
+        assert_eq!(parse(file).is_ok(), right, "reader: {file}");
+        assert_eq!(faults(file).is_empty(), right, "editor: {file}");
+    }
+}

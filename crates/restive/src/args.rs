@@ -1,0 +1,211 @@
+//! What was said on the command line and in `RESTIVE_*`. What it means is each sub-command's affair.
+
+use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// REST that cannot keep still: a schema file in, a complete service out.
+///
+/// Without a command: serves the built-in bookshop on 127.0.0.1:8080.
+#[derive(Parser)]
+#[command(version, about, propagate_version = true, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Serve a schema: API, event log, health, metrics, OpenAPI
+    Serve(Serve),
+    /// Write a commented example schema
+    Init(Init),
+    /// Check a schema file: all errors at once, with line and column
+    Check(Check),
+    /// Create and list accounts
+    Accounts(Accounts),
+    /// Create, list, revoke and roll API keys
+    Keys(Keys),
+    /// Print the OpenAPI 3.1 document of a schema
+    Openapi(Openapi),
+    /// Copy the database consistently, also while it is being served
+    Backup(Backup),
+}
+
+impl Command {
+    /// No arguments at all: `serve`, with what the environment says.
+    pub fn default_serve() -> Command {
+        let args = Args::parse_from(["restive", "serve"]);
+        args.command.unwrap_or_else(|| unreachable!("`serve` was given"))
+    }
+}
+
+/// Where the data is.
+#[derive(Arguments, Clone)]
+pub struct Data {
+    /// Folder that holds the database
+    #[arg(long, value_name = "DIR", env = "RESTIVE_DATA", default_value = "./restive-data")]
+    pub data: PathBuf,
+}
+
+/// Which schema.
+#[derive(Arguments, Clone)]
+pub struct SchemaFile {
+    /// Schema file; without it the built-in bookshop
+    #[arg(long, value_name = "FILE", env = "RESTIVE_SCHEMA")]
+    pub schema: Option<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub struct Serve {
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    #[command(flatten)]
+    pub data: Data,
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", env = "RESTIVE_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Requests per key and window, such as 100/1s; `off` for measurements [default: the schema's]
+    #[arg(long, value_name = "N/WINDOW", env = "RESTIVE_RATE_LIMIT")]
+    pub rate_limit: Option<String>,
+    /// The first account's test key, instead of a random one
+    #[arg(long, env = "RESTIVE_BOOTSTRAP_KEY", hide = true, hide_env_values = true)]
+    pub bootstrap_key: Option<String>,
+    /// Whether each request is logged, one JSON line on stderr
+    #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
+    pub access_log: Switch,
+    /// Seconds between the signal to stop and the end of accepting; /health answers 503 meanwhile
+    #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_DELAY", default_value_t = 0)]
+    pub drain_delay: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Arguments)]
+pub struct Init {
+    /// File to write
+    #[arg(default_value = "restive.toml")]
+    pub file: PathBuf,
+    /// Write the JSON Schema of schema files instead, for editors
+    #[arg(long)]
+    pub json_schema: bool,
+}
+
+#[derive(Arguments)]
+pub struct Check {
+    /// Schema file
+    #[arg(default_value = "restive.toml")]
+    pub file: PathBuf,
+}
+
+#[derive(Arguments)]
+pub struct Accounts {
+    #[command(subcommand)]
+    pub command: AccountsCommand,
+}
+
+#[derive(Subcommand)]
+pub enum AccountsCommand {
+    /// Make an account with a test and a live key
+    Create {
+        #[command(flatten)]
+        data: Data,
+        name: String,
+    },
+    /// Show the accounts
+    List {
+        #[command(flatten)]
+        data: Data,
+    },
+}
+
+#[derive(Arguments)]
+pub struct Keys {
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+#[derive(Subcommand)]
+pub enum KeysCommand {
+    /// Make a key; it is shown once
+    Create {
+        #[command(flatten)]
+        data: Data,
+        #[command(flatten)]
+        of: KeyOwner,
+        /// What the key is for
+        #[arg(long)]
+        name: Option<String>,
+        /// Restrict the key to a scope such as books:read; may be given several times
+        #[arg(long = "scope", value_name = "COLLECTION:read|write")]
+        scopes: Vec<String>,
+        /// Requests per window, where it differs from the service's
+        #[arg(long, value_name = "N")]
+        rate_limit: Option<u32>,
+        /// When the key ends, such as 2027-01-31T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+    },
+    /// Show the keys of an account, by hint: the keys themselves are not kept
+    List {
+        #[command(flatten)]
+        data: Data,
+        /// Id of the account; without it the first one
+        #[arg(long, value_name = "ID")]
+        account: Option<String>,
+    },
+    /// End a key now
+    Revoke {
+        #[command(flatten)]
+        data: Data,
+        /// Id of the key, as `keys list` shows it
+        id: String,
+    },
+    /// Make a successor of a key and let the old one end after a while
+    Roll {
+        #[command(flatten)]
+        data: Data,
+        /// Id of the key, as `keys list` shows it
+        id: String,
+        /// Hours during which both keys work
+        #[arg(long, value_name = "HOURS", default_value_t = 24)]
+        overlap: u32,
+    },
+}
+
+#[derive(Arguments)]
+pub struct KeyOwner {
+    /// Id of the account; without it the first one
+    #[arg(long, value_name = "ID")]
+    pub account: Option<String>,
+    /// Which of the account's two worlds the key opens
+    #[arg(long, default_value = "test")]
+    pub mode: Mode,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    Test,
+    Live,
+}
+
+#[derive(Arguments)]
+pub struct Openapi {
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    /// Address of the service, for the document's `servers`
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+}
+
+#[derive(Arguments)]
+pub struct Backup {
+    #[command(flatten)]
+    pub data: Data,
+    /// File to write; it must not exist yet
+    pub file: PathBuf,
+}

@@ -1,0 +1,32 @@
+//! `restive check FILE`: every error at once, as `file:line:column: message`; exit code 1 if any.
+
+use crate::args::Check;
+use model::schema::parse;
+use std::fs;
+use std::process::ExitCode;
+
+pub fn run(check: &Check) -> ExitCode {
+    let name = check.file.display();
+    let text = match fs::read_to_string(&check.file) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("restive: {name} cannot be read: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match parse::parse(&text) {
+        Ok(schema) => {
+            let collections: Vec<_> = schema.routed().map(|(_, c)| c.name.as_str()).collect();
+            println!("{name}: ok, {} collections: {}", collections.len(), collections.join(", "));
+            ExitCode::SUCCESS
+        }
+        Err(diagnostics) => {
+            for diagnostic in &diagnostics {
+                eprintln!("{name}:{diagnostic}");
+            }
+            let plural = if diagnostics.len() == 1 { "" } else { "s" };
+            eprintln!("{} error{plural}", diagnostics.len());
+            ExitCode::FAILURE
+        }
+    }
+}

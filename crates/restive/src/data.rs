@@ -1,0 +1,86 @@
+//! The schema file and the data folder, as the sub-commands open them.
+
+use crate::args::SchemaFile;
+use anyhow::{Context as _, bail};
+use model::Schema;
+use model::schema::{self, parse};
+use std::fs::{self, File, TryLockError};
+use std::path::Path;
+use std::sync::Arc;
+use store::sqlite::{Options, Role, SqliteStore};
+
+const DATABASE: &str = "restive.db";
+const LOCK: &str = "lock";
+
+/// Reads and checks a schema; errors name the file, line and column, all of them.
+pub fn schema(file: &SchemaFile) -> anyhow::Result<Arc<Schema>> {
+    let Some(path) = &file.schema else {
+        let parsed = parse::parse(schema::BOOKSHOP);
+        return Ok(Arc::new(parsed.map_err(|_| anyhow::anyhow!("the built-in schema is broken"))?));
+    };
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("the schema file {} cannot be read", path.display()))?;
+    match parse::parse(&text) {
+        Ok(schema) => Ok(Arc::new(schema)),
+        Err(diagnostics) => {
+            let lines: Vec<String> = diagnostics
+                .iter()
+                .map(|diagnostic| format!("{}:{diagnostic}", path.display()))
+                .collect();
+            bail!("the schema has {} error(s):\n{}", lines.len(), lines.join("\n"))
+        }
+    }
+}
+
+/// Held by the one server of a data folder.
+pub struct Lock {
+    _file: File,
+}
+
+/// Opens the data folder for serving; makes it if need be.
+pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
+    let file = File::create(folder.join(LOCK))
+        .with_context(|| format!("the data folder {} is not writable", folder.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!(
+            "another restive serves {} already; stop it, or choose another folder with --data",
+            folder.display()
+        ),
+        Err(TryLockError::Error(error)) => return Err(error).context("the lock cannot be taken"),
+    }
+    let store = SqliteStore::open(&folder.join(DATABASE), schema).map_err(|error| match error {
+        store::Error::Refused(reasons) => anyhow::anyhow!(
+            "the schema does not fit the data in {}; nothing was changed:\n  {}",
+            folder.display(),
+            reasons.join("\n  ")
+        ),
+        other => anyhow::Error::new(other)
+            .context(format!("the database in {} cannot be opened", folder.display())),
+    })?;
+    Ok((store, Lock { _file: file }))
+}
+
+/// Opens the database beside a server that may be running.
+pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
+    let path = folder.join(DATABASE);
+    if !path.exists() {
+        bail!(
+            "there is no database in {}; start `restive serve` first, or name its folder with --data",
+            folder.display()
+        );
+    }
+    // Keys and accounts are in every schema; which nouns there are beside them does not matter here.
+    let schema = schema(&SchemaFile { schema: None })?;
+    let options = Options { role: Role::Tool, ..Options::default() };
+    let store = SqliteStore::open_with(&path, schema.clone(), options)
+        .with_context(|| format!("the database in {} cannot be opened", folder.display()))?;
+    Ok((schema, store))
+}
+
+/// A runtime for commands that do one thing and end.
+pub fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+}

@@ -1,0 +1,25 @@
+//! `restive init`: a commented example to start from.
+
+use crate::args::Init;
+use anyhow::{Context as _, bail};
+use std::fs;
+use std::path::Path;
+
+pub fn run(init: &Init) -> anyhow::Result<()> {
+    if init.json_schema {
+        println!("{}", model::schema::JSON_SCHEMA);
+        return Ok(());
+    }
+    let file = &init.file;
+    if file.exists() {
+        bail!("{} exists; it is not overwritten. Name another file: restive init FILE", file.display());
+    }
+    write(file, model::schema::BOOKSHOP)?;
+    println!("wrote {}", file.display());
+    println!("next: restive check {0} && restive serve --schema {0}", file.display());
+    Ok(())
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))
+}

@@ -1,0 +1,33 @@
+//! Clocks and randomness: the one place where the program reads them.
+
+use model::Timestamp;
+use model::id::Entropy;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub struct System {
+    started: Instant,
+}
+
+impl System {
+    pub fn new() -> System {
+        System { started: Instant::now() }
+    }
+}
+
+impl api::Outside for System {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn entropy(&self) -> Entropy {
+        let mut bytes = [0; 32];
+        // Ids and keys without randomness would be guessable: better to stop.
+        getrandom::fill(&mut bytes).expect("the system has random bytes");
+        Entropy(bytes)
+    }
+}

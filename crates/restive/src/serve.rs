@@ -1,0 +1,210 @@
+//! `restive serve`: puts the crates together, says where it listens, and drains on SIGTERM.
+
+use crate::args::{Serve, Switch};
+use crate::data;
+use crate::outside::System;
+use anyhow::{Context as _, bail};
+use api::keys::{Keyring, NewKey};
+use api::{AccessLog, Api, Outside, Parts, Settings};
+use model::Schema;
+use model::schema::RateLimit;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use store::Store;
+use tokio::signal::unix::{SignalKind, signal};
+use wire::{Limits, Listener, Shutdown};
+
+/// How often gathered log lines are written.
+const LOG_INTERVAL: Duration = Duration::from_millis(100);
+/// A key that could be guessed is worse than none.
+const SHORT_KEY_CHARS: usize = 24;
+
+pub fn run(serve: Serve) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
+    let schema = data::schema(&serve.schema)?;
+    let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
+    let listener = Listener::bind(serve.listen)
+        .with_context(|| format!("{} cannot be listened on", serve.listen))?;
+    let (store, _lock) = data::serve(&serve.data.data, schema.clone())?;
+    let store: Arc<dyn Store> = store;
+    let outside: Arc<dyn Outside> = Arc::new(System::new());
+    data::block_on(async move {
+        let address = listener.local_addr();
+        println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
+        first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), address).await?;
+        let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
+        let parts = Parts { schema, store: store.clone(), outside: outside.clone(), settings };
+        let api = Arc::new(Api::new(parts)?);
+        let log = api.access_log().map(LogWriter::start);
+        let timers = tokio::spawn(api::timers::run(store, outside));
+        let (trigger, shutdown) = Shutdown::channel();
+        let running = listener.run(api.clone(), Limits::default(), shutdown)?;
+        println!("listening on http://{address}");
+        std::io::stdout().flush()?;
+        stop_signal().await?;
+        api.drain();
+        tracing::info!("draining");
+        tokio::time::sleep(Duration::from_secs(serve.drain_delay)).await;
+        trigger.fire();
+        running.join().await?;
+        timers.abort();
+        drop(log);
+        tracing::info!("stopped");
+        Ok(())
+    })
+}
+
+fn describe(schema: &Schema, serve: &Serve) -> String {
+    let source = match &serve.schema.schema {
+        Some(file) => file.display().to_string(),
+        None => "built-in schema".to_owned(),
+    };
+    format!("`{}` ({source}), data in {}", schema.service.name, serve.data.data.display())
+}
+
+async fn stop_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// `off`, `N` or `N/WINDOW`.
+fn rate_limit(said: Option<&str>, declared: RateLimit) -> anyhow::Result<Option<RateLimit>> {
+    let Some(said) = said else { return Ok(Some(declared)) };
+    if said == "off" {
+        return Ok(None);
+    }
+    let (requests, window) = said.split_once('/').map_or((said, None), |(n, w)| (n, Some(w)));
+    let window = match window {
+        None => Some(declared.window),
+        Some(text) => model::schema::parse::duration(text),
+    };
+    match (requests.parse(), window) {
+        (Ok(requests), Some(window)) if requests > 0 && window >= Duration::from_secs(1) => {
+            Ok(Some(RateLimit { requests, window }))
+        }
+        _ => bail!("--rate-limit `{said}`: write off, or requests per window such as 100/1s"),
+    }
+}
+
+/// Makes the first account and its keys; shows the keys once, with lines to try them.
+async fn first_start(
+    schema: &Schema,
+    store: &dyn Store,
+    outside: &dyn Outside,
+    bootstrap: Option<&str>,
+    address: SocketAddr,
+) -> anyhow::Result<()> {
+    let keyring = Keyring { schema, store, outside };
+    let accounts = keyring.accounts().await?;
+    if let Some(secret) = bootstrap {
+        return bootstrap_key(&keyring, accounts.first(), secret).await;
+    }
+    if !accounts.is_empty() {
+        return Ok(());
+    }
+    let account = keyring.create_account("default").await?;
+    let test = keyring.create_key(&account, false, NewKey::default()).await?.secret;
+    let live = keyring.create_key(&account, true, NewKey::default()).await?.secret;
+    println!("\nThe first account's keys, shown once (only digests are kept):");
+    println!("  test  {test}\n  live  {live}");
+    println!("\nTry:");
+    for line in curl_lines(schema, address, &test) {
+        println!("  {line}");
+    }
+    println!();
+    Ok(())
+}
+
+/// Makes sure that the given key opens the first account.
+async fn bootstrap_key(
+    keyring: &Keyring<'_>,
+    account: Option<&model::Record>,
+    secret: &str,
+) -> anyhow::Result<()> {
+    let livemode = match secret {
+        key if key.starts_with("sk_test_") => false,
+        key if key.starts_with("sk_live_") => true,
+        _ => bail!("RESTIVE_BOOTSTRAP_KEY must begin with sk_test_ or sk_live_"),
+    };
+    if secret.len() < SHORT_KEY_CHARS {
+        tracing::warn!("RESTIVE_BOOTSTRAP_KEY is short; use a long random one outside of tests");
+    }
+    let digest = api::keys::hex(&api::keys::digest(secret));
+    if keyring.store.key_by_digest(&digest).await?.is_some() {
+        return Ok(());
+    }
+    let account = match account {
+        Some(account) => account.clone(),
+        None => keyring.create_account("default").await?,
+    };
+    let name = Some("bootstrap".to_owned());
+    let new = NewKey { name, secret: Some(secret.to_owned()), ..NewKey::default() };
+    keyring.create_key(&account, livemode, new).await?;
+    Ok(())
+}
+
+/// Three lines that work when pasted: on the bookshop they make, find and read a book.
+fn curl_lines(schema: &Schema, address: SocketAddr, key: &str) -> Vec<String> {
+    let base = format!("http://{address}{}", schema.service.mount);
+    if schema.find("books").is_some() && schema.service.name == "bookshop" {
+        return vec![
+            format!(
+                "curl {base}/books -u {key}: -H 'Content-Type: application/json' \
+                 -d '{{\"title\":\"Dune\",\"author\":\"Frank Herbert\",\"price\":9.99}}'"
+            ),
+            format!("curl '{base}/books?q=dune&sort=-price' -u {key}:"),
+            format!("curl http://{address}/health"),
+        ];
+    }
+    let top = schema.routed().find(|(_, collection)| collection.parent.is_none());
+    let name = top.map_or("", |(_, collection)| collection.name.as_str());
+    vec![
+        format!("curl {base}/{name} -u {key}:"),
+        format!("curl http://{address}/openapi.json"),
+        format!("curl http://{address}/health"),
+    ]
+}
+
+/// Writes gathered log lines to stderr; the rest of them when dropped.
+struct LogWriter {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl LogWriter {
+    fn start(log: Arc<AccessLog>) -> LogWriter {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            loop {
+                let waited = stopped.recv_timeout(LOG_INTERVAL);
+                let (text, lost) = log.take();
+                // A log that cannot be written must not stop the service.
+                let _ = std::io::stderr().write_all(text.as_bytes());
+                if lost > 0 {
+                    tracing::warn!(lost, "log lines were lost: they came faster than written");
+                }
+                if waited != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        });
+        LogWriter { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Starts the executable on a free port with a folder of its own, and speaks HTTP to it.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The key every test server opens with.
+pub const KEY: &str = "sk_test_end_to_end_0123456789";
+
+/// Longer than anything takes on a busy machine; a test that waits so long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn executable() -> &'static str {
+    env!("CARGO_BIN_EXE_restive")
+}
+
+/// A server and the folder it keeps its data in.
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    pub folder: Arc<TempDir>,
+    pub key: String,
+    agent: ureq::Agent,
+    /// Everything it has written to stderr: the log.
+    pub log: Arc<Mutex<String>>,
+}
+
+/// How a server is to be started.
+pub struct Start {
+    schema: Option<String>,
+    folder: Option<Arc<TempDir>>,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Start {
+    pub fn bookshop() -> Start {
+        Start { schema: None, folder: None, arguments: Vec::new(), environment: Vec::new() }
+    }
+
+    pub fn schema(text: &str) -> Start {
+        Start { schema: Some(text.to_owned()), ..Start::bookshop() }
+    }
+
+    /// On the data of an earlier server.
+    pub fn on(mut self, folder: &Arc<TempDir>) -> Start {
+        self.folder = Some(folder.clone());
+        self
+    }
+
+    pub fn arg(mut self, argument: &str) -> Start {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Start {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The command that would start it, for tests that want to wrap it.
+    pub fn command(&self, folder: &Path) -> Command {
+        let mut command = Command::new(executable());
+        command.arg("serve").arg("--listen").arg("127.0.0.1:0");
+        command.arg("--data").arg(folder.join("data"));
+        if let Some(schema) = &self.schema {
+            let file = folder.join("restive.toml");
+            std::fs::write(&file, schema).unwrap();
+            command.arg("--schema").arg(file);
+        }
+        command.args(&self.arguments);
+        command.env("RESTIVE_BOOTSTRAP_KEY", KEY);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Starts it and waits until it listens.
+    pub fn go(self) -> Server {
+        let folder = self.folder.clone().unwrap_or_else(|| Arc::new(TempDir::new().unwrap()));
+        let command = self.command(folder.path());
+        Server::spawn(command, folder)
+    }
+
+    /// Starts it and expects it to give up: its exit code and what it wrote to stderr.
+    pub fn fails(self) -> (i32, String) {
+        let folder = self.folder.clone().unwrap_or_else(|| Arc::new(TempDir::new().unwrap()));
+        let output = self.command(folder.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code().unwrap_or(-1), text)
+    }
+}
+
+impl Server {
+    pub fn bookshop() -> Server {
+        Start::bookshop().go()
+    }
+
+    pub fn spawn(mut command: Command, folder: Arc<TempDir>) -> Server {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let log = Arc::new(Mutex::new(String::new()));
+        let stderr = child.stderr.take().unwrap();
+        std::thread::spawn({
+            let log = log.clone();
+            move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    let mut log = log.lock().unwrap();
+                    log.push_str(&line);
+                    log.push('\n');
+                }
+            }
+        });
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = loop {
+            match lines.next() {
+                Some(Ok(line)) => {
+                    if let Some(address) = line.strip_prefix("listening on http://") {
+                        break address.parse().unwrap();
+                    }
+                }
+                _ => {
+                    let _ = child.wait();
+                    panic!("it ended before it listened: {}", log.lock().unwrap());
+                }
+            }
+        };
+        std::thread::spawn(move || lines.for_each(drop));
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .timeout_global(Some(PATIENCE))
+            .build()
+            .new_agent();
+        Server { child, address, folder, key: KEY.to_owned(), agent, log }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A request with the server's key; `send` goes.
+    pub fn ask(&self, method: &str, path: &str) -> Ask<'_> {
+        let mut request = ureq::http::Request::builder().method(method).uri(self.url(path));
+        request = request.header("authorization", format!("Bearer {}", self.key));
+        Ask { server: self, request, body: Vec::new() }
+    }
+
+    /// A request without credentials.
+    pub fn ask_anonymously(&self, method: &str, path: &str) -> Ask<'_> {
+        let request = ureq::http::Request::builder().method(method).uri(self.url(path));
+        Ask { server: self, request, body: Vec::new() }
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path).send()
+    }
+
+    pub fn post(&self, path: &str, body: Value) -> Answer {
+        self.ask("POST", path).json(&body).send()
+    }
+
+    pub fn put(&self, path: &str, body: Value) -> Answer {
+        self.ask("PUT", path).json(&body).send()
+    }
+
+    pub fn patch(&self, path: &str, body: Value) -> Answer {
+        self.ask("PATCH", path).json(&body).send()
+    }
+
+    pub fn delete(&self, path: &str) -> Answer {
+        self.ask("DELETE", path).send()
+    }
+
+    /// Bytes as they are, on a connection of their own; what comes back until the server closes.
+    pub fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The server may answer and close before it has taken everything.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// One of the command-line tools on this server's data: stdout, stderr and exit code.
+    pub fn tool(&self, arguments: &[&str]) -> (String, String, i32) {
+        let output = Command::new(executable())
+            .args(arguments)
+            .arg("--data")
+            .arg(self.data())
+            .output()
+            .unwrap();
+        (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+            output.status.code().unwrap_or(-1),
+        )
+    }
+
+    /// SIGKILL: as if the power went.
+    pub fn kill(mut self) -> Arc<TempDir> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.folder.clone()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(name).arg(self.pid().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// SIGTERM; returns the exit code and the folder.
+    pub fn stop(mut self) -> (i32, Arc<TempDir>) {
+        self.signal("-TERM");
+        let code = self.wait();
+        (code, self.folder.clone())
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self) -> i32 {
+        let mut code = None;
+        eventually("the server ends", || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
+        code.and_then(|status| status.code()).unwrap_or(-1)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A request in the making.
+pub struct Ask<'a> {
+    server: &'a Server,
+    request: ureq::http::request::Builder,
+    body: Vec<u8>,
+}
+
+impl Ask<'_> {
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.request = self.request.header(name, value);
+        self
+    }
+
+    pub fn json(self, body: &Value) -> Self {
+        self.header("content-type", "application/json").body(body.to_string())
+    }
+
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    pub fn key(self, key: &str) -> Self {
+        self.header("authorization", &format!("Bearer {key}"))
+    }
+
+    pub fn send(self) -> Answer {
+        self.try_send().expect("the server answers")
+    }
+
+    /// For servers that may be gone.
+    pub fn try_send(self) -> Result<Answer, ureq::Error> {
+        let request = self.request.body(self.body).expect("a test's request is well-formed");
+        let mut response = self.server.agent.run(request)?;
+        let headers = response
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or("?").to_owned()))
+            .collect();
+        let text = response.body_mut().read_to_string()?;
+        Ok(Answer {
+            status: response.status().as_u16(),
+            headers,
+            json: serde_json::from_str(&text).unwrap_or(Value::Null),
+            text,
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    headers: Vec<(String, String)>,
+    pub text: String,
+    pub json: Value,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Asserts the status and gives back the body.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        self.json
+    }
+
+    /// Asserts an error with this status and code; every error must name its request.
+    #[track_caller]
+    pub fn error(self, status: u16, code: &str) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        let error = &self.json["error"];
+        assert_eq!(error["code"], code, "{}", self.text);
+        assert_eq!(error["request_id"], self.header("request-id").unwrap_or("missing"));
+        assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{}", self.text);
+        error.clone()
+    }
+
+    /// The id of the record in the body.
+    #[track_caller]
+    pub fn id(&self) -> String {
+        self.json["id"].as_str().unwrap_or_else(|| panic!("no id in {}", self.text)).to_owned()
+    }
+}
+
+/// Waits for a condition, not for a time.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(5)); // waits for: the next look at the condition
+    }
+}

@@ -1,0 +1,70 @@
+//! Every bound wire puts on what a client may hold, send or delay.
+
+use std::time::Duration;
+
+/// Named limits with defaults. All of them can be set; none can be switched off.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open connections of all threads together. Over it a connection is answered 503 and closed.
+    /// 10,000: at 14 KB for an idle connection that is 140 MB.
+    pub max_connections: usize,
+    /// Requests being answered at one moment, of all threads together; over it 503, connection
+    /// kept. 4,096: far beyond what a healthy store has in flight, low enough to bound memory.
+    pub max_exchanges: usize,
+    /// The read buffer of one connection, so the most a head can ever occupy. 64 KiB: twice
+    /// `header_bytes`, so that our own checks speak before the buffer is full.
+    pub head_bytes: usize,
+    /// Sum of all header lines of one request → 431. 32 KiB: what nginx accepts in its large
+    /// buffers (4 × 8 KiB).
+    pub header_bytes: usize,
+    /// Header lines of one request → 431. 100, as Apache; also what the parser holds on its stack.
+    pub max_headers: usize,
+    /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
+    pub url_bytes: usize,
+    /// From the first byte of a head to its last → 408. 10 s: a head is one packet or a few.
+    pub head_timeout: Duration,
+    /// From the first wait for a body to its last byte → `BodyFault::Timeout`.
+    pub body_timeout: Duration,
+    /// Longest pause between two pieces of a body → `BodyFault::Timeout`. 10 s: several TCP
+    /// retransmissions fit in; a silent client is given up early.
+    pub body_stall: Duration,
+    /// A client that takes no byte of its answer for so long is cut off.
+    pub write_stall: Duration,
+    /// A connection without a request in progress is closed. 75 s: nginx's default, longer than
+    /// the 60 s that common load balancers keep a connection, so that they close first.
+    pub idle_timeout: Duration,
+    /// After an answer that ends the connection: how long arriving bytes are still taken, because
+    /// closing over unread bytes resets the connection and destroys the answer on its way.
+    pub linger_timeout: Duration,
+    /// From the shutdown signal to the end of the last connection.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_connections: 10_000,
+            max_exchanges: 4_096,
+            head_bytes: 64 * 1024,
+            header_bytes: 32 * 1024,
+            max_headers: 100,
+            url_bytes: 8 * 1024,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            body_stall: Duration::from_secs(10),
+            write_stall: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            linger_timeout: Duration::from_secs(2),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Limits {
+    /// How often a worker looks for connections that overstayed: fine enough that no timeout is
+    /// late by more than a tenth, and never more than once a second on a default server.
+    pub(crate) fn tick(&self) -> Duration {
+        let shortest = self.head_timeout.min(self.idle_timeout).min(self.write_stall);
+        (shortest / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
+    }
+}

@@ -1,0 +1,120 @@
+//! The door: binds an address once for each core and runs a worker thread on each of the sockets,
+//! so that a connection lives and dies on one thread and no thread ever wakes another.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::oneshot;
+
+use crate::Service;
+use crate::limits::Limits;
+use crate::shutdown::Shutdown;
+use crate::worker::{Shared, Worker};
+
+/// Connections the system holds for us between two accepts.
+const BACKLOG: i32 = 1024;
+
+/// Bound sockets that do not serve yet.
+#[derive(Debug)]
+pub struct Listener {
+    sockets: Vec<TcpListener>,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Binds with one thread for each core this process may use. Port 0 lets the system choose.
+    pub fn bind(address: SocketAddr) -> io::Result<Listener> {
+        let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Listener::bind_threads(address, cores)
+    }
+
+    pub fn bind_threads(address: SocketAddr, threads: NonZeroUsize) -> io::Result<Listener> {
+        if address.port() != 0 {
+            // Shared ports are shared between processes too: without this look a second server on
+            // the same address would start in silence and take half of the requests.
+            drop(bind_one(address, false)?);
+        }
+        let first = bind_one(address, true)?;
+        let address = first.local_addr()?;
+        let mut sockets = vec![first];
+        for _ in 1..threads.get() {
+            sockets.push(bind_one(address, true)?);
+        }
+        Ok(Listener { sockets, address })
+    }
+
+    /// Where it listens, with the port the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the signal. Clients that connected since `bind` are served as well.
+    pub fn run(
+        self,
+        service: Arc<dyn Service>,
+        limits: Limits,
+        shutdown: Shutdown,
+    ) -> io::Result<Running> {
+        let shared = Arc::new(Shared::default());
+        let mut workers = Vec::with_capacity(self.sockets.len());
+        for (number, socket) in self.sockets.into_iter().enumerate() {
+            let (service, limits) = (service.clone(), limits.clone());
+            let (shared, shutdown) = (shared.clone(), shutdown.clone());
+            let (ended, end) = oneshot::channel();
+            let thread =
+                thread::Builder::new().name(format!("wire-{number}")).spawn(move || {
+                    // Dropped when the thread ends, however it ends.
+                    let _ended: oneshot::Sender<()> = ended;
+                    let options = LocalOptions::default();
+                    let runtime =
+                        Builder::new_current_thread().enable_all().build_local(options)?;
+                    let worker = Rc::new(Worker::new(service, limits, shared));
+                    runtime.block_on(worker.run(socket, shutdown))
+                })?;
+            workers.push((thread, end));
+        }
+        Ok(Running { workers })
+    }
+}
+
+/// Worker threads at work.
+#[derive(Debug)]
+pub struct Running {
+    workers: Vec<(thread::JoinHandle<io::Result<()>>, oneshot::Receiver<()>)>,
+}
+
+impl Running {
+    /// Completes when every worker has drained and its thread has ended.
+    pub async fn join(self) -> io::Result<()> {
+        let mut result = Ok(());
+        for (thread, end) in self.workers {
+            let _ = end.await;
+            // The thread has nothing left to do: this does not block.
+            let outcome =
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker thread panicked")));
+            result = result.and(outcome);
+        }
+        result
+    }
+}
+
+fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of a process that has just ended must not keep its successor from the port.
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    if shared {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(socket.into())
+}

@@ -1,0 +1,97 @@
+//! Limits on time and number, each with the answer that tells a client what happened.
+
+use std::time::Duration;
+
+use wire::Limits;
+
+use crate::server::Server;
+
+const SHORT: Duration = Duration::from_millis(100);
+const GET: &str = "GET /one HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[test]
+fn half_a_head_and_silence_is_answered_408() {
+    let server = Server::with(Limits { head_timeout: SHORT, ..Limits::default() });
+    let answer = server.exchange("GET / HTTP/1.1\r\nHost: a\r\n");
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("refused"), "{answer}");
+    let answer = server.exchange(format!("{GET}GET / HT"));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("HTTP/1.1 408 "), "{answer}");
+}
+
+#[test]
+fn a_silent_connection_is_closed_without_a_word() {
+    let server = Server::with(Limits { idle_timeout: SHORT, ..Limits::default() });
+    assert_eq!(server.exchange(""), "");
+    let answer = server.exchange(GET);
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
+}
+
+#[test]
+fn a_slow_service_is_not_an_idle_connection() {
+    let server = Server::with(Limits { idle_timeout: SHORT / 10, ..Limits::default() });
+    let mut waiting = server.connect();
+    waiting.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.saw("GET /wait");
+    // Another connection idles out meanwhile, several times over.
+    for _ in 0..5 {
+        assert_eq!(server.exchange(""), "");
+    }
+    server.gate.add_permits(1);
+    assert!(waiting.response().contains("GET /wait"));
+}
+
+#[test]
+fn a_body_that_stalls_is_a_timeout() {
+    for limits in [
+        Limits { body_stall: SHORT, ..Limits::default() },
+        Limits { body_timeout: SHORT, ..Limits::default() },
+    ] {
+        let server = Server::with(limits);
+        let answer = server.exchange("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf");
+        assert!(answer.contains("{\"fault\":\"Timeout\"}"), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let limits = Limits { write_stall: SHORT, ..Limits::default() };
+    let server = Server::with(limits);
+    let mut wire = server.connect();
+    wire.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.saw("GET /large");
+    server.trigger.fire();
+    // Ends only when the connection does, long before the drain time is over.
+    let begun = std::time::Instant::now();
+    server.join();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_connection_over_the_limit_is_told_503() {
+    let server = Server::with(Limits { max_connections: 1, ..Limits::default() });
+    let mut first = server.connect();
+    first.send(GET);
+    first.response();
+    let answer = server.exchange(GET);
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("refused"), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    first.send(GET);
+    assert!(first.response().contains("GET /one"), "the first is not affected");
+}
+
+#[test]
+fn an_exchange_over_the_limit_is_told_503_and_may_try_again() {
+    let server = Server::with(Limits { max_exchanges: 1, ..Limits::default() });
+    let mut first = server.connect();
+    first.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.saw("GET /wait");
+    let mut second = server.connect();
+    second.send(GET);
+    assert!(second.response().starts_with("HTTP/1.1 503 "));
+    server.gate.add_permits(1);
+    first.response();
+    second.send(GET);
+    assert!(second.response().starts_with("HTTP/1.1 200 "), "the place is free again");
+}

@@ -1,0 +1,178 @@
+//! A service that says what it saw, and a client that sends exactly the bytes a test names.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown as Half, SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use tokio::sync::Semaphore;
+use wire::{Answer, Exchange, Fault, Limits, Listener, Response, Running, Service, Shutdown};
+
+/// Longer than anything here takes; a test that reaches it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const BODY_LIMIT: usize = 1024;
+
+pub struct Server {
+    pub address: SocketAddr,
+    pub trigger: wire::Trigger,
+    /// One permit lets one request for `/wait` go on.
+    pub gate: Arc<Semaphore>,
+    /// What the service saw, as it began and as it ended.
+    pub seen: mpsc::Receiver<String>,
+    running: Running,
+}
+
+struct Echo {
+    gate: Arc<Semaphore>,
+    seen: mpsc::Sender<String>,
+}
+
+impl Service for Echo {
+    fn call(&self, mut exchange: Exchange) -> Answer<'_> {
+        Box::pin(async move {
+            let line = format!("{} {}", exchange.method, exchange.uri);
+            let _ = self.seen.send(line.clone());
+            match exchange.uri.path() {
+                "/wait" => self.gate.acquire().await.unwrap().forget(),
+                "/panic" => panic!("the service fails on purpose"),
+                "/empty" => return Response::new(StatusCode::NO_CONTENT, ""),
+                "/interim" => return Response::new(StatusCode::PROCESSING, ""),
+                "/unread" => return Response::new(StatusCode::OK, "unread"),
+                "/large" => return Response::new(StatusCode::OK, vec![b'x'; 8 << 20]),
+                _ => {}
+            }
+            match exchange.body.read(BODY_LIMIT).await {
+                Ok(body) => {
+                    let body = String::from_utf8_lossy(&body).into_owned();
+                    json(StatusCode::OK, format!("{{\"saw\":\"{line}\",\"body\":\"{body}\"}}"))
+                }
+                Err(fault) => {
+                    let _ = self.seen.send(format!("{fault:?}"));
+                    json(StatusCode::BAD_REQUEST, format!("{{\"fault\":\"{fault:?}\"}}"))
+                }
+            }
+        })
+    }
+
+    fn refuse(&self, fault: Fault) -> Response {
+        json(fault.status(), format!("{{\"refused\":\"{}\"}}", fault.message()))
+    }
+}
+
+fn json(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(status, body);
+    response.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::with(Limits::default())
+    }
+
+    pub fn with(limits: Limits) -> Server {
+        let (trigger, shutdown) = Shutdown::channel();
+        let gate = Arc::new(Semaphore::new(0));
+        let (sender, seen) = mpsc::channel();
+        let service = Arc::new(Echo { gate: gate.clone(), seen: sender });
+        let two = NonZeroUsize::new(2).unwrap();
+        let listener = Listener::bind_threads(([127, 0, 0, 1], 0).into(), two).unwrap();
+        let address = listener.local_addr();
+        let running = listener.run(service, limits, shutdown).unwrap();
+        Server { address, trigger, gate, seen, running }
+    }
+
+    pub fn connect(&self) -> Wire {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Wire { stream, held: Vec::new() }
+    }
+
+    /// Sends the bytes, keeps the sending side open, and reads until the server closes.
+    pub fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut wire = self.connect();
+        wire.send(bytes);
+        wire.rest()
+    }
+
+    pub fn saw(&self, expected: &str) {
+        let seen = self.seen.recv_timeout(PATIENCE).expect("the service sees something");
+        assert_eq!(seen, expected);
+    }
+
+    pub fn saw_nothing(&self) {
+        assert_eq!(self.seen.try_recv().ok(), None);
+    }
+
+    /// Waits for the threads; the signal must have been given.
+    pub fn join(self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let joined = async { tokio::time::timeout(PATIENCE, self.running.join()).await };
+        runtime.block_on(joined).expect("the threads end").expect("the threads end well");
+    }
+}
+
+pub struct Wire {
+    pub stream: TcpStream,
+    held: Vec<u8>,
+}
+
+impl Wire {
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        // The server may answer and close before it has read everything.
+        let _ = self.stream.write_all(bytes.as_ref());
+    }
+
+    pub fn finish_sending(&mut self) {
+        self.stream.shutdown(Half::Write).unwrap();
+    }
+
+    /// One response with a Content-Length, or an interim one, as text.
+    pub fn response(&mut self) -> String {
+        let end = loop {
+            if let Some(end) = find(&self.held, b"\r\n\r\n") {
+                break end + 4;
+            }
+            self.more();
+        };
+        let head = String::from_utf8_lossy(&self.held[..end]).to_lowercase();
+        let length = head
+            .split("content-length: ")
+            .nth(1)
+            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
+        while self.held.len() < end + length {
+            self.more();
+        }
+        let rest = self.held.split_off(end + length);
+        let response = std::mem::replace(&mut self.held, rest);
+        String::from_utf8(response).unwrap()
+    }
+
+    fn more(&mut self) {
+        let mut buffer = [0; 4096];
+        let count = self.stream.read(&mut buffer).expect("the server answers");
+        assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&self.held));
+        self.held.extend_from_slice(&buffer[..count]);
+    }
+
+    /// Everything until the server closes.
+    pub fn rest(&mut self) -> String {
+        let mut bytes = std::mem::take(&mut self.held);
+        match self.stream.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                panic!("still open after {:?}", String::from_utf8_lossy(&bytes));
+            }
+            Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&bytes)),
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}

@@ -78,8 +78,14 @@ pub enum CheckRule {
 pub enum Step {
     Create(CollectionIx),
     /// A typed column for a field, filled from the rows.
-    AddColumn { collection: CollectionIx, field: String },
-    DropColumn { collection: CollectionIx, field: String },
+    AddColumn {
+        collection: CollectionIx,
+        field: String,
+    },
+    DropColumn {
+        collection: CollectionIx,
+        field: String,
+    },
     /// The full-text index over other fields than before, filled from the rows.
     RebuildSearch(CollectionIx),
     DropSearch(CollectionIx),

@@ -17,11 +17,7 @@ const DESCENDANTS: usize = 1_000;
 const BURY: &str =
     "INSERT OR REPLACE INTO tombstones (id, collection, scope, seq, n) VALUES (?1, ?2, ?3, ?4, ?5)";
 
-pub fn erase(
-    turn: &mut Turn<'_>,
-    decided: Decided<'_>,
-    now: Timestamp,
-) -> Result<Response, Fault> {
+pub fn erase(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Response, Fault> {
     let write = decided.write.clone();
     let id = write.id.clone().unwrap_or_default();
     for below in descendants(turn, &write, &id, now)? {

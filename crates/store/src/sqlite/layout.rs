@@ -3,8 +3,8 @@
 //! connection.
 
 use model::schema::evolve::Stored;
-use model::{Collection, CollectionIx, Schema};
 use model::schema::{Field, Kind};
+use model::{Collection, CollectionIx, Schema};
 
 /// What every statement that reads records selects, in the order `read::record_of` expects.
 pub const RECORD: &str = "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden";
@@ -142,7 +142,9 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         feed,
         child,
         search: search_table(collection),
-        by_id: format!("SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"),
+        by_id: format!(
+            "SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"
+        ),
         exists: format!("SELECT 1 FROM {name} t WHERE {key} = ?1 AND t.scope = ?2"),
         insert: format!(
             "INSERT INTO {name} (n, id, scope, parent, version, created, updated, shape, body, \

@@ -335,8 +335,10 @@ impl<'a> Plan<'a> {
         sql.push_str(&condition.text);
         sql.push_str(&self.order());
         sql.push_str(" LIMIT ? OFFSET ?");
-        let limits =
-            [Scalar::Integer(limit as i64), Scalar::Integer(i64::try_from(skip).unwrap_or(i64::MAX))];
+        let limits = [
+            Scalar::Integer(limit as i64),
+            Scalar::Integer(i64::try_from(skip).unwrap_or(i64::MAX)),
+        ];
         let values = self.base.values.iter().chain(&condition.values).chain(&limits);
         let mut statement = connection.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values.map(read::Bound)))?;
@@ -384,9 +386,8 @@ impl<'a> Plan<'a> {
         }
         let pairs = || self.keys.iter().zip(&position.keys);
         let one_way = self.keys.iter().all(|key| key.descending == self.last_descends());
-        let full = pairs().all(|(key, value)| {
-            *value != Scalar::Null && (!key.descending || !key.nullable)
-        });
+        let full = pairs()
+            .all(|(key, value)| *value != Scalar::Null && (!key.descending || !key.nullable));
         if one_way && full {
             let columns: Vec<&str> = self.keys.iter().map(|key| key.column.as_str()).collect();
             let marks = vec!["?"; columns.len()].join(", ");
@@ -407,8 +408,7 @@ impl<'a> Plan<'a> {
                 value => condition.and(&format!("{} = ?", key.column), [value.clone()]),
             })
         };
-        let mut segments =
-            vec![prefix(self.keys.len()).and(&format!("t.n {beyond} ?"), [number])];
+        let mut segments = vec![prefix(self.keys.len()).and(&format!("t.n {beyond} ?"), [number])];
         for (place, (key, value)) in pairs().enumerate().collect::<Vec<_>>().into_iter().rev() {
             let column = &key.column;
             let mut add = |text: String, values: Vec<Scalar>| {
@@ -430,11 +430,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn resolve_key(
-    table: &Table,
-    collection: &Collection,
-    key: &query::SortKey,
-) -> Result<Key, Error> {
+fn resolve_key(table: &Table, collection: &Collection, key: &query::SortKey) -> Result<Key, Error> {
     let column = column(table, collection, &key.field)?;
     // Required ones too: an action may set what a request may not.
     let nullable = collection.field(&key.field).is_some();

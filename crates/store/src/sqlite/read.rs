@@ -144,9 +144,7 @@ pub fn key_by_digest(
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let found = statement
-        .query_row([digest], |row| {
-            Ok((Scope(row.get(7)?), record_of(row, table, collection)?))
-        })
+        .query_row([digest], |row| Ok((Scope(row.get(7)?), record_of(row, table, collection)?)))
         .optional()?;
     Ok(found)
 }

@@ -2,8 +2,8 @@
 //! bounded turns; position and index rows change in one transaction, so they never disagree.
 
 use super::layout::SearchTable;
-use super::shared::Shared;
 use super::read;
+use super::shared::Shared;
 use crate::Error;
 use model::record::Fields;
 use model::{Record, Scope};

@@ -10,8 +10,7 @@ use rusqlite::{Connection, params};
 const DUE: &str = "SELECT due, scope, collection, parent, record, transition FROM timers \
     ORDER BY due, n LIMIT ?1";
 const CLEAR: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2";
-const VOID: &str =
-    "DELETE FROM timers WHERE record = ?1 AND collection = ?2 AND transition = ?3";
+const VOID: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2 AND transition = ?3";
 const SET: &str = "INSERT INTO timers (due, scope, collection, parent, record, transition) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 

@@ -34,8 +34,8 @@ pub fn apply(
     }
     if !unchanged {
         carry_out(&transaction, schema, &plan)?;
-        let text = serde_json::to_string(&plan.stored)
-            .map_err(|error| Error::Failed(Box::new(error)))?;
+        let text =
+            serde_json::to_string(&plan.stored).map_err(|error| Error::Failed(Box::new(error)))?;
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
     }
     timers::drop_unknown(&transaction, schema)?;
@@ -214,7 +214,11 @@ fn rebuild_search(
 }
 
 /// Why the data breaks a check, if it does.
-fn broken(connection: &Connection, schema: &Schema, check: &Check) -> Result<Option<String>, Error> {
+fn broken(
+    connection: &Connection,
+    schema: &Schema,
+    check: &Check,
+) -> Result<Option<String>, Error> {
     let collection = &schema.collections[check.collection].name;
     let mut found: Vec<String> = Vec::new();
     let mut seen: HashMap<(i64, String), u32> = HashMap::new();

@@ -322,10 +322,8 @@ impl Writer {
     /// After a failed commit: does one work again?
     fn probe(&mut self) -> Result<(), Error> {
         if self.shared.unwell.load(Ordering::Acquire) {
-            self.connection.execute(
-                "INSERT OR REPLACE INTO meta VALUES ('probe', randomblob(8))",
-                [],
-            )?;
+            self.connection
+                .execute("INSERT OR REPLACE INTO meta VALUES ('probe', randomblob(8))", [])?;
             self.shared.unwell.store(false, Ordering::Release);
         }
         Ok(())

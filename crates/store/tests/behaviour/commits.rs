@@ -86,7 +86,8 @@ pub async fn scopes_never_meet(bed: Bed) {
     assert!(bed.store.by_ids(THERE, BOOKS, &ids).await.unwrap().is_empty());
     // The same unique value is free in another scope.
     let mut here = book("B", json!(1));
-    here.change = Change::Create { fields: fields(json!({"title": "B", "author": "x", "isbn": "1"})) };
+    here.change =
+        Change::Create { fields: fields(json!({"title": "B", "author": "x", "isbn": "1"})) };
     let mut there = create(BOOKS, json!({"title": "B", "author": "x", "isbn": "1"}));
     there.scope = THERE;
     bed.put(here).await;
@@ -132,10 +133,7 @@ pub async fn a_delete_takes_everything_below_along(bed: Bed) {
 pub async fn a_delete_of_too_much_is_refused_whole(bed: Bed) {
     let top = bed.put(book("A", json!(1))).await;
     let reviews = (0..1001).map(|_| under(create(REVIEWS, json!({"rating": 1})), &top.id));
-    let writes: Vec<_> = reviews.map(|write| bed.store.commit(write)).collect();
-    for write in writes {
-        write.await.unwrap().unwrap();
-    }
+    bed.put_all(reviews).await;
     let before = bed.newest();
     assert_eq!(bed.refused(delete(BOOKS, &top.id)).await.code, Code::TooManyChildren);
     assert!(bed.record(BOOKS, &top.id).await.is_some());
@@ -237,30 +235,21 @@ pub async fn one_bad_write_does_not_spoil_its_batch(bed: Bed) {
     let first = book("A", json!(1));
     let mut twin = book("B", json!(1));
     twin.entropy = first.entropy;
-    let writes: Vec<_> = std::iter::once(first.clone())
-        .chain([twin])
-        .chain((0..20).map(|n| book(&format!("T{n}"), json!(n))))
-        .map(|write| bed.store.commit(write))
-        .collect();
-    let mut failed = 0;
-    for write in writes {
-        failed += usize::from(write.await.is_err());
-    }
-    assert_eq!(failed, 1);
+    let others = (0..20).map(|n| book(&format!("T{n}"), json!(n)));
+    let answers = bed.commit_all([first.clone(), twin].into_iter().chain(others)).await;
+    let failed: Vec<usize> = (0..22).filter(|n| answers[*n].is_err()).collect();
+    assert_eq!(failed, [1]);
     // An event id used twice is found only after the record was touched: the write is undone.
     let made = bed.put(book("C", json!(1))).await;
     let mut clash = merge(BOOKS, &made.id, json!({"price": 7}));
     clash.entropy = first.entropy;
-    let others = (0..5).map(|n| bed.store.commit(book(&format!("U{n}"), json!(n))));
-    let clash = bed.store.commit(clash);
-    let others: Vec<_> = others.collect();
-    assert!(clash.await.is_err());
-    for other in others {
-        other.await.unwrap().unwrap();
-    }
+    let others = |from: i64| (from..from + 3).map(|n| book(&format!("U{n}"), json!(n)));
+    let answers = bed.commit_all(others(0).chain([clash]).chain(others(3))).await;
+    let failed: Vec<usize> = (0..7).filter(|n| answers[*n].is_err()).collect();
+    assert_eq!(failed, [3]);
     assert_eq!(bed.record(BOOKS, &made.id).await, Some(made));
     let events = bed.store.events(None, 0, 100).await.unwrap();
-    assert_eq!(events.len(), 27);
+    assert_eq!(events.len(), 28);
     let gapless = events.iter().zip(1..).all(|(event, seq)| event.seq == seq);
     assert!(gapless, "a failed write leaves no hole");
 }
@@ -315,11 +304,10 @@ pub async fn children_windows_and_ids(bed: Bed) {
         let own = found.iter().filter(|child| child.parent == *parent);
         own.map(|child| value(&child.record, "rating")).collect()
     };
-    assert_eq!(parents.iter().map(ratings).collect::<Vec<_>>(), [
-        vec![],
-        vec![json!(2), json!(1)],
-        vec![json!(4), json!(3), json!(2)]
-    ]);
+    assert_eq!(
+        parents.iter().map(ratings).collect::<Vec<_>>(),
+        [vec![], vec![json!(2), json!(1)], vec![json!(4), json!(3), json!(2)]]
+    );
     let mut ids = parents.clone();
     ids.push("book_none".into());
     assert_eq!(bed.store.by_ids(HERE, BOOKS, &ids).await.unwrap().len(), 3);

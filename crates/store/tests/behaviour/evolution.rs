@@ -135,9 +135,15 @@ async fn harmless_edits_are_taken() {
             of(schema, BOOKS, "title").max_length = Some(3);
             of(schema, ORDERS, "status").choices.push("lost".into());
             schema.collections[ORDERS].states.as_mut().unwrap().names.push("lost".into());
-            schema.collections.insert(5, collection("pens", "pen", None, vec![
-                field("colour", Kind::String, |f| f.search = true),
-            ]));
+            schema.collections.insert(
+                5,
+                collection(
+                    "pens",
+                    "pen",
+                    None,
+                    vec![field("colour", Kind::String, |f| f.search = true)],
+                ),
+            );
             // Removed, but no record has it.
             of(schema, ORDERS, "status").choices.retain(|state| state != "shipped");
         })
@@ -153,28 +159,32 @@ async fn harmless_edits_are_taken() {
 #[tokio::test]
 async fn edits_that_would_lose_or_contradict_data_are_refused() {
     let shelf = Shelf::new().await;
-    shelf.refuses("field `isbn` was removed", |s| {
-        s.collections[BOOKS].fields.retain(|field| field.name != "isbn");
-    })
-    .await;
-    shelf.refuses("`messages` was removed", |s| {
-        s.collections.remove(MESSAGES);
-    })
-    .await;
+    shelf
+        .refuses("field `isbn` was removed", |s| {
+            s.collections[BOOKS].fields.retain(|field| field.name != "isbn");
+        })
+        .await;
+    shelf
+        .refuses("`messages` was removed", |s| {
+            s.collections.remove(MESSAGES);
+        })
+        .await;
     shelf.refuses("from number to string", |s| of(s, BOOKS, "price").kind = Kind::String).await;
     shelf.refuses("`write_only` was switched", |s| of(s, BOOKS, "isbn").write_only = true).await;
     shelf.refuses("`feed` was switched off", |s| s.collections[MESSAGES].feed = None).await;
     shelf.refuses("the parent changed", |s| s.collections[REVIEWS].parent = None).await;
-    shelf.refuses("is required, but records exist", |s| {
-        s.collections[BOOKS].fields.push(field("x", Kind::String, |f| f.required = true));
-    })
-    .await;
+    shelf
+        .refuses("is required, but records exist", |s| {
+            s.collections[BOOKS].fields.push(field("x", Kind::String, |f| f.required = true));
+        })
+        .await;
     shelf.refuses("became required", |s| of(s, BOOKS, "price").required = true).await;
     shelf.refuses("\"Same\"", |s| of(s, BOOKS, "author").unique = true).await;
-    shelf.refuses("`created` was removed", |s| {
-        of(s, ORDERS, "status").choices.retain(|state| state != "created");
-    })
-    .await;
+    shelf
+        .refuses("`created` was removed", |s| {
+            of(s, ORDERS, "status").choices.retain(|state| state != "created");
+        })
+        .await;
     shelf.refuses("names none", |s| of(s, BOOKS, "author").reference = Some(ORDERS)).await;
 }
 

@@ -10,11 +10,12 @@ pub async fn followers_see_every_event_once_in_order(bed: Bed) {
         let store = bed.store.clone();
         tokio::spawn(async move {
             for round in 0..20 {
-                let writes: Vec<_> = (0..25)
-                    .map(|n| store.commit(book(&format!("{round} {n}"), json!(n))))
-                    .collect();
-                for write in writes {
-                    write.await.unwrap().unwrap();
+                let writes = (0..25).map(|n| {
+                    let (store, write) = (store.clone(), book(&format!("{round} {n}"), json!(n)));
+                    tokio::spawn(async move { store.commit(write).await })
+                });
+                for write in writes.collect::<Vec<_>>() {
+                    write.await.unwrap().unwrap().unwrap();
                 }
             }
         })

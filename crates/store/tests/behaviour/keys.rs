@@ -86,12 +86,10 @@ pub async fn keys_expire_after_a_day(bed: Bed) {
 }
 
 pub async fn concurrent_duplicates_take_effect_once(bed: Bed) {
-    let writes: Vec<_> =
-        (0..50).map(|_| bed.store.commit(keyed(book("A", json!(1)), "k", 1))).collect();
-    let mut answers = Vec::new();
-    for write in writes {
-        answers.push(response(write.await.unwrap().unwrap()));
-    }
+    let writes = (0..50).map(|_| keyed(book("A", json!(1)), "k", 1));
+    let answers = bed.commit_all(writes).await;
+    let answers: Vec<_> =
+        answers.into_iter().map(|answer| response(answer.unwrap().unwrap())).collect();
     assert_eq!(answers.iter().filter(|(replayed, _)| !replayed).count(), 1);
     assert!(answers.iter().all(|(_, answer)| *answer == answers[0].1));
     assert_eq!(bed.store.events(None, 0, 100).await.unwrap().len(), 1);

@@ -23,9 +23,8 @@ fn sqlite() -> support::Bed {
     let hand = time.clone();
     let clock = Arc::new(move || model::Timestamp(hand.load(Ordering::Relaxed)));
     let options = Options { role: Role::Server, clock };
-    let store =
-        SqliteStore::open_with(&directory.path().join("data.db"), schema.clone(), options).unwrap();
-    support::Bed { store, schema, time, _keep: Box::new(directory) }
+    let store = SqliteStore::open_with(&directory.path().join("data.db"), schema, options).unwrap();
+    support::Bed { store, time, _keep: Box::new(directory) }
 }
 
 macro_rules! suite {

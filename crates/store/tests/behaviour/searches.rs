@@ -24,9 +24,35 @@ pub async fn search_reads_its_own_writes(bed: Bed) {
 pub async fn hostile_words_are_only_words(bed: Bed) {
     let made = bed.put(book("Dune OR \"Emma\" (NEAR)", json!(1))).await;
     let hostile = [
-        "\"", "\"\"", "*", "du*", "(", ")", "NOT", "OR", "AND", "NEAR(", "scope_:s22", "s22",
-        "^dune", "f_title:dune", "{", "}", "-", "+", ";", "' OR 1=1 --", "\0", "a\0b", "dune\0",
-        "\u{feff}", "日本", "%", "_", "\\", "dune\"dune",
+        "\"",
+        "\"\"",
+        "*",
+        "du*",
+        "(",
+        ")",
+        "NOT",
+        "OR",
+        "AND",
+        "NEAR(",
+        "scope_:s22",
+        "s22",
+        "^dune",
+        "f_title:dune",
+        "{",
+        "}",
+        "-",
+        "+",
+        ";",
+        "' OR 1=1 --",
+        "\0",
+        "a\0b",
+        "dune\0",
+        "\u{feff}",
+        "日本",
+        "%",
+        "_",
+        "\\",
+        "dune\"dune",
     ];
     for word in hostile {
         // None may fail; what they find is what contains them as words.

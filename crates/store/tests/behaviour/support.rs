@@ -36,24 +36,29 @@ pub const START: i64 = 1_700_000_000_000;
 /// A store under test, its schema and its clock.
 pub struct Bed {
     pub store: Arc<dyn Store>,
-    pub schema: Arc<Schema>,
     pub time: Arc<AtomicI64>,
     /// Whatever must outlive the store: a directory, a server.
     pub _keep: Box<dyn std::any::Any + Send + Sync>,
 }
 
 pub fn schema() -> Schema {
-    let mut books = collection("books", "book", None, vec![
-        field("title", Kind::String, |f| (f.required, f.search, f.sort) = (true, true, true)),
-        field("author", Kind::String, |f| (f.required, f.search, f.filter) = (true, true, true)),
-        field("price", Kind::Number, |f| (f.filter, f.sort) = (true, true)),
-        field("isbn", Kind::String, |f| f.unique = true),
-        field("code", Kind::String, |f| f.unique = true),
-        field("stock", Kind::Integer, |f| (f.filter, f.sort) = (true, true)),
-        field("note", Kind::String, |f| f.write_only = true),
-    ]);
-    books.indexes =
-        vec![model::schema::Index { fields: vec!["stock".into(), "price".into()] }];
+    let mut books = collection(
+        "books",
+        "book",
+        None,
+        vec![
+            field("title", Kind::String, |f| (f.required, f.search, f.sort) = (true, true, true)),
+            field("author", Kind::String, |f| {
+                (f.required, f.search, f.filter) = (true, true, true)
+            }),
+            field("price", Kind::Number, |f| (f.filter, f.sort) = (true, true)),
+            field("isbn", Kind::String, |f| f.unique = true),
+            field("code", Kind::String, |f| f.unique = true),
+            field("stock", Kind::Integer, |f| (f.filter, f.sort) = (true, true)),
+            field("note", Kind::String, |f| f.write_only = true),
+        ],
+    );
+    books.indexes = vec![model::schema::Index { fields: vec!["stock".into(), "price".into()] }];
     let mut schema = Schema {
         service: Service {
             name: "shop".into(),
@@ -70,42 +75,60 @@ pub fn schema() -> Schema {
     let parent = |name: &str, target: usize| {
         field(name, Kind::String, |f| (f.reference, f.read_only) = (Some(target), true))
     };
-    schema.collections.push(collection("reviews", "review", Some(BOOKS), vec![
-        parent("book", BOOKS),
-        field("rating", Kind::Integer, |f| (f.filter, f.sort) = (true, true)),
-    ]));
-    schema.collections.push(collection("replies", "reply", Some(REVIEWS), vec![
-        parent("review", REVIEWS),
-        field("text", Kind::String, |_| {}),
-    ]));
+    schema.collections.push(collection(
+        "reviews",
+        "review",
+        Some(BOOKS),
+        vec![
+            parent("book", BOOKS),
+            field("rating", Kind::Integer, |f| (f.filter, f.sort) = (true, true)),
+        ],
+    ));
+    schema.collections.push(collection(
+        "replies",
+        "reply",
+        Some(REVIEWS),
+        vec![parent("review", REVIEWS), field("text", Kind::String, |_| {})],
+    ));
     schema.collections.push(orders());
-    let mut messages = collection("messages", "message", None, vec![
-        field("text", Kind::String, |f| f.search = true),
-    ]);
+    let mut messages = collection(
+        "messages",
+        "message",
+        None,
+        vec![field("text", Kind::String, |f| f.search = true)],
+    );
     messages.feed = Some(Feed { live_name: "message".into() });
     schema.collections.push(messages);
     let mut accounts =
         collection("accounts", "account", None, vec![field("name", Kind::String, |_| {})]);
     accounts.internal = true;
     schema.collections.push(accounts);
-    let mut keys = collection("keys", "key", None, vec![
-        field("digest", Kind::String, |f| (f.unique, f.required) = (true, true)),
-    ]);
+    let mut keys = collection(
+        "keys",
+        "key",
+        None,
+        vec![field("digest", Kind::String, |f| (f.unique, f.required) = (true, true))],
+    );
     keys.internal = true;
     schema.collections.push(keys);
     schema
 }
 
 fn orders() -> Collection {
-    let mut orders = collection("orders", "order", None, vec![
-        field("book", Kind::String, |f| f.reference = Some(BOOKS)),
-        field("quantity", Kind::Integer, |_| {}),
-        field("status", Kind::String, |f| {
-            (f.filter, f.read_only) = (true, true);
-            f.choices = ["created", "paid", "shipped"].map(String::from).to_vec();
-        }),
-        field("failure", Kind::String, |f| f.read_only = true),
-    ]);
+    let mut orders = collection(
+        "orders",
+        "order",
+        None,
+        vec![
+            field("book", Kind::String, |f| f.reference = Some(BOOKS)),
+            field("quantity", Kind::Integer, |_| {}),
+            field("status", Kind::String, |f| {
+                (f.filter, f.read_only) = (true, true);
+                f.choices = ["created", "paid", "shipped"].map(String::from).to_vec();
+            }),
+            field("failure", Kind::String, |f| f.read_only = true),
+        ],
+    );
     orders.states = Some(States {
         field: "status".into(),
         initial: "created".into(),
@@ -246,6 +269,32 @@ impl Bed {
     pub async fn commit(&self, mut write: Write) -> Result<Result<Committed, Problem>, Error> {
         write.now = Timestamp(self.time.load(Ordering::Relaxed));
         self.store.commit(write).await
+    }
+
+    /// Commits many at once, so that they share batches; the answers in their order.
+    pub async fn commit_all(
+        &self,
+        writes: impl IntoIterator<Item = Write>,
+    ) -> Vec<Result<Result<Committed, Problem>, Error>> {
+        let tasks: Vec<_> = writes
+            .into_iter()
+            .map(|write| {
+                let store = self.store.clone();
+                tokio::spawn(async move { store.commit(write).await })
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for task in tasks {
+            answers.push(task.await.unwrap());
+        }
+        answers
+    }
+
+    /// Commits many that must all succeed.
+    pub async fn put_all(&self, writes: impl IntoIterator<Item = Write>) {
+        for answer in self.commit_all(writes).await {
+            answer.unwrap().unwrap();
+        }
     }
 
     /// Commits what must succeed with a record.

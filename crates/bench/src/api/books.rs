@@ -66,7 +66,7 @@ impl Requests {
             spread % 1_000,
             spread % 97,
             spread % 100,
-            isbn(number)
+            isbn(scattered(number))
         );
         let head = format!(
             "POST /v1/books HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n\
@@ -154,9 +154,15 @@ pub fn in_turn(requests: Arc<[Vec<u8>]>) -> impl Fn(usize) -> Source {
     }
 }
 
-/// A valid ISBN-13 for each number.
+/// A number for each number, none twice below a thousand million and neighbours far apart: the
+/// factor is a power of three, so it shares no divisor with a power of ten.
+fn scattered(number: u64) -> u64 {
+    (number % 1_000_000_000) * 387_420_489 % 1_000_000_000
+}
+
+/// A valid ISBN-13 for each number below a thousand million.
 fn isbn(number: u64) -> String {
-    let digits = format!("978{:09}", number % 1_000_000_000);
+    let digits = format!("978{number:09}");
     let weigh =
         |(at, digit): (usize, u8)| u32::from(digit - b'0') * if at % 2 == 0 { 1 } else { 3 };
     let sum: u32 = digits.bytes().enumerate().map(weigh).sum();
@@ -179,6 +185,8 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -196,6 +204,12 @@ mod tests {
     fn isbns_carry_their_check_digit() {
         // 978-0-306-40615-7 is the example of the standard.
         assert_eq!(isbn(30_640_615), "9780306406157");
+    }
+
+    #[test]
+    fn no_two_books_share_an_isbn() {
+        let seen: HashSet<u64> = (0..100_000).map(scattered).collect();
+        assert_eq!(seen.len(), 100_000);
     }
 
     #[test]

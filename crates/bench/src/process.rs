@@ -68,14 +68,14 @@ impl Service {
     pub fn start(mut command: Command) -> Result<Self> {
         let began = Instant::now();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let mut child = command.spawn().with_context(|| describe(&command))?;
         let address = wait_for_address(&mut child, began);
         let (address, started_in) = match address {
             Ok(found) => found,
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(error.context(format!("{command:?}")));
+                return Err(error.context(describe(&command)));
             }
         };
         Ok(Self { child, address, started_in })
@@ -118,6 +118,13 @@ impl Drop for Service {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Program and arguments; the environment holds a key and is left out.
+fn describe(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    format!("cannot start `{}`", words.join(" "))
 }
 
 /// CPU time of a process; "self" is this one.

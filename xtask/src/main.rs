@@ -1,2 +1,64 @@
-//! (being written)
-fn main() {}
+//! `cargo xtask …`: everything a developer or the CI runs, in Rust instead of shell scripts.
+//! This file reads the command line; each command has a file of its own.
+
+mod ci;
+mod judge;
+mod process;
+mod summary;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test                      everything: cargo test, then the contract judges (spectral,
+                            openapi-spec-validator, schemathesis) against the real server;
+                            installs the judges into target/tools on first use
+  judge                     the contract judges alone
+  ci                        fmt, clippy, rustdoc, tidy and cargo test, warnings denied
+  tidy                      the rules of STYLE.md that a program can check
+  bench api [--quick] [--only NAME] [--json FILE]
+                            the release server against the bare limits, in one run
+  deny                      licences, bans and sources of the dependencies (needs cargo-deny)
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> Result<()> {
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", arguments),
+    };
+    match command {
+        "test" => no_more(rest).and_then(|()| ci::test()),
+        "judge" => no_more(rest).and_then(|()| ci::judge_only()),
+        "ci" => no_more(rest).and_then(|()| ci::ci()),
+        "tidy" => no_more(rest).and_then(|()| tidy::command()),
+        "bench" => ci::bench(rest),
+        "deny" => no_more(rest).and_then(|()| ci::deny()),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("unknown command {other:?}\n\n{USAGE}"),
+    }
+}
+
+fn no_more(rest: &[String]) -> Result<()> {
+    match rest.first() {
+        None => Ok(()),
+        Some(extra) => bail!("unexpected argument {extra:?}\n\n{USAGE}"),
+    }
+}

@@ -1,2 +1,65 @@
-//! (being written)
-fn main() {}
+//! `bench api`: the release server and the bare limits, measured in one run on one machine.
+//! `bench bare-http` and `bench bare-sqlite` are those limits: programs that do nothing but what
+//! the server cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
+
+mod api;
+mod bare_http;
+mod bare_sqlite;
+mod disk;
+mod entropy;
+mod histogram;
+mod http;
+mod load;
+mod options;
+mod process;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::options::Options;
+
+const USAGE: &str = "\
+usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench bare-http [--book-bytes N] [--list-bytes N]
+       bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
+
+  --server FILE   the release executable of restive
+  --quick         50,000 books instead of 1,000,000, and short runs
+  --only NAME     one of: idle get list list-304 create-1 create-64 create-256
+                  get-under-writes million (also: `create` for all three)
+  --json FILE     the table once more, for programs
+  --no-pin        do not pin the server to core 0 and the load to core 1
+";
+
+fn main() -> ExitCode {
+    match dispatch() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("bench: a bar was missed");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// False when everything was measured and a bar was missed.
+fn dispatch() -> Result<bool> {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().unwrap_or_default();
+    let options = Options::parse(arguments)?;
+    match command.as_str() {
+        "api" => api::run(&options),
+        "bare-http" => bare_http::run(&options).map(|()| true),
+        "bare-sqlite" => bare_sqlite::run(&options).map(|()| true),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(true)
+        }
+        other => bail!("unknown command {other:?}\n\n{USAGE}"),
+    }
+}

@@ -1,0 +1,86 @@
+//! The command line of all sub-commands: what was said, with defaults filled in. Each command
+//! takes what concerns it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub server: Option<PathBuf>,
+    pub quick: bool,
+    pub only: Option<String>,
+    pub json: Option<PathBuf>,
+    pub pin: bool,
+    pub dir: Option<PathBuf>,
+    pub in_flight: usize,
+    pub seconds: Duration,
+    pub book_bytes: usize,
+    pub list_bytes: usize,
+}
+
+impl Options {
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let mut options = Self {
+            server: None,
+            quick: false,
+            only: None,
+            json: None,
+            pin: true,
+            dir: None,
+            in_flight: 64,
+            seconds: Duration::from_secs(3),
+            book_bytes: 300,
+            list_bytes: 6_000,
+        };
+        while let Some(name) = arguments.next() {
+            let mut value = || arguments.next().with_context(|| format!("{name} needs a value"));
+            match name.as_str() {
+                "--quick" => options.quick = true,
+                "--no-pin" => options.pin = false,
+                "--server" => options.server = Some(value()?.into()),
+                "--only" => options.only = Some(value()?),
+                "--json" => options.json = Some(value()?.into()),
+                "--dir" => options.dir = Some(value()?.into()),
+                "--in-flight" => options.in_flight = number(&value()?)?.clamp(1, 4_096),
+                "--book-bytes" => options.book_bytes = number(&value()?)?,
+                "--list-bytes" => options.list_bytes = number(&value()?)?,
+                "--seconds" => {
+                    let seconds: f64 = value()?.parse().context("--seconds is not a number")?;
+                    options.seconds = Duration::from_secs_f64(seconds.clamp(0.1, 60.0));
+                }
+                other => bail!("unknown option {other:?}"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number(text: &str) -> Result<usize> {
+    text.parse().with_context(|| format!("{text:?} is not a whole number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options> {
+        Options::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options = parse("--quick --only get --in-flight 256 --seconds 0.5").unwrap();
+        assert!(options.quick && options.pin);
+        assert_eq!(options.only.as_deref(), Some("get"));
+        assert_eq!((options.in_flight, options.seconds), (256, Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in ["--fast", "--only", "--in-flight many"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Processes under measurement: started on a core of their own, asked for their address, read in
+//! /proc for CPU time and memory, stopped by SIGTERM.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// What /proc counts CPU time in; 100 per second on every Linux a user can have.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Which core is whose. Without two cores or the `taskset` program there is no pinning.
+#[derive(Clone, Copy)]
+pub struct Pinning {
+    active: bool,
+}
+
+impl Pinning {
+    /// Pins this process (before it has threads) to core 1 and gives core 0 to what it starts.
+    pub fn claim(wanted: bool) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let pinned = wanted && cores >= 2 && {
+            let own = std::process::id().to_string();
+            let taskset = Command::new("taskset")
+                .args(["-c", "-p", "1", &own])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            taskset.is_ok_and(|status| status.success())
+        };
+        Self { active: pinned }
+    }
+
+    /// The program, on the server's core.
+    pub fn command(self, program: &Path) -> Command {
+        if !self.active {
+            return Command::new(program);
+        }
+        // taskset replaces itself by the program, so the process id is the program's.
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(program);
+        command
+    }
+
+    pub fn describe(self) -> &'static str {
+        match self.active {
+            true => "server on core 0, load on core 1",
+            false => "not pinned: server and load share all cores",
+        }
+    }
+}
+
+/// A server that told where it listens.
+pub struct Service {
+    child: Child,
+    pub address: String,
+    /// From the start of the process to its `listening on` line.
+    pub started_in: Duration,
+}
+
+impl Service {
+    pub fn start(mut command: Command) -> Result<Self> {
+        let began = Instant::now();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().with_context(|| describe(&command))?;
+        let address = wait_for_address(&mut child, began);
+        let (address, started_in) = match address {
+            Ok(found) => found,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.context(describe(&command)));
+            }
+        };
+        Ok(Self { child, address, started_in })
+    }
+
+    /// User and system time of all its threads so far, to 10 ms.
+    pub fn cpu(&self) -> Result<Duration> {
+        cpu_of(&self.child.id().to_string())
+    }
+
+    /// Resident memory now, and the most it ever was, in bytes.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        Ok((status_bytes(&status, "VmRSS:")?, status_bytes(&status, "VmHWM:")?))
+    }
+
+    /// SIGTERM, and the demand that it ends with 0.
+    pub fn stop(mut self) -> Result<()> {
+        // The shell's own `kill`: sending a signal otherwise needs unsafe code or another crate.
+        let kill = format!("kill -TERM {}", self.child.id());
+        let sent = Command::new("sh").args(["-c", &kill]).status().context("cannot run sh")?;
+        if !sent.success() {
+            bail!("the server was gone before SIGTERM");
+        }
+        let began = Instant::now();
+        loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("SIGTERM must end the server with 0, it was {status}"),
+                None if began.elapsed() > STOP_LIMIT => bail!("SIGTERM did not end the server"),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Refused without harm when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Program and arguments; the environment holds a key and is left out.
+fn describe(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    format!("cannot start `{}`", words.join(" "))
+}
+
+/// CPU time of a process; "self" is this one.
+pub fn cpu_of(process: &str) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let ticks = cpu_ticks(&stat).context("/proc/…/stat is not as expected")?;
+    Ok(Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND))
+}
+
+/// Fields 14 and 15, counted behind the name, which may hold spaces.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn status_bytes(status: &str, name: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|line| line.split_whitespace().next()).context("no memory figure")?;
+    Ok(kib.parse::<u64>()? * 1024)
+}
+
+fn wait_for_address(child: &mut Child, began: Instant) -> Result<(String, Duration)> {
+    let stdout = child.stdout.take().context("stdout is not piped")?;
+    let (sender, receiver) = mpsc::channel();
+    // A thread of its own gives the deadline and keeps the pipe drained afterwards.
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(|line| line.ok()) {
+            if let Some((_, address)) = line.split_once("listening on http://") {
+                let address = address.split_whitespace().next().unwrap_or_default();
+                let address = address.trim_end_matches('/').to_owned();
+                let _ = sender.send((address, began.elapsed()));
+            }
+        }
+    });
+    receiver.recv_timeout(START_LIMIT).context("no `listening on` line")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_found_behind_any_name() {
+        let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0";
+        assert_eq!(cpu_ticks(stat), Some(200));
+        assert!(cpu_of("self").is_ok());
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        assert_eq!(status_bytes("Name: x\nVmRSS:\t  12 kB\n", "VmRSS:").unwrap(), 12_288);
+        assert!(status_bytes("Name: x\n", "VmRSS:").is_err());
+    }
+}

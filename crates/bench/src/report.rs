@@ -1,0 +1,221 @@
+//! The result: one table for people, the same rows as JSON for programs, and whether every bar
+//! was met.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+/// Figures of one run of one subject. The CPU is the server process's, user and system.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub per_second: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub cpu_us: f64,
+}
+
+impl Sample {
+    /// The median of each figure over the rounds: one disturbed round moves nothing.
+    pub fn median(rounds: &[Self]) -> Self {
+        let middle = |figure: fn(&Self) -> f64| {
+            let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            let upper = figures.len() / 2;
+            match figures.len() {
+                0 => 0.0,
+                count if count % 2 == 1 => figures[upper],
+                _ => (figures[upper - 1] + figures[upper]) / 2.0,
+            }
+        };
+        Self {
+            per_second: middle(|sample| sample.per_second),
+            p50_us: middle(|sample| sample.p50_us),
+            p99_us: middle(|sample| sample.p99_us),
+            cpu_us: middle(|sample| sample.cpu_us),
+        }
+    }
+}
+
+/// A bar: `value` against `limit`, both in `unit`. Without a limit it is a figure to be seen.
+pub struct Bar {
+    pub what: &'static str,
+    pub value: f64,
+    pub limit: Option<f64>,
+    pub at_least: bool,
+    pub unit: &'static str,
+}
+
+impl Bar {
+    pub fn at_most(what: &'static str, value: f64, limit: f64, unit: &'static str) -> Self {
+        Self { what, value, limit: Some(limit), at_least: false, unit }
+    }
+
+    pub fn at_least(what: &'static str, value: f64, limit: f64, unit: &'static str) -> Self {
+        Self { what, value, limit: Some(limit), at_least: true, unit }
+    }
+
+    pub fn shown(what: &'static str, value: f64, unit: &'static str) -> Self {
+        Self { what, value, limit: None, at_least: false, unit }
+    }
+
+    /// A value that could not be computed (0/0) meets no limit.
+    pub fn passed(&self) -> bool {
+        match self.limit {
+            None => true,
+            Some(limit) if self.at_least => self.value >= limit,
+            Some(limit) => self.value <= limit,
+        }
+    }
+
+    fn describe(&self) -> String {
+        let sign = if self.at_least { "≥" } else { "≤" };
+        let limit = self.limit.map_or(String::new(), |limit| format!(" {sign} {limit}"));
+        format!("{} {:.2}{limit} {}", self.what, self.value, self.unit)
+    }
+}
+
+struct Row {
+    scenario: String,
+    subject: String,
+    sample: Option<Sample>,
+    bar: Option<Bar>,
+}
+
+#[derive(Default)]
+pub struct Report {
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+impl Report {
+    pub fn sample(&mut self, scenario: &str, subject: &str, sample: Sample, bar: Option<Bar>) {
+        self.push(scenario, subject, Some(sample), bar);
+    }
+
+    /// A bar that is no rate: memory, size, time to start.
+    pub fn bar(&mut self, scenario: &str, bar: Bar) {
+        self.push(scenario, "restive", None, Some(bar));
+    }
+
+    /// Said under the table: how something was measured.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    pub fn passed(&self) -> bool {
+        self.rows.iter().filter_map(|row| row.bar.as_ref()).all(Bar::passed)
+    }
+
+    pub fn print(&self) {
+        println!("\n{}", self.table());
+        for note in &self.notes {
+            println!("- {note}");
+        }
+    }
+
+    pub fn save(&self, file: &Path) -> Result<()> {
+        let rows: Vec<Value> = self.rows.iter().map(row_json).collect();
+        let document = json!({ "passed": self.passed(), "rows": rows, "notes": self.notes });
+        let text = serde_json::to_string_pretty(&document)?;
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    fn push(&mut self, scenario: &str, subject: &str, sample: Option<Sample>, bar: Option<Bar>) {
+        let row = Row { scenario: scenario.to_owned(), subject: subject.to_owned(), sample, bar };
+        println!("    {}", row_cells(&row).join(" | "));
+        self.rows.push(row);
+    }
+
+    fn table(&self) -> String {
+        let head = ["scenario", "subject", "req/s", "p50 µs", "p99 µs", "CPU µs", "bar", "verdict"];
+        let mut lines = vec![head.map(str::to_owned)];
+        lines.extend(self.rows.iter().map(row_cells));
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+        let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
+        let mut table = String::new();
+        for (number, line) in lines.iter().enumerate() {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            table.push_str(&format!("| {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+            if number == 0 {
+                let dashes: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+                table.push_str(&format!("| {} |\n", dashes.join(" | ")));
+            }
+        }
+        table
+    }
+}
+
+fn row_cells(row: &Row) -> [String; 8] {
+    let figure = |pick: fn(&Sample) -> f64, digits: usize| {
+        row.sample.as_ref().map_or(String::new(), |sample| format!("{:.digits$}", pick(sample)))
+    };
+    let judged = row.bar.as_ref().filter(|bar| bar.limit.is_some());
+    let verdict = judged.map_or("", |bar| if bar.passed() { "PASS" } else { "FAIL" });
+    [
+        row.scenario.clone(),
+        row.subject.clone(),
+        figure(|sample| sample.per_second, 0),
+        figure(|sample| sample.p50_us, 0),
+        figure(|sample| sample.p99_us, 0),
+        figure(|sample| sample.cpu_us, 1),
+        row.bar.as_ref().map_or(String::new(), Bar::describe),
+        verdict.to_owned(),
+    ]
+}
+
+fn row_json(row: &Row) -> Value {
+    let sample = row.sample.map(|sample| {
+        json!({
+            "per_second": sample.per_second,
+            "p50_us": sample.p50_us,
+            "p99_us": sample.p99_us,
+            "cpu_us": sample.cpu_us,
+        })
+    });
+    let bar = row.bar.as_ref().map(|bar| {
+        json!({
+            "what": bar.what,
+            "value": bar.value,
+            "limit": bar.limit,
+            "at_least": bar.at_least,
+            "unit": bar.unit,
+            "passed": bar.passed(),
+        })
+    });
+    json!({ "scenario": row.scenario, "subject": row.subject, "sample": sample, "bar": bar })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(cpu_us: f64) -> Sample {
+        Sample { per_second: 1.0, p50_us: 2.0, p99_us: 3.0, cpu_us }
+    }
+
+    #[test]
+    fn the_median_forgets_the_outlier() {
+        assert_eq!(Sample::median(&[sample(9.0), sample(900.0), sample(8.0)]).cpu_us, 9.0);
+        assert_eq!(Sample::median(&[sample(8.0), sample(10.0)]).cpu_us, 9.0);
+    }
+
+    #[test]
+    fn a_bar_is_met_or_missed_in_its_direction() {
+        assert!(Bar::at_most("ratio", 2.0, 2.0, "×").passed());
+        assert!(!Bar::at_most("ratio", 2.1, 2.0, "×").passed());
+        assert!(Bar::at_least("ratio", 0.5, 0.5, "×").passed());
+        assert!(!Bar::at_least("ratio", f64::NAN, 0.5, "×").passed());
+        assert!(!Bar::at_most("ratio", f64::NAN, 0.5, "×").passed());
+    }
+
+    #[test]
+    fn one_missed_bar_fails_the_report_and_shows() {
+        let mut report = Report::default();
+        report.sample("get", "bare", sample(8.0), None);
+        assert!(report.passed());
+        report.bar("idle", Bar::at_most("memory", 50.0, 40.0, "MiB"));
+        assert!(!report.passed());
+        assert!(report.table().contains("memory 50.00 ≤ 40 MiB"), "{}", report.table());
+    }
+}

@@ -1,0 +1,105 @@
+//! The commands made of steps: `test`, `judge`, `ci`, and the two that only pass on, `bench` and
+//! `deny`. What a judge is and how it is installed is in `judge`.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::judge::{self, Server, Tools};
+use crate::process::{cargo, exists, run, target_dir};
+use crate::summary::Summary;
+use crate::tidy;
+
+/// The README's test command: all tests, then the judges against the real server.
+pub fn test() -> Result<()> {
+    let mut summary = Summary::default();
+    summary.step("cargo test --workspace", cargo_test);
+    judges(&mut summary);
+    summary.finish()
+}
+
+/// The judges alone, for whoever works on the OpenAPI document.
+pub fn judge_only() -> Result<()> {
+    let mut summary = Summary::default();
+    judges(&mut summary);
+    summary.finish()
+}
+
+/// What must hold before a commit. Needs nothing from outside.
+pub fn ci() -> Result<()> {
+    let mut summary = Summary::default();
+    summary.step("fmt", || run(&mut cargo(["fmt", "--all", "--check"])));
+    summary.step("clippy", || {
+        let scope = ["clippy", "--workspace", "--all-targets", "--locked"];
+        run(cargo(scope).args(["--", "-D", "warnings"]))
+    });
+    summary.step("rustdoc", || {
+        let mut command = cargo(["doc", "--workspace", "--no-deps", "--locked"]);
+        // Items are documented for whoever works on the crate, so private ones are checked too.
+        run(command.arg("--document-private-items").env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    summary.step("tidy", tidy::command);
+    summary.step("cargo test --workspace", cargo_test);
+    summary.finish()
+}
+
+/// Builds server and bench for release and hands over; the bench crate does the rest.
+pub fn bench(arguments: &[String]) -> Result<()> {
+    run(&mut cargo(["build", "--release", "--locked", "-p", "restive", "-p", "bench"]))?;
+    let release = target_dir()?.join("release");
+    let mut command = std::process::Command::new(release.join("bench"));
+    command.args(arguments);
+    if arguments.first().is_some_and(|name| name == "api") {
+        command.arg("--server").arg(release.join("restive"));
+    }
+    run(&mut command)
+}
+
+/// Licences, bans and sources as deny.toml has them. Building cargo-deny takes minutes, so it is
+/// not installed behind the developer's back.
+pub fn deny() -> Result<()> {
+    if !exists("cargo-deny", "--version") {
+        bail!("cargo-deny is not installed: run `cargo install --locked cargo-deny` once");
+    }
+    run(&mut cargo(["deny", "--workspace", "--all-features", "check"]))
+}
+
+fn cargo_test() -> Result<()> {
+    run(&mut cargo(["test", "--workspace", "--locked", "--no-fail-fast"]))
+}
+
+fn judges(summary: &mut Summary) {
+    const JUDGES: [&str; 4] =
+        ["openapi-spec-validator", "spectral", "schemathesis", "SIGTERM ends the server with 0"];
+    let tools = summary.step("install the judges", || Tools::install(&target_dir()?.join("tools")));
+    let server = summary.step("start the server", || {
+        run(&mut cargo(["build", "--locked", "-p", "restive"]))?;
+        start_server(&target_dir()?)
+    });
+    let (Some(tools), Some(mut server)) = (tools, server) else {
+        for judge in JUDGES {
+            summary.not_run(judge, "the judges or the server are missing");
+        }
+        return;
+    };
+    let document = summary.step("fetch /openapi.json", || server.save_openapi());
+    match document {
+        Some(document) => {
+            summary.step(JUDGES[0], || judge::spec_validator(&tools, &document));
+            summary.step(JUDGES[1], || judge::spectral(&tools, &document));
+            summary.step(JUDGES[2], || judge::schemathesis(&tools, &server));
+        }
+        None => {
+            for judge in &JUDGES[..3] {
+                summary.not_run(judge, "the server gave no OpenAPI document");
+            }
+        }
+    }
+    summary.step(JUDGES[3], || server.terminate());
+}
+
+fn start_server(target: &Path) -> Result<Server> {
+    let server = Server::start(&target.join("debug").join("restive"), &target.join("judge"))?;
+    println!("    listening on {}", server.url());
+    Ok(server)
+}

@@ -1,0 +1,87 @@
+//! Outside judges of the HTTP contract, and what they need: their installation (`tools`) and the
+//! server under judgement (`server`). Each judge must find nothing at all, warnings included.
+
+mod server;
+mod tools;
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+pub use self::server::Server;
+pub use self::tools::Tools;
+
+use crate::process::run;
+
+/// Cases per operation. 30 find what 300 find in a contract of this size, in under a minute.
+const MAX_EXAMPLES: &str = "30";
+/// A fixed seed: the CI must fail because of a change, never because of the day.
+const SEED: &str = "20260101";
+/// Seconds for one answer. A debug build on two busy cores is slow; a hang is still found.
+const REQUEST_TIMEOUT: &str = "10";
+
+/// Is it an OpenAPI document at all?
+pub fn spec_validator(tools: &Tools, document: &Path) -> Result<()> {
+    run(Command::new(tools.python("openapi-spec-validator")).arg(document))
+}
+
+/// Is it a good one? Every severity counts, down to hints.
+pub fn spectral(tools: &Tools, document: &Path) -> Result<()> {
+    let mut command = Command::new(tools.node("spectral"));
+    command.args(["lint", "--fail-severity", "hint", "--ruleset"]);
+    command.arg(tools.manifest("spectral.yaml")).arg(document);
+    run(&mut command)
+}
+
+/// Does the server do what its document says, for good input and for bad?
+pub fn schemathesis(tools: &Tools, server: &Server) -> Result<()> {
+    let mut command = Command::new(tools.python("schemathesis"));
+    command
+        .args(["run", &format!("{}/openapi.json", server.url())])
+        .args(["--checks", "all", "--continue-on-failure"])
+        .args(["--max-examples", MAX_EXAMPLES, "--seed", SEED])
+        .args(["--request-timeout", REQUEST_TIMEOUT, "--generation-database", "none"])
+        .args(["--workers", "2", "--no-color"])
+        .args(["--header", &format!("Authorization: Bearer {}", server.key())])
+        // Findings and caches stay under target/.
+        .current_dir(server.scratch());
+    run(&mut command)
+}
+
+/// The body of a 200 answer, from a raw HTTP/1.1 exchange whose connection was closed.
+fn body_of(answer: &[u8]) -> Result<&[u8]> {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no header end")?;
+    let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+    let status = head.lines().next().unwrap_or_default().to_owned();
+    if !status.starts_with("http/1.1 200") {
+        bail!("expected 200, got {status:?}");
+    }
+    if head.contains("transfer-encoding") {
+        bail!("expected a Content-Length body, got a chunked one");
+    }
+    Ok(&answer[end + 4..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_answer_yields_its_body() {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(body_of(answer).unwrap(), b"{}");
+    }
+
+    #[test]
+    fn anything_else_is_told() {
+        for (answer, told) in [
+            (&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], "expected 200"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "chunked"),
+            (b"HTTP/1.1 200 OK\r\n", "no header end"),
+        ] {
+            let error = body_of(answer).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

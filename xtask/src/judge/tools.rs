@@ -1,0 +1,165 @@
+//! Installing the judges: a Python venv and a node_modules under target/tools, made once from the
+//! pinned manifests in xtask/tools and made again when a manifest changes. What cannot be
+//! installed is an error with the remedy in it, never a skipped judge.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{exists, root, run};
+
+pub struct Tools {
+    home: PathBuf,
+}
+
+impl Tools {
+    pub fn install(home: &Path) -> Result<Self> {
+        fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+        let tools = Self { home: home.to_path_buf() };
+        let python = ["requirements.txt"];
+        tools.once("python", &python, install_python).context(
+            "cannot install the Python judges (needs Python 3.10 or later with venv, \
+             and the Python package registry)",
+        )?;
+        let node = ["package.json", "package-lock.json"];
+        tools.once("node", &node, install_node).context(
+            "cannot install the Node judges (needs Node 18 or later with npm, \
+             and the npm registry)",
+        )?;
+        Ok(tools)
+    }
+
+    /// A program of the Python environment.
+    pub fn python(&self, name: &str) -> PathBuf {
+        self.home.join("python/bin").join(name)
+    }
+
+    /// A program of the Node environment.
+    pub fn node(&self, name: &str) -> PathBuf {
+        self.home.join("node/node_modules/.bin").join(name)
+    }
+
+    /// A file beside the manifests.
+    pub fn manifest(&self, name: &str) -> PathBuf {
+        manifests().join(name)
+    }
+
+    /// Installs into `home/name` unless a stamp there says that these very manifests were
+    /// installed. The stamp is written last, so a broken installation is made afresh.
+    fn once(
+        &self,
+        name: &str,
+        files: &[&str],
+        install: fn(&Path, &Path) -> Result<()>,
+    ) -> Result<()> {
+        let folder = self.home.join(name);
+        let wanted = stamp(&manifests(), files)?;
+        let stamp_file = folder.join("installed");
+        if fs::read_to_string(&stamp_file).is_ok_and(|found| found == wanted) {
+            println!("    {name}: installed already");
+            return Ok(());
+        }
+        if folder.exists() {
+            fs::remove_dir_all(&folder).context("cannot clear an old installation")?;
+        }
+        fs::create_dir_all(&folder)?;
+        println!("    {name}: installing (a minute, once)");
+        install(&folder, &manifests())?;
+        fs::write(stamp_file, wanted)?;
+        Ok(())
+    }
+}
+
+fn manifests() -> PathBuf {
+    root().join("xtask/tools")
+}
+
+fn stamp(manifests: &Path, files: &[&str]) -> Result<String> {
+    let mut stamp = String::new();
+    for file in files {
+        let path = manifests.join(file);
+        let text = fs::read_to_string(&path);
+        stamp.push_str(&text.with_context(|| format!("cannot read {}", path.display()))?);
+    }
+    Ok(stamp)
+}
+
+fn install_python(folder: &Path, manifests: &Path) -> Result<()> {
+    let venv = || Command::new("python3").args(["-m", "venv"]).arg(folder).status();
+    // Debian splits venv from Python, so the first try may fail although python3 is there.
+    if !venv().is_ok_and(|status| status.success()) {
+        apt(&["python3", "python3-venv"])?;
+        let status = venv().context("cannot start python3")?;
+        if !status.success() {
+            bail!("python3 -m venv: {status}");
+        }
+    }
+    let mut pip = Command::new(folder.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+    run(pip.arg("--requirement").arg(manifests.join("requirements.txt")))
+}
+
+fn install_node(folder: &Path, manifests: &Path) -> Result<()> {
+    if !exists("npm", "--version") || !exists("node", "--version") {
+        apt(&["nodejs", "npm"])?;
+    }
+    for file in ["package.json", "package-lock.json"] {
+        fs::copy(manifests.join(file), folder.join(file))?;
+    }
+    let mut npm = Command::new("npm");
+    // No package here needs its install script to work, so none may run.
+    npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(folder);
+    run(&mut npm)
+}
+
+/// Distribution packages, for machines without Python or Node. `sudo -n` never asks: without
+/// rights it fails at once and says so.
+fn apt(packages: &[&str]) -> Result<()> {
+    let missing = packages.join(" ");
+    if !exists("apt-get", "--version") {
+        bail!("install {missing} first: they are missing and there is no apt-get here");
+    }
+    let root = fs::metadata("/proc/self").is_ok_and(|own| {
+        use std::os::unix::fs::MetadataExt;
+        own.uid() == 0
+    });
+    let apt_get = |arguments: &[&str]| {
+        let mut command = Command::new(if root { "apt-get" } else { "sudo" });
+        if !root {
+            command.args(["-n", "apt-get"]);
+        }
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        run(&mut command)
+    };
+    println!("    installing the distribution's packages: {missing}");
+    apt_get(&["update", "-q"]).with_context(|| format!("install {missing} by hand"))?;
+    let install = [&["install", "-y", "-q", "--no-install-recommends"], packages].concat();
+    apt_get(&install).with_context(|| format!("install {missing} by hand"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manifest_pins_exact_versions() {
+        let text = fs::read_to_string(manifests().join("requirements.txt")).unwrap();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            assert!(line.contains("=="), "not pinned: {line}");
+        }
+        let text = fs::read_to_string(manifests().join("package.json")).unwrap();
+        assert!(text.contains("spectral-cli") && !text.contains('^') && !text.contains('~'));
+    }
+
+    #[test]
+    fn a_changed_manifest_changes_the_stamp() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "one").unwrap();
+        let before = stamp(folder.path(), &["a"]).unwrap();
+        fs::write(folder.path().join("a"), "two").unwrap();
+        assert_ne!(before, stamp(folder.path(), &["a"]).unwrap());
+        assert!(stamp(folder.path(), &["absent"]).is_err());
+    }
+}

@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use model::Timestamp;
 use model::caller::{Caller, Grant, Scope};
 use model::problem::{Code, Problem};
 use model::record::{Fields, Record};
-use model::Timestamp;
 use parking_lot::RwLock;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -72,8 +72,8 @@ impl Auth {
             return Ok(Err(invalid("The API key was revoked.")));
         }
         let identity = Arc::new(self.identity(scope, &record, &fields));
-        // The digest found the row through an index; comparing once more in constant time makes sure
-        // that nothing but the very key passes.
+        // The digest found the row through an index; comparing once more in constant time makes
+        // sure that nothing but the very key passes.
         if !bool::from(identity.digest.as_bytes().ct_eq(text.as_bytes())) {
             return Ok(Err(invalid("The API key is unknown.")));
         }
@@ -129,8 +129,8 @@ fn usable(identity: Arc<Identity>, now: Timestamp) -> Result<Arc<Identity>, Prob
 }
 
 fn missing() -> Problem {
-    let message = "No API key was sent. Use `Authorization: Bearer <key>`, or Basic with the key as \
-                   user name and an empty password.";
+    let message = "No API key was sent. Use `Authorization: Bearer <key>`, or Basic with the key \
+                   as user name and an empty password.";
     Problem::new(Code::AuthenticationRequired, message).param("Authorization")
 }
 
@@ -180,7 +180,9 @@ mod tests {
         assert_eq!(read("Bearer sk_test_1"), Ok(Some("sk_test_1".into())));
         assert_eq!(read("bearer  sk_test_1"), Ok(Some("sk_test_1".into())));
         assert_eq!(read("Basic c2tfdGVzdF8xOg=="), Ok(Some("sk_test_1".into())));
-        for bad in ["Basic c2tfdGVzdF8xOnB3", "Basic !!", "Bearer", "Bearer ", "Digest x", "sk_test_1"] {
+        for bad in
+            ["Basic c2tfdGVzdF8xOnB3", "Basic !!", "Bearer", "Bearer ", "Digest x", "sk_test_1"]
+        {
             assert_eq!(read(bad), Err(Code::InvalidApiKey), "{bad}");
         }
         assert_eq!(credentials(&HeaderMap::new()), Ok(None));

@@ -1,9 +1,9 @@
 //! Request bodies: read to a limit, in time, whole, and as a JSON object.
 
+use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::Fields;
 use model::value;
-use bytes::Bytes;
 use wire::{Body, BodyFault};
 
 /// Reads the whole body.

@@ -1,9 +1,7 @@
-//! ETags and the headers that compare them. A record's tag is `"<version>-<view>"`: reads compare it
-//! whole, writes only the version, so that a tag from any view of the record guards a write.
+//! ETags and the headers that compare them. A record's tag is `"<version>-<view>"`: reads compare
+//! it whole, writes only the version, so that a tag from any view of the record guards a write.
 
-use http::header::{
-    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, HeaderName,
-};
+use http::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderValue};
 use model::Timestamp;
 use model::problem::{Code, Problem};

@@ -1,5 +1,5 @@
-//! From a `Problem` to status and body: the only place that knows how errors look. Three shapes from
-//! one catalogue: structured (default), flat (schema setting), problem+json (by Accept).
+//! From a `Problem` to status and body: the only place that knows how errors look. Three shapes
+//! from one catalogue: structured (default), flat (schema setting), problem+json (by Accept).
 
 use http::StatusCode;
 use model::problem::{Code, Problem, Violation};
@@ -143,7 +143,9 @@ fn flat(problem: &Problem, request_id: &str) -> String {
         .iter()
         .map(|violation| {
             json!({
-                "field": violation.field, "code": violation.code.name(), "message": violation.message,
+                "field": violation.field,
+                "code": violation.code.name(),
+                "message": violation.message,
             })
         })
         .collect();

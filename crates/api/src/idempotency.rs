@@ -1,6 +1,7 @@
 //! Repetitions: the same key with the same request is answered from memory, without a second effect
-//! and without costing quota. The store holds key and effect in one commit; here the header is read,
-//! the request fingerprinted, and callers who come while the first is still at work wait for it.
+//! and without costing quota. The store holds key and effect in one commit; here the header is
+//! read, the request fingerprinted, and callers who come while the first is still at work wait for
+//! it.
 
 use http::{HeaderMap, Method};
 use model::caller::Scope;
@@ -29,7 +30,8 @@ pub fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>, Probl
     let unquoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
     let visible = !unquoted.is_empty() && unquoted.bytes().all(|byte| byte.is_ascii_graphic());
     if values.next().is_some() || !visible || unquoted.len() > MAX_CHARS {
-        let message = format!("`Idempotency-Key` must be 1 to {MAX_CHARS} visible ASCII characters.");
+        let message =
+            format!("`Idempotency-Key` must be 1 to {MAX_CHARS} visible ASCII characters.");
         return Err(Problem::new(Code::InvalidHeader, message).param("Idempotency-Key"));
     }
     Ok(Some(unquoted.to_owned()))
@@ -46,7 +48,8 @@ pub fn fingerprint(key: String, parts: &[&[u8]]) -> Idempotency {
 }
 
 pub fn reused() -> Problem {
-    let message = "This Idempotency-Key was used for another request. Use a new key for a new request.";
+    let message =
+        "This Idempotency-Key was used for another request. Use a new key for a new request.";
     Problem::new(Code::IdempotencyKeyReused, message).param("Idempotency-Key")
 }
 
@@ -91,7 +94,8 @@ impl InFlight {
             }
         });
         waited.await.map_err(|_| {
-            let message = "A request with this Idempotency-Key is still running. Try again shortly.";
+            let message =
+                "A request with this Idempotency-Key is still running. Try again shortly.";
             Problem::new(Code::IdempotencyKeyInUse, message).retry_after(1)
         })
     }

@@ -1,5 +1,5 @@
-//! Accounts and keys as the commands and the first start make them: through `Store::commit`, like any
-//! other record. A key is shown once and kept as a digest.
+//! Accounts and keys as the commands and the first start make them: through `Store::commit`, like
+//! any other record. A key is shown once and kept as a digest.
 
 use crate::Outside;
 use model::caller::Scope;
@@ -57,7 +57,8 @@ impl From<store::Error> for Error {
     }
 }
 
-/// The digest under which a key is kept. Keys have 190 random bits: no salt or stretching is needed.
+/// The digest under which a key is kept. Keys have 190 random bits: no salt or stretching is
+/// needed.
 pub fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
@@ -186,9 +187,11 @@ impl Keyring<'_> {
             entropy: self.outside.entropy(),
         };
         match self.store.commit(write).await? {
-            Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => Ok(record),
+            Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => {
+                Ok(record)
+            }
             Ok(other) => Err(Error::Refused(format!("unexpected answer of the store: {other:?}"))),
-            Err(problem) => Err(Error::Refused(problem.message)),
+            Err(problem) => Err(Error::Refused(problem.message.clone())),
         }
     }
 

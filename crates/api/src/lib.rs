@@ -1,23 +1,24 @@
-//! The way of a request, in the order of the files below: a request is routed, its caller known, its
-//! quota taken, its version read, its body checked, its repetition noticed, its operation run, its
-//! response written. Knows resources and the store's trait; neither the database nor the HTTP library.
+//! The way of a request, in the order of the files below: a request is routed, its caller known,
+//! its quota taken, its version read, its body checked, its repetition noticed, its operation run,
+//! its response written. Knows resources and the store's trait; neither the database nor the HTTP
+//! library.
 
-pub mod route;
 pub mod auth;
-pub mod limit;
-mod version;
-mod negotiate;
 mod body;
 mod condition;
+pub mod error;
 mod idempotency;
+pub mod limit;
+mod negotiate;
 mod operation;
 mod respond;
-pub mod error;
+pub mod route;
+mod version;
 
-pub mod openapi;
 pub mod keys;
 mod log;
 mod metrics;
+pub mod openapi;
 pub mod service;
 pub mod timers;
 

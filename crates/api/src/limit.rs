@@ -70,8 +70,12 @@ impl Limiter {
                 return Some((Quota { remaining: 0, ..quota }, false));
             }
             let next = window << COUNT_BITS | (used + 1).min(COUNT_MASK);
-            match bucket.0.compare_exchange_weak(current, next, Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match bucket.0.compare_exchange_weak(
+                current,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     let remaining = quota.limit - u32::try_from(used + 1).unwrap_or(quota.limit);
                     return Some((Quota { remaining, ..quota }, true));

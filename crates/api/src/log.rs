@@ -49,9 +49,7 @@ impl AccessLog {
             ",\"status\":{},\"duration_us\":{},\"bytes\":{},\"peer\":\"{}\"",
             line.status, line.duration_us, line.bytes, line.peer
         );
-        for (name, value) in
-            [("account", line.account), ("key", line.key), ("error", line.error)]
-        {
+        for (name, value) in [("account", line.account), ("key", line.key), ("error", line.error)] {
             if let Some(value) = value {
                 let _ = write!(buffer, ",\"{name}\":");
                 push_text(&mut buffer, value);

@@ -1,5 +1,5 @@
-//! What the service tells Prometheus. Requests are counted by route shape, never by path: the number
-//! of series is fixed by the schema.
+//! What the service tells Prometheus. Requests are counted by route shape, never by path: the
+//! number of series is fixed by the schema.
 
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry,
@@ -88,7 +88,12 @@ fn push_figures(text: &mut String, figures: &Figures) {
         ("restive_commits_total", "counter", "Durable commits.", figures.commits.into()),
         ("restive_writes_total", "counter", "Writes in those commits.", figures.writes.into()),
         ("restive_write_queue", "gauge", "Writes waiting for the writer.", figures.queue.into()),
-        ("restive_search_lag", "gauge", "Events the search index is behind.", figures.search_lag.into()),
+        (
+            "restive_search_lag",
+            "gauge",
+            "Events the search index is behind.",
+            figures.search_lag.into(),
+        ),
         ("restive_database_bytes", "gauge", "Size of the database.", figures.database_bytes.into()),
     ];
     for (name, kind, help, value) in simple {

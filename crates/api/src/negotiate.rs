@@ -9,9 +9,10 @@ const OFFERED: &[&str] = &["application/json", "application/problem+json"];
 
 /// Which error shape the client asks for.
 pub fn error_shape(headers: &HeaderMap, usual: Shape) -> Shape {
-    let wanted = headers.get_all(ACCEPT).iter().any(|value| {
-        memchr_like(value.as_bytes(), b"application/problem+json")
-    });
+    let wanted = headers
+        .get_all(ACCEPT)
+        .iter()
+        .any(|value| memchr_like(value.as_bytes(), b"application/problem+json"));
     if wanted { Shape::ProblemJson } else { usual }
 }
 
@@ -43,7 +44,9 @@ pub fn check_accept(headers: &HeaderMap) -> Result<(), Problem> {
         return Ok(());
     }
     let message = "None of the accepted formats can be sent; offered: application/json.";
-    Err(Problem::new(Code::NotAcceptable, message).param("Accept").extra("offered", OFFERED.to_vec()))
+    Err(Problem::new(Code::NotAcceptable, message)
+        .param("Accept")
+        .extra("offered", OFFERED.to_vec()))
 }
 
 /// Whether one media range with its parameters takes JSON.
@@ -86,10 +89,8 @@ pub fn check_content_type(method: &Method, headers: &HeaderMap) -> Result<(), Pr
         return Ok(());
     }
     let shown: String = sent.unwrap_or("none").chars().take(80).collect();
-    let message = format!(
-        "The body's content type is `{shown}`; send {} in UTF-8.",
-        offered.join(" or ")
-    );
+    let message =
+        format!("The body's content type is `{shown}`; send {} in UTF-8.", offered.join(" or "));
     Err(Problem::new(Code::UnsupportedMediaType, message).param("Content-Type"))
 }
 
@@ -104,7 +105,9 @@ mod tests {
 
     #[test]
     fn json_is_sent_to_whoever_takes_it() {
-        for accept in ["*/*", "application/json", "text/html, application/*;q=0.1", "APPLICATION/JSON"] {
+        for accept in
+            ["*/*", "application/json", "text/html, application/*;q=0.1", "APPLICATION/JSON"]
+        {
             assert!(check_accept(&headers(ACCEPT, accept)).is_ok(), "{accept}");
         }
         for accept in ["text/html", "application/json;q=0", "image/*", "application/jsonx"] {
@@ -114,7 +117,8 @@ mod tests {
 
     #[test]
     fn only_json_bodies_are_taken() {
-        let check = |method, text| check_content_type(&method, &headers(CONTENT_TYPE, text)).is_ok();
+        let check =
+            |method, text| check_content_type(&method, &headers(CONTENT_TYPE, text)).is_ok();
         assert!(check(Method::POST, "application/json; charset=UTF-8"));
         assert!(check(Method::PATCH, "application/merge-patch+json"));
         assert!(!check(Method::PUT, "application/merge-patch+json"));

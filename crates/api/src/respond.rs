@@ -10,11 +10,11 @@ use http::header::{
     RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::record::Record;
 use model::schema::Schema;
 use model::write::Response as Written;
-use model::Timestamp;
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

@@ -82,25 +82,34 @@ impl Router {
                 continue;
             }
             let action = self.schema.collections[collection].action(next)?;
-            return segments
-                .next()
-                .is_none()
-                .then_some(Target { collection, parents, id: Some(id), action: Some(action) });
+            return segments.next().is_none().then_some(Target {
+                collection,
+                parents,
+                id: Some(id),
+                action: Some(action),
+            });
         }
     }
 
     fn unknown(&self, path: &str) -> Problem {
         let shown: String = path.chars().take(200).collect();
-        let mut names: Vec<_> = self.top.keys().map(|name| format!("{}{name}", self.mount)).collect();
+        let mut names: Vec<_> =
+            self.top.keys().map(|name| format!("{}{name}", self.mount)).collect();
         names.sort();
         names.truncate(20);
-        let message = format!("There is nothing at `{shown}`. Resources are: {}.", names.join(", "));
+        let message =
+            format!("There is nothing at `{shown}`. Resources are: {}.", names.join(", "));
         Problem::new(Code::RouteNotFound, message)
     }
 }
 
 /// The path shape of a target, as metrics and OpenAPI show it.
-pub fn template(schema: &Schema, collection: CollectionIx, item: bool, action: Option<usize>) -> String {
+pub fn template(
+    schema: &Schema,
+    collection: CollectionIx,
+    item: bool,
+    action: Option<usize>,
+) -> String {
     let this = &schema.collections[collection];
     let mut path = match this.parent {
         Some(parent) => template(schema, parent, true, None),

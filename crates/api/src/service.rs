@@ -83,7 +83,8 @@ impl Api {
                 .unwrap_or(HeaderValue::from_static("unknown")),
             usual_shape: schema.service.errors.into(),
             draining: AtomicBool::new(false),
-            // Random per process and counted within it: unique without asking for entropy each time.
+            // Random per process and counted within it: unique without asking for entropy each
+            // time.
             request_prefix: crate::keys::hex(&prefix[..8]),
             requests: AtomicU64::new(0),
             schema,

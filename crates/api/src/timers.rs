@@ -1,5 +1,6 @@
 //! Timed transitions: waits for the next one that is due and commits it like any other write. What
-//! waits is in the store, so it survives restarts; a transition whose state has passed does nothing.
+//! waits is in the store, so it survives restarts; a transition whose state has passed does
+//! nothing.
 
 use crate::Outside;
 use model::write::{Cause, Change, Precondition, Write};

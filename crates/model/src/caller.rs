@@ -1,4 +1,5 @@
-//! Who is calling. A caller belongs to exactly one (account, mode); everything they may touch does too.
+//! Who is calling. A caller belongs to exactly one (account, mode); everything they may touch does
+//! too.
 
 use serde::{Deserialize, Serialize};
 

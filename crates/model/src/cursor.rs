@@ -1,6 +1,6 @@
-//! Cursors: where a page ended, sealed. Bound to the list it came from (scope, route, filters, order,
-//! version) by a fingerprint and to this database by a MAC, so that an altered or foreign one is
-//! noticed. Never an authorisation: every page checks the caller anew.
+//! Cursors: where a page ended, sealed. Bound to the list it came from (scope, route, filters,
+//! order, version) by a fingerprint and to this database by a MAC, so that an altered or foreign
+//! one is noticed. Never an authorisation: every page checks the caller anew.
 
 use crate::query::Position;
 use crate::record::Scalar;

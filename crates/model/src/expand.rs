@@ -1,5 +1,5 @@
-//! What `include` and `expand` ask to be embedded: a tree of references and child collections, three
-//! levels deep at most. Reading only; who fetches the records is `api::operation::expand`.
+//! What `include` and `expand` ask to be embedded: a tree of references and child collections,
+//! three levels deep at most. Reading only; who fetches the records is `api::operation::expand`.
 
 use crate::schema::{CollectionIx, Schema};
 

@@ -1,5 +1,5 @@
-//! Identifiers: `<prefix>_` and 29 characters: 48 bits of time, so that new rows land at the end of an
-//! index, and 96 random bits, so that nobody can guess or count them. Opaque to clients.
+//! Identifiers: `<prefix>_` and 29 characters: 48 bits of time, so that new rows land at the end of
+//! an index, and 96 random bits, so that nobody can guess or count them. Opaque to clients.
 
 use crate::time::Timestamp;
 use sha2::{Digest, Sha256};

@@ -3,10 +3,17 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::ops::{Deref, DerefMut};
 
-/// One failed request, with every violation found.
+/// One failed request, with every violation found. A pointer in size: problems are rare, the
+/// results that could hold one are everywhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Problem {
+#[serde(transparent)]
+pub struct Problem(Box<Report>);
+
+/// What a problem tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
     pub code: Code,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,12 +78,14 @@ macro_rules! catalogue {
 
 catalogue! {
     // The request as a whole.
-    MalformedRequest "malformed_request" "The request is not valid HTTP. Check how the client writes it."
+    MalformedRequest "malformed_request"
+        "The request is not valid HTTP. Check how the client writes it."
     MalformedJson "malformed_json" "The body is not valid JSON. The message says where it breaks."
     DuplicateKey "duplicate_key" "A key stands twice in one JSON object. Send each key once."
     TooDeep "too_deep" "The JSON is nested deeper than the limit. Flatten it."
     BodyNotObject "body_not_object" "The body must be a JSON object."
-    BodyIncomplete "body_incomplete" "The body ended before its declared length. Send it again, whole."
+    BodyIncomplete "body_incomplete"
+        "The body ended before its declared length. Send it again, whole."
     BodyTooLarge "body_too_large" "The body exceeds the size limit. Send less at once."
     UrlTooLong "url_too_long" "The URL exceeds the length limit. Shorten the query."
     HeadersTooLarge "headers_too_large" "The header fields exceed the size or count limit."
@@ -84,27 +93,39 @@ catalogue! {
     InvalidHeader "invalid_header" "A header field has a value that cannot be understood."
     UnknownParameter "unknown_parameter" "The query has a parameter this route does not know."
     InvalidParameter "invalid_parameter" "A query parameter has a value that cannot be used."
-    CursorInvalid "cursor_invalid" "The cursor was altered, or belongs to another list. Start again without `after`."
-    CursorExpired "cursor_expired" "Too much changed since the first page. Start again without `after`."
+    CursorInvalid "cursor_invalid"
+        "The cursor was altered, or belongs to another list. Start again without `after`."
+    CursorExpired "cursor_expired"
+        "Too much changed since the first page. Start again without `after`."
     UnknownVersion "unknown_version" "The Restive-Version header names no version of this service."
-    UnsupportedMediaType "unsupported_media_type" "The body has a content type that this route does not take."
+    UnsupportedMediaType "unsupported_media_type"
+        "The body has a content type that this route does not take."
     NotAcceptable "not_acceptable" "The Accept header excludes every format that can be sent."
-    MethodNotAllowed "method_not_allowed" "The path exists but not with this method. See the Allow header."
+    MethodNotAllowed "method_not_allowed"
+        "The path exists but not with this method. See the Allow header."
     RouteNotFound "route_not_found" "No such path."
     // Who asks.
-    AuthenticationRequired "authentication_required" "No API key was sent. Use `Authorization: Bearer <key>`."
+    AuthenticationRequired "authentication_required"
+        "No API key was sent. Use `Authorization: Bearer <key>`."
     InvalidApiKey "invalid_api_key" "The API key is unknown, expired or revoked."
     PermissionDenied "permission_denied" "The key lacks the scope that the message names."
     // What is asked for.
     NotFound "not_found" "No such record in this account and mode."
-    ValidationFailed "validation_failed" "Fields of the body are not acceptable; `errors` lists all of them."
-    PreconditionFailed "precondition_failed" "The record changed since the version in If-Match. Read it again."
-    PreconditionRequired "precondition_required" "This collection takes writes only with If-Match. Read the record first."
-    InvalidState "invalid_state" "The record's state does not allow this action; see `current_state` and `allowed`."
+    ValidationFailed "validation_failed"
+        "Fields of the body are not acceptable; `errors` lists all of them."
+    PreconditionFailed "precondition_failed"
+        "The record changed since the version in If-Match. Read it again."
+    PreconditionRequired "precondition_required"
+        "This collection takes writes only with If-Match. Read the record first."
+    InvalidState "invalid_state"
+        "The record's state does not allow this action; see `current_state` and `allowed`."
     GuardFailed "guard_failed" "A rule of the action refused it."
-    TooManyChildren "too_many_children" "The record has more children than one delete takes. Delete them first."
-    IdempotencyKeyReused "idempotency_key_reused" "The Idempotency-Key was used for another request. Use a new key."
-    IdempotencyKeyInUse "idempotency_key_in_use" "A request with this Idempotency-Key is still running. Try again shortly."
+    TooManyChildren "too_many_children"
+        "The record has more children than one delete takes. Delete them first."
+    IdempotencyKeyReused "idempotency_key_reused"
+        "The Idempotency-Key was used for another request. Use a new key."
+    IdempotencyKeyInUse "idempotency_key_in_use"
+        "A request with this Idempotency-Key is still running. Try again shortly."
     IdempotencyKeyRequired "idempotency_key_required" "This route demands an Idempotency-Key."
     // One field.
     Required "required" "The field is required."
@@ -119,12 +140,15 @@ catalogue! {
     NotUnique "not_unique" "Another record has this value already."
     BadReference "bad_reference" "The value names no record that exists in this account and mode."
     ReadOnly "read_only" "The field is assigned by the service and cannot be set."
-    InvalidCharacters "invalid_characters" "The text has characters that cannot be stored, such as NUL."
+    InvalidCharacters "invalid_characters"
+        "The text has characters that cannot be stored, such as NUL."
     InvalidFormat "invalid_format" "The text is not in the format of the field."
     // Limits and the service itself.
     RateLimited "rate_limited" "Too many requests in this window. Wait for Retry-After."
-    ActionHandlerFailed "action_handler_failed" "The operator's action handler failed (502) or took too long (504); nothing was changed."
-    StorageFull "storage_full" "The disk is full; nothing was written. Reads go on, writes resume when space returns."
+    ActionHandlerFailed "action_handler_failed"
+        "The operator's action handler failed (502) or took too long (504); nothing was changed."
+    StorageFull "storage_full"
+        "The disk is full; nothing was written. Reads go on, writes resume when space returns."
     StorageFailed "storage_failed" "The store failed; nothing was written."
     Overloaded "overloaded" "Too many requests are in flight. Try again shortly."
     QueryTimeout "query_timeout" "The query took too long. Filter or sort by indexed fields."
@@ -134,7 +158,7 @@ catalogue! {
 
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>) -> Problem {
-        Problem {
+        Problem(Box::new(Report {
             code,
             message: message.into(),
             param: None,
@@ -143,7 +167,7 @@ impl Problem {
             extra: Map::new(),
             retry_after: None,
             declared: None,
-        }
+        }))
     }
 
     pub fn param(mut self, name: impl Into<String>) -> Problem {
@@ -179,6 +203,20 @@ impl Problem {
         problem.value = violations.first().and_then(|first| first.value.clone());
         problem.violations = violations;
         problem
+    }
+}
+
+impl Deref for Problem {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        &self.0
+    }
+}
+
+impl DerefMut for Problem {
+    fn deref_mut(&mut self) -> &mut Report {
+        &mut self.0
     }
 }
 

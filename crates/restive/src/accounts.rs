@@ -61,9 +61,8 @@ pub async fn choose(keyring: &Keyring<'_>, id: Option<&str>) -> anyhow::Result<R
             .find(|account| account.id == id)
             .cloned()
             .ok_or_else(|| anyhow::anyhow!("there is no account {id}; there are: {}", known())),
-        None => accounts
-            .first()
-            .cloned()
-            .ok_or_else(|| anyhow::anyhow!("there is no account; make one: restive accounts create")),
+        None => accounts.first().cloned().ok_or_else(|| {
+            anyhow::anyhow!("there is no account; make one: restive accounts create")
+        }),
     }
 }

@@ -1,4 +1,5 @@
-//! What was said on the command line and in `RESTIVE_*`. What it means is each sub-command's affair.
+//! What was said on the command line and in `RESTIVE_*`. What it means is each sub-command's
+//! affair.
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;

@@ -68,11 +68,13 @@ pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> 
     let path = folder.join(DATABASE);
     if !path.exists() {
         bail!(
-            "there is no database in {}; start `restive serve` first, or name its folder with --data",
+            "there is no database in {}; start `restive serve` first, or name its folder with \
+             --data",
             folder.display()
         );
     }
-    // Keys and accounts are in every schema; which nouns there are beside them does not matter here.
+    // Keys and accounts are in every schema; which nouns there are beside them does not matter
+    // here.
     let schema = schema(&SchemaFile { schema: None })?;
     let options = Options { role: Role::Tool, ..Options::default() };
     let store = SqliteStore::open_with(&path, schema.clone(), options)

@@ -12,7 +12,10 @@ pub fn run(init: &Init) -> anyhow::Result<()> {
     }
     let file = &init.file;
     if file.exists() {
-        bail!("{} exists; it is not overwritten. Name another file: restive init FILE", file.display());
+        bail!(
+            "{} exists; it is not overwritten. Name another file: restive init FILE",
+            file.display()
+        );
     }
     write(file, model::schema::INIT)?;
     println!("wrote {}", file.display());

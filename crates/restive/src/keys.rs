@@ -56,9 +56,8 @@ fn announce(record: &Record, secret: &str) {
 
 fn instant(text: &str) -> anyhow::Result<String> {
     let parsed = Timestamp::parse(text);
-    let parsed = parsed.ok_or_else(|| {
-        anyhow::anyhow!("`{text}` is no time; write it as 2027-01-31T00:00:00Z")
-    })?;
+    let parsed = parsed
+        .ok_or_else(|| anyhow::anyhow!("`{text}` is no time; write it as 2027-01-31T00:00:00Z"))?;
     Ok(parsed.to_iso())
 }
 

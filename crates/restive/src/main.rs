@@ -1,4 +1,5 @@
-//! The binary: arguments in, one sub-command run. Only this crate reads environment, files and time.
+//! The binary: arguments in, one sub-command run. Only this crate reads environment, files and
+//! time.
 
 mod accounts;
 mod args;

@@ -1,5 +1,5 @@
-//! Following the log: the one loop of everything that leaves the service. A follower has a position,
-//! wakes on commit, never skips a committed event and never sees an uncommitted one.
+//! Following the log: the one loop of everything that leaves the service. A follower has a
+//! position, wakes on commit, never skips a committed event and never sees an uncommitted one.
 
 use crate::{Error, Store};
 use model::Scope;

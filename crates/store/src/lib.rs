@@ -1,6 +1,6 @@
 //! How things are kept. One trait, `Store`; `sqlite` implements it, nothing outside knows that. A
-//! store holds no business rule: it runs `model::decide` inside its transaction and keeps the result,
-//! rows, events and idempotency row in one durable commit.
+//! store holds no business rule: it runs `model::decide` inside its transaction and keeps the
+//! result, rows, events and idempotency row in one durable commit.
 
 mod error;
 pub mod follow;

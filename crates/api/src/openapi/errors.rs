@@ -1,6 +1,6 @@
-//! Errors: their bodies, one response per status, and which operation answers with which code. All of
-//! it follows from the catalogue in `model::problem` and the map in `crate::error`; a new code does not
-//! compile until it is said here where it occurs.
+//! Errors: their bodies, one response per status, and which operation answers with which code. All
+//! of it follows from the catalogue in `model::problem` and the map in `crate::error`; a new code
+//! does not compile until it is said here where it occurs.
 
 use super::{headers, reference};
 use crate::error;
@@ -331,9 +331,9 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Error codes\n\n\
          Every failed request is answered with a status, a type and a code. Codes are stable: \
-         programs may\nrely on them, messages are for people. Codes of one field stand in `errors`, \
-         inside a\n`validation_failed`. Actions may declare codes of their own in the schema; the \
-         OpenAPI document of a\nservice lists them too.\n\n\
+         programs may\nrely on them, messages are for people. Codes of one field stand in \
+         `errors`, inside a\n`validation_failed`. Actions may declare codes of their own in the \
+         schema; the OpenAPI document of a\nservice lists them too.\n\n\
          | Status | Type | Code | What it means and what to do |\n|---|---|---|---|\n",
     );
     for code in Code::ALL {

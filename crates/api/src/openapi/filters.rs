@@ -5,7 +5,8 @@ use model::query::MAX_VALUES;
 use model::schema::Kind;
 use serde_json::{Map, Value, json};
 
-/// Text in double quotes, with `\` before a quote or another `\`; or any other text without a comma.
+/// Text in double quotes, with `\` before a quote or another `\`; or any other text without a
+/// comma.
 const TEXT: &str = r#""(?:[^"\\\u0000]|\\[^\u0000])*"|[^",\u0000][^,\u0000]*|"#;
 const INTEGER: &str = "[+-]?[0-9]{1,18}";
 /// Far inside what a 64-bit float holds, so that every match is finite.
@@ -53,15 +54,16 @@ pub fn schemas() -> Map<String, Value> {
     all
 }
 
-const TEXT_RULE: &str = "a text; one that holds a comma, starts with a quote or is the word null stands in double quotes";
+const TEXT_RULE: &str = "a text; one that holds a comma, starts with a quote or is the word \
+    null stands in double quotes";
 
 fn any_of(what: &str, value: &str) -> Value {
     let more = MAX_VALUES - 1;
     json!({
         "type": "string",
         "description": format!(
-            "Each value is {what}. Several, up to {MAX_VALUES}, are separated by commas and mean any \
-             of them; `null` finds records without a value."
+            "Each value is {what}. Several, up to {MAX_VALUES}, are separated by commas and \
+             mean any of them; `null` finds records without a value."
         ),
         "pattern": format!("^(?:{value})(?:,(?:{value})){{0,{more}}}$"),
     })

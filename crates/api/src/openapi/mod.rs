@@ -56,8 +56,8 @@ fn info(schema: &Schema) -> Value {
     let description = format!(
         "{about}\n\n\
          Ids are opaque. Timestamps are ISO 8601 in UTC. Clients must ignore members they do not \
-         know. Query parameters that a route does not know are refused with 400, unknown members of \
-         a body with 422. Every answer has a `Request-Id`."
+         know. Query parameters that a route does not know are refused with 400, unknown \
+         members of a body with 422. Every answer has a `Request-Id`."
     );
     json!({
         "title": service.name,

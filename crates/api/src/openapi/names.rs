@@ -1,5 +1,5 @@
-//! Names of components and operations: one base per collection, from its object name. Object names are
-//! the schema author's, so what is built from them may meet; here it is kept apart.
+//! Names of components and operations: one base per collection, from its object name. Object names
+//! are the schema author's, so what is built from them may meet; here it is kept apart.
 
 use model::schema::{Action, Collection, CollectionIx, Schema};
 use std::collections::HashSet;

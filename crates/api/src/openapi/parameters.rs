@@ -1,5 +1,5 @@
-//! Parameters: ids in paths, what lists and reads take in the query, request headers. What holds for
-//! one collection only stands at its operations, everything else is a component.
+//! Parameters: ids in paths, what lists and reads take in the query, request headers. What holds
+//! for one collection only stands at its operations, everything else is a component.
 
 use super::names::Names;
 use super::{expansions, filters, headers, reference};
@@ -35,7 +35,8 @@ pub fn components(schema: &Schema, names: &Names) -> Map<String, Value> {
     all
 }
 
-/// The ids in the path of a collection's records: its ancestors', the outermost first, then its own.
+/// The ids in the path of a collection's records: its ancestors', the outermost first, then its
+/// own.
 pub fn path(names: &Names, chain: &[CollectionIx]) -> Vec<Value> {
     chain.iter().map(|index| reference("parameters", &names.id(*index))).collect()
 }
@@ -180,8 +181,8 @@ fn sort(collection: &Collection) -> Value {
     commas(
         "sort",
         &format!(
-            "Fields to sort by, separated by commas; `-` before a name means descending. Each field \
-             at most once.{by_rank}"
+            "Fields to sort by, separated by commas; `-` before a name means descending. Each \
+             field at most once.{by_rank}"
         ),
         json!({
             "type": "array",
@@ -271,8 +272,8 @@ fn if_match(required: bool) -> Value {
     header(
         "If-Match",
         required,
-        "The ETag of the record as it was read: if it has changed since, nothing is written and the \
-         answer is 412. `*` matches every version.",
+        "The ETag of the record as it was read: if it has changed since, nothing is written and \
+         the answer is 412. `*` matches every version.",
         json!({ "type": "string", "pattern": headers::ENTITY_TAGS }),
     )
 }
@@ -281,8 +282,8 @@ fn idempotency_key(required: bool) -> Value {
     header(
         "Idempotency-Key",
         required,
-        "A unique string of the client's: repeating the request with it within 24 hours repeats the \
-         answer, not the effect. With another request it is refused.",
+        "A unique string of the client's: repeating the request with it within 24 hours repeats \
+         the answer, not the effect. With another request it is refused.",
         json!({ "type": "string", "pattern": IDEMPOTENCY_KEY }),
     )
 }

@@ -1,5 +1,5 @@
-//! Paths and operations: the six resource operations and the actions of each routed collection, then
-//! the routes of the service itself.
+//! Paths and operations: the six resource operations and the actions of each routed collection,
+//! then the routes of the service itself.
 
 use super::errors::{self, Facets};
 use super::names::{Names, pascal};

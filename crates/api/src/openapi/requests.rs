@@ -1,5 +1,5 @@
-//! Request bodies: what `model::validate` accepts, as JSON Schema. Fields that the service assigns are
-//! left out, although a replace or update ignores them when they are sent back unchanged.
+//! Request bodies: what `model::validate` accepts, as JSON Schema. Fields that the service assigns
+//! are left out, although a replace or update ignores them when they are sent back unchanged.
 
 use super::names::Names;
 use super::{filters, reference};

@@ -1,5 +1,5 @@
-//! Response bodies: records, lists, deletions. `fields` may drop any member, so a record demands none;
-//! expansion may put a record where an id was, so references are both.
+//! Response bodies: records, lists, deletions. `fields` may drop any member, so a record demands
+//! none; expansion may put a record where an id was, so references are both.
 
 use super::names::Names;
 use super::reference;

@@ -29,8 +29,7 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
     if context.target.parents.len() > 1 {
         context.check_parents().await?;
     }
-    let mut write =
-        context.write(Change::Act { action, params: params.clone(), callout: None })?;
+    let mut write = context.write(Change::Act { action, params: params.clone(), callout: None })?;
     let Some(handler) = &declared.handler else {
         return commit(context, write).await;
     };
@@ -111,7 +110,8 @@ async fn ask(
     match answer {
         Ok((status, _, body)) => understand(status, &body),
         Err(fault) => {
-            tracing::warn!(action = action.name, url = handler.url, %fault, "action handler failed");
+            let (action, url) = (&action.name, &handler.url);
+            tracing::warn!(action, url, %fault, "an action handler failed");
             Err(match fault {
                 OutgoingFault::Timeout(_) => failed(504, "did not answer in time"),
                 _ => failed(502, "could not be reached or broke off"),
@@ -120,7 +120,8 @@ async fn ask(
     }
 }
 
-/// `{"change": {…}}` with 2xx applies; `{"error": {…}}` with 2xx or 4xx refuses; all else is a fault.
+/// `{"change": {…}}` with 2xx applies; `{"error": {…}}` with 2xx or 4xx refuses; all else is a
+/// fault.
 fn understand(status: StatusCode, body: &[u8]) -> Result<Callout, Problem> {
     if !(status.is_success() || status.is_client_error()) {
         return Err(failed(502, &format!("answered {}", status.as_u16())));

@@ -1,5 +1,5 @@
-//! Showing records otherwise than they are kept: embedded references and children, chosen fields. One
-//! query per level and target, however many records there are.
+//! Showing records otherwise than they are kept: embedded references and children, chosen fields.
+//! One query per level and target, however many records there are.
 
 use super::{Context, Failure};
 use model::CollectionIx;
@@ -164,6 +164,7 @@ fn check_count(count: usize) -> Result<(), Problem> {
     if count <= MAX_EMBEDDED {
         return Ok(());
     }
-    let message = format!("More than {MAX_EMBEDDED} records would be embedded; ask for less at once.");
+    let message =
+        format!("More than {MAX_EMBEDDED} records would be embedded; ask for less at once.");
     Err(Problem::new(Code::InvalidParameter, message).param("expand"))
 }

@@ -30,9 +30,10 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         store::Error::SnapshotTooOld => Failure::Problem(expired_cursor()),
         other => Failure::Store(other),
     })?;
-    let next = (found.has_more)
-        .then(|| found.position.as_ref())
-        .flatten()
+    let next = found
+        .position
+        .as_ref()
+        .filter(|_| found.has_more)
         .map(|position| cursor::seal(position, fingerprint, context.cursor_key));
     let next_url = next_url(context, &asked, &pairs, &found, next.as_deref());
     let pagination = pagination(&asked, &found, next.as_deref());
@@ -143,8 +144,8 @@ fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> Stri
 }
 
 fn invalid_cursor() -> Problem {
-    let message = "The cursor was altered, or belongs to another list (other filters, order, account \
-                   or mode). Start again without `after`.";
+    let message = "The cursor was altered, or belongs to another list (other filters, order, \
+                   account or mode). Start again without `after`.";
     Problem::new(Code::CursorInvalid, message).param("after")
 }
 

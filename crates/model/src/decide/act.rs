@@ -1,4 +1,5 @@
-//! Actions and timed transitions: the state machine, its guards, what they set and what they refuse.
+//! Actions and timed transitions: the state machine, its guards, what they set and what they
+//! refuse.
 
 use super::{Answer, Decision, Stage, change, outcome};
 use crate::problem::{Code, Declared, Problem};
@@ -139,7 +140,8 @@ fn assign(
     Err(Problem::of(Code::ValidationFailed, violations))
 }
 
-/// A handler may set any declared field, read-only ones included; a bad value is the handler's fault.
+/// A handler may set any declared field, read-only ones included; a bad value is the handler's
+/// fault.
 fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Result<(), Problem> {
     for (name, value) in change {
         let fault = |what: String| {

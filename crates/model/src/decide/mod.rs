@@ -1,6 +1,6 @@
-//! Decide, then write. Given the schema, the wish and the facts a store has loaded, say what shall be
-//! kept, which events tell of it and what is answered, or why not. Pure: a store calls this inside its
-//! transaction, tests call it without one.
+//! Decide, then write. Given the schema, the wish and the facts a store has loaded, say what shall
+//! be kept, which events tell of it and what is answered, or why not. Pure: a store calls this
+//! inside its transaction, tests call it without one.
 
 mod act;
 mod change;
@@ -131,7 +131,7 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
     };
     check_precondition(&write.precondition, current)?;
     refuse_missing(schema, facts)?;
-    let stage = Stage { schema, collection, write, facts, current, before: current.fields() };
+    let stage = Stage { collection, write, facts, current, before: current.fields() };
     match &write.change {
         Change::Create { .. } => unreachable!("creates are decided above"),
         Change::Replace { fields } => change::replace(&stage, fields),
@@ -154,7 +154,6 @@ pub fn rehearse(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<(),
 
 /// Everything a decision about an existing record looks at.
 struct Stage<'a> {
-    schema: &'a Schema,
     collection: &'a Collection,
     write: &'a Write,
     facts: &'a Facts<'a>,

@@ -1,5 +1,5 @@
-//! Turning a record before and a record after into what is kept and told: the kept texts, the events
-//! with their previous attributes, and the timed transitions of a newly entered state.
+//! Turning a record before and a record after into what is kept and told: the kept texts, the
+//! events with their previous attributes, and the timed transitions of a newly entered state.
 
 use super::{Answer, Decision, Draft, Effect, Kept, Stage, TimerDraft};
 use crate::id::{self, Entropy};

@@ -1,5 +1,6 @@
-//! Filters: `field=value`, `field=a,b` (any of), `field=null`, `min_field=`, `max_field=`. Values in
-//! double quotes are taken as they stand, so that a text may contain a comma or be the word null.
+//! Filters: `field=value`, `field=a,b` (any of), `field=null`, `min_field=`, `max_field=`. Values
+//! in double quotes are taken as they stand, so that a text may contain a comma or be the word
+//! null.
 
 use super::{Filter, MAX_VALUES, Test};
 use crate::record::Scalar;

@@ -1,5 +1,5 @@
-//! What a list call asks for: filters, order, page, search. `parse` reads it from query parameters and
-//! reports everything wrong with them at once.
+//! What a list call asks for: filters, order, page, search. `parse` reads it from query parameters
+//! and reports everything wrong with them at once.
 
 mod filter;
 mod parse;
@@ -28,8 +28,8 @@ pub struct Query {
     /// The parent record, on a nested route.
     pub parent: Option<String>,
     pub filters: Vec<Filter>,
-    /// As asked, without the tie-break that every store appends (row number, in the direction of the
-    /// last key). Never empty: the default is newest first.
+    /// As asked, without the tie-break that every store appends (row number, in the direction of
+    /// the last key). Never empty: the default is newest first.
     pub sort: Vec<SortKey>,
     /// Words that must all occur in the searched fields; empty: no search.
     pub words: Vec<String>,

@@ -1,6 +1,6 @@
-//! How a schema may change over data that exists. Pure: given the description of what is on disk and
-//! the schema that shall be served, says what must be done, what must first be checked against the
-//! rows, or why it may not be. A store carries the plan out in one transaction.
+//! How a schema may change over data that exists. Pure: given the description of what is on disk
+//! and the schema that shall be served, says what must be done, what must first be checked against
+//! the rows, or why it may not be. A store carries the plan out in one transaction.
 
 use super::{Collection, CollectionIx, Field, Schema};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! End to end: every test here starts the real executable and speaks real HTTP to it. One binary, so
-//! that it links once.
+//! End to end: every test here starts the real executable and speaks real HTTP to it. One binary,
+//! so that it links once.
 
 mod harness;
 mod resources;

@@ -152,8 +152,8 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
             marks(10)
         ),
         update: format!(
-            "UPDATE {name} SET version = ?1, updated = ?2, shape = ?3, body = ?4, hidden = ?5{sets} \
-             WHERE n = ?6"
+            "UPDATE {name} SET version = ?1, updated = ?2, shape = ?3, body = ?4, hidden = \
+             ?5{sets} WHERE n = ?6"
         ),
         update_body: format!(
             "UPDATE {name} SET version = ?1, updated = ?2, shape = ?3, body = ?4, hidden = ?5 \

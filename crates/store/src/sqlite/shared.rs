@@ -66,10 +66,12 @@ impl Shared {
     }
 }
 
+type SeqsByPlace = HashMap<(Scope, CollectionIx), i64>;
+
 /// Sequence of the last change per scope and collection. What is not in the map has not changed
 /// since the floor.
 pub struct CollectionSeqs {
-    inner: RwLock<(i64, HashMap<(Scope, CollectionIx), i64>)>,
+    inner: RwLock<(i64, SeqsByPlace)>,
 }
 
 impl CollectionSeqs {

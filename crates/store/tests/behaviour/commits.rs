@@ -175,7 +175,7 @@ pub async fn actions_move_the_state_and_refusals_leave_their_trace(bed: Bed) {
     let order = bed.put(create(ORDERS, json!({"quantity": 1}))).await;
     let declined = bed.commit(act(&order.id, DECLINE)).await.unwrap().unwrap();
     let Committed::Fresh(Response::Refused(problem)) = declined else { panic!("{declined:?}") };
-    assert_eq!(problem.declared.unwrap().status, 402);
+    assert_eq!(problem.declared.as_ref().unwrap().status, 402);
     let traced = bed.record(ORDERS, &order.id).await.unwrap();
     assert_eq!(value(&traced, "failure"), json!("declined"));
     let events = bed.store.events(None, order.version, 10).await.unwrap();

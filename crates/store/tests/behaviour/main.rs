@@ -1,5 +1,6 @@
 //! What every store must do, written against the trait and run for each kind of store. Behaviours
-//! that concern files, restarts and schema changes on disk are SQLite's own and stand in `files` and
+//! that concern files, restarts and schema changes on disk are SQLite's own and stand in `files`
+//! and
 //! `evolution`.
 
 mod commits;

@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn dates_are_compared_in_whole_seconds() {
         let headers = with(IF_MODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:37 GMT");
-        let at = |millis| is_fresh(&headers, "\"1-a\"", Some(Timestamp(784_111_777_000 + millis)));
+        let at =
+            |millis: i64| is_fresh(&headers, "\"1-a\"", Some(Timestamp(784_111_777_000 + millis)));
         assert!(at(0) && at(999) && !at(1000));
     }
 }

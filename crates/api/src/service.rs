@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use model::problem::{Code, Problem};
-use model::schema::{Collection, RateLimit, Schema};
+use model::schema::{Collection, CollectionIx, RateLimit, Schema};
 use model::write::Idempotency;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -164,12 +164,11 @@ impl Api {
         let target = match route {
             Route::Resource(target) => target,
             page => {
-                let reply = self.page(&page, &exchange.method).await;
-                trace.page = Some(page);
-                return reply;
+                trace.route = Some(RouteKey::Page);
+                return self.page(&page, &exchange.method).await;
             }
         };
-        trace.target = Some(target.clone());
+        trace.route = Some(RouteKey::of(&target));
         self.resource(exchange, request_id, shape, &target, trace).await
     }
 
@@ -418,8 +417,7 @@ impl wire::Service for Api {
 /// What is learned about a request on its way, for its headers, metrics and log line.
 #[derive(Default)]
 struct Trace {
-    target: Option<Target>,
-    page: Option<Route>,
+    route: Option<RouteKey>,
     identity: Option<Arc<Identity>>,
     quota: Option<Quota>,
     error: Option<String>,
@@ -431,9 +429,23 @@ fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem
     if granted { Ok(()) } else { Err(quota.problem()) }
 }
 
+/// Which shape of route a request took.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum RouteKey {
+    Page,
+    Resource { collection: CollectionIx, item: bool, action: Option<usize> },
+}
+
+impl RouteKey {
+    fn of(target: &Target) -> RouteKey {
+        let (collection, action) = (target.collection, target.action);
+        RouteKey::Resource { collection, item: target.id.is_some(), action }
+    }
+}
+
 /// The histogram of every route shape, made once.
 struct RouteTable {
-    resources: HashMap<(usize, bool, Option<usize>), RouteMetrics>,
+    resources: HashMap<RouteKey, RouteMetrics>,
     pages: RouteMetrics,
     unknown: RouteMetrics,
 }
@@ -446,20 +458,18 @@ impl RouteTable {
             let actions = (0..collection.actions.len()).map(|action| (true, Some(action)));
             for (item, action) in [(false, None), (true, None)].into_iter().chain(actions) {
                 let name = route::template(schema, index, item, action);
-                resources.insert((index, item, action), make(name));
+                let key = RouteKey::Resource { collection: index, item, action };
+                resources.insert(key, make(name));
             }
         }
         RouteTable { resources, pages: make("pages".into()), unknown: make("unknown".into()) }
     }
 
     fn of(&self, trace: &Trace) -> &RouteMetrics {
-        match (&trace.target, &trace.page) {
-            (Some(target), _) => {
-                let key = (target.collection, target.id.is_some(), target.action);
-                self.resources.get(&key).unwrap_or(&self.unknown)
-            }
-            (None, Some(_)) => &self.pages,
-            (None, None) => &self.unknown,
+        match trace.route {
+            None => &self.unknown,
+            Some(RouteKey::Page) => &self.pages,
+            Some(key) => self.resources.get(&key).unwrap_or(&self.unknown),
         }
     }
 }

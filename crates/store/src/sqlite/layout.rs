@@ -53,6 +53,9 @@ pub struct Table {
     pub columns: Vec<(usize, String)>,
     pub search: Option<SearchTable>,
     pub by_id: String,
+    /// Several by id, whatever their parents: an id is unique in its collection. The ids are bound as
+    /// one JSON array.
+    pub by_ids: String,
     pub exists: String,
     pub insert: String,
     pub update: String,
@@ -61,8 +64,8 @@ pub struct Table {
     pub delete: String,
     /// Children of one parent; only useful for a child collection.
     pub of_parent: String,
-    /// The newest children of one parent.
-    pub newest_of_parent: String,
+    /// The newest children of each parent of a JSON array of them.
+    pub newest_of_parents: String,
 }
 
 /// The full-text index of a collection: a follower of the log, keyed by row number.
@@ -136,7 +139,6 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         .enumerate()
         .map(|(place, (_, column))| format!(", {column} = ?{}", 7 + place))
         .collect();
-    let newest = "ORDER BY t.created DESC, t.n DESC LIMIT ?3";
     Table {
         shape: stored.shape(&collection.name),
         feed,
@@ -144,6 +146,10 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         search: search_table(collection),
         by_id: format!(
             "SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"
+        ),
+        by_ids: format!(
+            "SELECT {RECORD} FROM {name} t WHERE {key} IN (SELECT value FROM json_each(?1)) \
+             AND t.scope = ?2"
         ),
         exists: format!("SELECT 1 FROM {name} t WHERE {key} = ?1 AND t.scope = ?2"),
         insert: format!(
@@ -163,8 +169,11 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         of_parent: format!(
             "SELECT {RECORD} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 LIMIT ?3"
         ),
-        newest_of_parent: format!(
-            "SELECT {RECORD} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 {newest}"
+        // A window per parent would sort every child; a short ordered read per parent does not.
+        newest_of_parents: format!(
+            "SELECT {RECORD}, t.parent FROM json_each(?1) p JOIN {name} t ON t.n IN (\
+             SELECT c.n FROM {name} c WHERE c.parent = p.value AND c.scope = ?2 \
+             ORDER BY c.created DESC, c.n DESC LIMIT ?3) ORDER BY p.key, t.created DESC, t.n DESC"
         ),
         columns,
         name,

@@ -3,13 +3,14 @@
 
 use crate::condition;
 use crate::error::{self, Shape};
+use crate::negotiate;
 use crate::route::{self, Target};
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK, LOCATION,
     RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::record::Record;
@@ -161,6 +162,26 @@ pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
     if let Some(allowed) = problem.extra.get("allowed_methods").and_then(|value| value.as_array()) {
         let names: Vec<_> = allowed.iter().filter_map(|name| name.as_str()).collect();
         reply = reply.header(ALLOW, names.join(", "));
+    }
+    reply
+}
+
+/// The problem of a method that a path does not have.
+pub fn not_allowed(method: &Method, methods: &[&str]) -> Problem {
+    let message = format!("{method} is not possible here; allowed: {}.", methods.join(", "));
+    Problem::new(Code::MethodNotAllowed, message).extra("allowed_methods", methods.to_vec())
+}
+
+/// What a path offers.
+pub fn options(methods: &[&str]) -> Reply {
+    const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+    const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+    let mut reply = Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, methods.join(", "));
+    if methods.contains(&"PATCH") {
+        reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
+    }
+    if methods.contains(&"POST") {
+        reply = reply.header(ACCEPT_POST, "application/json");
     }
     reply
 }

@@ -7,11 +7,12 @@ use crate::limit::{Limiter, Quota};
 use crate::log::{AccessLog, Line};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::operation::{self, Context, Failure};
+use crate::page::Pages;
 use crate::respond::{self, Reply};
 use crate::route::{self, Route, Router, Target};
-use crate::{Outside, body, negotiate, openapi, version};
+use crate::{Outside, body, negotiate, version};
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::ALLOW;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use model::problem::{Code, Problem};
 use model::schema::{Collection, CollectionIx, RateLimit, Schema};
@@ -51,8 +52,7 @@ pub struct Api {
     metrics: Metrics,
     routes: RouteTable,
     log: Option<Arc<AccessLog>>,
-    openapi: Bytes,
-    errors: Bytes,
+    pages: Pages,
     version: HeaderValue,
     usual_shape: Shape,
     draining: AtomicBool,
@@ -65,7 +65,6 @@ impl Api {
         let Parts { schema, store, outside, settings } = parts;
         let limiter = Arc::new(Limiter::new(settings.rate_limit));
         let metrics = Metrics::new()?;
-        let document = openapi::document(&schema, None);
         let prefix = outside.entropy().0;
         Ok(Api {
             router: Router::new(schema.clone()),
@@ -77,8 +76,7 @@ impl Api {
             routes: RouteTable::new(&schema, &metrics),
             metrics,
             log: settings.access_log.then(Arc::default),
-            openapi: Bytes::from(document.to_string()),
-            errors: Bytes::from(openapi::errors_markdown()),
+            pages: Pages::new(schema.clone(), store.clone(), outside.clone()),
             version: HeaderValue::from_str(&schema.service.version)
                 .unwrap_or(HeaderValue::from_static("unknown")),
             usual_shape: schema.service.errors.into(),
@@ -165,7 +163,8 @@ impl Api {
             Route::Resource(target) => target,
             page => {
                 trace.route = Some(RouteKey::Page);
-                return self.page(&page, &exchange.method).await;
+                let draining = self.draining.load(Ordering::Relaxed);
+                return self.pages.show(&page, &exchange.method, &self.metrics, draining).await;
             }
         };
         trace.route = Some(RouteKey::of(&target));
@@ -185,11 +184,11 @@ impl Api {
         let methods = route::methods(collection, target);
         if !methods.contains(&exchange.method.as_str()) {
             self.take_for_address(exchange, trace)?;
-            return Err(not_allowed(&exchange.method, &methods).into());
+            return Err(respond::not_allowed(&exchange.method, &methods).into());
         }
         if exchange.method == Method::OPTIONS {
             self.take_for_address(exchange, trace)?;
-            return Ok(options(&methods));
+            return Ok(respond::options(&methods));
         }
         let identity = self.identify(exchange, trace).await?;
         let writes = operation::access(&exchange.method) == model::caller::Access::Write;
@@ -329,50 +328,6 @@ impl Api {
         settle(self.limiter.take(&bucket, None, self.outside.now()), trace)
     }
 
-    /// The pages beside the resources.
-    async fn page(&self, page: &Route, method: &Method) -> Result<Reply, Failure> {
-        let methods = ["GET", "HEAD", "OPTIONS"];
-        if method == Method::OPTIONS {
-            return Ok(options(&methods));
-        }
-        if !methods.contains(&method.as_str()) {
-            return Err(not_allowed(method, &methods).into());
-        }
-        Ok(match page {
-            Route::Health => self.health().await,
-            Route::Metrics => {
-                let text = self.metrics.page(&self.store.figures());
-                Reply::json(StatusCode::OK, text)
-                    .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
-                    .header(CACHE_CONTROL, "no-store")
-            }
-            Route::Errors => Reply::json(StatusCode::OK, self.errors.clone())
-                .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
-                .header(CACHE_CONTROL, "public, max-age=300"),
-            _ => Reply::json(StatusCode::OK, self.openapi.clone())
-                .header(CACHE_CONTROL, "public, max-age=300"),
-        })
-    }
-
-    async fn health(&self) -> Reply {
-        let store = self.store.health().await;
-        let (status, word) = match (&store, self.draining.load(Ordering::Relaxed)) {
-            (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
-            (Ok(()), true) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-            (Ok(()), false) => (StatusCode::OK, "ok"),
-        };
-        let position = *self.store.position().borrow();
-        let body = serde_json::json!({
-            "status": word,
-            "service": self.schema.service.name,
-            "version": self.schema.service.version,
-            "uptime_seconds": self.outside.uptime().as_secs(),
-            "position": position,
-            "reason": store.err().map(|error| error.to_string()),
-        });
-        Reply::json(status, body.to_string()).header(CACHE_CONTROL, "no-store")
-    }
-
     /// The headers that every answer carries.
     fn finish(&self, reply: Reply, request_id: &str, quota: Option<&Quota>) -> Response {
         const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -486,24 +441,6 @@ fn method_label(method: &Method) -> &'static str {
         Method::OPTIONS => "OPTIONS",
         _ => "other",
     }
-}
-
-fn not_allowed(method: &Method, methods: &[&str]) -> Problem {
-    let message = format!("{method} is not possible here; allowed: {}.", methods.join(", "));
-    Problem::new(Code::MethodNotAllowed, message).extra("allowed_methods", methods.to_vec())
-}
-
-fn options(methods: &[&str]) -> Reply {
-    const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
-    const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
-    let mut reply = Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, methods.join(", "));
-    if methods.contains(&"PATCH") {
-        reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
-    }
-    if methods.contains(&"POST") {
-        reply = reply.header(ACCEPT_POST, "application/json");
-    }
-    reply
 }
 
 /// What a client is told when the store fails. The cause is logged here, once.

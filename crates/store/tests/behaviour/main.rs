@@ -2,6 +2,9 @@
 //! that concern files, restarts and schema changes on disk are SQLite's own and stand in `files` and
 //! `evolution`.
 
+// All of it is test code, the parts outside `#[test]` functions too.
+#![allow(clippy::unwrap_used)]
+
 mod commits;
 mod evolution;
 mod files;

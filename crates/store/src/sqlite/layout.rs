@@ -42,6 +42,10 @@ INSERT INTO meta VALUES ('cursor_key', randomblob(32)), ('search_position', 0);
 pub const KEYS: &str = "keys";
 pub const KEY_DIGEST: &str = "digest";
 
+/// The index of rows that changed since they were made, and what the database must be told to use it.
+const MOVED: &str = "moved";
+const HAS_CHANGED: &str = "version <> n";
+
 /// One collection on disk.
 pub struct Table {
     /// Quoted.
@@ -51,6 +55,8 @@ pub struct Table {
     pub child: bool,
     /// The typed columns: place of the field in the collection, quoted column name.
     pub columns: Vec<(usize, String)>,
+    /// Reads only rows that changed since they were made, by their version.
+    pub from_changed: String,
     pub search: Option<SearchTable>,
     pub by_id: String,
     /// Several by id, whatever their parents: an id is unique in its collection. The ids are bound as
@@ -141,6 +147,10 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         .collect();
     Table {
         shape: stored.shape(&collection.name),
+        from_changed: format!(
+            "FROM {name} t INDEXED BY {} WHERE {HAS_CHANGED} AND t.scope = ?",
+            quote(&format!("i_{}+{MOVED}", collection.name))
+        ),
         feed,
         child,
         search: search_table(collection),
@@ -249,6 +259,8 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     }
     add("i", "created", format!("{owner}, created"), String::new());
     add("i", "updated", format!("{owner}, updated"), String::new());
+    // Rows that changed after they were made: creations pay nothing for it.
+    add("i", MOVED, "scope, version".into(), format!(" WHERE {HAS_CHANGED}"));
     let parent_field = schema.parent_field(ix);
     for field in collection.columns() {
         let column = column_name(&field.name);

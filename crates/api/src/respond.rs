@@ -21,6 +21,8 @@ pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const VARIES: HeaderValue = HeaderValue::from_static("Accept, Authorization, Restive-Version");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 const ERROR_CODE: HeaderName = HeaderName::from_static("restive-error-code");
 
 /// An answer before the headers that every answer has.
@@ -159,6 +161,10 @@ pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
         let realm = "Bearer realm=\"restive\", Basic realm=\"restive\", charset=\"UTF-8\"";
         reply.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(realm));
     }
+    if problem.code == Code::UnsupportedMediaType {
+        reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
+        reply = reply.header(ACCEPT_POST, "application/json");
+    }
     if let Some(allowed) = problem.extra.get("allowed_methods").and_then(|value| value.as_array()) {
         let names: Vec<_> = allowed.iter().filter_map(|name| name.as_str()).collect();
         reply = reply.header(ALLOW, names.join(", "));
@@ -174,8 +180,6 @@ pub fn not_allowed(method: &Method, methods: &[&str]) -> Problem {
 
 /// What a path offers.
 pub fn options(methods: &[&str]) -> Reply {
-    const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
-    const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
     let mut reply = Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, methods.join(", "));
     if methods.contains(&"PATCH") {
         reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));

@@ -35,7 +35,7 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
     use Code::*;
     match code {
         MalformedRequest | UrlTooLong | HeadersTooLarge | RequestTimeout | MethodNotAllowed
-        | Overloaded | Draining | Internal => true,
+        | Overloaded | Internal => true,
         MalformedJson | DuplicateKey | TooDeep | BodyNotObject | UnsupportedMediaType => {
             facets.body
         }

@@ -1,5 +1,5 @@
-//! Deleting a record with everything below it, in the same commit: each descendant through `decide`,
-//! with its own event. All are decided before the first row goes.
+//! Deleting a record with everything below it, in the same commit: each descendant through
+//! `decide`, with its own event. All are decided before the first row goes.
 
 use super::apply::{self, Decided, Fault, Turn};
 use super::{read, timers};

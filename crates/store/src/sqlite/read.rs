@@ -1,5 +1,5 @@
-//! Point reads: one record, a few by id, a deleted one, a key, children. Each names its scope. Runs on
-//! any connection, the writer's inside its transaction included.
+//! Point reads: one record, a few by id, a deleted one, a key, children. Each names its scope. Runs
+//! on any connection, the writer's inside its transaction included.
 
 use super::layout::{self, Table};
 use super::shared::Shared;

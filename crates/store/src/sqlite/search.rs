@@ -114,7 +114,8 @@ fn scope_word(scope: Scope) -> String {
     format!("s{}", scope.0)
 }
 
-/// The full-text expression: the scope, and every word in the searched fields. Each word is a quoted
+/// The full-text expression: the scope, and every word in the searched fields. Each word is a
+/// quoted
 /// string, so nothing in it can be an operator.
 pub fn expression(search: &SearchTable, scope: Scope, words: &[String]) -> String {
     let mut out = format!("scope_ : \"{}\" AND {{{}}} : (", scope_word(scope), search.columns);

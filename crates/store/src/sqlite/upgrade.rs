@@ -1,5 +1,5 @@
-//! Bringing a database to a schema, in one transaction: what `model::schema::evolve` plans is checked
-//! against the rows and carried out, or refused with nothing touched.
+//! Bringing a database to a schema, in one transaction: what `model::schema::evolve` plans is
+//! checked against the rows and carried out, or refused with nothing touched.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{open, read, search, timers};

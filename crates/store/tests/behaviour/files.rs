@@ -1,5 +1,5 @@
-//! What SQLite's store does with its files: restarts, backups, tools beside a server, and files that
-//! are not its own.
+//! What SQLite's store does with its files: restarts, backups, tools beside a server, and files
+//! that are not its own.
 
 use crate::support::*;
 use model::{Schema, Scope};

@@ -1,5 +1,5 @@
-//! What the suite works with: a small schema made by hand, short ways to write, and a bed that holds
-//! a store with a clock of its own. Knows no kind of store.
+//! What the suite works with: a small schema made by hand, short ways to write, and a bed that
+//! holds a store with a clock of its own. Knows no kind of store.
 
 use model::id::Entropy;
 use model::query::{Filter, Page, Query, SortKey, Test};

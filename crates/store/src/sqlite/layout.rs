@@ -42,7 +42,8 @@ INSERT INTO meta VALUES ('cursor_key', randomblob(32)), ('search_position', 0);
 pub const KEYS: &str = "keys";
 pub const KEY_DIGEST: &str = "digest";
 
-/// The index of rows that changed since they were made, and what the database must be told to use it.
+/// The index of rows that changed since they were made, and what the database must be told to use
+/// it.
 const MOVED: &str = "moved";
 const HAS_CHANGED: &str = "version <> n";
 

@@ -60,8 +60,8 @@ pub struct Table {
     pub from_changed: String,
     pub search: Option<SearchTable>,
     pub by_id: String,
-    /// Several by id, whatever their parents: an id is unique in its collection. The ids are bound as
-    /// one JSON array.
+    /// Several by id, whatever their parents: an id is unique in its collection. The ids are bound
+    /// as one JSON array.
     pub by_ids: String,
     pub exists: String,
     pub insert: String,

@@ -164,7 +164,8 @@ impl Api {
             page => {
                 trace.route = Some(RouteKey::Page);
                 let draining = self.draining.load(Ordering::Relaxed);
-                return self.pages.show(&page, &exchange.method, &self.metrics, draining).await;
+                let shown = self.pages.show(&page, &exchange.method, &self.metrics, draining);
+                return Box::pin(shown).await;
             }
         };
         trace.route = Some(RouteKey::of(&target));
@@ -193,7 +194,10 @@ impl Api {
         let identity = self.identify(exchange, trace).await?;
         let writes = operation::access(&exchange.method) == model::caller::Access::Write;
         let body = match writes {
-            true => body::read(&mut exchange.body, self.schema.service.max_body_bytes).await,
+            true => {
+                let limit_bytes = self.schema.service.max_body_bytes;
+                Box::pin(body::read(&mut exchange.body, limit_bytes)).await
+            }
             false => Ok(Bytes::new()),
         };
         let idempotency = match &body {
@@ -201,7 +205,7 @@ impl Api {
             Err(_) => Ok(None),
         };
         let replay = match &idempotency {
-            Ok(Some(key)) => self.replay(key, &identity, target, shape, trace).await?,
+            Ok(Some(key)) => Box::pin(self.replay(key, &identity, target, shape, trace)).await?,
             _ => None,
         };
         if let Some(reply) = replay {

@@ -2,4 +2,18 @@
 //! so that it links once.
 
 mod harness;
+
+mod actions;
+mod auth;
+mod cli;
+mod conditions;
+mod cursors;
+mod errors;
+mod evolution;
+mod expansion;
+mod handlers;
+mod idempotency;
+mod limits;
+mod lists;
 mod resources;
+mod service;

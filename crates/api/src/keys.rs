@@ -136,10 +136,9 @@ impl Keyring<'_> {
             let grant = model::caller::Grant::parse(text).ok_or_else(|| {
                 Error::Refused(format!("`{text}` is no scope; write `<collection>:read|write`"))
             })?;
-            let known = |name: &String| self.schema.routed().any(|(_, c)| c.name == *name);
-            if grant.collection.as_ref().is_some_and(|name| !known(name)) {
-                let names: Vec<_> = self.schema.routed().map(|(_, c)| c.name.as_str()).collect();
-                let known = names.join(", ");
+            let known = self.store.collections();
+            if grant.collection.as_ref().is_some_and(|name| !known.contains(name)) {
+                let known = known.join(", ");
                 return Err(Error::Refused(format!(
                     "`{text}`: there is no such collection; there are: {known}"
                 )));

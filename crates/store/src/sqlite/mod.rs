@@ -90,8 +90,12 @@ impl SqliteStore {
         if options.role == Role::Tool {
             tables.iter_mut().for_each(|table| table.search = None);
         }
+        let own = |name: &str| schema.find(name).is_some_and(|ix| schema.collections[ix].internal);
+        let collections = opened.stored.collections.into_iter().map(|collection| collection.name);
+        let collections = collections.filter(|name| !own(name)).collect();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
+            collections,
             schema,
             tables,
             cursor_key: opened.cursor_key,
@@ -267,6 +271,10 @@ impl Store for SqliteStore {
 
     fn cursor_key(&self) -> [u8; 32] {
         self.shared.cursor_key
+    }
+
+    fn collections(&self) -> &[String] {
+        &self.shared.collections
     }
 
     fn shape(&self, collection: CollectionIx) -> i64 {

@@ -21,6 +21,7 @@ const COLLECTION_SEQS: usize = 100_000;
 
 pub struct Shared {
     pub path: PathBuf,
+    pub collections: Vec<String>,
     pub schema: Arc<Schema>,
     pub tables: Vec<Table>,
     pub cursor_key: [u8; 32],

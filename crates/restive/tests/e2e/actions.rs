@@ -231,3 +231,33 @@ fn rules_guard_actions_in_order() {
     assert_eq!(status(&server, &huge), "blocked", "a refusal may leave a trace");
     pay(&huge, json!({"by": "Ada"})).error(409, "invalid_state");
 }
+
+#[test]
+fn expressions_count_with_the_numbers_of_the_record() {
+    let schema = r#"
+        [collections.carts.fields]
+        count = { type = "integer", default = 2 }
+        price = { type = "number", default = 2 }
+        total = { type = "number", read_only = true }
+        label = { type = "string", read_only = true }
+        [collections.carts.actions.sum]
+        params = { extra = { type = "integer", default = 1 }, rate = { type = "number", default = 2 } }
+        [collections.carts.actions.sum.set]
+        total = "=double(record.count + request.extra * 10) * record.price * 1.5 + request.rate * 0.5"
+        label = "=record.price > 10 ? 'dear' : (record.price == 2 ? 'two' : 'other')"
+        [[collections.carts.actions.sum.rules]]
+        when = "record.count - 5 > 0 || record.count % 2 == 1"
+        message = "Too many."
+    "#;
+    let server = Start::schema(schema).go();
+    let sum = |body: Value| {
+        let id = server.make("/v1/carts", body);
+        server.post(&format!("/v1/carts/{id}/sum"), json!({}))
+    };
+    let done = sum(json!({})).expect(200);
+    assert_eq!((&done["total"], &done["label"]), (&json!(37), &json!("two")));
+    let done = sum(json!({"count": -2, "price": 10.5})).expect(200);
+    assert_eq!((&done["total"], &done["label"]), (&json!(127), &json!("dear")));
+    sum(json!({"count": 6})).error(422, "guard_failed");
+    sum(json!({"count": 3})).error(422, "guard_failed");
+}

@@ -87,7 +87,7 @@ fn a_list_is_304_until_something_shown_in_it_changes() {
         assert_eq!((answer.status, answer.text.as_str()), (304, ""), "{path}");
         assert_eq!(answer.header("etag"), Some(tag.as_str()));
     }
-    server.make("/v1/messages", json!({"text": "not in any of them"}));
+    server.post("/v1/messages", json!({"text": "not in any of them"})).expect(201);
     assert_eq!(tags(), before, "another collection");
     server.patch(&format!("/v1/books/{book}"), json!({"title": "New"})).expect(200);
     let after_book = tags();

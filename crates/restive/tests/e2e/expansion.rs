@@ -55,6 +55,8 @@ fn references_and_children_are_embedded_through_dots() {
     assert_eq!(shown["city"]["country"], country, "only what was asked for");
     let toys = pets["data"][0]["toys"]["url"].as_str().unwrap();
     assert_eq!(server.get(toys).column("name"), ["Ball"], "the url of embedded children works");
+    let both = server.get(&format!("{path}/pets/{pet}?expand=person,toys")).expect(200);
+    assert_eq!(both["toys"]["url"], toys, "also where the parent is expanded");
     let deep = server.get(&format!("{path}?expand=pets.born.country")).expect(200);
     assert_eq!(deep["pets"]["data"][0]["born"]["country"]["name"], "France");
     let pet_path = format!("{path}/pets/{pet}?expand=person.city");

@@ -311,7 +311,9 @@ fn a_failure_of_the_handler_is_not_remembered() {
     handler.will_answer(200, json!({"error": {"message": "no"}}));
     ask().error(422, "action_refused");
     handler.will_answer(200, json!({}));
-    ask().error(422, "action_refused");
+    let again = ask();
+    assert_eq!((again.status, &again.json["error"]["code"]), (422, &json!("action_refused")));
+    assert_eq!(again.header("idempotent-replayed"), Some("true"), "a refusal is remembered");
     server.post(&format!("{path}/approve"), json!({})).expect(200);
 }
 

@@ -104,10 +104,6 @@ pub trait Store: Send + Sync + 'static {
     /// A secret made once for this database, 32 bytes: signs cursors.
     fn cursor_key(&self) -> [u8; 32];
 
-    /// Names of the collections on disk, without those that the service keeps for itself. A tool
-    /// beside a server knows them only from here.
-    fn collections(&self) -> &[String];
-
     /// Number of the collection's stored shape: part of ETags, grows with schema edits.
     fn shape(&self, collection: CollectionIx) -> i64;
 

@@ -72,9 +72,16 @@ pub struct SqliteStore {
     _checkpoints: Checkpoints,
     shared: Arc<Shared>,
     role: Role,
+    collections: Vec<String>,
 }
 
 impl SqliteStore {
+    /// Names of the collections with routes in the file, which may be others than those of the
+    /// schema a tool opened it with.
+    pub fn collections(&self) -> &[String] {
+        &self.collections
+    }
+
     /// Opens or makes the database at `path` and brings it to the schema.
     pub fn open(path: &Path, schema: Arc<Schema>) -> Result<Arc<SqliteStore>, Error> {
         SqliteStore::open_with(path, schema, Options::default())
@@ -87,15 +94,16 @@ impl SqliteStore {
     ) -> Result<Arc<SqliteStore>, Error> {
         let opened = open::open(path, &schema, options.role)?;
         let mut tables = layout::tables(&schema, &opened.stored);
+        let internal = |name: &str| {
+            schema.collections.iter().any(|other| other.internal && other.name == name)
+        };
+        let stored = opened.stored.collections.iter().map(|collection| &collection.name);
+        let collections = stored.filter(|name| !internal(name)).cloned().collect();
         if options.role == Role::Tool {
             tables.iter_mut().for_each(|table| table.search = None);
         }
-        let own = |name: &str| schema.find(name).is_some_and(|ix| schema.collections[ix].internal);
-        let collections = opened.stored.collections.into_iter().map(|collection| collection.name);
-        let collections = collections.filter(|name| !own(name)).collect();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
-            collections,
             schema,
             tables,
             cursor_key: opened.cursor_key,
@@ -114,6 +122,7 @@ impl SqliteStore {
             _checkpoints: Checkpoints::start(path)?,
             shared,
             role: options.role,
+            collections,
         }))
     }
 }
@@ -271,10 +280,6 @@ impl Store for SqliteStore {
 
     fn cursor_key(&self) -> [u8; 32] {
         self.shared.cursor_key
-    }
-
-    fn collections(&self) -> &[String] {
-        &self.shared.collections
     }
 
     fn shape(&self, collection: CollectionIx) -> i64 {

@@ -20,7 +20,7 @@ fn health_is_json_and_needs_no_key() {
 
 #[test]
 fn a_draining_server_says_so_serves_on_and_ends_with_0() {
-    let server = Start::bookshop().arg("--drain-delay").arg("2").go();
+    let server = Start::bookshop().arg("--drain-delay").arg("3").go();
     server.signal("-TERM");
     eventually("health tells of the drain", || server.get("/health").status == 503);
     let health = server.get("/health").expect(503);
@@ -28,6 +28,14 @@ fn a_draining_server_says_so_serves_on_and_ends_with_0() {
     server.book("still served");
     let mut server = server;
     assert_eq!(server.wait(), 0);
+}
+
+#[test]
+fn a_signal_right_after_the_start_is_a_drain_too() {
+    for _ in 0..10 {
+        let (code, _) = Server::bookshop().stop();
+        assert_eq!(code, 0);
+    }
 }
 
 #[test]
@@ -172,14 +180,11 @@ fn each_request_has_one_log_line_under_its_id() {
 fn the_log_of_requests_can_be_switched_off() {
     let server = Start::bookshop().arg("--access-log").arg("off").go();
     server.get("/v1/books").expect(200);
-    let (code, _) = {
-        let mut server = server;
-        server.signal("-TERM");
-        (server.wait(), {
-            assert!(!server.log.lock().unwrap().contains("/v1/books"));
-        })
-    };
-    assert_eq!(code, 0);
+    server.signal("-TERM");
+    let mut server = server;
+    assert_eq!(server.wait(), 0);
+    eventually("the log is read to its end", || server.log.lock().unwrap().contains("stopped"));
+    assert!(!server.log.lock().unwrap().contains("/v1/books"));
 }
 
 #[test]

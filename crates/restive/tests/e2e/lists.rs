@@ -424,7 +424,7 @@ fn lists_of_children_filter_sort_and_search_within_their_parent() {
     assert_eq!(ratings("sort=rating"), [1, 2, 3, 4, 5]);
     assert_eq!(ratings("sort=-rating&min_rating=4"), [5, 4]);
     assert_eq!(ratings("q=stars2"), [2]);
-    assert_eq!(ratings("q=of0"), [json!(0); 0]);
+    assert!(ratings("q=of0").is_empty());
     let total = server.get(&format!("{reviews}?page=1&limit=2")).expect(200);
     assert_eq!(total["pagination"]["total"], 5);
 }

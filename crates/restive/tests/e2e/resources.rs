@@ -223,6 +223,23 @@ fn a_unique_value_is_taken_once() {
 }
 
 #[test]
+fn of_many_creates_at_once_one_gets_the_unique_value() {
+    let server = Start::schema(KINDS).go();
+    let mut statuses: Vec<u16> = std::thread::scope(|threads| {
+        let body = json!({"name": "n", "code": "X"});
+        let callers: Vec<_> = (0..12)
+            .map(|_| {
+                let ask = server.ask("POST", "/v1/things").json(&body);
+                threads.spawn(move || ask.send().status)
+            })
+            .collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    statuses.sort();
+    assert_eq!((statuses[0], statuses[1], statuses[11]), (201, 422, 422), "{statuses:?}");
+}
+
+#[test]
 fn children_live_under_their_parent_only() {
     let server = Server::bookshop();
     let (one, two) = (server.book("One"), server.book("Two"));

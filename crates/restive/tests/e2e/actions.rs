@@ -198,7 +198,8 @@ fn rules_guard_actions_in_order() {
         [collections.accounts-payable.actions.pay]
         from = "open"
         to = "paid"
-        params = { limit = { type = "integer", default = 100 }, by = { type = "string", required = true } }
+        params.limit = { type = "integer", default = 100 }
+        params.by = { type = "string", required = true }
         set = { note = "='paid by ' + request.by" }
         [[collections.accounts-payable.actions.pay.rules]]
         when = "record.amount > request.limit * 10"
@@ -241,9 +242,10 @@ fn expressions_count_with_the_numbers_of_the_record() {
         total = { type = "number", read_only = true }
         label = { type = "string", read_only = true }
         [collections.carts.actions.sum]
-        params = { extra = { type = "integer", default = 1 }, rate = { type = "number", default = 2 } }
+        params.extra = { type = "integer", default = 1 }
+        params.rate = { type = "number", default = 2 }
         [collections.carts.actions.sum.set]
-        total = "=double(record.count + request.extra * 10) * record.price * 1.5 + request.rate * 0.5"
+        total = "=request.rate / 2.0 + 1.5 * record.price * double(record.count + request.extra*10)"
         label = "=record.price > 10 ? 'dear' : (record.price == 2 ? 'two' : 'other')"
         [[collections.carts.actions.sum.rules]]
         when = "record.count - 5 > 0 || record.count % 2 == 1"

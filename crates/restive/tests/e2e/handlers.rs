@@ -61,7 +61,9 @@ impl Handler {
             r#"
             [collections.orders]
             states = {{ names = ["open", "approved", "stopped"] }}
-            fields = {{ amount = {{ type = "integer", required = true, min = 1 }}, note = "string", approval = {{ type = "string", read_only = true }} }}
+            fields.amount = {{ type = "integer", required = true, min = 1 }}
+            fields.note = "string"
+            fields.approval = {{ type = "string", read_only = true }}
             [collections.orders.actions.approve]
             from = "open"
             to = "approved"

@@ -204,17 +204,21 @@ impl Api {
             Ok(body) => self.idempotency(exchange, collection, body),
             Err(_) => Ok(None),
         };
-        let replay = match &idempotency {
-            Ok(Some(key)) => Box::pin(self.replay(key, &identity, target, shape, trace)).await?,
+        // What the key may not ask for, or not in this version, it may not hear about either.
+        let admitted = check_scope(&identity, collection, &exchange.method)
+            .and_then(|()| version::check(&self.schema, &exchange.headers));
+        let replay = match (&idempotency, &admitted) {
+            (Ok(Some(key)), Ok(())) => {
+                Box::pin(self.replay(key, &identity, target, shape, trace)).await?
+            }
             _ => None,
         };
         if let Some(reply) = replay {
             return Ok(reply);
         }
         self.take(&identity, trace)?;
-        self.check_scope(&identity, collection, &exchange.method)?;
+        admitted?;
         let (body, idempotency) = (body?, idempotency?);
-        version::check(&self.schema, &exchange.headers)?;
         negotiate::check_accept(&exchange.headers)?;
         if !body.is_empty() && exchange.method != Method::DELETE {
             negotiate::check_content_type(&exchange.method, &exchange.headers)?;
@@ -255,24 +259,6 @@ impl Api {
                 Err(problem.into())
             }
         }
-    }
-
-    fn check_scope(
-        &self,
-        identity: &Identity,
-        collection: &Collection,
-        method: &Method,
-    ) -> Result<(), Problem> {
-        let access = operation::access(method);
-        if identity.caller.may(&collection.name, access) {
-            return Ok(());
-        }
-        let needed = match access {
-            model::caller::Access::Read => "read",
-            model::caller::Access::Write => "write",
-        };
-        let message = format!("This key lacks the scope `{}:{needed}`.", collection.name);
-        Err(Problem::new(Code::PermissionDenied, message))
     }
 
     fn idempotency(
@@ -380,6 +366,23 @@ struct Trace {
     identity: Option<Arc<Identity>>,
     quota: Option<Quota>,
     error: Option<String>,
+}
+
+fn check_scope(
+    identity: &Identity,
+    collection: &Collection,
+    method: &Method,
+) -> Result<(), Problem> {
+    let access = operation::access(method);
+    if identity.caller.may(&collection.name, access) {
+        return Ok(());
+    }
+    let needed = match access {
+        model::caller::Access::Read => "read",
+        model::caller::Access::Write => "write",
+    };
+    let message = format!("This key lacks the scope `{}:{needed}`.", collection.name);
+    Err(Problem::new(Code::PermissionDenied, message))
 }
 
 fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem> {

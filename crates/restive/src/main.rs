@@ -16,7 +16,8 @@ use args::{Args, Command};
 use clap::Parser as _;
 use std::process::ExitCode;
 
-/// A request makes some fifty small allocations; the system's allocator takes twice as long for them.
+/// A request makes some fifty small allocations; the system's allocator takes twice as long for
+/// them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -72,6 +72,16 @@ impl Tools {
     }
 }
 
+/// Programs that the tests themselves call, each with the Debian package that has it.
+const PROGRAMS: [(&str, &str); 2] = [("curl", "curl"), ("faketime", "faketime")];
+
+/// Installs those that are missing.
+pub fn install_programs() -> Result<()> {
+    let missing = PROGRAMS.iter().filter(|(program, _)| !exists(program, "--version"));
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() { Ok(()) } else { apt(&packages) }
+}
+
 fn manifests() -> PathBuf {
     root().join("xtask/tools")
 }

@@ -132,8 +132,8 @@ pub fn access(method: &Method) -> Access {
 }
 
 /// Runs the operation that method and target name. The method is one that `route::methods` lists.
-/// All but the commonest are boxed: a future is as large as the largest it may hold, and this one is
-/// made and moved for every request.
+/// All but the commonest are boxed: a future is as large as the largest it may hold, and this one
+/// is made and moved for every request.
 pub async fn run(context: &Context<'_>) -> Result<Reply, Failure> {
     let target = context.target;
     match (context.method.as_str(), &target.id, target.action) {

@@ -1,5 +1,22 @@
 //! End to end: every test here starts the real executable and speaks real HTTP to it. One binary,
 //! so that it links once.
 
+// All of it is test code, the parts outside `#[test]` functions too.
+#![allow(clippy::unwrap_used)]
+
 mod harness;
+
+mod actions;
+mod auth;
+mod cli;
+mod conditions;
+mod cursors;
+mod errors;
+mod evolution;
+mod expansion;
+mod handlers;
+mod idempotency;
+mod limits;
+mod lists;
 mod resources;
+mod service;

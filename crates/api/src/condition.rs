@@ -9,12 +9,23 @@ use model::write::Precondition;
 
 /// The tag of a record shown in this view.
 pub fn record_tag(version: i64, view: u64) -> String {
-    format!("\"{version}-{view:x}\"")
+    tag("\"", version, view)
 }
 
 /// The tag of a list: weak, because pages may differ in bytes and mean the same.
 pub fn list_tag(seq: i64, view: u64) -> String {
-    format!("W/\"{seq}-{view:x}\"")
+    tag("W/\"", seq, view)
+}
+
+fn tag(opening: &str, number: i64, view: u64) -> String {
+    let mut digits = itoa::Buffer::new();
+    let mut tag = String::with_capacity(48);
+    tag.push_str(opening);
+    tag.push_str(digits.format(number));
+    tag.push('-');
+    tag.push_str(digits.format(view));
+    tag.push('"');
+    tag
 }
 
 /// Whether the client's copy is current. `If-None-Match` wins over `If-Modified-Since`.

@@ -130,16 +130,26 @@ impl Quota {
         headers.insert(LIMIT, HeaderValue::from(self.limit));
         headers.insert(REMAINING, HeaderValue::from(self.remaining));
         headers.insert(RESET, HeaderValue::from(self.reset));
-        let left = self.seconds_left();
         for (name, text) in [
-            (IETF, format!("\"default\";r={};t={left}", self.remaining)),
-            (IETF_POLICY, format!("\"default\";q={};w={}", self.limit, self.window_seconds)),
+            (IETF, pair("\"default\";r=", self.remaining.into(), ";t=", self.seconds_left())),
+            (IETF_POLICY, pair("\"default\";q=", self.limit.into(), ";w=", self.window_seconds)),
         ] {
             if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
                 headers.insert(name, value);
             }
         }
     }
+}
+
+/// Two numbers with their names; on the way of every answer, so without formatting machinery.
+fn pair(first_name: &str, first: u64, second_name: &str, second: u64) -> String {
+    let mut digits = itoa::Buffer::new();
+    let mut text = String::with_capacity(40);
+    text.push_str(first_name);
+    text.push_str(digits.format(first));
+    text.push_str(second_name);
+    text.push_str(digits.format(second));
+    text
 }
 
 #[cfg(test)]

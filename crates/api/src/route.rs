@@ -1,5 +1,6 @@
 //! Which resource a path names. All paths of the service can be read off `find`.
 
+use http::Method;
 use model::problem::{Code, Problem};
 use model::schema::{Collection, CollectionIx, Schema};
 use percent_encoding::percent_decode_str;
@@ -143,29 +144,44 @@ pub fn path_of(schema: &Schema, target: &Target, id: &str) -> String {
     path
 }
 
+/// Whether a target has a method.
+pub fn offers(collection: &Collection, target: &Target, method: &Method) -> bool {
+    let offered = collection.operations;
+    match (target.id.is_some(), target.action.is_some(), method) {
+        (_, _, &Method::OPTIONS) => true,
+        (_, true, method) => method == Method::POST,
+        (true, false, &Method::GET | &Method::HEAD) => offered.get,
+        (true, false, &Method::PUT) => offered.replace,
+        (true, false, &Method::PATCH) => offered.update,
+        (true, false, &Method::DELETE) => offered.delete,
+        (false, false, &Method::GET | &Method::HEAD) => offered.list,
+        (false, false, &Method::POST) => offered.create,
+        _ => false,
+    }
+}
+
 /// The methods of a target, as `Allow` lists them.
 pub fn methods(collection: &Collection, target: &Target) -> Vec<&'static str> {
-    let offered = collection.operations;
-    let table: &[(bool, &[&'static str])] = if target.action.is_some() {
-        &[(true, &["POST"])]
-    } else if target.id.is_some() {
-        &[
-            (offered.get, &["GET", "HEAD"]),
-            (offered.replace, &["PUT"]),
-            (offered.update, &["PATCH"]),
-            (offered.delete, &["DELETE"]),
-        ]
-    } else {
-        &[(offered.list, &["GET", "HEAD"]), (offered.create, &["POST"])]
-    };
-    let offered = table.iter().filter(|(offered, _)| *offered).flat_map(|(_, names)| *names);
-    offered.copied().chain(["OPTIONS"]).collect()
+    const ALL: [(&str, Method); 7] = [
+        ("GET", Method::GET),
+        ("HEAD", Method::HEAD),
+        ("POST", Method::POST),
+        ("PUT", Method::PUT),
+        ("PATCH", Method::PATCH),
+        ("DELETE", Method::DELETE),
+        ("OPTIONS", Method::OPTIONS),
+    ];
+    let offered = ALL.iter().filter(|(_, method)| offers(collection, target, method));
+    offered.map(|(name, _)| *name).collect()
 }
 
 /// Undoes percent-encoding; `None` for an empty segment or one that is no UTF-8 text.
 fn decode(segment: &str) -> Option<String> {
     if segment.is_empty() {
         return None;
+    }
+    if !segment.contains('%') {
+        return Some(segment.to_owned());
     }
     percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned())
 }

@@ -14,10 +14,10 @@ use crate::{Outside, body, negotiate, version};
 use bytes::Bytes;
 use http::header::ALLOW;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::schema::{Collection, CollectionIx, RateLimit, Schema};
 use model::write::Idempotency;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::Store;
@@ -83,7 +83,7 @@ impl Api {
             draining: AtomicBool::new(false),
             // Random per process and counted within it: unique without asking for entropy each
             // time.
-            request_prefix: crate::keys::hex(&prefix[..8]),
+            request_prefix: format!("req_{}", crate::keys::hex(&prefix[..8])),
             requests: AtomicU64::new(0),
             schema,
             store,
@@ -103,14 +103,17 @@ impl Api {
 
     fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        format!("req_{}{number:08x}", self.request_prefix)
+        let mut id = String::with_capacity(self.request_prefix.len() + 20);
+        id.push_str(&self.request_prefix);
+        id.push_str(itoa::Buffer::new().format(number));
+        id
     }
 
     async fn serve(&self, mut exchange: Exchange) -> Response {
         let began = self.outside.uptime();
         self.metrics.begin();
         let request_id = self.request_id();
-        let mut trace = Trace::default();
+        let mut trace = Trace::new(self.outside.now());
         let shape = negotiate::error_shape(&exchange.headers, self.usual_shape);
         let answer = self.answer(&mut exchange, &request_id, shape, &mut trace).await;
         let reply = answer.unwrap_or_else(|failure| {
@@ -126,12 +129,12 @@ impl Api {
         if let Some(log) = &self.log {
             let caller = trace.identity.as_ref().map(|identity| &identity.caller);
             log.write(&Line {
-                time: &self.outside.now().to_iso(),
+                time: trace.now,
                 request_id: &request_id,
                 method,
                 path: exchange.uri.path(),
                 status: response.status.as_u16(),
-                duration_us: took.as_micros(),
+                duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                 bytes: response.body.len(),
                 peer: exchange.peer.ip(),
                 account: caller.map(|caller| caller.account.as_str()),
@@ -182,14 +185,14 @@ impl Api {
         trace: &mut Trace,
     ) -> Result<Reply, Failure> {
         let collection = &self.schema.collections[target.collection];
-        let methods = route::methods(collection, target);
-        if !methods.contains(&exchange.method.as_str()) {
+        let offered = route::offers(collection, target, &exchange.method);
+        if !offered || exchange.method == Method::OPTIONS {
             self.take_for_address(exchange, trace)?;
-            return Err(respond::not_allowed(&exchange.method, &methods).into());
-        }
-        if exchange.method == Method::OPTIONS {
-            self.take_for_address(exchange, trace)?;
-            return Ok(respond::options(&methods));
+            let methods = route::methods(collection, target);
+            return match offered {
+                true => Ok(respond::options(&methods)),
+                false => Err(respond::not_allowed(&exchange.method, &methods).into()),
+            };
         }
         let identity = self.identify(exchange, trace).await?;
         let writes = operation::access(&exchange.method) == model::caller::Access::Write;
@@ -249,7 +252,7 @@ impl Api {
         exchange: &Exchange,
         trace: &mut Trace,
     ) -> Result<Arc<Identity>, Failure> {
-        match self.auth.identify(&exchange.headers, self.outside.now()).await? {
+        match self.auth.identify(&exchange.headers, trace.now).await? {
             Ok(identity) => {
                 trace.identity = Some(identity.clone());
                 Ok(identity)
@@ -294,8 +297,8 @@ impl Api {
         let Some(before) = self.store.remembered(identity.caller.scope, &key.key).await? else {
             return Ok(None);
         };
-        let now = self.outside.now();
-        trace.quota = self.limiter.peek(&identity.bucket, identity.caller.rate_limit, now);
+        let own = identity.caller.rate_limit;
+        trace.quota = self.limiter.peek(&identity.bucket, own, trace.now);
         if before.fingerprint != key.fingerprint {
             return Err(idempotency::reused().into());
         }
@@ -307,15 +310,15 @@ impl Api {
 
     /// Takes one request from the caller's quota.
     fn take(&self, identity: &Identity, trace: &mut Trace) -> Result<(), Problem> {
-        let now = self.outside.now();
-        let taken = self.limiter.take(&identity.bucket, identity.caller.rate_limit, now);
+        let own = identity.caller.rate_limit;
+        let taken = self.limiter.take(&identity.bucket, own, trace.now);
         settle(taken, trace)
     }
 
     /// Requests without a valid key count for the address they come from.
     fn take_for_address(&self, exchange: &Exchange, trace: &mut Trace) -> Result<(), Problem> {
         let bucket = self.limiter.bucket(&exchange.peer.ip().to_string());
-        settle(self.limiter.take(&bucket, None, self.outside.now()), trace)
+        settle(self.limiter.take(&bucket, None, trace.now), trace)
     }
 
     /// The headers that every answer carries.
@@ -360,8 +363,9 @@ impl wire::Service for Api {
 }
 
 /// What is learned about a request on its way, for its headers, metrics and log line.
-#[derive(Default)]
 struct Trace {
+    /// When the request came: one reading of the clock serves its key, its quota and its log line.
+    now: Timestamp,
     route: Option<RouteKey>,
     identity: Option<Arc<Identity>>,
     quota: Option<Quota>,
@@ -385,6 +389,12 @@ fn check_scope(
     Err(Problem::new(Code::PermissionDenied, message))
 }
 
+impl Trace {
+    fn new(now: Timestamp) -> Trace {
+        Trace { now, route: None, identity: None, quota: None, error: None }
+    }
+}
+
 fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem> {
     let Some((quota, granted)) = taken else { return Ok(()) };
     trace.quota = Some(quota);
@@ -392,7 +402,7 @@ fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem
 }
 
 /// Which shape of route a request took.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 enum RouteKey {
     Page,
     Resource { collection: CollectionIx, item: bool, action: Option<usize> },
@@ -405,9 +415,10 @@ impl RouteKey {
     }
 }
 
-/// The histogram of every route shape, made once.
+/// The histogram of every route shape, made once. Found by place: this is on every request's way.
 struct RouteTable {
-    resources: HashMap<RouteKey, RouteMetrics>,
+    /// By collection: list, item, then its actions.
+    resources: Vec<Vec<RouteMetrics>>,
     pages: RouteMetrics,
     unknown: RouteMetrics,
 }
@@ -415,24 +426,31 @@ struct RouteTable {
 impl RouteTable {
     fn new(schema: &Schema, metrics: &Metrics) -> RouteTable {
         let make = |name: String| RouteMetrics { latency: metrics.latency_of(&name), name };
-        let mut resources = HashMap::new();
-        for (index, collection) in schema.routed() {
-            let actions = (0..collection.actions.len()).map(|action| (true, Some(action)));
-            for (item, action) in [(false, None), (true, None)].into_iter().chain(actions) {
-                let name = route::template(schema, index, item, action);
-                let key = RouteKey::Resource { collection: index, item, action };
-                resources.insert(key, make(name));
+        let shapes = |(index, collection): (CollectionIx, &Collection)| {
+            if collection.internal {
+                return Vec::new();
             }
+            let actions = (0..collection.actions.len()).map(|action| (true, Some(action)));
+            let all = [(false, None), (true, None)].into_iter().chain(actions);
+            all.map(|(item, action)| make(route::template(schema, index, item, action))).collect()
+        };
+        RouteTable {
+            resources: schema.collections.iter().enumerate().map(shapes).collect(),
+            pages: make("pages".into()),
+            unknown: make("unknown".into()),
         }
-        RouteTable { resources, pages: make("pages".into()), unknown: make("unknown".into()) }
     }
 
     fn of(&self, trace: &Trace) -> &RouteMetrics {
-        match trace.route {
-            None => &self.unknown,
-            Some(RouteKey::Page) => &self.pages,
-            Some(key) => self.resources.get(&key).unwrap_or(&self.unknown),
-        }
+        let found = match trace.route {
+            None => None,
+            Some(RouteKey::Page) => Some(&self.pages),
+            Some(RouteKey::Resource { collection, item, action }) => {
+                let place = action.map_or(usize::from(item), |action| 2 + action);
+                self.resources.get(collection).and_then(|shapes| shapes.get(place))
+            }
+        };
+        found.unwrap_or(&self.unknown)
     }
 }
 

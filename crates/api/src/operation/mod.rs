@@ -131,7 +131,7 @@ pub fn access(method: &Method) -> Access {
     }
 }
 
-/// Runs the operation that method and target name. The method is one that `route::methods` lists.
+/// Runs the operation that method and target name. The method is one that `route::offers`.
 /// All but the commonest are boxed: a future is as large as the largest it may hold, and this one
 /// is made and moved for every request.
 pub async fn run(context: &Context<'_>) -> Result<Reply, Failure> {

@@ -4,7 +4,7 @@
 use super::names::Names;
 use super::{expansions, filters, headers, reference};
 use model::expand::MAX_PATHS;
-use model::query::{self, DEFAULT_LIMIT, MAX_OFFSET, MAX_SORT_KEYS, MAX_WORDS};
+use model::query::{self, DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS};
 use model::schema::{Collection, CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -115,8 +115,7 @@ fn id(collection: &Collection) -> Value {
 }
 
 fn page(schema: &Schema) -> Value {
-    // The last page that is reachable with pages of every size.
-    let last = 1 + MAX_OFFSET / u64::from(schema.service.max_page.max(1));
+    let last = query::last_page(schema);
     query(
         "page",
         "Number of the page, from 1: asks for offset pages with a total. Cannot be used together \
@@ -263,8 +262,9 @@ fn if_none_match() -> Value {
     header(
         "If-None-Match",
         false,
-        "An ETag received before: if nothing has changed since, the answer is 304 without a body.",
-        json!({ "type": "string", "pattern": headers::ENTITY_TAGS }),
+        "An ETag received before: if nothing has changed since, the answer is 304 without a body. \
+         Anything else is ignored.",
+        json!({ "type": "string" }),
     )
 }
 

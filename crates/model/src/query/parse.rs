@@ -1,6 +1,6 @@
 //! From query parameters to a `Query`. Everything wrong with them is reported in one problem.
 
-use super::{DEFAULT_LIMIT, MAX_OFFSET, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
+use super::{DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
 use crate::expand::{self, Expand};
 use crate::problem::{Code, Problem, Violation};
 use crate::schema::{Collection, CollectionIx, Schema};
@@ -242,9 +242,9 @@ impl<'a> Reading<'a> {
             if self.after.is_some() {
                 self.invalid("after", "", "and `page` exclude each other");
             }
-            if (page - 1).saturating_mul(u64::from(self.limit)) > MAX_OFFSET {
-                let what =
-                    format!("reaches beyond {MAX_OFFSET} records; walk with `after` instead");
+            let last = super::last_page(self.schema);
+            if page > last {
+                let what = format!("ends at {last}; walk further with `after` instead");
                 self.invalid("page", &page.to_string(), what);
             }
         }

@@ -349,7 +349,20 @@ impl<'a> Place<'a> {
         }
         ids.insert(format!("{}_id", self.collection.object), "$response.body#/id".into());
         let operations = resource.chain(actions).chain(children);
-        operations.map(|id| (id.clone(), json!({ "operationId": id, "parameters": ids }))).collect()
+        let by_id =
+            operations.map(|id| (id.clone(), json!({ "operationId": id, "parameters": ids })));
+        by_id.chain(self.referring()).collect()
+    }
+
+    /// Creating a record of another collection that refers to this one, by its id.
+    fn referring(&self) -> impl Iterator<Item = (String, Value)> {
+        let others = self.schema.routed().filter(|(_, other)| other.parent.is_none());
+        others.filter(|(_, other)| other.operations.create).filter_map(|(index, other)| {
+            let field = other.fields.iter().find(|field| field.reference == Some(self.index))?;
+            let id = self.names.operation("create", index);
+            let body = json!({ field.name.clone(): "$response.body#/id" });
+            Some((id.clone(), json!({ "operationId": id, "requestBody": body })))
+        })
     }
 }
 

@@ -206,6 +206,7 @@ impl Writer {
     }
 
     fn try_transact(&mut self, writes: &[&Write]) -> Result<Vec<Outcome>, Error> {
+        self.shared.check_file()?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let foreign = self.others_wrote()?;
         let (newest, newest_time) = log::newest(&self.connection)?;

@@ -38,6 +38,12 @@ pub fn spectral(tools: &Tools, document: &Path) -> Result<()> {
 pub fn schemathesis(tools: &Tools, server: &Server) -> Result<()> {
     let mut command = Command::new(tools.python("schemathesis"));
     command
+        .env("PYTHONPATH", tools.manifest(""))
+        .env("SCHEMATHESIS_HOOKS", "schemathesis_hooks")
+        // Python would leave its compiled copy beside the manifests.
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg("--config-file")
+        .arg(tools.manifest("schemathesis.toml"))
         .args(["run", &format!("{}/openapi.json", server.url())])
         .args(["--checks", "all", "--continue-on-failure"])
         .args(["--max-examples", MAX_EXAMPLES, "--seed", SEED])

@@ -1,5 +1,8 @@
 //! End to end: every test here starts the real executable and speaks real HTTP to it. One binary,
 //! so that it links once.
 
+mod chance;
 mod harness;
+mod hostile;
+mod odd;
 mod resources;

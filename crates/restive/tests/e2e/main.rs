@@ -2,6 +2,7 @@
 //! so that it links once.
 
 mod chance;
+mod concurrency;
 mod harness;
 mod hostile;
 mod odd;

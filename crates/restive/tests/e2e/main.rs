@@ -3,6 +3,7 @@
 
 mod chance;
 mod concurrency;
+mod crash;
 mod harness;
 mod hostile;
 mod odd;

@@ -4,6 +4,7 @@
 mod chance;
 mod concurrency;
 mod crash;
+mod disk;
 mod harness;
 mod hostile;
 mod odd;

@@ -69,9 +69,7 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         HeadersTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, REQUEST),
         Internal | StorageFailed => (StatusCode::INTERNAL_SERVER_ERROR, "api_error"),
         ActionHandlerFailed => (StatusCode::BAD_GATEWAY, "api_error"),
-        StorageFull | Overloaded | Draining | QueryTimeout => {
-            (StatusCode::SERVICE_UNAVAILABLE, "api_error")
-        }
+        StorageFull | Overloaded | QueryTimeout => (StatusCode::SERVICE_UNAVAILABLE, "api_error"),
     }
 }
 

@@ -99,7 +99,6 @@ impl Keyring<'_> {
         livemode: bool,
         new: NewKey,
     ) -> Result<MadeKey, Error> {
-        self.check_scopes(&new.scopes)?;
         let restricted = !new.scopes.is_empty();
         let secret = new.secret.unwrap_or_else(|| self.draw_secret(restricted, livemode));
         let fields = object(json!({
@@ -128,24 +127,6 @@ impl Keyring<'_> {
     pub async fn expire(&self, scope: Scope, id: &str, at: &str) -> Result<Record, Error> {
         let patch = object(json!({ "expires_at": at }));
         self.commit("keys", scope, Some(id), Change::Merge { patch }).await
-    }
-
-    /// A misspelt scope would silently grant nothing.
-    fn check_scopes(&self, scopes: &[String]) -> Result<(), Error> {
-        for text in scopes {
-            let grant = model::caller::Grant::parse(text).ok_or_else(|| {
-                Error::Refused(format!("`{text}` is no scope; write `<collection>:read|write`"))
-            })?;
-            let known = |name: &String| self.schema.routed().any(|(_, c)| c.name == *name);
-            if grant.collection.as_ref().is_some_and(|name| !known(name)) {
-                let names: Vec<_> = self.schema.routed().map(|(_, c)| c.name.as_str()).collect();
-                let known = names.join(", ");
-                return Err(Error::Refused(format!(
-                    "`{text}`: there is no such collection; there are: {known}"
-                )));
-            }
-        }
-        Ok(())
     }
 
     fn draw_secret(&self, restricted: bool, livemode: bool) -> String {
@@ -198,6 +179,22 @@ impl Keyring<'_> {
     fn index(&self, collection: &str) -> usize {
         self.schema.find(collection).expect("built-in collections are in every schema")
     }
+}
+
+/// A misspelt scope would silently grant nothing.
+pub fn check_scopes(scopes: &[String], collections: &[String]) -> Result<(), Error> {
+    for text in scopes {
+        let grant = model::caller::Grant::parse(text).ok_or_else(|| {
+            Error::Refused(format!("`{text}` is no scope; write `<collection>:read|write`"))
+        })?;
+        if grant.collection.as_ref().is_some_and(|name| !collections.contains(name)) {
+            let known = collections.join(", ");
+            return Err(Error::Refused(format!(
+                "`{text}`: there is no such collection; there are: {known}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Enough to recognise a key by, too little to use it.

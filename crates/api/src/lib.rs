@@ -3,23 +3,25 @@
 //! its response written. Knows resources and the store's trait; neither the database nor the HTTP
 //! library.
 
+pub mod service;
+
+pub mod route;
 pub mod auth;
+pub mod limit;
+mod version;
+mod negotiate;
 mod body;
 mod condition;
-pub mod error;
 mod idempotency;
-pub mod limit;
-mod negotiate;
 mod operation;
 mod respond;
-pub mod route;
-mod version;
+pub mod error;
 
-pub mod keys;
-mod log;
-mod metrics;
+mod page;
 pub mod openapi;
-pub mod service;
+mod metrics;
+mod log;
+pub mod keys;
 pub mod timers;
 
 pub use log::AccessLog;

@@ -3,13 +3,14 @@
 
 use crate::condition;
 use crate::error::{self, Shape};
+use crate::negotiate;
 use crate::route::{self, Target};
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK, LOCATION,
     RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::record::Record;
@@ -20,6 +21,8 @@ pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const VARIES: HeaderValue = HeaderValue::from_static("Accept, Authorization, Restive-Version");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 const ERROR_CODE: HeaderName = HeaderName::from_static("restive-error-code");
 
 /// An answer before the headers that every answer has.
@@ -158,9 +161,31 @@ pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
         let realm = "Bearer realm=\"restive\", Basic realm=\"restive\", charset=\"UTF-8\"";
         reply.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(realm));
     }
+    if problem.code == Code::UnsupportedMediaType {
+        reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
+        reply = reply.header(ACCEPT_POST, "application/json");
+    }
     if let Some(allowed) = problem.extra.get("allowed_methods").and_then(|value| value.as_array()) {
         let names: Vec<_> = allowed.iter().filter_map(|name| name.as_str()).collect();
         reply = reply.header(ALLOW, names.join(", "));
+    }
+    reply
+}
+
+/// The problem of a method that a path does not have.
+pub fn not_allowed(method: &Method, methods: &[&str]) -> Problem {
+    let message = format!("{method} is not possible here; allowed: {}.", methods.join(", "));
+    Problem::new(Code::MethodNotAllowed, message).extra("allowed_methods", methods.to_vec())
+}
+
+/// What a path offers.
+pub fn options(methods: &[&str]) -> Reply {
+    let mut reply = Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, methods.join(", "));
+    if methods.contains(&"PATCH") {
+        reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
+    }
+    if methods.contains(&"POST") {
+        reply = reply.header(ACCEPT_POST, "application/json");
     }
     reply
 }

@@ -7,14 +7,15 @@ use crate::limit::{Limiter, Quota};
 use crate::log::{AccessLog, Line};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::operation::{self, Context, Failure};
+use crate::page::Pages;
 use crate::respond::{self, Reply};
 use crate::route::{self, Route, Router, Target};
-use crate::{Outside, body, negotiate, openapi, version};
+use crate::{Outside, body, negotiate, version};
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::ALLOW;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use model::problem::{Code, Problem};
-use model::schema::{Collection, RateLimit, Schema};
+use model::schema::{Collection, CollectionIx, RateLimit, Schema};
 use model::write::Idempotency;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,8 +52,7 @@ pub struct Api {
     metrics: Metrics,
     routes: RouteTable,
     log: Option<Arc<AccessLog>>,
-    openapi: Bytes,
-    errors: Bytes,
+    pages: Pages,
     version: HeaderValue,
     usual_shape: Shape,
     draining: AtomicBool,
@@ -65,7 +65,6 @@ impl Api {
         let Parts { schema, store, outside, settings } = parts;
         let limiter = Arc::new(Limiter::new(settings.rate_limit));
         let metrics = Metrics::new()?;
-        let document = openapi::document(&schema, None);
         let prefix = outside.entropy().0;
         Ok(Api {
             router: Router::new(schema.clone()),
@@ -77,8 +76,7 @@ impl Api {
             routes: RouteTable::new(&schema, &metrics),
             metrics,
             log: settings.access_log.then(Arc::default),
-            openapi: Bytes::from(document.to_string()),
-            errors: Bytes::from(openapi::errors_markdown()),
+            pages: Pages::new(schema.clone(), store.clone(), outside.clone()),
             version: HeaderValue::from_str(&schema.service.version)
                 .unwrap_or(HeaderValue::from_static("unknown")),
             usual_shape: schema.service.errors.into(),
@@ -164,12 +162,12 @@ impl Api {
         let target = match route {
             Route::Resource(target) => target,
             page => {
-                let reply = self.page(&page, &exchange.method).await;
-                trace.page = Some(page);
-                return reply;
+                trace.route = Some(RouteKey::Page);
+                let draining = self.draining.load(Ordering::Relaxed);
+                return self.pages.show(&page, &exchange.method, &self.metrics, draining).await;
             }
         };
-        trace.target = Some(target.clone());
+        trace.route = Some(RouteKey::of(&target));
         self.resource(exchange, request_id, shape, &target, trace).await
     }
 
@@ -186,11 +184,11 @@ impl Api {
         let methods = route::methods(collection, target);
         if !methods.contains(&exchange.method.as_str()) {
             self.take_for_address(exchange, trace)?;
-            return Err(not_allowed(&exchange.method, &methods).into());
+            return Err(respond::not_allowed(&exchange.method, &methods).into());
         }
         if exchange.method == Method::OPTIONS {
             self.take_for_address(exchange, trace)?;
-            return Ok(options(&methods));
+            return Ok(respond::options(&methods));
         }
         let identity = self.identify(exchange, trace).await?;
         let writes = operation::access(&exchange.method) == model::caller::Access::Write;
@@ -330,50 +328,6 @@ impl Api {
         settle(self.limiter.take(&bucket, None, self.outside.now()), trace)
     }
 
-    /// The pages beside the resources.
-    async fn page(&self, page: &Route, method: &Method) -> Result<Reply, Failure> {
-        let methods = ["GET", "HEAD", "OPTIONS"];
-        if method == Method::OPTIONS {
-            return Ok(options(&methods));
-        }
-        if !methods.contains(&method.as_str()) {
-            return Err(not_allowed(method, &methods).into());
-        }
-        Ok(match page {
-            Route::Health => self.health().await,
-            Route::Metrics => {
-                let text = self.metrics.page(&self.store.figures());
-                Reply::json(StatusCode::OK, text)
-                    .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
-                    .header(CACHE_CONTROL, "no-store")
-            }
-            Route::Errors => Reply::json(StatusCode::OK, self.errors.clone())
-                .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
-                .header(CACHE_CONTROL, "public, max-age=300"),
-            _ => Reply::json(StatusCode::OK, self.openapi.clone())
-                .header(CACHE_CONTROL, "public, max-age=300"),
-        })
-    }
-
-    async fn health(&self) -> Reply {
-        let store = self.store.health().await;
-        let (status, word) = match (&store, self.draining.load(Ordering::Relaxed)) {
-            (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
-            (Ok(()), true) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-            (Ok(()), false) => (StatusCode::OK, "ok"),
-        };
-        let position = *self.store.position().borrow();
-        let body = serde_json::json!({
-            "status": word,
-            "service": self.schema.service.name,
-            "version": self.schema.service.version,
-            "uptime_seconds": self.outside.uptime().as_secs(),
-            "position": position,
-            "reason": store.err().map(|error| error.to_string()),
-        });
-        Reply::json(status, body.to_string()).header(CACHE_CONTROL, "no-store")
-    }
-
     /// The headers that every answer carries.
     fn finish(&self, reply: Reply, request_id: &str, quota: Option<&Quota>) -> Response {
         const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -418,8 +372,7 @@ impl wire::Service for Api {
 /// What is learned about a request on its way, for its headers, metrics and log line.
 #[derive(Default)]
 struct Trace {
-    target: Option<Target>,
-    page: Option<Route>,
+    route: Option<RouteKey>,
     identity: Option<Arc<Identity>>,
     quota: Option<Quota>,
     error: Option<String>,
@@ -431,9 +384,23 @@ fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem
     if granted { Ok(()) } else { Err(quota.problem()) }
 }
 
+/// Which shape of route a request took.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum RouteKey {
+    Page,
+    Resource { collection: CollectionIx, item: bool, action: Option<usize> },
+}
+
+impl RouteKey {
+    fn of(target: &Target) -> RouteKey {
+        let (collection, action) = (target.collection, target.action);
+        RouteKey::Resource { collection, item: target.id.is_some(), action }
+    }
+}
+
 /// The histogram of every route shape, made once.
 struct RouteTable {
-    resources: HashMap<(usize, bool, Option<usize>), RouteMetrics>,
+    resources: HashMap<RouteKey, RouteMetrics>,
     pages: RouteMetrics,
     unknown: RouteMetrics,
 }
@@ -446,20 +413,18 @@ impl RouteTable {
             let actions = (0..collection.actions.len()).map(|action| (true, Some(action)));
             for (item, action) in [(false, None), (true, None)].into_iter().chain(actions) {
                 let name = route::template(schema, index, item, action);
-                resources.insert((index, item, action), make(name));
+                let key = RouteKey::Resource { collection: index, item, action };
+                resources.insert(key, make(name));
             }
         }
         RouteTable { resources, pages: make("pages".into()), unknown: make("unknown".into()) }
     }
 
     fn of(&self, trace: &Trace) -> &RouteMetrics {
-        match (&trace.target, &trace.page) {
-            (Some(target), _) => {
-                let key = (target.collection, target.id.is_some(), target.action);
-                self.resources.get(&key).unwrap_or(&self.unknown)
-            }
-            (None, Some(_)) => &self.pages,
-            (None, None) => &self.unknown,
+        match trace.route {
+            None => &self.unknown,
+            Some(RouteKey::Page) => &self.pages,
+            Some(key) => self.resources.get(&key).unwrap_or(&self.unknown),
         }
     }
 }
@@ -476,24 +441,6 @@ fn method_label(method: &Method) -> &'static str {
         Method::OPTIONS => "OPTIONS",
         _ => "other",
     }
-}
-
-fn not_allowed(method: &Method, methods: &[&str]) -> Problem {
-    let message = format!("{method} is not possible here; allowed: {}.", methods.join(", "));
-    Problem::new(Code::MethodNotAllowed, message).extra("allowed_methods", methods.to_vec())
-}
-
-fn options(methods: &[&str]) -> Reply {
-    const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
-    const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
-    let mut reply = Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, methods.join(", "));
-    if methods.contains(&"PATCH") {
-        reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
-    }
-    if methods.contains(&"POST") {
-        reply = reply.header(ACCEPT_POST, "application/json");
-    }
-    reply
 }
 
 /// What a client is told when the store fails. The cause is logged here, once.

@@ -21,30 +21,37 @@ const GROUP: usize = 256;
 /// Before the clock starts: caches, the WAL file and the first pages of the indexes.
 const WARM_UP: Duration = Duration::from_millis(300);
 
+/// The server's own tables and indexes, to the letter.
 const SCHEMA: &str = "
-    CREATE TABLE IF NOT EXISTS records (
-        row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, scope INTEGER NOT NULL,
-        created INTEGER NOT NULL, updated INTEGER NOT NULL, version INTEGER NOT NULL,
-        title TEXT, author TEXT, price REAL, isbn TEXT, body TEXT NOT NULL);
-    CREATE INDEX IF NOT EXISTS records_created ON records (scope, created, row);
-    CREATE INDEX IF NOT EXISTS records_updated ON records (scope, updated, row);
-    CREATE INDEX IF NOT EXISTS records_title ON records (scope, title, row);
-    CREATE INDEX IF NOT EXISTS records_author ON records (scope, author, row);
-    CREATE INDEX IF NOT EXISTS records_price ON records (scope, price, row);
-    CREATE INDEX IF NOT EXISTS records_isbn ON records (scope, isbn, row);
-    CREATE TABLE IF NOT EXISTS events (
-        seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, scope INTEGER NOT NULL,
-        record INTEGER NOT NULL, kind TEXT NOT NULL, created INTEGER NOT NULL,
-        data TEXT NOT NULL);
-    CREATE INDEX IF NOT EXISTS events_record ON events (record, seq);
-    CREATE INDEX IF NOT EXISTS events_scope ON events (scope, seq);
+    CREATE TABLE IF NOT EXISTS r_books (
+        n INTEGER PRIMARY KEY, id TEXT NOT NULL, scope INTEGER NOT NULL, parent TEXT,
+        version INTEGER NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL,
+        shape INTEGER NOT NULL, body TEXT NOT NULL, hidden TEXT,
+        f_title TEXT, f_author TEXT, f_price REAL, f_isbn TEXT) STRICT;
+    CREATE UNIQUE INDEX IF NOT EXISTS books_id ON r_books (id);
+    CREATE INDEX IF NOT EXISTS books_created ON r_books (scope, created);
+    CREATE INDEX IF NOT EXISTS books_updated ON r_books (scope, updated);
+    CREATE INDEX IF NOT EXISTS books_title ON r_books (scope, f_title);
+    CREATE INDEX IF NOT EXISTS books_author ON r_books (scope, f_author);
+    CREATE INDEX IF NOT EXISTS books_price ON r_books (scope, f_price);
+    CREATE INDEX IF NOT EXISTS books_isbn ON r_books (scope, f_isbn);
+    CREATE TABLE IF NOT EXISTS log (
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL, scope INTEGER NOT NULL, type TEXT NOT NULL,
+        created INTEGER NOT NULL, collection TEXT NOT NULL, record TEXT NOT NULL,
+        api_version TEXT NOT NULL, object TEXT NOT NULL, previous TEXT, request TEXT,
+        idempotency_key TEXT) STRICT;
+    CREATE UNIQUE INDEX IF NOT EXISTS log_id ON log (id);
+    CREATE INDEX IF NOT EXISTS log_record ON log (record);
+    CREATE INDEX IF NOT EXISTS log_scope ON log (scope);
 ";
 
-const INSERT_RECORD: &str = "INSERT INTO records
-    (id, scope, created, updated, version, title, author, price, isbn, body)
-    VALUES (?1, 1, ?2, ?2, 1, ?3, ?4, ?5, ?6, ?7)";
-const INSERT_EVENT: &str = "INSERT INTO events (id, scope, record, kind, created, data)
-    VALUES (?1, 1, ?2, 'book.created', ?3, ?4)";
+const INSERT_RECORD: &str = "INSERT INTO r_books
+    (id, scope, version, created, updated, shape, f_title, f_author, f_price, f_isbn, body)
+    VALUES (?1, 1, 1, ?2, ?2, 1, ?3, ?4, ?5, ?6, ?7)";
+const INSERT_EVENT: &str = "INSERT INTO log
+    (id, scope, type, created, collection, record, api_version, object, request)
+    VALUES (?1, 1, 'book.created', ?2, 'books', ?3, '2026-11-01', ?4,
+            'req_0123456789abcdef00000000')";
 
 /// A row on its way to the writer, made by the producer as a server's request side would.
 struct Row {
@@ -56,7 +63,6 @@ struct Row {
     price: f64,
     isbn: String,
     body: String,
-    data: String,
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -96,9 +102,11 @@ fn write(dir: &Path, in_flight: usize, duration: Duration) -> Result<Histogram> 
     });
     let mut entropy = Entropy::new()?;
     let mut latency = Histogram::default();
+    let mut numbers = 0..;
+    let mut next = || row(&mut entropy, numbers.next().unwrap_or_default());
     let until = Instant::now() + duration;
     for _ in 0..in_flight {
-        rows.send(row(&mut entropy)).context("the writer is gone")?;
+        rows.send(next()).context("the writer is gone")?;
     }
     for _ in 0..in_flight {
         while let Ok(sent) = answers.recv() {
@@ -106,7 +114,7 @@ fn write(dir: &Path, in_flight: usize, duration: Duration) -> Result<Histogram> 
             if Instant::now() >= until {
                 break;
             }
-            rows.send(row(&mut entropy)).context("the writer is gone")?;
+            rows.send(next()).context("the writer is gone")?;
         }
     }
     drop(rows);
@@ -119,7 +127,7 @@ fn open(file: &Path) -> Result<Connection> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // Negative is KiB: enough for the hot pages of all indexes, as the server has it.
-    connection.pragma_update(None, "cache_size", -32_768)?;
+    connection.pragma_update(None, "cache_size", -16_384)?;
     // In pages, 64 MiB: scattered index inserts touch the same pages again and again, and a limit
     // must not lose its time copying them back after each few groups (a fifth of its CPU).
     connection.pragma_update(None, "wal_autocheckpoint", 16_000)?;
@@ -138,8 +146,7 @@ fn commit(connection: &mut Connection, rows: impl Iterator<Item = Row>) -> Resul
             record.execute(params![
                 row.id, now, row.title, row.author, row.price, row.isbn, row.body
             ])?;
-            let number = transaction.last_insert_rowid();
-            event.execute(params![row.event, number, now, row.data])?;
+            event.execute(params![row.event, now, row.id, row.body])?;
             sent.push(row.sent);
         }
     }
@@ -147,23 +154,20 @@ fn commit(connection: &mut Connection, rows: impl Iterator<Item = Row>) -> Resul
     Ok(sent)
 }
 
-fn row(entropy: &mut Entropy) -> Row {
-    let id = format!("book_{}", entropy.letters(24));
-    let event = format!("evt_{}", entropy.letters(24));
+fn row(entropy: &mut Entropy, number: u64) -> Row {
+    // Ids as the server makes them: in order of time, then random.
+    let id = format!("book_{number:010}{}", entropy.letters(19));
+    let event = format!("evt_{number:010}{}", entropy.letters(19));
     let title = format!("The book of {}", entropy.letters(12));
     let author = format!("Author {}", entropy.next() % 1_000);
     let price = (entropy.next() % 10_000) as f64 / 100.0;
     let isbn = format!("978{:010}", entropy.next() % 10_000_000_000);
     let body = format!(
         "{{\"id\":\"{id}\",\"object\":\"book\",\"title\":\"{title}\",\"author\":\"{author}\",\
-         \"price\":{price},\"isbn\":\"{isbn}\",\"livemode\":false,\
+         \"price\":{price},\"isbn\":\"{isbn}\",\
          \"created_at\":\"2026-01-01T00:00:00.000Z\",\"updated_at\":\"2026-01-01T00:00:00.000Z\"}}"
     );
-    let data = format!(
-        "{{\"id\":\"{event}\",\"object\":\"event\",\"type\":\"book.created\",\"livemode\":false,\
-         \"created_at\":\"2026-01-01T00:00:00.000Z\",\"data\":{{\"object\":{body}}}}}"
-    );
-    Row { sent: Instant::now(), id, event, title, author, price, isbn, body, data }
+    Row { sent: Instant::now(), id, event, title, author, price, isbn, body }
 }
 
 #[cfg(test)]
@@ -175,7 +179,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let latency = write(dir.path(), 8, Duration::from_millis(100)).unwrap();
         let connection = open(&dir.path().join("bare.db")).unwrap();
-        for table in ["records", "events"] {
+        for table in ["r_books", "log"] {
             let sql = format!("SELECT count(*) FROM {table}");
             let count: i64 = connection.query_row(&sql, [], |row| row.get(0)).unwrap();
             assert_eq!(count, latency.count() as i64, "{table}");
@@ -184,8 +188,8 @@ mod tests {
 
     #[test]
     fn rows_are_as_large_as_the_servers() {
-        let row = row(&mut Entropy::new().unwrap());
+        let row = row(&mut Entropy::new().unwrap(), 7);
         assert!((200..400).contains(&row.body.len()), "{}", row.body.len());
-        assert!(serde_json::from_str::<serde_json::Value>(&row.data).is_ok());
+        assert!(serde_json::from_str::<serde_json::Value>(&row.body).is_ok());
     }
 }

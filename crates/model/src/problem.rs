@@ -152,7 +152,6 @@ catalogue! {
     StorageFailed "storage_failed" "The store failed; nothing was written."
     Overloaded "overloaded" "Too many requests are in flight. Try again shortly."
     QueryTimeout "query_timeout" "The query took too long. Filter or sort by indexed fields."
-    Draining "draining" "The service is shutting down. Try again: another instance will answer."
     Internal "internal" "A fault of the service. It is logged under the request id."
 }
 

@@ -1,6 +1,7 @@
 //! Instants as the service writes them: milliseconds since 1970 inside, ISO 8601 in UTC outside.
 //! Nothing here reads a clock; whoever needs "now" is given it.
 
+use jiff::fmt::temporal::DateTimePrinter;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Milliseconds since the Unix epoch.
@@ -10,9 +11,12 @@ pub struct Timestamp(pub i64);
 impl Timestamp {
     /// `2026-11-15T08:30:00.000Z`: always UTC, always three decimals, so text order is time order.
     pub fn to_iso(self) -> String {
-        let instant =
-            jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        instant.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+        const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or_default();
+        let mut text = String::with_capacity(24);
+        // Writing to a string cannot fail.
+        let _ = PRINTER.print_timestamp(&instant, &mut text);
+        text
     }
 
     /// Reads any RFC 3339 date-time with an offset; the instant is kept, the offset is not.

@@ -18,6 +18,7 @@ pub fn run(keys: Keys) -> anyhow::Result<()> {
         KeysCommand::Create { data, of, name, scopes, rate_limit, expires_at } => {
             let expires_at = expires_at.map(|text| instant(&text)).transpose()?;
             let (schema, store) = data::attach(&data.data)?;
+            api::keys::check_scopes(&scopes, store.collections())?;
             let keyring = Keyring { schema: &schema, store: &*store, outside: &System::new() };
             let new = NewKey { name, scopes, rate_limit, expires_at, secret: None };
             data::block_on(async {

@@ -35,17 +35,22 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
     use Code::*;
     match code {
         MalformedRequest | UrlTooLong | HeadersTooLarge | RequestTimeout | MethodNotAllowed
-        | NotAcceptable | InvalidHeader | Overloaded | Draining | Internal => true,
-        MalformedJson | DuplicateKey | TooDeep | BodyNotObject | BodyIncomplete | BodyTooLarge
-        | UnsupportedMediaType => facets.body,
+        | Overloaded | Internal => true,
+        MalformedJson | DuplicateKey | TooDeep | BodyNotObject | UnsupportedMediaType => {
+            facets.body
+        }
+        // Whatever writes has its body read, a DELETE too.
+        BodyIncomplete | BodyTooLarge | StorageFull => facets.write,
         UnknownParameter
+        | InvalidParameter
+        | InvalidHeader
         | UnknownVersion
+        | NotAcceptable
         | AuthenticationRequired
         | InvalidApiKey
         | PermissionDenied
         | RateLimited
         | StorageFailed => facets.resource,
-        InvalidParameter => facets.resource && !facets.write,
         CursorInvalid | CursorExpired | QueryTimeout => facets.list,
         RouteNotFound | NotFound => facets.addressed,
         ValidationFailed => facets.body,
@@ -57,7 +62,6 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         TooManyChildren => facets.takes_children,
         IdempotencyKeyReused | IdempotencyKeyInUse => facets.idempotency.is_some(),
         IdempotencyKeyRequired => facets.idempotency == Some(true),
-        StorageFull => facets.write,
         // These stand inside a `validation_failed`, never alone.
         Required | UnknownField | WrongType | TooShort | TooLong | TooSmall | TooLarge
         | PatternMismatch | NotInEnum | NotUnique | BadReference | ReadOnly | InvalidCharacters
@@ -158,7 +162,7 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
 fn response(schema: &Schema, description: &str, more: &[&str]) -> Value {
     json!({
         "description": description,
-        "headers": headers::with(more),
+        "headers": headers::with(&[&["Restive-Error-Code"], more].concat()),
         "content": {
             "application/json": { "schema": reference("schemas", shape(schema)) },
             "application/problem+json": { "schema": reference("schemas", "ProblemDetails") },
@@ -166,7 +170,8 @@ fn response(schema: &Schema, description: &str, more: &[&str]) -> Value {
     })
 }
 
-fn shape(schema: &Schema) -> &'static str {
+/// The component of an error body in `application/json`.
+pub fn shape(schema: &Schema) -> &'static str {
     match schema.service.errors {
         ErrorShape::Structured => "Error",
         ErrorShape::Flat => "FlatError",

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 const ALWAYS: &[&str] = &[
     "Request-Id",
     "Restive-Version",
+    "Cache-Control",
     "X-RateLimit-Limit",
     "X-RateLimit-Remaining",
     "X-RateLimit-Reset",
@@ -15,8 +16,8 @@ const ALWAYS: &[&str] = &[
     "RateLimit-Policy",
 ];
 
-/// One or more entity tags, or `*`.
-pub const ENTITY_TAGS: &str = r#"^(?:\*|(?:W/)?"[!#-~]*"(?:, ?(?:W/)?"[!#-~]*")*)$"#;
+/// One or more entity tags, or `*`. Ours have no comma, which is what separates them.
+pub const ENTITY_TAGS: &str = r#"^(?:\*|(?:W/)?"[!#-+\x2d-~]*"(?:, ?(?:W/)?"[!#-+\x2d-~]*")*)$"#;
 const ENTITY_TAG: &str = r#"^(?:W/)?"[!#-~]*"$"#;
 
 /// The headers of an answer: those that are always there and these.
@@ -27,7 +28,8 @@ pub fn with(more: &[&str]) -> Value {
 
 /// The headers of an answer that needed no key.
 pub fn public() -> Value {
-    json!({ "Request-Id": reference("headers", "Request-Id") })
+    let names = ["Request-Id", "Restive-Version", "Cache-Control"].into_iter();
+    names.map(|name| (name.to_owned(), reference("headers", name))).collect()
 }
 
 pub fn components(schema: &Schema) -> Map<String, Value> {
@@ -48,6 +50,7 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
         ("Cache-Control", "Who may keep the answer, and how long.", text()),
         ("Link", "The next page, with `rel=\"next\"`, when there is one.", text()),
         ("Content-Location", "Path of the record that the body shows.", text()),
+        ("Restive-Error-Code", "The code of the error, for those who read no body.", text()),
         ("Retry-After", "Seconds to wait before trying again.", whole()),
         (
             "Idempotent-Replayed",

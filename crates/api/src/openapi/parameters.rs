@@ -9,8 +9,8 @@ use model::schema::{Collection, CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Bare visible ASCII, or the quoted form of the IETF draft.
-const IDEMPOTENCY_KEY: &str = r#"^(?:[!#-~]{1,255}|"[!#-\[\]-~]{1,253}")$"#;
+/// Visible ASCII; in quotes too, as the IETF draft writes it, but then not empty.
+const IDEMPOTENCY_KEY: &str = r#"^(?:[!-~]|[!#-~][!-~]|"[!#-~]|[!-~]{3,255})$"#;
 
 /// What separates the words of a search: white space and control characters.
 const SEPARATOR: &str =
@@ -262,8 +262,8 @@ fn if_none_match() -> Value {
     header(
         "If-None-Match",
         false,
-        "An ETag received before: if nothing has changed since, the answer is 304 without a body. \
-         Anything else is ignored.",
+        "ETags received before: if nothing has changed since, the answer is 304 without a body. \
+         What is no ETag matches nothing.",
         json!({ "type": "string" }),
     )
 }

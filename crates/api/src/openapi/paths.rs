@@ -25,7 +25,7 @@ pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
             place.insert(&mut paths, &path, &place.chain, operations);
         }
     }
-    paths.extend(service());
+    paths.extend(service(schema));
     paths
 }
 
@@ -122,7 +122,7 @@ impl<'a> Place<'a> {
         query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
         let body = reference("schemas", &self.names.list(self.index));
         let mut responses = Map::new();
-        let shown = &["ETag", "Cache-Control", "Link"];
+        let shown = &["ETag", "Link"];
         responses.insert("200".into(), answer("A page of records.", shown, body));
         responses.insert("304".into(), unchanged());
         let addressed = !self.outer().is_empty();
@@ -184,7 +184,7 @@ impl<'a> Place<'a> {
         let mut query = parameters::view(self.schema, self.index);
         query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
         let mut responses = Map::new();
-        responses.insert("200".into(), self.record("The record.", &["Cache-Control"]));
+        responses.insert("200".into(), self.record("The record.", &[]));
         responses.insert("304".into(), unchanged());
         let facets = Facets { resource: true, addressed: true, ..Facets::default() };
         responses.extend(errors::responses(&facets));
@@ -219,11 +219,10 @@ impl<'a> Place<'a> {
 
     fn update(&self) -> Value {
         let object = &self.collection.object;
-        let needs_key = self.collection.require_idempotency_key;
         let mut responses = Map::new();
         let more = &["Content-Location", "Idempotent-Replayed"];
         responses.insert("200".into(), self.record("The record as it is now.", more));
-        let facets = Facets { body: true, idempotency: Some(needs_key), ..self.change() };
+        let facets = Facets { body: true, idempotency: Some(false), ..self.change() };
         responses.extend(errors::responses(&facets));
         let types = &["application/merge-patch+json", JSON];
         self.operation(Operation {
@@ -235,7 +234,7 @@ impl<'a> Place<'a> {
             ),
             parameters: vec![
                 self.if_match(),
-                parameters::shared(parameters::idempotency_key_name(needs_key)),
+                parameters::shared(parameters::idempotency_key_name(false)),
                 parameters::shared("RestiveVersion"),
             ],
             body: Some(body(types, &self.names.update(self.index), true)),
@@ -266,7 +265,8 @@ impl<'a> Place<'a> {
         let object = &self.collection.object;
         let needs_key = self.collection.require_idempotency_key;
         let mut responses = Map::new();
-        let record = self.record("The record as it is now.", &["Idempotent-Replayed"]);
+        let more = &["Content-Location", "Idempotent-Replayed"];
+        let record = self.record("The record as it is now.", more);
         responses.insert("200".into(), record);
         responses.extend(errors::responses(&Facets {
             body: true,
@@ -405,7 +405,7 @@ fn answer(description: &str, more: &[&str], schema: Value) -> Value {
 fn unchanged() -> Value {
     json!({
         "description": "Nothing has changed since the version in If-None-Match. No body.",
-        "headers": headers::with(&["ETag", "Cache-Control"]),
+        "headers": headers::with(&["ETag"]),
     })
 }
 
@@ -422,36 +422,47 @@ fn quoted(names: &[String]) -> String {
 }
 
 /// The routes of the service itself: public, for probes, scrapers and tools.
-fn service() -> Map<String, Value> {
-    let route = |id: &str, summary: &str, description: &str, kind: &str, schema: Value| {
-        let mut responses = errors::responses(&Facets::default());
-        let success = json!({
-            "description": description,
-            "headers": headers::public(),
-            "content": { kind: { "schema": schema } },
-        });
-        responses.insert("200".into(), success);
-        let operation = Operation {
-            id: id.to_owned(),
-            summary: summary.to_owned(),
-            description: description.to_owned(),
-            parameters: Vec::new(),
-            body: None,
-            responses,
-        };
-        let mut operation = operation.into_value(SERVICE_TAG);
-        operation["security"] = json!([]);
-        json!({ "get": operation })
-    };
-    let health = reference("schemas", "Health");
-    let object = json!({ "type": "object" });
-    let text = json!({ "type": "string" });
+fn service(schema: &Schema) -> Map<String, Value> {
     let mut paths = Map::new();
-    let about = "Says whether requests can be sent here; 503 while the service drains.";
-    paths.insert("/health".into(), route("health", "Health", about, JSON, health));
+    let about = "Says whether requests can be sent here; 503 when not.";
+    let health = reference("schemas", "Health");
+    let mut state = page("health", "Health", about, JSON, health.clone());
+    state["get"]["responses"]["503"] = json!({
+        "description": "The service drains, its store fails, or it is overloaded.",
+        "headers": headers::public(),
+        "content": {
+            JSON: { "schema": { "anyOf": [health, reference("schemas", errors::shape(schema))] } },
+        },
+    });
+    paths.insert("/health".into(), state);
+    let text = || json!({ "type": "string" });
     let about = "Counters and gauges in the text format of Prometheus.";
-    paths.insert("/metrics".into(), route("metrics", "Metrics", about, "text/plain", text));
+    paths.insert("/metrics".into(), page("metrics", "Metrics", about, "text/plain", text()));
+    let about = "The catalogue of error codes, where every error body points.";
+    paths.insert("/errors".into(), page("errors", "Error codes", about, "text/markdown", text()));
     let about = "This document.";
-    paths.insert("/openapi.json".into(), route("openapi", "Description", about, JSON, object));
+    let object = json!({ "type": "object" });
+    paths.insert("/openapi.json".into(), page("openapi", "Description", about, JSON, object));
     paths
+}
+
+fn page(id: &str, summary: &str, description: &str, kind: &str, schema: Value) -> Value {
+    let mut responses = errors::responses(&Facets::default());
+    let success = json!({
+        "description": description,
+        "headers": headers::public(),
+        "content": { kind: { "schema": schema } },
+    });
+    responses.insert("200".into(), success);
+    let operation = Operation {
+        id: id.to_owned(),
+        summary: summary.to_owned(),
+        description: description.to_owned(),
+        parameters: Vec::new(),
+        body: None,
+        responses,
+    };
+    let mut operation = operation.into_value(SERVICE_TAG);
+    operation["security"] = json!([]);
+    json!({ "get": operation })
 }

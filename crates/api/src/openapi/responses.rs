@@ -30,7 +30,15 @@ pub fn shared() -> Map<String, Value> {
         json!({
             "type": "object",
             "description": "Whether requests can be sent here.",
-            "properties": { "status": { "type": "string" } },
+            "properties": {
+                "status": { "type": "string", "enum": ["ok", "draining", "store_failed"] },
+                "service": { "type": "string" },
+                "version": { "type": "string" },
+                "uptime_seconds": { "type": "integer", "minimum": 0 },
+                "position": { "type": "integer", "description": "Newest commit in the log." },
+                "reason": { "type": ["string", "null"] },
+            },
+            "required": ["status"],
         }),
     );
     all
@@ -84,6 +92,8 @@ fn list(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
             schema.collections[index].name
         ),
         "properties": {
+            "object": { "type": "string", "const": "list" },
+            "url": { "type": "string", "description": "Path of the whole list, when embedded." },
             "data": { "type": "array", "items": reference("schemas", names.record(index)) },
             "pagination": {
                 "oneOf": [

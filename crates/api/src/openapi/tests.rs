@@ -178,7 +178,7 @@ fn every_route_of_every_public_collection_is_described() {
     expected("/v1/messages/{message_id}", &["get", "delete"]);
     expected("/v1/errors", &["get", "post"]);
     expected("/v1/keys", &[]);
-    for path in ["/health", "/metrics", "/openapi.json"] {
+    for path in ["/health", "/metrics", "/errors", "/openapi.json"] {
         expected(path, &["get"]);
         assert_eq!(document["paths"][path]["get"]["security"], json!([]));
     }

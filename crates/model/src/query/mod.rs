@@ -3,6 +3,8 @@
 
 mod filter;
 mod parse;
+#[cfg(test)]
+mod tests;
 
 pub use filter::names as filter_names;
 pub use parse::{Asked, View, list, sortable, view};

@@ -42,6 +42,11 @@ INSERT INTO meta VALUES ('cursor_key', randomblob(32)), ('search_position', 0);
 pub const KEYS: &str = "keys";
 pub const KEY_DIGEST: &str = "digest";
 
+/// The index of rows that changed since they were made, and what the database must be told to use
+/// it.
+const MOVED: &str = "moved";
+const HAS_CHANGED: &str = "version <> n";
+
 /// One collection on disk.
 pub struct Table {
     /// Quoted.
@@ -51,8 +56,13 @@ pub struct Table {
     pub child: bool,
     /// The typed columns: place of the field in the collection, quoted column name.
     pub columns: Vec<(usize, String)>,
+    /// Reads only rows that changed since they were made, by their version.
+    pub from_changed: String,
     pub search: Option<SearchTable>,
     pub by_id: String,
+    /// Several by id, whatever their parents: an id is unique in its collection. The ids are bound
+    /// as one JSON array.
+    pub by_ids: String,
     pub exists: String,
     pub insert: String,
     pub update: String,
@@ -61,8 +71,8 @@ pub struct Table {
     pub delete: String,
     /// Children of one parent; only useful for a child collection.
     pub of_parent: String,
-    /// The newest children of one parent.
-    pub newest_of_parent: String,
+    /// The newest children of each parent of a JSON array of them.
+    pub newest_of_parents: String,
 }
 
 /// The full-text index of a collection: a follower of the log, keyed by row number.
@@ -136,14 +146,21 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         .enumerate()
         .map(|(place, (_, column))| format!(", {column} = ?{}", 7 + place))
         .collect();
-    let newest = "ORDER BY t.created DESC, t.n DESC LIMIT ?3";
     Table {
         shape: stored.shape(&collection.name),
+        from_changed: format!(
+            "FROM {name} t INDEXED BY {} WHERE {HAS_CHANGED} AND t.scope = ?",
+            quote(&format!("i_{}+{MOVED}", collection.name))
+        ),
         feed,
         child,
         search: search_table(collection),
         by_id: format!(
             "SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"
+        ),
+        by_ids: format!(
+            "SELECT {RECORD} FROM {name} t WHERE {key} IN (SELECT value FROM json_each(?1)) \
+             AND t.scope = ?2"
         ),
         exists: format!("SELECT 1 FROM {name} t WHERE {key} = ?1 AND t.scope = ?2"),
         insert: format!(
@@ -163,8 +180,11 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         of_parent: format!(
             "SELECT {RECORD} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 LIMIT ?3"
         ),
-        newest_of_parent: format!(
-            "SELECT {RECORD} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 {newest}"
+        // A window per parent would sort every child; a short ordered read per parent does not.
+        newest_of_parents: format!(
+            "SELECT {RECORD}, t.parent FROM json_each(?1) p JOIN {name} t ON t.n IN (\
+             SELECT c.n FROM {name} c WHERE c.parent = p.value AND c.scope = ?2 \
+             ORDER BY c.created DESC, c.n DESC LIMIT ?3) ORDER BY p.key, t.created DESC, t.n DESC"
         ),
         columns,
         name,
@@ -240,6 +260,8 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     }
     add("i", "created", format!("{owner}, created"), String::new());
     add("i", "updated", format!("{owner}, updated"), String::new());
+    // Rows that changed after they were made: creations pay nothing for it.
+    add("i", MOVED, "scope, version".into(), format!(" WHERE {HAS_CHANGED}"));
     let parent_field = schema.parent_field(ix);
     for field in collection.columns() {
         let column = column_name(&field.name);

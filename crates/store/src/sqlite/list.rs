@@ -322,6 +322,28 @@ impl<'a> Plan<'a> {
         limit: usize,
         skip: u64,
     ) -> Result<Vec<Found>, Error> {
+        self.read_from(connection, &self.from, condition, limit, skip)
+    }
+
+    /// Rows that changed since they were made and meet the query and a further condition.
+    pub fn changed(
+        &self,
+        connection: &Connection,
+        condition: &Condition,
+        limit: usize,
+    ) -> Result<Vec<Found>, Error> {
+        let from = &self.shared.tables[self.collection].from_changed;
+        self.read_from(connection, from, condition, limit, 0)
+    }
+
+    fn read_from(
+        &self,
+        connection: &Connection,
+        from: &str,
+        condition: &Condition,
+        limit: usize,
+        skip: u64,
+    ) -> Result<Vec<Found>, Error> {
         let table = &self.shared.tables[self.collection];
         let collection = &self.shared.schema.collections[self.collection];
         let mut sql = format!("SELECT {RECORD}");
@@ -330,7 +352,7 @@ impl<'a> Plan<'a> {
             sql.push_str(&key.column);
         }
         sql.push(' ');
-        sql.push_str(&self.from);
+        sql.push_str(from);
         sql.push_str(&self.base.text);
         sql.push_str(&condition.text);
         sql.push_str(&self.order());

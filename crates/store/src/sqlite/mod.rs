@@ -72,9 +72,16 @@ pub struct SqliteStore {
     _checkpoints: Checkpoints,
     shared: Arc<Shared>,
     role: Role,
+    collections: Vec<String>,
 }
 
 impl SqliteStore {
+    /// Names of the collections with routes in the file, which may be others than those of the
+    /// schema a tool opened it with.
+    pub fn collections(&self) -> &[String] {
+        &self.collections
+    }
+
     /// Opens or makes the database at `path` and brings it to the schema.
     pub fn open(path: &Path, schema: Arc<Schema>) -> Result<Arc<SqliteStore>, Error> {
         SqliteStore::open_with(path, schema, Options::default())
@@ -87,6 +94,11 @@ impl SqliteStore {
     ) -> Result<Arc<SqliteStore>, Error> {
         let opened = open::open(path, &schema, options.role)?;
         let mut tables = layout::tables(&schema, &opened.stored);
+        let internal = |name: &str| {
+            schema.collections.iter().any(|other| other.internal && other.name == name)
+        };
+        let stored = opened.stored.collections.iter().map(|collection| &collection.name);
+        let collections = stored.filter(|name| !internal(name)).cloned().collect();
         if options.role == Role::Tool {
             tables.iter_mut().for_each(|table| table.search = None);
         }
@@ -111,6 +123,7 @@ impl SqliteStore {
             _checkpoints: Checkpoints::start(path)?,
             shared,
             role: options.role,
+            collections,
         }))
     }
 }

@@ -8,6 +8,7 @@ use model::record::{self, Scalar};
 use model::{Collection, CollectionIx, Record, Scope, Timestamp};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
 
 const TOMBSTONE: &str = "SELECT 1 FROM tombstones WHERE id = ?1 AND collection = ?2 AND scope = ?3";
 
@@ -81,7 +82,7 @@ pub fn was_deleted(
     connection.prepare_cached(TOMBSTONE)?.exists(params![id, name, scope.0])
 }
 
-/// One statement, run once per id: the index is the same and nothing has to be spliced into SQL.
+/// One query, however many ids.
 pub fn by_ids(
     connection: &Connection,
     shared: &Shared,
@@ -91,22 +92,21 @@ pub fn by_ids(
 ) -> Result<Vec<Record>, Error> {
     let table = &shared.tables[ix];
     let collection = &shared.schema.collections[ix];
-    // Without the parent: an id is unique in its collection.
-    let sql = match table.child {
-        true => table.by_id.trim_end_matches(" AND t.parent = ?3"),
-        false => &table.by_id,
-    };
-    let mut statement = connection.prepare_cached(sql)?;
+    let keys = ids.iter().filter_map(|id| key(table, id)).map(|key| match key {
+        Key::Text(text) => Value::from(text),
+        Key::Number(number) => Value::from(number),
+    });
+    let keys = Value::Array(keys.collect()).to_string();
+    let mut statement = connection.prepare_cached(&table.by_ids)?;
+    let mut rows = statement.query(params![keys, scope.0])?;
     let mut found = Vec::with_capacity(ids.len());
-    for key in ids.iter().filter_map(|id| key(table, id)) {
-        let mut rows = statement.query(params![key, scope.0])?;
-        if let Some(row) = rows.next()? {
-            found.push(record_of(row, table, collection)?);
-        }
+    while let Some(row) = rows.next()? {
+        found.push(record_of(row, table, collection)?);
     }
     Ok(found)
 }
 
+/// One query, however many parents.
 pub fn children(
     connection: &Connection,
     shared: &Shared,
@@ -117,14 +117,13 @@ pub fn children(
 ) -> Result<Vec<Child>, Error> {
     let table = &shared.tables[ix];
     let collection = &shared.schema.collections[ix];
-    let mut statement = connection.prepare_cached(&table.newest_of_parent)?;
+    let parents = Value::from(parents.to_vec()).to_string();
+    let mut statement = connection.prepare_cached(&table.newest_of_parents)?;
+    let mut rows = statement.query(params![parents, scope.0, i64::from(limit) + 1])?;
     let mut found = Vec::new();
-    for parent in parents {
-        let mut rows = statement.query(params![parent, scope.0, i64::from(limit) + 1])?;
-        while let Some(row) = rows.next()? {
-            let record = record_of(row, table, collection)?;
-            found.push(Child { parent: parent.clone(), record });
-        }
+    while let Some(row) = rows.next()? {
+        let record = record_of(row, table, collection)?;
+        found.push(Child { parent: row.get(7)?, record });
     }
     Ok(found)
 }

@@ -89,41 +89,43 @@ impl Shared {
     }
 }
 
-type SeqsByPlace = HashMap<(Scope, CollectionIx), i64>;
-
 /// Sequence of the last change per scope and collection. What is not in the map has not changed
 /// since the floor.
-pub struct CollectionSeqs {
-    inner: RwLock<(i64, SeqsByPlace)>,
+pub struct CollectionSeqs(RwLock<Changes>);
+
+struct Changes {
+    floor: i64,
+    last: HashMap<(Scope, CollectionIx), i64>,
 }
 
 impl CollectionSeqs {
     pub fn new(floor: i64) -> CollectionSeqs {
-        CollectionSeqs { inner: RwLock::new((floor, HashMap::new())) }
+        CollectionSeqs(RwLock::new(Changes { floor, last: HashMap::new() }))
     }
 
     pub fn of(&self, scope: Scope, collection: CollectionIx) -> i64 {
-        let inner = self.inner.read();
-        inner.1.get(&(scope, collection)).copied().unwrap_or(inner.0)
+        let changes = self.0.read();
+        changes.last.get(&(scope, collection)).copied().unwrap_or(changes.floor)
     }
 
-    pub fn record(&self, changes: &[(Scope, CollectionIx, i64)]) {
-        let mut inner = self.inner.write();
-        for &(scope, collection, seq) in changes {
-            if inner.1.len() >= COLLECTION_SEQS && !inner.1.contains_key(&(scope, collection)) {
-                let highest = inner.1.values().copied().max().unwrap_or(0).max(inner.0);
-                inner.1.clear();
-                inner.0 = highest;
+    pub fn record(&self, touched: &[(Scope, CollectionIx, i64)]) {
+        let mut changes = self.0.write();
+        for &(scope, collection, seq) in touched {
+            let known = changes.last.contains_key(&(scope, collection));
+            if changes.last.len() >= COLLECTION_SEQS && !known {
+                // Whoever is forgotten counts as changed just now.
+                changes.last.clear();
+                changes.floor = changes.floor.max(seq);
             }
-            inner.1.insert((scope, collection), seq);
+            changes.last.insert((scope, collection), seq);
         }
     }
 
     /// Somebody else wrote: anything may have changed up to `seq`.
     pub fn forget(&self, seq: i64) {
-        let mut inner = self.inner.write();
-        inner.1.clear();
-        inner.0 = inner.0.max(seq);
+        let mut changes = self.0.write();
+        changes.last.clear();
+        changes.floor = changes.floor.max(seq);
     }
 }
 

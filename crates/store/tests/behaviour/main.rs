@@ -3,6 +3,9 @@
 //! and
 //! `evolution`.
 
+// All of it is test code, the parts outside `#[test]` functions too.
+#![allow(clippy::unwrap_used)]
+
 mod commits;
 mod evolution;
 mod files;

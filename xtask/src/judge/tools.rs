@@ -72,6 +72,23 @@ impl Tools {
     }
 }
 
+/// Programs that the fault tests use, each with the option that proves it works.
+const FAULT_PROGRAMS: [(&str, &str, &str); 3] = [
+    ("strace", "-V", "strace"),
+    ("sqlite3", "-version", "sqlite3"),
+    ("prlimit", "--version", "util-linux"),
+];
+
+/// Installs what the fault tests need and this machine lacks.
+pub fn install_fault_programs() -> Result<()> {
+    let missing: Vec<&str> = FAULT_PROGRAMS
+        .into_iter()
+        .filter(|(program, probe, _)| !exists(program, probe))
+        .map(|(_, _, package)| package)
+        .collect();
+    if missing.is_empty() { Ok(()) } else { apt(&missing) }
+}
+
 fn manifests() -> PathBuf {
     root().join("xtask/tools")
 }

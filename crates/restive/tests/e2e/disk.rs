@@ -272,6 +272,37 @@ fn a_database_damaged_in_the_middle_never_crashes_the_server() {
 }
 
 #[test]
+fn a_read_only_folder_is_refused_at_the_start() {
+    let folder = Arc::new(TempDir::new().unwrap());
+    let data = folder.path().join("data");
+    let Some(_mounted) = Scarce::mount(&data) else {
+        // Without the right to mount we are not root either: permissions do the same.
+        std::fs::create_dir_all(&data).unwrap();
+        let only_read = std::os::unix::fs::PermissionsExt::from_mode(0o555);
+        std::fs::set_permissions(&data, only_read).unwrap();
+        let (code, text) = Start::bookshop().on(&folder).fails();
+        assert_eq!(code, 1, "{text}");
+        return assert!(text.contains("not writable"), "{text}");
+    };
+    let server = Start::bookshop().on(&folder).go();
+    server.post("/v1/books", book("kept")).expect(201);
+    server.stop();
+    let remount = |mode: &str| {
+        let mut mount = Command::new("mount");
+        assert!(
+            mount.args(["-o", &format!("remount,{mode}")]).arg(&data).status().unwrap().success()
+        );
+    };
+    remount("ro");
+    let (code, text) = Start::bookshop().on(&folder).fails();
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("not writable") && !text.contains("panicked"), "{text}");
+    remount("rw");
+    let server = Start::bookshop().on(&folder).go();
+    assert_eq!(server.get("/v1/books?page=1").expect(200)["pagination"]["total"], 1);
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_refused_at_the_start() {
     let folder = Arc::new(TempDir::new().unwrap());
     // A file where the folder should be: root may write into any folder, but not into this.

@@ -6,8 +6,9 @@ import re
 
 import schemathesis
 
-# Code of the refusal -> why a request that matches the document may be refused with it.
-DEPENDS_ON_MORE_THAN_THE_REQUEST = {
+# Code or message of the refusal -> why a request that matches the document may be refused with it.
+BEYOND_SCHEMA = {
+    "`q` must have at least one word.": "what a letter is, is a table that no pattern can hold",
     "precondition_failed": "whether an ETag is current depends on the record",
     "cursor_invalid": "cursors are signed, and bound to the list that gave them",
     "bad_reference": "whether the record exists that a field names depends on the data",
@@ -17,6 +18,7 @@ DEPENDS_ON_MORE_THAN_THE_REQUEST = {
 
 KEY = re.compile(r'([!-~]{1,200}?)("?)')
 count = itertools.count()
+newest_book = None
 
 
 @schemathesis.hook
@@ -31,6 +33,19 @@ def before_call(context, case, kwargs):
     # The two styles of paging exclude each other, which OpenAPI cannot say of two parameters.
     if case.query and "after" in case.query and "page" in case.query:
         del case.query["after"]
+    # Where the generator finds no value for the pattern it sends none, and calls that valid.
+    if (case.headers or {}).get("If-Match") == "":
+        del case.headers["If-Match"]
+    # An order is about a book that exists; made-up ids would never get past that.
+    if newest_book and isinstance(case.body, dict) and isinstance(case.body.get("book"), str):
+        case.body["book"] = newest_book
+
+
+@schemathesis.hook
+def after_call(context, case, response):
+    global newest_book
+    if case.operation.label == "POST /v1/books" and response.status_code == 201:
+        newest_book = response.json()["id"]
 
 
 @schemathesis.hook
@@ -39,7 +54,8 @@ def filter_failure(context, failure, case, response):
         return True
     try:
         error = response.json()["error"]
-        codes = {violation["code"] for violation in error["errors"]} or {error["code"]}
+        said = [(each["code"], each["message"]) for each in error["errors"]]
+        said = said or [(error["code"], error["message"])]
     except (ValueError, KeyError, TypeError):
         return True
-    return not codes <= DEPENDS_ON_MORE_THAN_THE_REQUEST.keys()
+    return not all(code in BEYOND_SCHEMA or message in BEYOND_SCHEMA for code, message in said)

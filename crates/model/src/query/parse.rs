@@ -130,12 +130,13 @@ impl<'a> Reading<'a> {
                 Ok(page) if page >= 1 => self.page = Some(page),
                 _ => self.invalid(name, text, "must be a whole number from 1"),
             },
-            "limit" => match text.parse::<u64>() {
-                Ok(0) | Err(_) => self.invalid(name, text, "must be a whole number from 1"),
-                Ok(limit) => {
-                    let most = u64::from(self.schema.service.max_page);
+            // Documented as a 64-bit integer; what lies above the longest page is clamped.
+            "limit" => match text.parse::<i64>() {
+                Ok(limit) if limit >= 1 => {
+                    let most = i64::from(self.schema.service.max_page);
                     self.limit = u32::try_from(limit.min(most)).unwrap_or(DEFAULT_LIMIT);
                 }
+                _ => self.invalid(name, text, "must be a whole number from 1"),
             },
             "after" => self.after = Some(text.to_owned()),
             "sort" => self.sort_parameter(text),

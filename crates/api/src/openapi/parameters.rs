@@ -153,7 +153,10 @@ fn search() -> Value {
     let more = MAX_WORDS - 1;
     query(
         "q",
-        &format!("Words that must all occur in the record, {MAX_WORDS} at most. Newest first."),
+        &format!(
+            "Words that must all occur in the record, {MAX_WORDS} at most. One of them must have a \
+             letter or a digit. Newest first."
+        ),
         json!({
             "type": "string",
             "pattern": format!("^{gap}*{word}(?:{gap}+{word}){{0,{more}}}{gap}*$"),

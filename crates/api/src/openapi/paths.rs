@@ -4,7 +4,7 @@
 use super::errors::{self, Facets};
 use super::names::{Names, pascal};
 use super::{headers, parameters, reference, requests};
-use model::schema::{Action, Collection, CollectionIx, Schema};
+use model::schema::{Action, Collection, CollectionIx, Field, Schema};
 use serde_json::{Map, Value, json};
 
 /// Tag of the routes that belong to no collection.
@@ -349,18 +349,23 @@ impl<'a> Place<'a> {
         }
         ids.insert(format!("{}_id", self.collection.object), "$response.body#/id".into());
         let operations = resource.chain(actions).chain(children);
-        let by_id =
+        let by_path =
             operations.map(|id| (id.clone(), json!({ "operationId": id, "parameters": ids })));
-        by_id.chain(self.referring()).collect()
+        by_path.chain(self.links_to_referrers()).collect()
     }
 
-    /// Creating a record of another collection that refers to this one, by its id.
-    fn referring(&self) -> impl Iterator<Item = (String, Value)> {
-        let others = self.schema.routed().filter(|(_, other)| other.parent.is_none());
-        others.filter(|(_, other)| other.operations.create).filter_map(|(index, other)| {
-            let field = other.fields.iter().find(|field| field.reference == Some(self.index))?;
+    /// Creates of records that refer to a new one: its id goes into their body.
+    fn links_to_referrers(&self) -> impl Iterator<Item = (String, Value)> {
+        let others = self.schema.routed().filter(|(_, other)| {
+            // Below a parent, the parent's id would be needed too.
+            other.parent.is_none() && other.operations.create
+        });
+        others.filter_map(|(index, other)| {
+            let refers = |field: &&Field| field.reference == Some(self.index) && !field.read_only;
+            let field = other.fields.iter().find(refers)?;
             let id = self.names.operation("create", index);
-            let body = json!({ field.name.clone(): "$response.body#/id" });
+            let mut body = Map::new();
+            body.insert(field.name.clone(), "$response.body#/id".into());
             Some((id.clone(), json!({ "operationId": id, "requestBody": body })))
         })
     }

@@ -158,9 +158,10 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         by_id: format!(
             "SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"
         ),
+        // A cross join fixes the order of the loops: each id is looked up, the table never scanned.
         by_ids: format!(
-            "SELECT {RECORD} FROM {name} t WHERE {key} IN (SELECT value FROM json_each(?1)) \
-             AND t.scope = ?2"
+            "SELECT {RECORD} FROM json_each(?1) p CROSS JOIN {name} t ON {key} = p.value \
+             WHERE t.scope = ?2"
         ),
         exists: format!("SELECT 1 FROM {name} t WHERE {key} = ?1 AND t.scope = ?2"),
         insert: format!(
@@ -182,7 +183,7 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         ),
         // A window per parent would sort every child; a short ordered read per parent does not.
         newest_of_parents: format!(
-            "SELECT {RECORD}, t.parent FROM json_each(?1) p JOIN {name} t ON t.n IN (\
+            "SELECT {RECORD}, t.parent FROM json_each(?1) p CROSS JOIN {name} t ON t.n IN (\
              SELECT c.n FROM {name} c WHERE c.parent = p.value AND c.scope = ?2 \
              ORDER BY c.created DESC, c.n DESC LIMIT ?3) ORDER BY p.key, t.created DESC, t.n DESC"
         ),

@@ -44,7 +44,7 @@ pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
             let id: String = row.get(3)?;
             // The row as it is now includes what later events of this turn tell of it.
             if seen.insert((ix, id.clone())) {
-                follow(connection, shared, ix, search, Scope(row.get(1)?), &id)?;
+                follow(connection, shared, (ix, search), Scope(row.get(1)?), &id, from)?;
             }
         }
     }
@@ -56,31 +56,30 @@ pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
     Ok(())
 }
 
+/// Brings one row up to date. Rows made after `from` were never indexed: there is nothing to remove,
+/// and removing what is not there is dear (it leaves a mark in every segment of the index).
 fn follow(
     connection: &Connection,
     shared: &Shared,
-    ix: usize,
-    search: &SearchTable,
+    (ix, search): (usize, &SearchTable),
     scope: Scope,
     id: &str,
+    from: i64,
 ) -> Result<(), Error> {
     let found = read::by_ids(connection, shared, scope, ix, &[id.to_owned()])?.pop();
+    let number = match &found {
+        Some(record) => Some(record.number),
+        None => connection
+            .prepare_cached("SELECT n FROM tombstones WHERE id = ?1 AND collection = ?2")?
+            .query_row(params![id, shared.schema.collections[ix].name], |row| row.get(0))
+            .optional()?,
+    };
+    if let Some(number) = number.filter(|number| *number <= from) {
+        connection.prepare_cached(&search.delete)?.execute([number])?;
+    }
     match found {
-        Some(record) => {
-            connection.prepare_cached(&search.delete)?.execute([record.number])?;
-            insert(connection, search, scope, &record)
-        }
-        None => {
-            let name = &shared.schema.collections[ix].name;
-            let number: Option<i64> = connection
-                .prepare_cached("SELECT n FROM tombstones WHERE id = ?1 AND collection = ?2")?
-                .query_row(params![id, name], |row| row.get(0))
-                .optional()?;
-            if let Some(number) = number {
-                connection.prepare_cached(&search.delete)?.execute([number])?;
-            }
-            Ok(())
-        }
+        Some(record) => insert(connection, search, scope, &record),
+        None => Ok(()),
     }
 }
 

@@ -222,7 +222,7 @@ fn search_finds_what_exists(server: &Server, clients: &[Client]) {
 fn log_and_records_agree(file: &std::path::Path, schema: Arc<Schema>, clients: &[Client]) {
     let store = SqliteStore::open(file, schema.clone()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let events = runtime.block_on(all_events(&*store));
+    let events = runtime.block_on(all_events(&store));
     let mut ids = HashSet::new();
     let mut last = 0;
     let mut newest: HashMap<(usize, &str), &Event> = HashMap::new();

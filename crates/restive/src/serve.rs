@@ -40,8 +40,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let parts = Parts { schema, store: store.clone(), outside: outside.clone(), settings };
         let api = Arc::new(Api::new(parts)?);
-        // A file that may not grow is a full disk, for the store to tell; unheard, this signal would
-        // end the process.
+        // A file that may not grow is a full disk, for the store to tell; unheard, this signal
+        // would end the process.
         let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
         let log = api.access_log().map(LogWriter::start);
         let timers = tokio::spawn(api::timers::run(store, outside));

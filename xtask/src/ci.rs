@@ -13,7 +13,7 @@ use crate::tidy;
 /// The README's test command: all tests, then the judges against the real server.
 pub fn test() -> Result<()> {
     let mut summary = Summary::default();
-    summary.step("install what the fault tests use", judge::install_fault_programs);
+    summary.step("install what the tests call", judge::install_programs);
     summary.step("cargo test --workspace", cargo_test);
     judges(&mut summary);
     summary.finish()

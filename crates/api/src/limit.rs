@@ -1,6 +1,7 @@
 //! Request quotas: so many requests per window and key (or, without a key, per address). One atomic
 //! word per key; a window that has passed is replaced by the first request after it.
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use model::Timestamp;
 use model::problem::{Code, Problem};
@@ -134,7 +135,7 @@ impl Quota {
             (IETF, format!("\"default\";r={};t={left}", self.remaining)),
             (IETF_POLICY, format!("\"default\";q={};w={}", self.limit, self.window_seconds)),
         ] {
-            if let Ok(value) = HeaderValue::try_from(text) {
+            if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
                 headers.insert(name, value);
             }
         }

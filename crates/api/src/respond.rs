@@ -44,8 +44,9 @@ impl Reply {
     }
 
     /// Sets a header whose value the service made; what cannot stand in a header is left out.
-    pub fn header(mut self, name: HeaderName, value: impl AsRef<str>) -> Reply {
-        if let Ok(value) = HeaderValue::from_str(value.as_ref()) {
+    pub fn header(mut self, name: HeaderName, value: impl Into<Bytes>) -> Reply {
+        // Owned text becomes the value without a copy.
+        if let Ok(value) = HeaderValue::from_maybe_shared(value.into()) {
             self.headers.insert(name, value);
         }
         self
@@ -61,11 +62,11 @@ impl Reply {
 pub fn record(
     request: &HeaderMap,
     cache_control: &str,
-    tag: &str,
+    tag: String,
     updated: Timestamp,
     body: impl Into<Bytes>,
 ) -> Reply {
-    let reply = if condition::is_fresh(request, tag, Some(updated)) {
+    let reply = if condition::is_fresh(request, &tag, Some(updated)) {
         Reply::empty(StatusCode::NOT_MODIFIED)
     } else {
         Reply::json(StatusCode::OK, body)
@@ -74,26 +75,26 @@ pub fn record(
         .vary()
         .header(ETAG, tag)
         .header(LAST_MODIFIED, updated.to_http_date())
-        .header(CACHE_CONTROL, cache_control)
+        .header(CACHE_CONTROL, cache_control.to_owned())
 }
 
 /// A page of a list.
-pub fn page(cache_control: &str, tag: &str, next: Option<&str>, body: String) -> Reply {
+pub fn page(cache_control: &str, tag: String, next: Option<&str>, body: String) -> Reply {
     let reply = Reply::json(StatusCode::OK, body)
         .vary()
         .header(ETAG, tag)
-        .header(CACHE_CONTROL, cache_control);
+        .header(CACHE_CONTROL, cache_control.to_owned());
     match next {
         Some(url) => reply.header(LINK, format!("<{url}>; rel=\"next\"")),
         None => reply,
     }
 }
 
-pub fn not_modified(cache_control: &str, tag: &str) -> Reply {
+pub fn not_modified(cache_control: &str, tag: String) -> Reply {
     Reply::empty(StatusCode::NOT_MODIFIED)
         .vary()
         .header(ETAG, tag)
-        .header(CACHE_CONTROL, cache_control)
+        .header(CACHE_CONTROL, cache_control.to_owned())
 }
 
 /// What a write did, fresh or replayed.
@@ -153,7 +154,7 @@ pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
     reply.headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply.headers.insert(CACHE_CONTROL, NO_STORE);
     // The code stands in a header too: HEAD has no body, and proxies read none.
-    reply = reply.header(ERROR_CODE, error::code_name(problem));
+    reply = reply.header(ERROR_CODE, error::code_name(problem).to_owned());
     if let Some(seconds) = problem.retry_after {
         reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

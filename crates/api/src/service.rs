@@ -164,7 +164,8 @@ impl Api {
             page => {
                 trace.route = Some(RouteKey::Page);
                 let draining = self.draining.load(Ordering::Relaxed);
-                return self.pages.show(&page, &exchange.method, &self.metrics, draining).await;
+                let shown = self.pages.show(&page, &exchange.method, &self.metrics, draining);
+                return Box::pin(shown).await;
             }
         };
         trace.route = Some(RouteKey::of(&target));
@@ -193,24 +194,31 @@ impl Api {
         let identity = self.identify(exchange, trace).await?;
         let writes = operation::access(&exchange.method) == model::caller::Access::Write;
         let body = match writes {
-            true => body::read(&mut exchange.body, self.schema.service.max_body_bytes).await,
+            true => {
+                let limit_bytes = self.schema.service.max_body_bytes;
+                Box::pin(body::read(&mut exchange.body, limit_bytes)).await
+            }
             false => Ok(Bytes::new()),
         };
         let idempotency = match &body {
             Ok(body) => self.idempotency(exchange, collection, body),
             Err(_) => Ok(None),
         };
-        let replay = match &idempotency {
-            Ok(Some(key)) => self.replay(key, &identity, target, shape, trace).await?,
+        // What the key may not ask for, or not in this version, it may not hear about either.
+        let admitted = check_scope(&identity, collection, &exchange.method)
+            .and_then(|()| version::check(&self.schema, &exchange.headers));
+        let replay = match (&idempotency, &admitted) {
+            (Ok(Some(key)), Ok(())) => {
+                Box::pin(self.replay(key, &identity, target, shape, trace)).await?
+            }
             _ => None,
         };
         if let Some(reply) = replay {
             return Ok(reply);
         }
         self.take(&identity, trace)?;
-        self.check_scope(&identity, collection, &exchange.method)?;
+        admitted?;
         let (body, idempotency) = (body?, idempotency?);
-        version::check(&self.schema, &exchange.headers)?;
         negotiate::check_accept(&exchange.headers)?;
         if !body.is_empty() && exchange.method != Method::DELETE {
             negotiate::check_content_type(&exchange.method, &exchange.headers)?;
@@ -251,24 +259,6 @@ impl Api {
                 Err(problem.into())
             }
         }
-    }
-
-    fn check_scope(
-        &self,
-        identity: &Identity,
-        collection: &Collection,
-        method: &Method,
-    ) -> Result<(), Problem> {
-        let access = operation::access(method);
-        if identity.caller.may(&collection.name, access) {
-            return Ok(());
-        }
-        let needed = match access {
-            model::caller::Access::Read => "read",
-            model::caller::Access::Write => "write",
-        };
-        let message = format!("This key lacks the scope `{}:{needed}`.", collection.name);
-        Err(Problem::new(Code::PermissionDenied, message))
     }
 
     fn idempotency(
@@ -376,6 +366,23 @@ struct Trace {
     identity: Option<Arc<Identity>>,
     quota: Option<Quota>,
     error: Option<String>,
+}
+
+fn check_scope(
+    identity: &Identity,
+    collection: &Collection,
+    method: &Method,
+) -> Result<(), Problem> {
+    let access = operation::access(method);
+    if identity.caller.may(&collection.name, access) {
+        return Ok(());
+    }
+    let needed = match access {
+        model::caller::Access::Read => "read",
+        model::caller::Access::Write => "write",
+    };
+    let message = format!("This key lacks the scope `{}:{needed}`.", collection.name);
+    Err(Problem::new(Code::PermissionDenied, message))
 }
 
 fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem> {

@@ -46,10 +46,11 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let log = api.access_log().map(LogWriter::start);
         let timers = tokio::spawn(api::timers::run(store, outside));
         let (trigger, shutdown) = Shutdown::channel();
+        let stop = stop_signal()?;
         let running = listener.run(api.clone(), Limits::default(), shutdown)?;
         println!("listening on http://{address}");
         std::io::stdout().flush()?;
-        stop_signal().await?;
+        stop.await;
         api.drain();
         tracing::info!("draining");
         tokio::time::sleep(Duration::from_secs(serve.drain_delay)).await;
@@ -70,14 +71,17 @@ fn describe(schema: &Schema, serve: &Serve) -> String {
     format!("`{}` ({source}), data in {}", schema.service.name, serve.data.data.display())
 }
 
-async fn stop_signal() -> anyhow::Result<()> {
+/// SIGTERM or SIGINT. Heard from the moment this is made, so it is made before anyone is told that
+/// the service runs: a signal before that would end it without a drain.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// `off`, `N` or `N/WINDOW`.

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 pub use self::server::Server;
-pub use self::tools::{Tools, install_fault_programs};
+pub use self::tools::{Tools, install_programs};
 
 use crate::process::run;
 

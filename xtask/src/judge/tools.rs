@@ -72,21 +72,21 @@ impl Tools {
     }
 }
 
-/// Programs that the fault tests use, each with the option that proves it works.
-const FAULT_PROGRAMS: [(&str, &str, &str); 3] = [
+/// Programs that the tests themselves call: name, the option that proves it works, and the Debian
+/// package that has it.
+const PROGRAMS: [(&str, &str, &str); 5] = [
+    ("curl", "--version", "curl"),
+    ("faketime", "--version", "faketime"),
     ("strace", "-V", "strace"),
     ("sqlite3", "-version", "sqlite3"),
     ("prlimit", "--version", "util-linux"),
 ];
 
-/// Installs what the fault tests need and this machine lacks.
-pub fn install_fault_programs() -> Result<()> {
-    let missing: Vec<&str> = FAULT_PROGRAMS
-        .into_iter()
-        .filter(|(program, probe, _)| !exists(program, probe))
-        .map(|(_, _, package)| package)
-        .collect();
-    if missing.is_empty() { Ok(()) } else { apt(&missing) }
+/// Installs those that are missing.
+pub fn install_programs() -> Result<()> {
+    let missing = PROGRAMS.iter().filter(|(program, probe, _)| !exists(program, probe));
+    let packages: Vec<&str> = missing.map(|(_, _, package)| *package).collect();
+    if packages.is_empty() { Ok(()) } else { apt(&packages) }
 }
 
 fn manifests() -> PathBuf {

@@ -46,15 +46,23 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
         }
         None => None,
     };
-    let record = rehearse(context, &write).await?;
-    let callout = ask(context, declared, handler, &record, &params).await?;
+    let (record, refusal) = rehearse(context, &write).await?;
+    let callout = match refusal {
+        // Should the rule no longer hold when it is committed, it is refused all the same: the
+        // handler was not asked.
+        Some(problem) => Callout::Refuse(problem),
+        None => ask(context, declared, handler, &record, &params).await?,
+    };
     write.change = Change::Act { action, params, callout: Some(callout) };
     write.now = context.outside.now();
     commit(context, write).await
 }
 
 /// Nobody is asked about an action that could not run anyway.
-async fn rehearse(context: &Context<'_>, write: &Write) -> Result<Record, Failure> {
+async fn rehearse(
+    context: &Context<'_>,
+    write: &Write,
+) -> Result<(Record, Option<Problem>), Failure> {
     let target = context.target;
     let id = target.id.as_deref().unwrap_or_default();
     let found = context
@@ -72,8 +80,8 @@ async fn rehearse(context: &Context<'_>, write: &Write) -> Result<Record, Failur
         next_seq: 0,
         now: write.now,
     };
-    decide::rehearse(context.schema, write, &facts)?;
-    Ok(record)
+    let refusal = decide::rehearse(context.schema, write, &facts)?;
+    Ok((record, refusal))
 }
 
 /// One POST to the operator's URL.

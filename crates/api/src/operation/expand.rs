@@ -144,13 +144,12 @@ async fn children(
     for (owner, child) in owners.into_iter().zip(shown) {
         by_parent.entry(owner).or_default().push(Value::Object(child));
     }
-    let names = (&context.schema.collections[parent].name, &context.schema.collections[to].name);
     for record in records {
         let Some(id) = id_of(record) else { continue };
         let mut data = by_parent.get(&id).cloned().unwrap_or_default();
         let has_more = data.len() > CHILDREN as usize;
         data.truncate(CHILDREN as usize);
-        let url = format!("{}/{}/{id}/{}", context.schema.service.mount, names.0, names.1);
+        let url = children_url(context, parent, record, to);
         let list = json!({
             "object": "list", "url": url, "data": data,
             "pagination": { "next_cursor": Value::Null, "has_more": has_more },
@@ -158,6 +157,28 @@ async fn children(
         record.insert(node.name.clone(), list);
     }
     Ok(())
+}
+
+/// Where the list of a record's children is: paths have three collections at most, so the record
+/// has one parent above it or none.
+fn children_url(
+    context: &Context<'_>,
+    collection: CollectionIx,
+    record: &Fields,
+    children: CollectionIx,
+) -> String {
+    let schema = context.schema;
+    let name = |index: CollectionIx| schema.collections[index].name.as_str();
+    let id = record.get("id").and_then(Value::as_str).unwrap_or_default();
+    let own = format!("{}/{id}/{}", name(collection), name(children));
+    let above = schema.collections[collection].parent.zip(schema.parent_field(collection));
+    let Some((parent, field)) = above else {
+        return format!("{}/{own}", schema.service.mount);
+    };
+    // The parent may have been expanded just before.
+    let parent_id = record.get(field).map(|value| value.get("id").unwrap_or(value));
+    let parent_id = parent_id.and_then(Value::as_str).unwrap_or_default();
+    format!("{}/{}/{parent_id}/{own}", schema.service.mount, name(parent))
 }
 
 fn check_count(count: usize) -> Result<(), Problem> {

@@ -8,7 +8,7 @@ use model::decide;
 pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
     let view = read_view(context)?;
     if context.target.parents.len() > 1 {
-        context.check_parents().await?;
+        Box::pin(context.check_parents()).await?;
     }
     let target = context.target;
     let found = context
@@ -21,12 +21,13 @@ pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
     if view.is_plain() {
         let tag = condition::record_tag(record.version, context.plain_view());
         let (updated, body) = (record.updated, record.body);
-        return Ok(respond::record(context.headers, cache_control, &tag, updated, body));
+        return Ok(respond::record(context.headers, cache_control, tag, updated, body));
     }
     let (version, updated) = (record.version, record.updated);
-    let mut shown = expand::show(context, target.collection, vec![record], &view).await?;
+    let shown = Box::pin(expand::show(context, target.collection, vec![record], &view));
+    let mut shown = shown.await?;
     let body = shown.pop().unwrap_or_default();
     // Embedded records change without this one: the tag is of what is shown.
     let tag = condition::record_tag(version, digest_number(body.as_bytes()));
-    Ok(respond::record(context.headers, cache_control, &tag, updated, body))
+    Ok(respond::record(context.headers, cache_control, tag, updated, body))
 }

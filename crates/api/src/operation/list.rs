@@ -23,7 +23,7 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     let cache_control = &context.collection().cache_control;
     let tag = tag(context, &asked, &pairs);
     if condition::is_fresh(context.headers, &tag, None) {
-        return Ok(respond::not_modified(cache_control, &tag));
+        return Ok(respond::not_modified(cache_control, tag));
     }
     let found = context.store.list(context.caller.scope, target.collection, &asked.query).await;
     let found = found.map_err(|error| match error {
@@ -43,7 +43,7 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         expand::show(context, target.collection, found.records, &asked.view).await?
     };
     let body = join(&shown, &pagination);
-    Ok(respond::page(cache_control, &tag, next_url.as_deref(), body))
+    Ok(respond::page(cache_control, tag, next_url.as_deref(), body))
 }
 
 /// Texts of records are copied, not parsed.

@@ -132,16 +132,18 @@ pub fn access(method: &Method) -> Access {
 }
 
 /// Runs the operation that method and target name. The method is one that `route::methods` lists.
+/// All but the commonest are boxed: a future is as large as the largest it may hold, and this one
+/// is made and moved for every request.
 pub async fn run(context: &Context<'_>) -> Result<Reply, Failure> {
     let target = context.target;
     match (context.method.as_str(), &target.id, target.action) {
-        ("GET" | "HEAD", None, _) => list::list(context).await,
         ("GET" | "HEAD", Some(id), None) => get::get(context, id).await,
-        ("POST", None, _) => write::create(context).await,
-        ("PUT", Some(_), None) => write::replace(context).await,
-        ("PATCH", Some(_), None) => write::update(context).await,
-        ("DELETE", Some(_), None) => write::delete(context).await,
-        ("POST", Some(_), Some(action)) => act::act(context, action).await,
+        ("GET" | "HEAD", None, _) => Box::pin(list::list(context)).await,
+        ("POST", None, _) => Box::pin(write::create(context)).await,
+        ("PUT", Some(_), None) => Box::pin(write::replace(context)).await,
+        ("PATCH", Some(_), None) => Box::pin(write::update(context)).await,
+        ("DELETE", Some(_), None) => Box::pin(write::delete(context)).await,
+        ("POST", Some(_), Some(action)) => Box::pin(act::act(context, action)).await,
         _ => Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED)),
     }
 }

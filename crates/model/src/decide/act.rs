@@ -5,7 +5,7 @@ use super::{Answer, Decision, Stage, change, outcome};
 use crate::problem::{Code, Declared, Problem};
 use crate::record::Fields;
 use crate::schema::rule::{Rule, Scene};
-use crate::schema::{Action, Assignment, Timed};
+use crate::schema::{Action, Assignment, Field, Kind, Timed};
 use crate::validate::{self, ASSIGNED};
 use crate::write::Callout;
 use serde_json::Value;
@@ -18,8 +18,12 @@ pub fn act(
 ) -> Result<Decision, Problem> {
     refuse_wrong_state(stage, action)?;
     let scene = Scene {
-        record: &complete(stage.collection.public_names(), &stage.before),
-        request: &complete(action.params.iter().map(|field| field.name.as_str()), params),
+        record: &record_scene(stage),
+        request: &complete(
+            action.params.iter().map(|field| field.name.as_str()),
+            &action.params,
+            params,
+        ),
         now: stage.facts.now.to_iso(),
     };
     for rule in &action.rules {
@@ -48,7 +52,7 @@ pub fn timed(stage: &Stage<'_>, timed: &Timed) -> Result<Decision, Problem> {
         return Ok(change::unchanged());
     }
     let scene = Scene {
-        record: &complete(stage.collection.public_names(), &stage.before),
+        record: &record_scene(stage),
         request: &Fields::new(),
         now: stage.facts.now.to_iso(),
     };
@@ -168,9 +172,25 @@ fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Resu
     Ok(())
 }
 
-/// CEL stumbles over missing keys, so every known name is there, null where unset.
-fn complete<'a>(names: impl Iterator<Item = &'a str>, fields: &Fields) -> Fields {
+fn record_scene(stage: &Stage<'_>) -> Fields {
+    complete(stage.collection.public_names(), &stage.collection.fields, &stage.before)
+}
+
+/// CEL stumbles over missing keys, so every known name is there, null where unset. It does not
+/// multiply 2 by 1.5 either, so a `number` is a fraction also where it is kept as a whole one.
+fn complete<'a>(
+    names: impl Iterator<Item = &'a str>,
+    declared: &[Field],
+    fields: &Fields,
+) -> Fields {
     let mut all: Fields = names.map(|name| (name.to_owned(), Value::Null)).collect();
     all.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+    for field in declared.iter().filter(|field| field.kind == Kind::Number) {
+        if let Some(value) = all.get_mut(&field.name)
+            && let Some(float) = value.as_f64()
+        {
+            *value = Value::from(float);
+        }
+    }
     all
 }

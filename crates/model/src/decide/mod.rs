@@ -144,11 +144,16 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
     }
 }
 
-/// Whether an action could run now: for handlers that must be asked before the commit.
-pub fn rehearse(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<(), Problem> {
+/// Whether an action could run now, for handlers that must be asked before the commit; or the
+/// refusal of a rule, which may leave a trace and so has to be committed.
+pub fn rehearse(
+    schema: &Schema,
+    write: &Write,
+    facts: &Facts<'_>,
+) -> Result<Option<Problem>, Problem> {
     match decide(schema, write, facts)?.answer {
-        Answer::Refused(problem) => Err(problem),
-        _ => Ok(()),
+        Answer::Refused(problem) => Ok(Some(problem)),
+        _ => Ok(None),
     }
 }
 

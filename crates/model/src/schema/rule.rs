@@ -3,6 +3,7 @@
 
 use cel::{Context, Program};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -67,13 +68,10 @@ impl Expression {
     /// Evaluates; an expression that fails (a missing key, a type mismatch) says why.
     pub fn evaluate(&self, scene: &Scene<'_>) -> Result<Value, String> {
         let mut context = Context::default();
-        for (name, value) in [
-            ("record", Value::Object(scene.record.clone())),
-            ("request", Value::Object(scene.request.clone())),
-            ("now", Value::String(scene.now.clone())),
-        ] {
-            context.add_variable(name, value).map_err(|error| error.to_string())?;
+        for (name, members) in [("record", scene.record), ("request", scene.request)] {
+            context.add_variable_from_value(name, map_in_cel(members));
         }
+        context.add_variable_from_value("now", scene.now.clone());
         let result = self.program.execute(&context).map_err(|error| error.to_string())?;
         result.json().map_err(|error| error.to_string())
     }
@@ -82,6 +80,27 @@ impl Expression {
     pub fn holds(&self, scene: &Scene<'_>) -> bool {
         matches!(self.evaluate(scene), Ok(Value::Bool(true)))
     }
+}
+
+/// Whole numbers are `int`, as the literals in an expression are: CEL counts in one type only, and
+/// the library's own conversion would make a `uint` of every number that is not negative.
+fn in_cel(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(truth) => (*truth).into(),
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => integer.into(),
+            None => number.as_f64().unwrap_or(f64::NAN).into(),
+        },
+        Value::String(text) => text.clone().into(),
+        Value::Array(items) => items.iter().map(in_cel).collect::<Vec<_>>().into(),
+        Value::Object(members) => map_in_cel(members),
+    }
+}
+
+fn map_in_cel(members: &Map<String, Value>) -> cel::Value {
+    let members = members.iter().map(|(name, value)| (name.clone(), in_cel(value)));
+    cel::Value::Map(members.collect::<HashMap<_, _>>().into())
 }
 
 impl Template {

@@ -184,6 +184,20 @@ impl Server {
         self.ask("DELETE", path).send()
     }
 
+    /// Creates a record; its id.
+    #[track_caller]
+    pub fn make(&self, path: &str, body: Value) -> String {
+        let answer = self.post(path, body);
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        answer.id()
+    }
+
+    /// A book of which only the title matters; its id.
+    #[track_caller]
+    pub fn book(&self, title: &str) -> String {
+        self.make("/v1/books", serde_json::json!({"title": title, "author": "Ann Author"}))
+    }
+
     /// Bytes as they are, on a connection of their own; what comes back until the server closes.
     pub fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
@@ -270,8 +284,16 @@ impl Ask<'_> {
         self
     }
 
+    /// With this key instead of the server's.
     pub fn key(self, key: &str) -> Self {
-        self.header("authorization", &format!("Bearer {key}"))
+        self.only("authorization", &format!("Bearer {key}"))
+    }
+
+    /// Instead of whatever the header says so far.
+    pub fn only(mut self, name: &'static str, value: &str) -> Self {
+        let headers = self.request.headers_mut().expect("a test's request is well-formed");
+        headers.insert(name, value.parse().expect("a header value"));
+        self
     }
 
     pub fn send(self) -> Answer {
@@ -328,11 +350,36 @@ impl Answer {
         error.clone()
     }
 
+    /// One member of every record of a list.
+    #[track_caller]
+    pub fn column(&self, name: &str) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.text);
+        let data = self.json["data"].as_array().unwrap_or_else(|| panic!("{}", self.text));
+        data.iter().map(|record| record[name].clone()).collect()
+    }
+
+    /// The titles of a list of books.
+    #[track_caller]
+    pub fn titles(&self) -> Vec<String> {
+        let titles = self.column("title");
+        titles.iter().map(|title| title.as_str().unwrap_or("?").to_owned()).collect()
+    }
+
     /// The id of the record in the body.
     #[track_caller]
     pub fn id(&self) -> String {
         self.json["id"].as_str().unwrap_or_else(|| panic!("no id in {}", self.text)).to_owned()
     }
+}
+
+/// Runs the executable without a server; stdout, stderr and exit code.
+pub fn run(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
+    let output = Command::new(executable()).args(arguments).current_dir(folder).output().unwrap();
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+        output.status.code().unwrap_or(-1),
+    )
 }
 
 /// Waits for a condition, not for a time.

@@ -5,10 +5,24 @@
 #![allow(clippy::unwrap_used)]
 
 mod chance;
-mod concurrency;
-mod crash;
-mod disk;
 mod harness;
-mod hostile;
 mod odd;
+
+mod actions;
+mod auth;
+mod cli;
+mod concurrency;
+mod conditions;
+mod crash;
+mod cursors;
+mod disk;
+mod errors;
+mod evolution;
+mod expansion;
+mod handlers;
+mod hostile;
+mod idempotency;
+mod limits;
+mod lists;
 mod resources;
+mod service;

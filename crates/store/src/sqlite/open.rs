@@ -5,6 +5,7 @@ use super::{Role, checkpoint, layout, upgrade};
 use crate::Error;
 use model::Schema;
 use model::schema::evolve::Stored;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use std::path::Path;
 use std::time::Duration;
@@ -53,6 +54,7 @@ pub fn reader(path: &Path) -> Result<Connection, Error> {
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
     connection.set_prepared_statement_cache_capacity(READER_STATEMENTS);
+    plan_once(&connection)?;
     Ok(connection)
 }
 
@@ -66,7 +68,13 @@ pub fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.pragma_update(None, "foreign_keys", false)?;
     connection.set_prepared_statement_cache_capacity(WRITER_STATEMENTS);
+    plan_once(&connection)?;
     Ok(connection)
+}
+
+/// Without this every new value of a `LIMIT ?` plans its statement anew: a fifth of a list's time.
+fn plan_once(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
 
 /// Tells our database from a new one, a foreign one and a damaged one, before anything is written.

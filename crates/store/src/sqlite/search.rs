@@ -56,8 +56,8 @@ pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
     Ok(())
 }
 
-/// Brings one row up to date. Rows made after `from` were never indexed: there is nothing to remove,
-/// and removing what is not there is dear (it leaves a mark in every segment of the index).
+/// Brings one row up to date. Rows made after `from` were never indexed: there is nothing to
+/// remove, and removing what is not there is dear (it leaves a mark in every segment of the index).
 fn follow(
     connection: &Connection,
     shared: &Shared,

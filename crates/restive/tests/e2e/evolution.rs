@@ -1,0 +1,165 @@
+//! Schema edits on existing data: what is safe applies by itself, the rest is refused untouched.
+
+use crate::harness::{Server, Start};
+use serde_json::json;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const FIRST: &str = r#"
+[collections.books.fields]
+title = { type = "string", required = true }
+price = "number"
+genre = { type = "string", enum = ["novel", "poem"] }
+shelf = "string"
+
+[collections.orders]
+states = { names = ["open", "closed"] }
+fields = { book = { ref = "books" } }
+"#;
+
+/// A server of the first schema with some records, stopped: their ids and the folder.
+fn filled() -> (Vec<String>, Arc<TempDir>) {
+    let server = Start::schema(FIRST).go();
+    let ids = [("Dune", 3, "novel"), ("Howl", 1, "poem"), ("Emma", 2, "novel")].map(
+        |(title, price, genre)| {
+            let body = json!({"title": title, "price": price, "genre": genre, "shelf": "A"});
+            server.make("/v1/books", body)
+        },
+    );
+    server.make("/v1/orders", json!({"book": ids[0]}));
+    (ids.to_vec(), server.stop().1)
+}
+
+fn titles(server: &Server, query: &str) -> Vec<String> {
+    server.get(&format!("/v1/books?{query}")).titles()
+}
+
+#[test]
+fn additions_apply_by_themselves() {
+    let (ids, folder) = filled();
+    let schema = r#"
+        [collections.books]
+        indexes = [["price", "title"]]
+        [collections.books.fields]
+        title = { type = "string", required = true, filter = true, sort = true, search = true }
+        price = { type = "number", filter = true, sort = true }
+        genre = { type = "string", enum = ["novel", "poem", "play"], filter = true }
+        shelf = "string"
+        subtitle = { type = "string", filter = true }
+        stock = { type = "integer", default = 0, filter = true }
+
+        [collections.orders]
+        states = { names = ["open", "closed", "lost"] }
+        fields = { book = { ref = "books" } }
+        actions.lose.to = "lost"
+
+        [collections.reviews]
+        parent = "books"
+        fields = { text = "string" }
+    "#;
+    let server = Start::schema(schema).on(&folder).go();
+    assert_eq!(titles(&server, "sort=price"), ["Howl", "Emma", "Dune"], "old rows sort");
+    assert_eq!(titles(&server, "min_price=2&sort=title"), ["Dune", "Emma"], "old rows filter");
+    assert_eq!(titles(&server, "q=howl"), ["Howl"], "old rows are found");
+    assert_eq!(titles(&server, "genre=poem"), ["Howl"]);
+    let path = format!("/v1/books/{}", ids[0]);
+    let old = server.get(&path).expect(200);
+    assert!(old.as_object().unwrap().contains_key("subtitle"), "a new field shows as null: {old}");
+    assert_eq!(old["subtitle"], json!(null));
+    assert_eq!(titles(&server, "subtitle=null&sort=title").len(), 3);
+    server.patch(&path, json!({"subtitle": "Part 1", "genre": "play"})).expect(200);
+    assert_eq!(titles(&server, "subtitle=Part+1"), ["Dune"]);
+    server.make(&format!("{path}/reviews"), json!({"text": "good"}));
+    let order = server.get("/v1/orders").column("id")[0].as_str().unwrap().to_owned();
+    server.post(&format!("/v1/orders/{order}/lose"), json!({})).expect(200);
+    let (_, folder) = server.stop();
+    let again = Start::schema(schema).on(&folder).go();
+    assert_eq!(titles(&again, "q=part").len(), 0, "the new field is not searched");
+    assert_eq!(titles(&again, "subtitle=Part+1"), ["Dune"], "and again after a restart");
+}
+
+#[test]
+fn what_would_lose_or_bend_data_is_refused_and_nothing_is_touched() {
+    let (ids, folder) = filled();
+    let swap = |from: &str, to: &str| {
+        assert!(FIRST.contains(from), "{from}");
+        FIRST.replace(from, to)
+    };
+    for (schema, hint) in [
+        (swap("shelf = \"string\"\n", ""), "field `shelf` was removed"),
+        (
+            swap("price = \"number\"", "price = \"string\""),
+            "the type changed from number to string",
+        ),
+        (
+            swap("shelf = \"string\"", "shelf = { type = \"string\", write_only = true }"),
+            "write_only",
+        ),
+        (swap("\"novel\", \"poem\"", "\"novel\""), "`poem` was removed"),
+        (
+            swap("shelf = \"string\"", "shelf = { type = \"string\", unique = true }"),
+            "became unique",
+        ),
+        (
+            swap(
+                "shelf = \"string\"",
+                "shelf = \"string\"\nisbn = { type = \"string\", required = true }",
+            ),
+            "required",
+        ),
+        (swap("\"open\", \"closed\"", "\"closed\""), "`open` was removed"),
+        (
+            swap("[collections.orders]\n", "[collections.orders]\nparent = \"books\"\n")
+                .replace("book = { ref = \"books\" }", "note = \"string\""),
+            "parent changed",
+        ),
+        (
+            FIRST.split("[collections.orders]").next().unwrap().to_owned(),
+            "collection `orders` was removed",
+        ),
+        ("[collections.books.fields]\ntitle = \"integer\"\n".to_owned(), "orders"),
+    ] {
+        let (code, error) = Start::schema(&schema).on(&folder).fails();
+        assert_eq!(code, 1, "{hint}: {error}");
+        assert!(error.contains(hint), "{hint}: {error}");
+        assert!(error.contains("nothing was changed"), "{error}");
+    }
+    let server = Start::schema(FIRST).on(&folder).go();
+    let book = server.get(&format!("/v1/books/{}", ids[1])).expect(200);
+    assert_eq!(
+        (&book["price"], &book["shelf"], &book["genre"]),
+        (&json!(1), &json!("A"), &json!("poem"))
+    );
+    assert_eq!(server.get("/v1/orders").column("status"), ["open"]);
+}
+
+#[test]
+fn every_reason_is_told_at_once() {
+    let (_, folder) = filled();
+    let schema = "[collections.books.fields]\ntitle = { type = \"string\", required = true }\n\
+                  price = \"string\"\n";
+    let (code, error) = Start::schema(schema).on(&folder).fails();
+    assert_eq!(code, 1);
+    for hint in [
+        "`orders` was removed",
+        "`shelf` was removed",
+        "`genre` was removed",
+        "from number to string",
+    ] {
+        assert!(error.contains(hint), "{hint}: {error}");
+    }
+}
+
+#[test]
+fn a_restriction_that_the_data_keeps_is_taken() {
+    let (ids, folder) = filled();
+    let schema = FIRST.replace(
+        "price = \"number\"",
+        "price = { type = \"number\", required = true, unique = true }",
+    );
+    let server = Start::schema(&schema).on(&folder).go();
+    server.post("/v1/books", json!({"title": "x"})).error(422, "validation_failed");
+    let error = server.post("/v1/books", json!({"title": "x", "price": 3}));
+    assert_eq!(error.error(422, "validation_failed")["errors"][0]["code"], "not_unique");
+    server.get(&format!("/v1/books/{}", ids[0])).expect(200);
+}

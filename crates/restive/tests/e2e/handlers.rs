@@ -1,0 +1,336 @@
+//! Actions that ask the operator's own HTTP handler first: a real one, here.
+
+use crate::harness::{PATIENCE, Server, Start, eventually};
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// What the handler does with a question.
+#[derive(Clone)]
+enum Manner {
+    Answer(u16, String),
+    /// Whatever bytes.
+    Raw(&'static str),
+    /// Takes the question and hangs up.
+    Close,
+    /// Says nothing until the caller gives up.
+    Silence,
+}
+
+struct Handler {
+    address: SocketAddr,
+    manner: Arc<Mutex<Manner>>,
+    /// Headers and body of every question.
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Handler {
+    fn start() -> Handler {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let handler = Handler {
+            address: listener.local_addr().unwrap(),
+            manner: Arc::new(Mutex::new(Manner::Close)),
+            asked: Arc::default(),
+        };
+        let (manner, asked) = (handler.manner.clone(), handler.asked.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (manner, asked) = (manner.clone(), asked.clone());
+                std::thread::spawn(move || serve(stream, &manner, &asked));
+            }
+        });
+        handler
+    }
+
+    fn will(&self, manner: Manner) {
+        *self.manner.lock().unwrap() = manner;
+    }
+
+    fn will_answer(&self, status: u16, body: Value) {
+        self.will(Manner::Answer(status, body.to_string()));
+    }
+
+    fn asked(&self) -> Vec<(String, Value)> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// A server whose orders are approved by this handler.
+    fn server(&self) -> Server {
+        let schema = format!(
+            r#"
+            [collections.orders]
+            states = {{ names = ["open", "approved", "stopped"] }}
+            fields.amount = {{ type = "integer", required = true, min = 1 }}
+            fields.note = "string"
+            fields.approval = {{ type = "string", read_only = true }}
+            [collections.orders.actions.approve]
+            from = "open"
+            to = "approved"
+            params = {{ by = "string" }}
+            handler = {{ url = "http://{}/approve", timeout = "1s" }}
+            [[collections.orders.actions.approve.rules]]
+            when = "record.amount > 1000"
+            status = 402
+            code = "too_dear"
+            message = "Too dear."
+            to = "stopped"
+            event = "order.stopped"
+            "#,
+            self.address
+        );
+        Start::schema(&schema).go()
+    }
+}
+
+fn serve(stream: TcpStream, manner: &Mutex<Manner>, asked: &Mutex<Vec<(String, Value)>>) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut stream = stream;
+    loop {
+        let mut head = String::new();
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if line == "\r\n" {
+                break;
+            }
+            head.push_str(&line.to_ascii_lowercase());
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.and_then(|text| text.trim().parse().ok()).unwrap_or(0)];
+        reader.read_exact(&mut body).unwrap();
+        asked.lock().unwrap().push((head, serde_json::from_slice(&body).unwrap()));
+        let manner = manner.lock().unwrap().clone();
+        let text = match manner {
+            Manner::Answer(status, body) => {
+                let length = body.len();
+                format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {length}\r\n\r\n{body}")
+            }
+            Manner::Raw(text) => {
+                let _ = stream.write_all(text.as_bytes());
+                return;
+            }
+            Manner::Close => return,
+            Manner::Silence => {
+                let _ = reader.read_line(&mut String::new());
+                return;
+            }
+        };
+        if stream.write_all(text.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn order(server: &Server, amount: i64) -> String {
+    format!("/v1/orders/{}", server.make("/v1/orders", json!({"amount": amount})))
+}
+
+fn approve(server: &Server, path: &str) -> crate::harness::Answer {
+    server.post(&format!("{path}/approve"), json!({"by": "Ada"}))
+}
+
+#[test]
+fn a_handlers_change_is_applied() {
+    let handler = Handler::start();
+    let server = handler.server();
+    let path = order(&server, 5);
+    let before = server.get(&path).expect(200);
+    handler.will_answer(200, json!({"change": {"approval": "A-1", "note": "fine"}}));
+    let ask = server.ask("POST", &format!("{path}/approve")).header("idempotency-key", "k-1");
+    let answer = ask.json(&json!({"by": "Ada"})).send();
+    let request_id = answer.header("request-id").unwrap().to_owned();
+    let done = answer.expect(200);
+    assert_eq!((&done["approval"], &done["note"]), (&json!("A-1"), &json!("fine")));
+    assert_eq!(done["status"], "approved");
+    assert_eq!(server.get(&path).expect(200), done);
+    let asked = handler.asked();
+    assert_eq!(asked.len(), 1);
+    let (head, question) = &asked[0];
+    assert!(head.starts_with("post /approve http/1.1"), "{head}");
+    assert!(head.contains("idempotency-key: k-1"), "{head}");
+    assert_eq!(question["record"], before);
+    assert_eq!(
+        (&question["action"], &question["collection"]),
+        (&json!("approve"), &json!("orders"))
+    );
+    let request = json!({"id": request_id, "idempotency_key": "k-1", "params": {"by": "Ada"}});
+    assert_eq!(question["request"], request);
+    assert_eq!(question["livemode"], false);
+    assert!(question["account"].as_str().unwrap().starts_with("acct_"));
+    assert!(!head.contains(crate::harness::KEY), "the caller's key is nobody else's business");
+    handler.will(Manner::Answer(204, String::new()));
+    assert_eq!(approve(&server, &order(&server, 5)).expect(200)["status"], "approved");
+}
+
+#[test]
+fn a_handlers_error_refuses_the_action() {
+    let handler = Handler::start();
+    let server = handler.server();
+    let path = order(&server, 5);
+    let error = json!({"code": "no_stock", "type": "stock_error", "message": "None left.",
+                       "param": "amount", "left": 0});
+    for (status, body, expected) in [
+        (200, json!({"error": error}), 422),
+        (409, json!({"error": error}), 409),
+        (
+            200,
+            json!({"error": {"code": "no_stock", "message": "None left.", "status": 402,
+                               "type": "stock_error", "param": "amount", "left": 0}}),
+            402,
+        ),
+        (
+            200,
+            json!({"error": {"code": "no_stock", "message": "None left.", "status": 500,
+                               "type": "stock_error", "param": "amount", "left": 0}}),
+            422,
+        ),
+    ] {
+        handler.will_answer(status, body);
+        let told = approve(&server, &path).error(expected, "no_stock");
+        assert_eq!(
+            (&told["type"], &told["message"]),
+            (&json!("stock_error"), &json!("None left."))
+        );
+        assert_eq!((&told["param"], &told["left"]), (&json!("amount"), &json!(0)));
+        assert_eq!(server.get(&path).expect(200)["status"], "open");
+    }
+}
+
+#[test]
+fn a_failing_handler_changes_nothing() {
+    let handler = Handler::start();
+    let server = handler.server();
+    let path = order(&server, 5);
+    let before = server.get(&path);
+    for (manner, status) in [
+        (Manner::Answer(500, "{}".into()), 502),
+        (Manner::Answer(500, json!({"change": {"note": "x"}}).to_string()), 502),
+        (Manner::Answer(302, "{}".into()), 502),
+        (Manner::Answer(404, "{}".into()), 502),
+        (Manner::Answer(200, "not json".into()), 502),
+        (Manner::Answer(200, "[]".into()), 502),
+        (Manner::Answer(200, json!({"change": 5}).to_string()), 502),
+        (Manner::Answer(200, json!({"error": "no"}).to_string()), 502),
+        (Manner::Answer(200, json!({"change": {"nope": 1}}).to_string()), 502),
+        (Manner::Answer(200, json!({"change": {"amount": 0}}).to_string()), 502),
+        (Manner::Answer(200, json!({"change": {"amount": null}}).to_string()), 502),
+        (Manner::Answer(200, json!({"change": {"id": "order_other"}}).to_string()), 502),
+        (Manner::Answer(200, json!({"change": {"status": "gone"}}).to_string()), 502),
+        (Manner::Answer(200, "x".repeat(2 << 20)), 502),
+        (Manner::Raw("SSH-2.0-hello\r\n"), 502),
+        (Manner::Raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"cha"), 502),
+        (Manner::Close, 502),
+        (Manner::Silence, 504),
+    ] {
+        handler.will(manner.clone());
+        let answer = approve(&server, &path);
+        let shown = match &manner {
+            Manner::Answer(status, body) => format!("{status} {body:.60}"),
+            Manner::Raw(text) => (*text).to_owned(),
+            Manner::Close => "close".to_owned(),
+            Manner::Silence => "silence".to_owned(),
+        };
+        assert_eq!(answer.status, status, "{shown}: {}", answer.text);
+        let error = answer.error(status, "action_handler_failed");
+        assert_eq!(error["type"], "api_error", "{shown}");
+        assert_eq!(server.get(&path).text, before.text, "{shown}");
+    }
+    handler.will_answer(200, json!({}));
+    assert_eq!(approve(&server, &path).expect(200)["status"], "approved");
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let schema = format!(
+        "[collections.jobs]\nfields = {{ name = \"string\" }}\n\
+         actions.run.handler = \"http://{nobody}/\"\n"
+    );
+    let server = Start::schema(&schema).go();
+    let id = server.make("/v1/jobs", json!({}));
+    let answer = server.post(&format!("/v1/jobs/{id}/run"), json!({}));
+    answer.error(502, "action_handler_failed");
+}
+
+#[test]
+fn the_handler_is_not_asked_about_what_cannot_be() {
+    let handler = Handler::start();
+    let server = handler.server();
+    handler.will_answer(200, json!({}));
+    server.post("/v1/orders/order_none/approve", json!({})).error(404, "not_found");
+    let path = order(&server, 5);
+    server.post(&format!("{path}/approve"), json!({"by": 5})).error(422, "validation_failed");
+    let ask = server.ask("POST", &format!("{path}/approve")).header("if-match", "\"0-0\"");
+    ask.send().error(412, "precondition_failed");
+    let dear = order(&server, 5000);
+    let ask = || {
+        let ask = server.ask("POST", &format!("{dear}/approve")).header("idempotency-key", "dear");
+        ask.json(&json!({})).send()
+    };
+    ask().error(402, "too_dear");
+    assert_eq!(server.get(&dear).expect(200)["status"], "stopped", "the rule leaves its trace");
+    let again = ask();
+    assert_eq!(again.header("idempotent-replayed"), Some("true"), "{}", again.text);
+    assert_eq!(again.status, 402);
+    server.post(&format!("{dear}/approve"), json!({})).error(409, "invalid_state");
+    assert!(handler.asked().is_empty());
+}
+
+#[test]
+fn one_key_asks_the_handler_once() {
+    let handler = Handler::start();
+    let server = handler.server();
+    let path = order(&server, 5);
+    handler.will_answer(200, json!({"change": {"approval": "once"}}));
+    let ask = || {
+        let ask = server.ask("POST", &format!("{path}/approve")).header("idempotency-key", "k");
+        ask.json(&json!({"by": "Ada"})).send()
+    };
+    let answers: Vec<_> = std::thread::scope(|threads| {
+        let callers: Vec<_> = (0..8).map(|_| threads.spawn(ask)).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert!(answers.iter().all(|answer| answer.text == answers[0].text));
+    let replayed = answers.iter().filter(|a| a.header("idempotent-replayed").is_some());
+    assert_eq!(replayed.count(), 7);
+    assert_eq!(handler.asked().len(), 1);
+    let other = server.ask("POST", &format!("{path}/approve")).header("idempotency-key", "k");
+    other.json(&json!({"by": "Eve"})).send().error(422, "idempotency_key_reused");
+}
+
+#[test]
+fn a_failure_of_the_handler_is_not_remembered() {
+    let handler = Handler::start();
+    let server = handler.server();
+    let path = order(&server, 5);
+    let ask = || {
+        let ask = server.ask("POST", &format!("{path}/approve")).header("idempotency-key", "k");
+        ask.json(&json!({})).send()
+    };
+    handler.will(Manner::Close);
+    ask().error(502, "action_handler_failed");
+    handler.will_answer(200, json!({"error": {"message": "no"}}));
+    ask().error(422, "action_refused");
+    handler.will_answer(200, json!({}));
+    let again = ask();
+    assert_eq!((again.status, &again.json["error"]["code"]), (422, &json!("action_refused")));
+    assert_eq!(again.header("idempotent-replayed"), Some("true"), "a refusal is remembered");
+    server.post(&format!("{path}/approve"), json!({})).expect(200);
+}
+
+#[test]
+fn other_requests_go_on_while_a_handler_thinks() {
+    let handler = Handler::start();
+    let server = handler.server();
+    let path = order(&server, 5);
+    handler.will(Manner::Silence);
+    std::thread::scope(|threads| {
+        let slow = threads.spawn(|| approve(&server, &path));
+        eventually("the handler is asked", || !handler.asked().is_empty());
+        server.patch(&path, json!({"note": "meanwhile"})).expect(200);
+        order(&server, 6);
+        slow.join().unwrap().error(504, "action_handler_failed");
+    });
+    assert_eq!(server.get(&path).expect(200)["note"], "meanwhile");
+}

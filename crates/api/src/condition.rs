@@ -46,11 +46,15 @@ pub fn is_fresh(headers: &HeaderMap, tag: &str, updated: Option<Timestamp>) -> b
 pub fn of_write(headers: &HeaderMap) -> Result<Precondition, Problem> {
     if headers.contains_key(IF_MATCH) {
         let mut versions = Vec::new();
-        for sent in tags(headers, &IF_MATCH) {
-            if sent == "*" {
+        let mut sent = tags(headers, &IF_MATCH).peekable();
+        if sent.peek().is_none() {
+            return Err(not_tags());
+        }
+        for tag in sent {
+            if tag == "*" {
                 return Ok(Precondition::Exists);
             }
-            versions.extend(version_in(sent)?);
+            versions.extend(version_in(tag)?);
         }
         return Ok(Precondition::Versions(versions));
     }
@@ -67,13 +71,28 @@ fn version_in(tag: &str) -> Result<Option<i64>, Problem> {
         return Ok(None);
     }
     let inner = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let inner = inner.ok_or_else(|| bad(IF_MATCH, "must hold ETags in double quotes, or *"))?;
+    let inner = inner.ok_or_else(not_tags)?;
     Ok(inner.split_once('-').and_then(|(version, _)| version.parse().ok()))
 }
 
 fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> + use<'a> {
     let readable = headers.get_all(name).into_iter().filter_map(|v: &HeaderValue| v.to_str().ok());
-    readable.flat_map(|text| text.split(',')).map(str::trim).filter(|tag| !tag.is_empty())
+    readable.flat_map(split)
+}
+
+/// Splits a list of tags at the commas outside of them: a tag may contain any visible character but
+/// a quote, and knows no escapes.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    let items = text.split(move |character| {
+        quoted ^= character == '"';
+        character == ',' && !quoted
+    });
+    items.map(str::trim).filter(|tag| !tag.is_empty())
+}
+
+fn not_tags() -> Problem {
+    bad(IF_MATCH, "must hold ETags in double quotes, or *")
 }
 
 fn bad(name: HeaderName, what: &str) -> Problem {
@@ -99,7 +118,11 @@ mod tests {
         assert_eq!(read("*"), Ok(Precondition::Exists));
         assert_eq!(read("W/\"7-ab\""), Ok(Precondition::Versions(vec![])), "weak never matches");
         assert_eq!(read("\"other\""), Ok(Precondition::Versions(vec![])));
-        assert_eq!(read("7-ab").unwrap_err().code, Code::InvalidHeader);
+        for bad in ["7-ab", "", " ,"] {
+            assert_eq!(read(bad).unwrap_err().code, Code::InvalidHeader, "{bad}");
+        }
+        let odd = "W/\"a,b\",\"c,\\\" , \"7-ab\",, \"\"";
+        assert_eq!(read(odd), Ok(Precondition::Versions(vec![7])), "commas inside of tags");
     }
 
     #[test]

@@ -21,6 +21,8 @@ use wire::{Limits, Listener, Shutdown};
 const LOG_INTERVAL: Duration = Duration::from_millis(100);
 /// A key that could be guessed is worse than none.
 const SHORT_KEY_CHARS: usize = 24;
+/// Sent to a process that writes past its limit of file sizes; the number on Linux, macOS and BSD.
+const SIGXFSZ: i32 = 25;
 
 pub fn run(serve: Serve) -> anyhow::Result<()> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
@@ -38,6 +40,9 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let parts = Parts { schema, store: store.clone(), outside: outside.clone(), settings };
         let api = Arc::new(Api::new(parts)?);
+        // A file that may not grow is a full disk, for the store to tell; unheard, this signal
+        // would end the process.
+        let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
         let log = api.access_log().map(LogWriter::start);
         let timers = tokio::spawn(api::timers::run(store, outside));
         let (trigger, shutdown) = Shutdown::channel();

@@ -72,13 +72,20 @@ impl Tools {
     }
 }
 
-/// Programs that the tests themselves call, each with the Debian package that has it.
-const PROGRAMS: [(&str, &str); 2] = [("curl", "curl"), ("faketime", "faketime")];
+/// Programs that the tests themselves call: name, the option that proves it works, and the Debian
+/// package that has it.
+const PROGRAMS: [(&str, &str, &str); 5] = [
+    ("curl", "--version", "curl"),
+    ("faketime", "--version", "faketime"),
+    ("strace", "-V", "strace"),
+    ("sqlite3", "-version", "sqlite3"),
+    ("prlimit", "--version", "util-linux"),
+];
 
 /// Installs those that are missing.
 pub fn install_programs() -> Result<()> {
-    let missing = PROGRAMS.iter().filter(|(program, _)| !exists(program, "--version"));
-    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    let missing = PROGRAMS.iter().filter(|(program, probe, _)| !exists(program, probe));
+    let packages: Vec<&str> = missing.map(|(_, _, package)| *package).collect();
     if packages.is_empty() { Ok(()) } else { apt(&packages) }
 }
 

@@ -16,8 +16,8 @@ const ALWAYS: &[&str] = &[
     "RateLimit-Policy",
 ];
 
-/// One or more entity tags, or `*`. Ours have no comma, which is what separates them.
-pub const ENTITY_TAGS: &str = r#"^(?:\*|(?:W/)?"[!#-+\x2d-~]*"(?:, ?(?:W/)?"[!#-+\x2d-~]*")*)$"#;
+/// One or more entity tags, or `*`.
+pub const ENTITY_TAGS: &str = r#"^(?:\*|(?:W/)?"[!#-~]*"(?:, ?(?:W/)?"[!#-~]*")*)$"#;
 const ENTITY_TAG: &str = r#"^(?:W/)?"[!#-~]*"$"#;
 
 /// The headers of an answer: those that are always there and these.

@@ -4,7 +4,7 @@
 use super::names::Names;
 use super::{expansions, filters, headers, reference};
 use model::expand::MAX_PATHS;
-use model::query::{self, DEFAULT_LIMIT, MAX_OFFSET, MAX_SORT_KEYS, MAX_WORDS};
+use model::query::{self, DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS};
 use model::schema::{Collection, CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -115,8 +115,7 @@ fn id(collection: &Collection) -> Value {
 }
 
 fn page(schema: &Schema) -> Value {
-    // The last page that is reachable with pages of every size.
-    let last = 1 + MAX_OFFSET / u64::from(schema.service.max_page.max(1));
+    let last = query::last_page(schema);
     query(
         "page",
         "Number of the page, from 1: asks for offset pages with a total. Cannot be used together \
@@ -154,7 +153,10 @@ fn search() -> Value {
     let more = MAX_WORDS - 1;
     query(
         "q",
-        &format!("Words that must all occur in the record, {MAX_WORDS} at most. Newest first."),
+        &format!(
+            "Words that must all occur in the record, {MAX_WORDS} at most. One of them must have a \
+             letter or a digit. Newest first."
+        ),
         json!({
             "type": "string",
             "pattern": format!("^{gap}*{word}(?:{gap}+{word}){{0,{more}}}{gap}*$"),

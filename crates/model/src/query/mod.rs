@@ -10,6 +10,7 @@ pub use filter::names as filter_names;
 pub use parse::{Asked, View, list, sortable, view};
 
 use crate::record::Scalar;
+use crate::schema::Schema;
 
 /// Records per page when `limit` is not given.
 pub const DEFAULT_LIMIT: u32 = 20;
@@ -24,6 +25,11 @@ pub const MAX_WORDS: usize = 20;
 /// Parameters that mean something on every list.
 pub const RESERVED: &[&str] =
     &["page", "limit", "after", "sort", "q", "include", "expand", "expand[]", "fields"];
+
+/// The last offset page: one number whatever the page size, so that it can be documented.
+pub fn last_page(schema: &Schema) -> u64 {
+    1 + MAX_OFFSET / u64::from(schema.service.max_page.max(1))
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {

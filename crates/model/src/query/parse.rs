@@ -1,6 +1,6 @@
 //! From query parameters to a `Query`. Everything wrong with them is reported in one problem.
 
-use super::{DEFAULT_LIMIT, MAX_OFFSET, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
+use super::{DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
 use crate::expand::{self, Expand};
 use crate::problem::{Code, Problem, Violation};
 use crate::schema::{Collection, CollectionIx, Schema};
@@ -130,12 +130,13 @@ impl<'a> Reading<'a> {
                 Ok(page) if page >= 1 => self.page = Some(page),
                 _ => self.invalid(name, text, "must be a whole number from 1"),
             },
-            "limit" => match text.parse::<u64>() {
-                Ok(0) | Err(_) => self.invalid(name, text, "must be a whole number from 1"),
-                Ok(limit) => {
-                    let most = u64::from(self.schema.service.max_page);
+            // Documented as a 64-bit integer; what lies above the longest page is clamped.
+            "limit" => match text.parse::<i64>() {
+                Ok(limit) if limit >= 1 => {
+                    let most = i64::from(self.schema.service.max_page);
                     self.limit = u32::try_from(limit.min(most)).unwrap_or(DEFAULT_LIMIT);
                 }
+                _ => self.invalid(name, text, "must be a whole number from 1"),
             },
             "after" => self.after = Some(text.to_owned()),
             "sort" => self.sort_parameter(text),
@@ -242,9 +243,9 @@ impl<'a> Reading<'a> {
             if self.after.is_some() {
                 self.invalid("after", "", "and `page` exclude each other");
             }
-            if (page - 1).saturating_mul(u64::from(self.limit)) > MAX_OFFSET {
-                let what =
-                    format!("reaches beyond {MAX_OFFSET} records; walk with `after` instead");
+            let last = super::last_page(self.schema);
+            if page > last {
+                let what = format!("ends at {last}; walk further with `after` instead");
                 self.invalid("page", &page.to_string(), what);
             }
         }

@@ -4,17 +4,23 @@
 // All of it is test code, the parts outside `#[test]` functions too.
 #![allow(clippy::unwrap_used)]
 
+mod chance;
 mod harness;
+mod odd;
 
 mod actions;
 mod auth;
 mod cli;
+mod concurrency;
 mod conditions;
+mod crash;
 mod cursors;
+mod disk;
 mod errors;
 mod evolution;
 mod expansion;
 mod handlers;
+mod hostile;
 mod idempotency;
 mod limits;
 mod lists;

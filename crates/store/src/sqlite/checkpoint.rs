@@ -47,6 +47,9 @@ impl Checkpoints {
                         checkpoint(&connection, "RESTART");
                     }
                 }
+                // The end in good order leaves everything in one file. Closing would not do it: the
+                // last connections to close may only read.
+                checkpoint(&connection, "TRUNCATE");
             })
             .map_err(|error| Error::Failed(Box::new(error)))?;
         Ok(Checkpoints { stop: Some(stop), thread: Some(thread) })

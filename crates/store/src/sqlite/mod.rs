@@ -29,7 +29,7 @@ use model::query::Query;
 use model::write::{Committed, Write};
 use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
 use readers::{Pool, Readers};
-use shared::{CollectionSeqs, Counters, Shared};
+use shared::{CollectionSeqs, Counters, FileId, Shared};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -104,6 +104,7 @@ impl SqliteStore {
         }
         let shared = Arc::new(Shared {
             path: path.to_owned(),
+            file: FileId::of(path)?,
             schema,
             tables,
             cursor_key: opened.cursor_key,
@@ -314,6 +315,7 @@ impl Store for SqliteStore {
 
     fn health(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
+            self.shared.check_file()?;
             self.shared.readers.with(|connection| Ok(log::newest(connection).map(drop)?))?;
             self.writer.probe().await
         })

@@ -8,7 +8,8 @@ use model::{CollectionIx, Schema, Scope, Timestamp};
 use parking_lot::RwLock;
 use rusqlite::ErrorCode;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use tokio::sync::watch;
@@ -21,6 +22,8 @@ const COLLECTION_SEQS: usize = 100_000;
 
 pub struct Shared {
     pub path: PathBuf,
+    /// Which file was opened there.
+    pub file: FileId,
     pub schema: Arc<Schema>,
     pub tables: Vec<Table>,
     pub cursor_key: [u8; 32],
@@ -45,7 +48,27 @@ pub struct Counters {
     pub batch_sizes: [AtomicU64; 9],
 }
 
+/// Device and number: what a file is beside its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId(u64, u64);
+
+impl FileId {
+    pub fn of(path: &Path) -> Result<FileId, Error> {
+        let file = std::fs::metadata(path).map_err(|error| Error::Failed(Box::new(error)))?;
+        Ok(FileId(file.dev(), file.ino()))
+    }
+}
+
 impl Shared {
+    /// A database that was deleted or replaced would still take writes, and lose them at the end of
+    /// the process.
+    pub fn check_file(&self) -> Result<(), Error> {
+        match FileId::of(&self.path) {
+            Ok(now) if now == self.file => Ok(()),
+            _ => Err(Error::Failed("the database file was removed or replaced".into())),
+        }
+    }
+
     pub fn newest(&self) -> i64 {
         *self.newest.borrow()
     }

@@ -24,6 +24,8 @@ const QUEUE: usize = 4096;
 const QUIET: Duration = Duration::from_millis(20);
 /// How often an idle writer looks for commits of other processes.
 const LOOK: Duration = Duration::from_millis(100);
+/// After a failure: a full disk must not be tried, and logged, fifty times a second.
+const FEED_PAUSE: Duration = Duration::from_secs(1);
 /// Events the search may lag behind before it is fed between busy batches.
 const SEARCH_LAG: i64 = 2_000;
 /// How often expired idempotency rows are looked for, while none are found.
@@ -54,6 +56,7 @@ impl Handle {
             searches: Vec::new(),
             data_version: 0,
             expiry: Instant::now(),
+            feed_after: Instant::now(),
         };
         writer.data_version = writer.read_data_version()?;
         let thread = std::thread::Builder::new()
@@ -119,6 +122,8 @@ struct Writer {
     searches: Vec<(i64, oneshot::Sender<Result<(), Error>>)>,
     data_version: i64,
     expiry: Instant,
+    /// No feeding unasked before this.
+    feed_after: Instant,
 }
 
 type Pending = (Box<Write>, oneshot::Sender<Outcome>);
@@ -150,7 +155,8 @@ impl Writer {
                 self.commit(&mut batch);
             }
             let lag = search::lag(&self.shared);
-            if lag > 0 && (idle || !self.searches.is_empty() || lag > SEARCH_LAG) {
+            let unasked = (idle || lag > SEARCH_LAG) && Instant::now() >= self.feed_after;
+            if lag > 0 && (unasked || !self.searches.is_empty()) {
                 self.feed_search();
             }
             self.answer_searches();
@@ -206,9 +212,14 @@ impl Writer {
     }
 
     fn try_transact(&mut self, writes: &[&Write]) -> Result<Vec<Outcome>, Error> {
+        self.shared.check_file()?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let foreign = self.others_wrote()?;
         let (newest, newest_time) = log::newest(&self.connection)?;
+        if foreign {
+            // Durable already, whatever becomes of ours.
+            self.adopt(newest);
+        }
         let mut turn = Turn {
             connection: &self.connection,
             shared: &self.shared,
@@ -226,9 +237,6 @@ impl Writer {
             self.expiry = Instant::now() + EXPIRY;
         }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
-        if foreign {
-            self.adopt(newest);
-        }
         self.publish(last, &touched, writes.len());
         Ok(outcomes)
     }
@@ -303,6 +311,7 @@ impl Writer {
                 let _ = self.connection.execute_batch("ROLLBACK");
             }
             tracing::error!(%error, "the search index could not be fed");
+            self.feed_after = Instant::now() + FEED_PAUSE;
             for (_, answer) in self.searches.drain(..) {
                 let _ = answer.send(Err(same(&error)));
             }

@@ -1,10 +1,12 @@
 //! Checkpoints, on a thread and a connection of their own: pages move from the log file into the
-//! database without holding up a commit or a read. Knows nothing but the file.
+//! database without holding up a commit or a read. Knows the file and the readers at rest.
 
 use super::open;
+use super::shared::Shared;
 use crate::Error;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,11 +27,12 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub fn start(path: &Path) -> Result<Checkpoints, Error> {
-        let connection = open::connect(path)?;
+    pub fn start(shared: &Arc<Shared>) -> Result<Checkpoints, Error> {
+        let connection = open::connect(&shared.path)?;
         connection.pragma_update(None, "cache_size", -256)?;
         connection.busy_timeout(STALL)?;
-        let log = log_file(path);
+        let log = log_file(&shared.path);
+        let shared = shared.clone();
         let (stop, stopped) = sync_channel::<()>(0);
         let thread = std::thread::Builder::new()
             .name("store-checkpoint".into())
@@ -41,6 +44,7 @@ impl Checkpoints {
                     if file.len() < WORTH_BYTES || done_at == stamp {
                         continue;
                     }
+                    shared.readers.release();
                     let whole = checkpoint(&connection, "PASSIVE");
                     done_at = stamp.filter(|_| whole);
                     if file.len() > LARGE_BYTES {
@@ -49,6 +53,7 @@ impl Checkpoints {
                 }
                 // The end in good order leaves everything in one file. Closing would not do it: the
                 // last connections to close may only read.
+                shared.readers.release();
                 checkpoint(&connection, "TRUNCATE");
             })
             .map_err(|error| Error::Failed(Box::new(error)))?;

@@ -98,6 +98,9 @@ fn consistent<T>(
     connection: &Connection,
     read: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Error> {
+    if !connection.is_autocommit() {
+        return read();
+    }
     connection.prepare_cached("BEGIN")?.execute([])?;
     let result = read();
     connection.prepare_cached("COMMIT")?.execute([])?;

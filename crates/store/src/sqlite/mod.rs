@@ -120,7 +120,7 @@ impl SqliteStore {
         Ok(Arc::new(SqliteStore {
             writer: writer::Handle::start(opened.writer, shared.clone())?,
             readers: Readers::start(&shared)?,
-            _checkpoints: Checkpoints::start(path)?,
+            _checkpoints: Checkpoints::start(&shared)?,
             shared,
             role: options.role,
             collections,
@@ -241,7 +241,8 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>> {
         let shared = &self.shared;
         Box::pin(async move {
-            shared.readers.with(|connection| read::key_by_digest(connection, shared, digest))
+            // A key may have been made by another process a moment ago.
+            shared.readers.fresh(|connection| read::key_by_digest(connection, shared, digest))
         })
     }
 

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,20 +27,62 @@ const STEPS: i32 = 5_000;
 /// Connections that are open and idle.
 pub struct Pool {
     path: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Reader>>,
+    /// Grows after every commit.
+    changes: AtomicU64,
+}
+
+/// A connection at rest. It stays inside its read transaction as long as nothing is committed:
+/// beginning and ending one takes two locks of the file system, as long as the read itself.
+struct Reader {
+    connection: Connection,
+    /// The count of changes when its transaction began; `None` outside of one.
+    since: Option<u64>,
+}
+
+impl Reader {
+    /// Leaves the transaction, so that the next read sees the newest state.
+    fn end(&mut self) -> Result<(), Error> {
+        if self.since.take().is_some() {
+            self.connection.prepare_cached("COMMIT")?.execute([])?;
+        }
+        Ok(())
+    }
 }
 
 impl Pool {
     pub fn new(path: PathBuf) -> Pool {
-        Pool { path, idle: Mutex::new(Vec::with_capacity(IDLE_CONNECTIONS)) }
+        let idle = Mutex::new(Vec::with_capacity(IDLE_CONNECTIONS));
+        Pool { path, idle, changes: AtomicU64::new(0) }
     }
 
-    /// Runs a read on a borrowed connection.
+    /// To be called after every commit, before anyone can learn of it: reads that begin from now on
+    /// see it.
+    pub fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Runs a short read on a borrowed connection. Sees all that this process has committed.
     pub fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
-        let connection = self.take()?;
-        let result = read(&connection);
-        self.give_back(connection);
-        result
+        let mut reader = self.take()?;
+        let changes = self.changes.load(Ordering::Acquire);
+        if reader.since != Some(changes) {
+            reader.end()?;
+            reader.connection.prepare_cached("BEGIN")?.execute([])?;
+            reader.since = Some(changes);
+        }
+        let result = read(&reader.connection)?;
+        self.give_back(reader);
+        Ok(result)
+    }
+
+    /// Like `with`, and sees what other processes have committed up to now as well.
+    pub fn fresh<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+        let mut reader = self.take()?;
+        reader.end()?;
+        let result = read(&reader.connection)?;
+        self.give_back(reader);
+        Ok(result)
     }
 
     /// Runs a read that is interrupted at the deadline.
@@ -51,30 +94,36 @@ impl Pool {
         if Instant::now() >= deadline {
             return Err(Error::Timeout);
         }
-        let mut connection = self.take()?;
-        connection.progress_handler(STEPS, Some(move || Instant::now() >= deadline))?;
-        let result = read(&connection);
-        connection.progress_handler(0, None::<fn() -> bool>)?;
-        self.give_back(connection);
+        let mut reader = self.take()?;
+        reader.end()?;
+        reader.connection.progress_handler(STEPS, Some(move || Instant::now() >= deadline))?;
+        let result = read(&reader.connection);
+        reader.connection.progress_handler(0, None::<fn() -> bool>)?;
+        self.give_back(reader);
         result
     }
 
-    fn take(&self) -> Result<Connection, Error> {
+    /// Ends the transactions of connections at rest, which hold back the log file.
+    pub fn release(&self) {
+        self.idle.lock().retain_mut(|reader| reader.end().is_ok());
+    }
+
+    fn take(&self) -> Result<Reader, Error> {
         let idle = self.idle.lock().pop();
         match idle {
-            Some(connection) => Ok(connection),
-            None => open::reader(&self.path),
+            Some(reader) => Ok(reader),
+            None => Ok(Reader { connection: open::reader(&self.path)?, since: None }),
         }
     }
 
-    fn give_back(&self, connection: Connection) {
-        // One that is still inside a transaction failed half-way; it would hold back the log file.
-        if !connection.is_autocommit() {
+    fn give_back(&self, reader: Reader) {
+        // One that is inside a transaction it should not be in failed half-way: it is dropped.
+        if reader.since.is_none() && !reader.connection.is_autocommit() {
             return;
         }
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_CONNECTIONS {
-            idle.push(connection);
+            idle.push(reader);
         }
     }
 }

@@ -52,6 +52,7 @@ pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
         .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'search_position'")?
         .execute([position])?;
     connection.execute_batch("COMMIT")?;
+    shared.readers.changed();
     shared.search_position.store(position, Ordering::Release);
     Ok(())
 }

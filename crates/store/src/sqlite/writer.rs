@@ -249,6 +249,8 @@ impl Writer {
         writes: usize,
     ) {
         let counters = &self.shared.counters;
+        // First of all: whoever learns of this commit below must find it when reading.
+        self.shared.readers.changed();
         counters.commits.fetch_add(1, Ordering::Relaxed);
         counters.writes.fetch_add(writes as u64, Ordering::Relaxed);
         let class = writes.max(1).next_power_of_two().trailing_zeros() as usize;
@@ -271,6 +273,7 @@ impl Writer {
 
     /// Another process may have committed: take over what it wrote.
     fn adopt(&self, newest: i64) {
+        self.shared.readers.changed();
         self.shared.seqs.forget(newest);
         self.shared.key_generation.fetch_add(1, Ordering::AcqRel);
         self.shared.newest.send_if_modified(|known| {

@@ -128,7 +128,7 @@ pub struct Page {
     pub has_more: bool,
     /// Number of matching records; only for offset pages.
     pub total: Option<u64>,
-    /// Where the page ended, if it has a row; only for cursor pages.
+    /// Where the page ended, if more follows; only for cursor pages.
     pub position: Option<Position>,
 }
 

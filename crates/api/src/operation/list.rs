@@ -133,13 +133,21 @@ fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> Stri
     let involved = asked.view.expand.collections().into_iter().chain([collection]);
     let seqs = involved.map(|index| context.store.collection_seq(context.caller.scope, index));
     let seq = seqs.max().unwrap_or_default();
-    let mut query = context.store.shape(collection).to_string();
-    for (name, value) in pairs {
-        query.push_str(&format!("&{name}={value}"));
+    let mut query = String::with_capacity(128);
+    let mut digits = itoa::Buffer::new();
+    query.push_str(digits.format(context.store.shape(collection)));
+    query.push(' ');
+    query.push_str(digits.format(context.caller.scope.0));
+    for part in [&context.schema.service.version, context.path] {
+        query.push(' ');
+        query.push_str(part);
     }
-    query.push_str(context.path);
-    query.push_str(&context.schema.service.version);
-    query.push_str(&context.caller.scope.0.to_string());
+    for (name, value) in pairs {
+        query.push('&');
+        query.push_str(name);
+        query.push('=');
+        query.push_str(value);
+    }
     condition::list_tag(seq, digest_number(query.as_bytes()))
 }
 

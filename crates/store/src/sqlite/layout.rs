@@ -54,6 +54,8 @@ pub struct Table {
     pub shape: i64,
     pub feed: bool,
     pub child: bool,
+    /// Whether records have fields that are never served.
+    pub hides: bool,
     /// The typed columns: place of the field in the collection, quoted column name.
     pub columns: Vec<(usize, String)>,
     /// Reads only rows that changed since they were made, by their version.
@@ -154,6 +156,7 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         ),
         feed,
         child,
+        hides: collection.fields.iter().any(|field| field.write_only),
         search: search_table(collection),
         by_id: format!(
             "SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"

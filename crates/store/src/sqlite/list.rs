@@ -110,7 +110,7 @@ fn consistent<T>(
 fn page_of(mut rows: Vec<Found>, limit: u32, snapshot: i64, snapshot_time: i64) -> Page {
     let has_more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
-    let position = rows.last_mut().map(|last| Position {
+    let position = rows.last_mut().filter(|_| has_more).map(|last| Position {
         keys: std::mem::take(&mut last.keys),
         number: last.record.number,
         snapshot,
@@ -158,6 +158,8 @@ pub struct Plan<'a> {
     /// Order by row number alone: the order of creation, which every index carries along.
     by_number: bool,
     by_rank: bool,
+    /// Whether the keys of every row are wanted, or only those of the row where a page may end.
+    every_key: bool,
     from: String,
     base: Condition,
 }
@@ -184,6 +186,8 @@ impl<'a> Plan<'a> {
             keys,
             by_number,
             by_rank: by_rank && searched,
+            // Rows are merged by their keys where some have moved.
+            every_key: matches!(query.page, query::Page::After(_)) && moves(query),
             from: format!("FROM {} t WHERE t.scope = ?", table.name),
             base: Condition { text: String::new(), values: vec![Scalar::Integer(scope.0)] },
         };
@@ -369,9 +373,13 @@ impl<'a> Plan<'a> {
         let mut rows = statement.query(params_from_iter(values.map(read::Bound)))?;
         let mut found = Vec::with_capacity(limit.min(128));
         while let Some(row) = rows.next()? {
-            let keys = (7..7 + self.keys.len())
-                .map(|place| row.get_ref(place).map(read::scalar_of))
-                .collect::<Result<_, _>>()?;
+            // A page ends one row before the one that tells whether there are more.
+            let keys = match self.every_key || found.len() + 2 >= limit {
+                true => (7..7 + self.keys.len())
+                    .map(|place| row.get_ref(place).map(read::scalar_of))
+                    .collect::<Result<_, _>>()?,
+                false => Vec::new(),
+            };
             found.push(Found { record: read::record_of(row, table, collection)?, keys });
         }
         Ok(found)

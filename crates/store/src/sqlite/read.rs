@@ -162,7 +162,10 @@ pub fn record_of(
         version: row.get(2)?,
         updated: Timestamp(row.get(3)?),
         body: row.get(5)?,
-        hidden: row.get(6)?,
+        hidden: match table.hides {
+            true => row.get(6)?,
+            false => None,
+        },
     };
     if shape != table.shape {
         record.body = reshape(collection, &record);

@@ -20,7 +20,8 @@ pub struct AccessLog {
 #[derive(Default)]
 struct Buffer {
     text: String,
-    /// The second that was written last, and its text up to the decimals: thousands of lines share it.
+    /// The second that was written last, and its text up to the decimals: thousands of lines share
+    /// it.
     second: i64,
     second_text: String,
 }

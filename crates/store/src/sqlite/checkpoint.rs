@@ -12,11 +12,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often the thread looks at the log file.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(100);
 /// Growth of the log file that is worth a checkpoint.
 pub const WORTH_BYTES: u64 = 4 << 20;
 /// From here on commits are made to wait for a moment, so that the file starts anew.
-const LARGE_BYTES: u64 = 64 << 20;
+const LARGE_BYTES: u64 = 32 << 20;
 /// That moment: a long reader (a backup) must not turn it into seconds.
 const STALL: Duration = Duration::from_millis(20);
 
@@ -44,17 +44,18 @@ impl Checkpoints {
                     if file.len() < WORTH_BYTES || done_at == stamp {
                         continue;
                     }
-                    shared.readers.release();
-                    let whole = checkpoint(&connection, "PASSIVE");
+                    let whole = shared.readers.without_rest(|| {
+                        let whole = checkpoint(&connection, "PASSIVE");
+                        if file.len() > LARGE_BYTES {
+                            checkpoint(&connection, "RESTART");
+                        }
+                        whole
+                    });
                     done_at = stamp.filter(|_| whole);
-                    if file.len() > LARGE_BYTES {
-                        checkpoint(&connection, "RESTART");
-                    }
                 }
                 // The end in good order leaves everything in one file. Closing would not do it: the
                 // last connections to close may only read.
-                shared.readers.release();
-                checkpoint(&connection, "TRUNCATE");
+                shared.readers.without_rest(|| checkpoint(&connection, "TRUNCATE"));
             })
             .map_err(|error| Error::Failed(Box::new(error)))?;
         Ok(Checkpoints { stop: Some(stop), thread: Some(thread) })

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,6 +30,8 @@ pub struct Pool {
     idle: Mutex<Vec<Reader>>,
     /// Grows after every commit.
     changes: AtomicU64,
+    /// While set, no connection rests inside a transaction.
+    restless: AtomicBool,
 }
 
 /// A connection at rest. It stays inside its read transaction as long as nothing is committed:
@@ -53,7 +55,7 @@ impl Reader {
 impl Pool {
     pub fn new(path: PathBuf) -> Pool {
         let idle = Mutex::new(Vec::with_capacity(IDLE_CONNECTIONS));
-        Pool { path, idle, changes: AtomicU64::new(0) }
+        Pool { path, idle, changes: AtomicU64::new(0), restless: AtomicBool::new(false) }
     }
 
     /// To be called after every commit, before anyone can learn of it: reads that begin from now on
@@ -103,9 +105,13 @@ impl Pool {
         result
     }
 
-    /// Ends the transactions of connections at rest, which hold back the log file.
-    pub fn release(&self) {
+    /// Runs something that transactions at rest would hold up: none rests meanwhile.
+    pub fn without_rest<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.restless.store(true, Ordering::SeqCst);
         self.idle.lock().retain_mut(|reader| reader.end().is_ok());
+        let done = work();
+        self.restless.store(false, Ordering::SeqCst);
+        done
     }
 
     fn take(&self) -> Result<Reader, Error> {
@@ -116,12 +122,16 @@ impl Pool {
         }
     }
 
-    fn give_back(&self, reader: Reader) {
+    fn give_back(&self, mut reader: Reader) {
+        // Looked at under the lock, which `without_rest` takes after setting it.
+        let mut idle = self.idle.lock();
+        if self.restless.load(Ordering::SeqCst) && reader.end().is_err() {
+            return;
+        }
         // One that is inside a transaction it should not be in failed half-way: it is dropped.
         if reader.since.is_none() && !reader.connection.is_autocommit() {
             return;
         }
-        let mut idle = self.idle.lock();
         if idle.len() < IDLE_CONNECTIONS {
             idle.push(reader);
         }

@@ -16,10 +16,10 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Runs until the task is dropped.
 pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
-    let mut position = store.position();
+    let mut set = store.timers();
     loop {
         // Marked as seen before the query: a timer set meanwhile wakes the wait below.
-        position.borrow_and_update();
+        set.borrow_and_update();
         let wait = match turn(&*store, &*outside).await {
             Ok(wait) => wait,
             Err(error) => {
@@ -32,7 +32,7 @@ pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            changed = position.changed() => if changed.is_err() { return },
+            changed = set.changed() => if changed.is_err() { return },
         }
     }
 }

@@ -92,6 +92,9 @@ pub trait Store: Send + Sync + 'static {
     /// Timed transitions that are due, oldest first, and when the next one after them will be.
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>>;
 
+    /// Changes when a timed transition may have been set: the moment to ask `due` again.
+    fn timers(&self) -> watch::Receiver<u64>;
+
     /// Sequence of the newest durable event; changes with each commit.
     fn position(&self) -> watch::Receiver<i64>;
 

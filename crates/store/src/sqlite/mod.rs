@@ -111,6 +111,7 @@ impl SqliteStore {
             clock: options.clock,
             readers: Pool::new(path.to_owned()),
             newest: watch::Sender::new(opened.newest),
+            timers: watch::Sender::new(0),
             seqs: CollectionSeqs::new(opened.newest),
             key_generation: AtomicU64::new(0),
             search_position: AtomicI64::new(opened.search_position),
@@ -266,6 +267,10 @@ impl Store for SqliteStore {
         Box::pin(async move {
             shared.readers.with(|connection| timers::due(connection, shared, now, max))
         })
+    }
+
+    fn timers(&self) -> watch::Receiver<u64> {
+        self.shared.timers.subscribe()
     }
 
     fn position(&self) -> watch::Receiver<i64> {

@@ -45,6 +45,7 @@ pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
             // The row as it is now includes what later events of this turn tell of it.
             if seen.insert((ix, id.clone())) {
                 follow(connection, shared, (ix, search), Scope(row.get(1)?), &id, from)?;
+                std::thread::yield_now();
             }
         }
     }

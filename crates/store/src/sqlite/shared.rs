@@ -31,6 +31,8 @@ pub struct Shared {
     pub readers: Pool,
     /// Sequence of the newest durable event.
     pub newest: watch::Sender<i64>,
+    /// Counts commits that may have set a timer.
+    pub timers: watch::Sender<u64>,
     pub seqs: CollectionSeqs,
     pub key_generation: AtomicU64,
     /// Sequence up to which the search indexes have read the log.

@@ -230,6 +230,8 @@ impl Writer {
         let mut outcomes = Vec::with_capacity(writes.len());
         for write in writes {
             outcomes.push(apply::apply(&mut turn, write)?);
+            // A batch is milliseconds of work: whoever reads on this core need not wait for all of it.
+            std::thread::yield_now();
         }
         let (last, touched, now) = (turn.next_seq - 1, turn.touched, turn.newest_time);
         if Instant::now() >= self.expiry && !idempotency::expire(&self.connection, Timestamp(now))?
@@ -267,6 +269,10 @@ impl Writer {
         };
         if touched.iter().any(|(_, ix, _)| keys(*ix)) {
             self.shared.key_generation.fetch_add(1, Ordering::AcqRel);
+        }
+        let timed = |ix: usize| !self.shared.schema.collections[ix].timed.is_empty();
+        if touched.iter().any(|(_, ix, _)| timed(*ix)) {
+            self.shared.timers.send_modify(|count| *count += 1);
         }
         self.shared.newest.send_replace(last);
     }

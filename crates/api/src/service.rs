@@ -425,7 +425,7 @@ struct RouteTable {
 
 impl RouteTable {
     fn new(schema: &Schema, metrics: &Metrics) -> RouteTable {
-        let make = |name: String| RouteMetrics { latency: metrics.latency_of(&name), name };
+        let make = |name: String| metrics.route(name);
         let shapes = |(index, collection): (CollectionIx, &Collection)| {
             if collection.internal {
                 return Vec::new();

@@ -230,7 +230,8 @@ impl Writer {
         let mut outcomes = Vec::with_capacity(writes.len());
         for write in writes {
             outcomes.push(apply::apply(&mut turn, write)?);
-            // A batch is milliseconds of work: whoever reads on this core need not wait for all of it.
+            // A batch is milliseconds of work: whoever reads on this core need not wait for all of
+            // it.
             std::thread::yield_now();
         }
         let (last, touched, now) = (turn.next_seq - 1, turn.touched, turn.newest_time);

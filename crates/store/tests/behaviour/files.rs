@@ -161,8 +161,8 @@ async fn readers_at_rest_do_not_hold_back_the_log_file() {
     let first = bed.put(book("Dune", json!(1))).await;
     let log = path.with_file_name("data.db-wal");
     let size = || std::fs::metadata(&log).unwrap().len();
-    // The file starts anew once it is large, and is cut then. Each read leaves its connection inside
-    // a transaction, which would keep the file from ever starting anew.
+    // The file starts anew once it is large, and is cut then. Each read leaves its connection
+    // inside a transaction, which would keep the file from ever starting anew.
     let mut before = size();
     for _ in 0..5_000 {
         bed.put(book(&"x".repeat(60_000), json!(1))).await;

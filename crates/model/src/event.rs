@@ -58,3 +58,43 @@ impl Event {
         out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_envelope_has_the_fields_that_consumers_read() {
+        let mut event = Event {
+            seq: 9,
+            id: "evt_1".into(),
+            scope: Scope::new(3, true),
+            kind: "book.updated".into(),
+            created: Timestamp(1_800_000_000_999),
+            collection: "books".into(),
+            record: "book_1".into(),
+            api_version: "2026-11-01".into(),
+            object: r#"{"id":"book_1","title":"\"Dune\""}"#.into(),
+            previous: Some(r#"{"title":"Dune"}"#.into()),
+            request: Some("req_1".into()),
+            idempotency_key: None,
+        };
+        let envelope: Value = serde_json::from_str(&event.envelope(2)).unwrap();
+        let expected = json!({
+            "id": "evt_1", "object": "event", "type": "book.updated", "api_version": "2026-11-01",
+            "created": 1_800_000_000, "livemode": true, "pending_webhooks": 2,
+            "data": {
+                "object": { "id": "book_1", "title": "\"Dune\"" },
+                "previous_attributes": { "title": "Dune" },
+            },
+            "request": { "id": "req_1", "idempotency_key": null },
+        });
+        assert_eq!(envelope, expected);
+        event.previous = None;
+        event.idempotency_key = Some("key \"1\"".into());
+        let envelope: Value = serde_json::from_str(&event.envelope(0)).unwrap();
+        assert_eq!(envelope["data"].get("previous_attributes"), None);
+        assert_eq!(envelope["request"]["idempotency_key"], "key \"1\"");
+    }
+}

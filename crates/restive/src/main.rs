@@ -16,8 +16,8 @@ use args::{Args, Command};
 use clap::Parser as _;
 use std::process::ExitCode;
 
-/// A request makes many small allocations. In profiles of lists and reads the system's allocator took
-/// several per cent of the time.
+/// A request makes many small allocations. In profiles of lists and reads the system's allocator
+/// took several per cent of the time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -35,7 +35,7 @@ impl Record {
 }
 
 /// Stored text is our own and was valid when written; a damaged row reads as empty, not as a panic.
-fn parse_object(text: &str) -> Fields {
+pub fn parse_object(text: &str) -> Fields {
     serde_json::from_str(text).unwrap_or_default()
 }
 

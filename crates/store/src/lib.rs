@@ -51,6 +51,14 @@ pub trait Store: Send + Sync + 'static {
         query: &'a Query,
     ) -> BoxFuture<'a, Result<Page, Error>>;
 
+    /// Like `list`, but only the public text of each record: spares reading the rest.
+    fn texts<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        query: &'a Query,
+    ) -> BoxFuture<'a, Result<Page<String>, Error>>;
+
     /// The records with these ids, in no order, missing ones left out: one query.
     fn by_ids<'a>(
         &'a self,
@@ -126,8 +134,8 @@ pub trait Store: Send + Sync + 'static {
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
-    pub records: Vec<Record>,
+pub struct Page<T = Record> {
+    pub records: Vec<T>,
     pub has_more: bool,
     /// Number of matching records; only for offset pages.
     pub total: Option<u64>,

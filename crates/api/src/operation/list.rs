@@ -7,7 +7,9 @@ use crate::route;
 use model::cursor::{self, Fingerprint};
 use model::problem::{Code, Problem};
 use model::query::{self, Asked, Page};
-use store::Page as Found;
+
+/// A page of texts to be served.
+type Found = store::Page<String>;
 
 pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     let target = context.target;
@@ -25,11 +27,14 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     if condition::is_fresh(context.headers, &tag, None) {
         return Ok(respond::not_modified(cache_control, tag));
     }
-    let found = context.store.list(context.caller.scope, target.collection, &asked.query).await;
-    let found = found.map_err(|error| match error {
-        store::Error::SnapshotTooOld => Failure::Problem(expired_cursor()),
-        other => Failure::Store(other),
-    })?;
+    let (scope, collection) = (context.caller.scope, target.collection);
+    let found = if asked.view.is_plain() {
+        context.store.texts(scope, collection, &asked.query).await.map_err(failure)?
+    } else {
+        let found = context.store.list(scope, collection, &asked.query).await.map_err(failure)?;
+        let records = expand::show(context, collection, found.records, &asked.view).await?;
+        Found { records, has_more: found.has_more, total: found.total, position: found.position }
+    };
     let next = found
         .position
         .as_ref()
@@ -37,13 +42,15 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         .map(|position| cursor::seal(position, fingerprint, context.cursor_key));
     let next_url = next_url(context, &asked, &pairs, &found, next.as_deref());
     let pagination = pagination(&asked, &found, next.as_deref());
-    let shown = if asked.view.is_plain() {
-        found.records.into_iter().map(|record| record.body).collect()
-    } else {
-        expand::show(context, target.collection, found.records, &asked.view).await?
-    };
-    let body = join(&shown, &pagination);
+    let body = join(&found.records, &pagination);
     Ok(respond::page(cache_control, tag, next_url.as_deref(), body))
+}
+
+fn failure(error: store::Error) -> Failure {
+    match error {
+        store::Error::SnapshotTooOld => Failure::Problem(expired_cursor()),
+        other => Failure::Store(other),
+    }
 }
 
 /// Texts of records are copied, not parsed.

@@ -2,14 +2,15 @@
 //! Cursor pages are keyset reads; what comes after a position is read in segments that an index can
 //! serve, one range each, instead of one condition full of ORs. Moved rows are `snapshot`'s.
 
-use super::layout::{self, RECORD, Table};
+use super::layout::{self, Table};
+use super::read::Kept;
 use super::shared::Shared;
 use super::{log, read, search, snapshot};
 use crate::{Error, Page};
 use model::query::{self, Filter, Position, Query, Test};
 use model::record::Scalar;
 use model::{Collection, CollectionIx, Record, Scope};
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 
 /// Whether the list costs no more than the rows it returns, so that the calling thread may run it.
 pub fn is_short(shared: &Shared, scope: Scope, ix: CollectionIx, query: &Query) -> bool {
@@ -56,13 +57,13 @@ pub fn moves(query: &Query) -> bool {
     query.sort.iter().any(|key| key.field != "created_at")
 }
 
-pub fn list(
+pub fn list<T: Kept>(
     connection: &Connection,
     shared: &Shared,
     scope: Scope,
     ix: CollectionIx,
     query: &Query,
-) -> Result<Page, Error> {
+) -> Result<Page<T>, Error> {
     let plan = Plan::new(shared, scope, ix, query)?;
     match &query.page {
         query::Page::Offset(page) => {
@@ -79,11 +80,14 @@ pub fn list(
             Ok(page_of(rows, query.limit, seq, 0))
         }
         query::Page::After(position) => consistent(connection, || {
-            let rows = match moves(query) {
-                true => snapshot::after(connection, &plan, position, more(query))?,
-                false => plan.after(connection, position, &Condition::default(), more(query))?,
-            };
-            Ok(page_of(rows, query.limit, position.snapshot, position.snapshot_time))
+            let (limit, seen) = (more(query), (position.snapshot, position.snapshot_time));
+            if moves(query) {
+                let rows = snapshot::after(connection, &plan, position, limit)?;
+                let rows = rows.into_iter().map(Found::cast).collect();
+                return Ok(page_of(rows, query.limit, seen.0, seen.1));
+            }
+            let rows = plan.after(connection, position, &Condition::default(), limit)?;
+            Ok(page_of(rows, query.limit, seen.0, seen.1))
         }),
     }
 }
@@ -107,23 +111,30 @@ fn consistent<T>(
     result
 }
 
-fn page_of(mut rows: Vec<Found>, limit: u32, snapshot: i64, snapshot_time: i64) -> Page {
+fn page_of<T>(mut rows: Vec<Found<T>>, limit: u32, snapshot: i64, snapshot_time: i64) -> Page<T> {
     let has_more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let position = rows.last_mut().filter(|_| has_more).map(|last| Position {
         keys: std::mem::take(&mut last.keys),
-        number: last.record.number,
+        number: last.number,
         snapshot,
         snapshot_time,
     });
-    let records = rows.into_iter().map(|row| row.record).collect();
+    let records = rows.into_iter().map(|row| row.kept).collect();
     Page { records, has_more, total: None, position }
 }
 
 /// A row with the values it is sorted by.
-pub struct Found {
-    pub record: Record,
+pub struct Found<T> {
+    pub kept: T,
+    pub number: i64,
     pub keys: Vec<Scalar>,
+}
+
+impl Found<Record> {
+    fn cast<T: Kept>(self) -> Found<T> {
+        Found { kept: T::of(self.kept), number: self.number, keys: self.keys }
+    }
 }
 
 /// A piece of a WHERE clause with the values of its question marks.
@@ -294,7 +305,12 @@ impl<'a> Plan<'a> {
         self.keys.last().is_none_or(|key| key.descending)
     }
 
-    fn offset(&self, connection: &Connection, page: u64, limit: u32) -> Result<Page, Error> {
+    fn offset<T: Kept>(
+        &self,
+        connection: &Connection,
+        page: u64,
+        limit: u32,
+    ) -> Result<Page<T>, Error> {
         let sql = format!("SELECT count(*) {}{}", self.from, self.base.text);
         let total: i64 = connection
             .prepare_cached(&sql)?
@@ -308,27 +324,27 @@ impl<'a> Plan<'a> {
             false => Vec::new(),
         };
         let has_more = skip.saturating_add(rows.len() as u64) < total;
-        let records = rows.into_iter().map(|row| row.record).collect();
+        let records = rows.into_iter().map(|row| row.kept).collect();
         Ok(Page { records, has_more, total: Some(total), position: None })
     }
 
     /// The first rows that meet the query and a further condition.
-    pub fn rows(
+    pub fn rows<T: Kept>(
         &self,
         connection: &Connection,
         condition: &Condition,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<Found<T>>, Error> {
         self.read(connection, condition, limit, 0)
     }
 
-    fn read(
+    fn read<T: Kept>(
         &self,
         connection: &Connection,
         condition: &Condition,
         limit: usize,
         skip: u64,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<Found<T>>, Error> {
         self.read_from(connection, &self.from, condition, limit, skip)
     }
 
@@ -338,22 +354,22 @@ impl<'a> Plan<'a> {
         connection: &Connection,
         condition: &Condition,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<Found<Record>>, Error> {
         let from = &self.shared.tables[self.collection].from_changed;
         self.read_from(connection, from, condition, limit, 0)
     }
 
-    fn read_from(
+    fn read_from<T: Kept>(
         &self,
         connection: &Connection,
         from: &str,
         condition: &Condition,
         limit: usize,
         skip: u64,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<Found<T>>, Error> {
         let table = &self.shared.tables[self.collection];
         let collection = &self.shared.schema.collections[self.collection];
-        let mut sql = format!("SELECT {RECORD}");
+        let mut sql = format!("SELECT {}", T::COLUMNS);
         for key in &self.keys {
             sql.push_str(", ");
             sql.push_str(&key.column);
@@ -373,26 +389,31 @@ impl<'a> Plan<'a> {
         let mut rows = statement.query(params_from_iter(values.map(read::Bound)))?;
         let mut found = Vec::with_capacity(limit.min(128));
         while let Some(row) = rows.next()? {
-            // A page ends one row before the one that tells whether there are more.
-            let keys = match self.every_key || found.len() + 2 >= limit {
-                true => (7..7 + self.keys.len())
-                    .map(|place| row.get_ref(place).map(read::scalar_of))
-                    .collect::<Result<_, _>>()?,
-                false => Vec::new(),
+            // A page ends one row before the one that tells whether there are more: only there are
+            // number and keys of use, unless rows are to be merged.
+            let (number, keys) = match self.every_key || found.len() + 2 >= limit {
+                true => (row.get(0)?, self.keys_of(row, T::WIDTH)?),
+                false => (0, Vec::new()),
             };
-            found.push(Found { record: read::record_of(row, table, collection)?, keys });
+            found.push(Found { kept: T::read(row, table, collection)?, number, keys });
         }
         Ok(found)
     }
 
+    fn keys_of(&self, row: &Row<'_>, from: usize) -> Result<Vec<Scalar>, rusqlite::Error> {
+        (from..from + self.keys.len())
+            .map(|place| row.get_ref(place).map(read::scalar_of))
+            .collect()
+    }
+
     /// The rows after a position that also meet a condition.
-    pub fn after(
+    pub fn after<T: Kept>(
         &self,
         connection: &Connection,
         position: &Position,
         also: &Condition,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<Found<T>>, Error> {
         if position.keys.len() != self.keys.len() {
             return Err(unknown("position"));
         }

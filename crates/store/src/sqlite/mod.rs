@@ -129,6 +129,28 @@ impl SqliteStore {
     }
 }
 
+impl SqliteStore {
+    async fn page<T: read::Kept + Send + 'static>(
+        &self,
+        scope: Scope,
+        collection: CollectionIx,
+        query: &Query,
+    ) -> Result<Page<T>, Error> {
+        let shared = &self.shared;
+        if !query.words.is_empty() {
+            self.writer.search_reaches(shared.newest()).await?;
+        } else if list::is_short(shared, scope, collection, query) {
+            return shared
+                .readers
+                .with(|connection| list::list(connection, shared, scope, collection, query));
+        }
+        let (shared, query) = (shared.clone(), query.clone());
+        self.readers
+            .run(move |connection| list::list(connection, &shared, scope, collection, &query))
+            .await
+    }
+}
+
 impl Store for SqliteStore {
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>> {
         Box::pin(async move {
@@ -175,20 +197,16 @@ impl Store for SqliteStore {
         collection: CollectionIx,
         query: &'a Query,
     ) -> BoxFuture<'a, Result<Page, Error>> {
-        Box::pin(async move {
-            let shared = &self.shared;
-            if !query.words.is_empty() {
-                self.writer.search_reaches(shared.newest()).await?;
-            } else if list::is_short(shared, scope, collection, query) {
-                return shared
-                    .readers
-                    .with(|connection| list::list(connection, shared, scope, collection, query));
-            }
-            let (shared, query) = (shared.clone(), query.clone());
-            self.readers
-                .run(move |connection| list::list(connection, &shared, scope, collection, &query))
-                .await
-        })
+        Box::pin(self.page(scope, collection, query))
+    }
+
+    fn texts<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        query: &'a Query,
+    ) -> BoxFuture<'a, Result<Page<String>, Error>> {
+        Box::pin(self.page(scope, collection, query))
     }
 
     fn by_ids<'a>(

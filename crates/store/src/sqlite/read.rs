@@ -148,34 +148,79 @@ pub fn key_by_digest(
     Ok(found)
 }
 
-/// A record from a row of `layout::RECORD`. One written under an older shape is put into the
-/// present one here, so that a schema change costs nothing at start.
+/// What is read of each row: whole records, or only their public text. Column 0 is the row number.
+pub trait Kept: Sized {
+    const COLUMNS: &'static str;
+    /// How many columns these are.
+    const WIDTH: usize;
+
+    fn read(row: &Row<'_>, table: &Table, collection: &Collection)
+    -> Result<Self, rusqlite::Error>;
+
+    fn of(record: Record) -> Self;
+}
+
+impl Kept for Record {
+    const COLUMNS: &'static str = layout::RECORD;
+    const WIDTH: usize = 7;
+
+    fn read(
+        row: &Row<'_>,
+        table: &Table,
+        collection: &Collection,
+    ) -> Result<Record, rusqlite::Error> {
+        record_of(row, table, collection)
+    }
+
+    fn of(record: Record) -> Record {
+        record
+    }
+}
+
+impl Kept for String {
+    const COLUMNS: &'static str = "t.n, t.shape, t.body";
+    const WIDTH: usize = 3;
+
+    fn read(
+        row: &Row<'_>,
+        table: &Table,
+        collection: &Collection,
+    ) -> Result<String, rusqlite::Error> {
+        Ok(present(row.get(2)?, row.get(1)?, table, collection))
+    }
+
+    fn of(record: Record) -> String {
+        record.body
+    }
+}
+
+/// A record from a row of `layout::RECORD`.
 pub fn record_of(
     row: &Row<'_>,
     table: &Table,
     collection: &Collection,
 ) -> Result<Record, rusqlite::Error> {
-    let shape: i64 = row.get(4)?;
-    let mut record = Record {
+    Ok(Record {
         number: row.get(0)?,
         id: row.get(1)?,
         version: row.get(2)?,
         updated: Timestamp(row.get(3)?),
-        body: row.get(5)?,
+        body: present(row.get(5)?, row.get(4)?, table, collection),
         hidden: match table.hides {
             true => row.get(6)?,
             false => None,
         },
-    };
-    if shape != table.shape {
-        record.body = reshape(collection, &record);
-    }
-    Ok(record)
+    })
 }
 
-/// The body in the present shape: an added field is null, or its default where it must not be.
-fn reshape(collection: &Collection, old: &Record) -> String {
-    let mut fields = old.fields();
+/// A body in the present shape: one written under an older shape is changed here, when it is read,
+/// so that a schema change costs nothing at start. An added field is null, or its default where it
+/// must not be.
+fn present(body: String, shape: i64, table: &Table, collection: &Collection) -> String {
+    if shape == table.shape {
+        return body;
+    }
+    let mut fields = record::parse_object(&body);
     for field in collection.fields.iter().filter(|field| field.required) {
         if let (Some(default), false) = (&field.default, fields.contains_key(&field.name)) {
             fields.insert(field.name.clone(), default.clone());

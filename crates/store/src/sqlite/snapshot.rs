@@ -7,7 +7,7 @@ use super::log;
 use crate::Error;
 use model::query::Position;
 use model::record::{Fields, Scalar, to_scalar};
-use model::{Collection, Timestamp};
+use model::{Collection, Record, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -24,7 +24,7 @@ pub fn after(
     plan: &Plan<'_>,
     position: &Position,
     limit: usize,
-) -> Result<Vec<Found>, Error> {
+) -> Result<Vec<Found<Record>>, Error> {
     let snapshot = || Scalar::Integer(position.snapshot);
     if !changed_since(connection, plan, position.snapshot)? {
         return plan.after(connection, position, &Condition::default(), limit);
@@ -39,11 +39,11 @@ pub fn after(
     for mut row in moved {
         let Some(keys) = keys_then(connection, plan, &row, position.snapshot)? else { continue };
         row.keys = keys;
-        if order(plan, (&row.keys, row.record.number), (&position.keys, position.number)).is_gt() {
+        if order(plan, (&row.keys, row.number), (&position.keys, position.number)).is_gt() {
             rows.push(row);
         }
     }
-    rows.sort_by(|a, b| order(plan, (&a.keys, a.record.number), (&b.keys, b.record.number)));
+    rows.sort_by(|a, b| order(plan, (&a.keys, a.number), (&b.keys, b.number)));
     rows.truncate(limit);
     Ok(rows)
 }
@@ -64,15 +64,13 @@ fn changed_since(
 fn keys_then(
     connection: &Connection,
     plan: &Plan<'_>,
-    row: &Found,
+    row: &Found<Record>,
     snapshot: i64,
 ) -> Result<Option<Vec<Scalar>>, Error> {
     let collection = &plan.shared.schema.collections[plan.collection];
     let object: Option<String> = connection
         .prepare_cached(BEFORE)?
-        .query_row(params![row.record.id, snapshot, collection.name, plan.scope.0], |row| {
-            row.get(0)
-        })
+        .query_row(params![row.kept.id, snapshot, collection.name, plan.scope.0], |row| row.get(0))
         .optional()?;
     let Some(object) = object else { return Ok(None) };
     let fields: Fields = serde_json::from_str(&object).unwrap_or_default();

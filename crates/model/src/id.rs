@@ -28,6 +28,19 @@ impl Entropy {
     }
 }
 
+impl Entropy {
+    /// The `n`-th 192 bits for a secret, independent of all ids.
+    pub fn secret(&self, n: u32) -> [u8; 24] {
+        let hash = Sha256::new_with_prefix(b"secret")
+            .chain_update(self.0)
+            .chain_update(n.to_be_bytes())
+            .finalize();
+        let mut out = [0; 24];
+        out.copy_from_slice(&hash[..24]);
+        out
+    }
+}
+
 /// Makes the `n`-th id of a write.
 pub fn make(prefix: &str, now: Timestamp, entropy: &Entropy, n: u32) -> String {
     let mut bytes = [0u8; 18];

@@ -46,6 +46,11 @@ pub enum Change {
         params: Fields,
         callout: Option<Callout>,
     },
+    /// Set by the service itself, read-only fields included; the event is `updated` unless named.
+    Assign {
+        fields: Fields,
+        event: Option<String>,
+    },
     /// A timed transition of the collection, by its place in the schema.
     Timed {
         transition: usize,

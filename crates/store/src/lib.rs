@@ -2,10 +2,12 @@
 //! store holds no business rule: it runs `model::decide` inside its transaction and keeps the
 //! result, rows, events and idempotency row in one durable commit.
 
+pub mod delivery;
 mod error;
 pub mod follow;
 pub mod sqlite;
 
+pub use delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
 pub use error::Error;
 pub use follow::Follower;
 
@@ -96,6 +98,48 @@ pub trait Store: Send + Sync + 'static {
         after: i64,
         max: usize,
     ) -> BoxFuture<'_, Result<Vec<Event>, Error>>;
+
+    /// Records of a collection in every scope, by row number, oldest first.
+    fn every(
+        &self,
+        collection: CollectionIx,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>>;
+
+    /// Makes outcomes of deliveries and positions of endpoints durable, in the writer's next commit.
+    fn settle(&self, settlement: Settlement) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Grows when outcomes of deliveries have become durable.
+    fn settled(&self) -> watch::Receiver<u64>;
+
+    /// Grows when somebody asked for a delivery to be tried again.
+    fn nudged(&self) -> watch::Receiver<u64>;
+
+    /// How every endpoint stands that has a position or a retry.
+    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, Error>>;
+
+    /// Retries of one endpoint that are due, those asked for first, then by their time.
+    fn retries(
+        &self,
+        endpoint: i64,
+        now: Timestamp,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Retries, Error>>;
+
+    /// Those of these events that have a delivery at the endpoint.
+    fn deliveries<'a>(
+        &'a self,
+        endpoint: i64,
+        events: &'a [i64],
+    ) -> BoxFuture<'a, Result<Vec<Delivery>, Error>>;
+
+    /// Sequence of the newest event before a moment; 0 if there is none.
+    fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>>;
+
+    /// Removes events (and what became of them) from before a moment, `max` at most; says how many.
+    /// The newest event stays.
+    fn expire(&self, moment: Timestamp, max: usize) -> BoxFuture<'_, Result<usize, Error>>;
 
     /// Timed transitions that are due, oldest first, and when the next one after them will be.
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>>;

@@ -33,6 +33,7 @@ fn collection(name: &str, object: &str, fields: Vec<Field>) -> Collection {
         require_idempotency_key: false,
         cache_control: "private".into(),
         internal: false,
+        builtin: None,
     }
 }
 
@@ -97,6 +98,7 @@ fn payments() -> Collection {
         event: None,
     };
     let confirm = Action {
+        native: None,
         name: "confirm".into(),
         description: None,
         from: vec!["open".into()],
@@ -121,29 +123,25 @@ fn messages() -> Collection {
     messages
 }
 
-/// A collection that nobody sees, and one whose object is called like a component of ours.
-fn awkward() -> [Collection; 2] {
-    let mut hidden = collection("keys", "key", Vec::new());
-    hidden.internal = true;
-    [hidden, collection("errors", "error", Vec::new())]
+/// A collection whose object is called like a component of ours.
+fn awkward() -> [Collection; 1] {
+    [collection("errors", "error", Vec::new())]
 }
 
 fn shop() -> Schema {
     let mut collections = vec![books(), reviews(), payments(), messages()];
     collections.extend(awkward());
-    Schema {
-        service: Service {
-            name: "shop".into(),
-            description: None,
-            version: "2026-01-01".into(),
-            mount: "/v1".into(),
-            errors: ErrorShape::Structured,
-            rate_limit: RateLimit { requests: 10, window: Duration::from_secs(1) },
-            max_page: 100,
-            max_body_bytes: 1 << 20,
-        },
-        collections,
-    }
+    let service = Service {
+        name: "shop".into(),
+        description: None,
+        version: "2026-01-01".into(),
+        mount: "/v1".into(),
+        errors: ErrorShape::Structured,
+        rate_limit: RateLimit { requests: 10, window: Duration::from_secs(1) },
+        max_page: 100,
+        max_body_bytes: 1 << 20,
+    };
+    Schema::new(service, collections)
 }
 
 /// Every operation with its path and method.

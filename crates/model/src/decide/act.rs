@@ -1,7 +1,7 @@
 //! Actions and timed transitions: the state machine, its guards, what they set and what they
 //! refuse.
 
-use super::{Answer, Decision, Stage, change, outcome};
+use super::{Answer, Decision, Stage, change, outcome, own};
 use crate::problem::{Code, Declared, Problem};
 use crate::record::Fields;
 use crate::schema::rule::{Rule, Scene};
@@ -17,6 +17,9 @@ pub fn act(
     callout: Option<&Callout>,
 ) -> Result<Decision, Problem> {
     refuse_wrong_state(stage, action)?;
+    if let Some(native) = action.native {
+        return own::act(stage, native, params);
+    }
     let scene = Scene {
         record: &record_scene(stage),
         request: &complete(

@@ -1,10 +1,10 @@
 //! Create, PUT, PATCH and DELETE.
 
-use super::{Answer, Decision, Facts, Stage, outcome};
+use super::{Answer, Decision, Facts, Stage, outcome, own};
 use crate::id;
 use crate::problem::{Code, Problem};
 use crate::record::Fields;
-use crate::schema::{Feed, Kind, Schema};
+use crate::schema::{Builtin, Feed, Kind, Schema};
 use crate::validate::{self, ASSIGNED};
 use crate::value;
 use crate::write::Write;
@@ -71,7 +71,21 @@ pub fn merge(stage: &Stage<'_>, patch: &Fields) -> Result<Decision, Problem> {
     if !violations.is_empty() {
         return Err(Problem::of(Code::ValidationFailed, violations));
     }
+    if stage.collection.builtin == Some(Builtin::Endpoint) {
+        own::check_merged(stage.schema, patch, &after)?;
+    }
     Ok(update(stage, after))
+}
+
+/// What the service itself sets, read-only fields included.
+pub fn assign(stage: &Stage<'_>, fields: &Fields, event: Option<&str>) -> Decision {
+    let mut after = stage.before.clone();
+    after.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+    if same(&stage.before, &after) {
+        return unchanged();
+    }
+    let kind = event.unwrap_or(&stage.collection.events.updated);
+    outcome::changed(stage, after, kind, Answer::Updated)
 }
 
 pub fn delete(stage: &Stage<'_>) -> Decision {

@@ -5,6 +5,7 @@
 mod act;
 mod change;
 mod outcome;
+mod own;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,8 @@ pub struct Decision {
     pub effect: Effect,
     /// Empty exactly when `effect` is `Nothing`.
     pub events: Vec<Draft>,
+    /// Shown in this answer only: what follows the record's text in place of its last brace.
+    pub reveal: Option<String>,
     /// `Some` when the state changed: timed transitions of the record that waited before are void,
     /// these are scheduled instead. `None` leaves what is waiting.
     pub timers: Option<Vec<TimerDraft>>,
@@ -55,6 +58,12 @@ pub enum Effect {
     Nothing,
     Put(Kept),
     Erase,
+    /// Only the events: the record stays as it is.
+    Tell,
+    /// Only the event, which is about something kept elsewhere.
+    Publish {
+        resource: String,
+    },
 }
 
 /// A record as it shall be kept.
@@ -99,7 +108,7 @@ pub fn references(schema: &Schema, write: &Write) -> Vec<Reference> {
         | Change::Replace { fields }
         | Change::Merge { patch: fields } => (&collection.fields, fields),
         Change::Act { action, params, .. } => (&collection.actions[*action].params, params),
-        Change::Delete | Change::Timed { .. } => return Vec::new(),
+        Change::Delete | Change::Timed { .. } | Change::Assign { .. } => return Vec::new(),
     };
     fields
         .iter()
@@ -119,19 +128,22 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
     }
     if let Change::Create { fields } = &write.change {
         refuse_missing(schema, facts)?;
-        return Ok(change::create(schema, write, facts, fields));
+        return match collection.builtin {
+            Some(builtin) => own::create(schema, write, facts, builtin, fields),
+            None => Ok(change::create(schema, write, facts, fields)),
+        };
     }
     let Some(current) = facts.current else {
         return match write.change {
             Change::Delete if facts.was_deleted => Ok(change::deleted_before()),
             // The record went away before its time came: nothing is left to do.
-            Change::Timed { .. } => Ok(change::unchanged()),
+            Change::Timed { .. } | Change::Assign { .. } => Ok(change::unchanged()),
             _ => Err(not_found(collection, write.id.as_deref().unwrap_or_default())),
         };
     };
     check_precondition(&write.precondition, current)?;
     refuse_missing(schema, facts)?;
-    let stage = Stage { collection, write, facts, current, before: current.fields() };
+    let stage = Stage { schema, collection, write, facts, current, before: current.fields() };
     match &write.change {
         Change::Create { .. } => unreachable!("creates are decided above"),
         Change::Replace { fields } => change::replace(&stage, fields),
@@ -140,6 +152,7 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
         Change::Act { action, params, callout } => {
             act::act(&stage, &collection.actions[*action], params, callout.as_ref())
         }
+        Change::Assign { fields, event } => Ok(change::assign(&stage, fields, event.as_deref())),
         Change::Timed { transition } => act::timed(&stage, &collection.timed[*transition]),
     }
 }
@@ -159,6 +172,7 @@ pub fn rehearse(
 
 /// Everything a decision about an existing record looks at.
 struct Stage<'a> {
+    schema: &'a Schema,
     collection: &'a Collection,
     write: &'a Write,
     facts: &'a Facts<'a>,

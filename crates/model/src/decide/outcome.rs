@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 use serde_json::Value;
 
 /// Ids drawn from a write's entropy: 0 is the record's, 1 the (first) event's.
-const EVENT_DRAW: u32 = 1;
+pub const EVENT_DRAW: u32 = 1;
 
 /// A record that came to be.
 pub fn created(
@@ -33,6 +33,7 @@ pub fn created(
         events: vec![event],
         timers: Some(timers),
         answer: Answer::Created,
+        reveal: None,
     }
 }
 
@@ -54,6 +55,7 @@ pub fn changed(stage: &Stage<'_>, mut after: Fields, kind: &str, answer: Answer)
         effect: Effect::Put(Kept { id: stage.current.id.clone(), fields: after, body, hidden }),
         events: vec![event],
         answer,
+        reveal: None,
     }
 }
 
@@ -70,11 +72,12 @@ pub fn erased(stage: &Stage<'_>) -> Decision {
         events: vec![event],
         timers: Some(Vec::new()),
         answer: Answer::Deleted,
+        reveal: None,
     }
 }
 
 pub fn nothing(answer: Answer) -> Decision {
-    Decision { effect: Effect::Nothing, events: Vec::new(), timers: None, answer }
+    Decision { effect: Effect::Nothing, events: Vec::new(), timers: None, answer, reveal: None }
 }
 
 /// The current state, where the collection has states.

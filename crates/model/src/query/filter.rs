@@ -29,8 +29,10 @@ pub fn parse(collection: &Collection, name: &str, text: &str) -> Option<Result<F
     if bound != Bound::Equal && !ordered(&kind) {
         return None;
     }
+    let wildcards = collection.field(field).is_some_and(|field| field.wildcards);
     let test = match bound {
-        Bound::Equal => any_of(&kind, text),
+        Bound::Equal if wildcards && text.contains('*') => like(text),
+        Bound::Equal => any_of(&kind, text).and_then(|test| known(collection, field, test)),
         Bound::Min => bound_value(&kind, text).map(Test::Min),
         Bound::Max => bound_value(&kind, text).map(Test::Max),
     };
@@ -40,10 +42,10 @@ pub fn parse(collection: &Collection, name: &str, text: &str) -> Option<Result<F
 /// Every filter parameter of a collection, for messages and for OpenAPI.
 pub fn names(collection: &Collection) -> Vec<(String, Kind)> {
     let declared = collection.fields.iter().filter(|field| field.filterable() && !field.write_only);
-    let assigned = [("id", id_kind(collection)), ("created_at", Kind::Timestamp)];
-    let fields = assigned
+    let timestamps = collection.timestamps().iter().map(|name| (*name, Kind::Timestamp));
+    let fields = [("id", id_kind(collection))]
         .into_iter()
-        .chain([("updated_at", Kind::Timestamp)])
+        .chain(timestamps)
         .map(|(name, kind)| (name.to_owned(), kind))
         .chain(declared.map(|field| (field.name.clone(), field.kind.clone())));
     let mut names = Vec::new();
@@ -61,7 +63,7 @@ pub fn names(collection: &Collection) -> Vec<(String, Kind)> {
 fn kind(collection: &Collection, name: &str) -> Option<Kind> {
     match name {
         "id" => Some(id_kind(collection)),
-        "created_at" | "updated_at" => Some(Kind::Timestamp),
+        _ if collection.timestamps().contains(&name) => Some(Kind::Timestamp),
         _ => {
             let field = collection.field(name)?;
             (field.filterable() && !field.write_only).then(|| field.kind.clone())
@@ -88,6 +90,31 @@ fn any_of(kind: &Kind, text: &str) -> Result<Test, String> {
         _ => scalar(kind, value),
     });
     Ok(Test::AnyOf(scalars.collect::<Result<_, _>>()?))
+}
+
+fn like(text: &str) -> Result<Test, String> {
+    let values = split(text)?;
+    if values.len() > MAX_VALUES {
+        return Err(format!("takes at most {MAX_VALUES} values"));
+    }
+    let part = |b: u8| b.is_ascii_alphanumeric() || b"._*".contains(&b);
+    match values.iter().all(|(value, _)| !value.is_empty() && value.bytes().all(part)) {
+        true => Ok(Test::Like(values.into_iter().map(|(value, _)| value).collect())),
+        false => Err("must be event types or patterns such as order.*".to_owned()),
+    }
+}
+
+/// A filter beside the record means only what it is declared for.
+fn known(collection: &Collection, name: &str, test: Test) -> Result<Test, String> {
+    let Some(field) = collection.field(name).filter(|f| f.filter_only && !f.choices.is_empty())
+    else {
+        return Ok(test);
+    };
+    let chosen = |value: &Scalar| matches!(value, Scalar::Text(t) if field.choices.contains(t));
+    match &test {
+        Test::AnyOf(values) if values.iter().all(chosen) => Ok(test),
+        _ => Err(format!("must be one of: {}", field.choices.join(", "))),
+    }
 }
 
 fn bound_value(kind: &Kind, text: &str) -> Result<Scalar, String> {

@@ -58,6 +58,8 @@ pub enum Test {
     AnyOf(Vec<Scalar>),
     Min(Scalar),
     Max(Scalar),
+    /// Like one of these texts, in which `*` stands for any.
+    Like(Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use super::{DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
 use crate::expand::{self, Expand};
 use crate::problem::{Code, Problem, Violation};
-use crate::schema::{Collection, CollectionIx, Schema};
+use crate::schema::{Builtin, Collection, CollectionIx, Schema};
 use serde_json::Value;
 
 /// A list call, understood. The cursor is still sealed: opening it needs a key.
@@ -46,8 +46,14 @@ pub fn list(
     reading.page_rules();
     let Reading { violations, filters, sort, words, page, limit, after, view, .. } = reading;
     refuse(violations)?;
-    let sort =
+    let mut sort =
         sort.unwrap_or_else(|| vec![SortKey { field: "created_at".to_owned(), descending: true }]);
+    // The log is in the order of creation, whatever the moment of creation is called in it.
+    for key in sort.iter_mut().filter(|key| key.field == "created") {
+        if schema.collections[collection].builtin == Some(Builtin::Event) {
+            key.field = "created_at".to_owned();
+        }
+    }
     let page = page.map_or(Page::First, Page::Offset);
     let query = Query { parent, filters, sort, words, page, limit };
     Ok(Asked { query, after, view })
@@ -267,9 +273,13 @@ impl<'a> Reading<'a> {
 /// Fields a list can be sorted by.
 pub fn sortable(collection: &Collection) -> Vec<String> {
     let declared = collection.fields.iter().filter(|field| field.sort && !field.write_only);
-    ["created_at", "updated_at"]
-        .into_iter()
-        .map(str::to_owned)
+    let timestamps = match collection.builtin {
+        Some(Builtin::Event) => &["created"][..],
+        _ => collection.timestamps(),
+    };
+    timestamps
+        .iter()
+        .map(|name| (*name).to_owned())
         .chain(declared.map(|field| field.name.clone()))
         .collect()
 }

@@ -94,9 +94,8 @@ pub enum Step {
 impl Stored {
     /// Describes a schema; shapes are numbered on from those of `before`.
     fn of(schema: &Schema, before: Option<&Stored>) -> Stored {
-        let collections = schema
-            .collections
-            .iter()
+        let kept = schema.collections.iter().filter(|collection| !collection.is_view());
+        let collections = kept
             .map(|collection| {
                 let mut new = describe(schema, collection);
                 if let Some(old) = before.and_then(|stored| stored.find(&collection.name)) {
@@ -135,7 +134,8 @@ pub fn evolve(stored: Option<&Stored>, schema: &Schema) -> Result<Plan, Vec<Stri
             gone.name
         ));
     }
-    for (ix, collection) in schema.collections.iter().enumerate() {
+    let kept = schema.collections.iter().enumerate().filter(|(_, c)| !c.is_view());
+    for (ix, collection) in kept {
         match (old.find(&collection.name), new.find(&collection.name)) {
             (Some(before), Some(after)) => work.compare(schema, ix, before, after),
             _ => work.steps.push(Step::Create(ix)),

@@ -7,6 +7,7 @@ pub mod evolve;
 pub mod parse;
 pub mod rule;
 
+pub use builtin::Builtin;
 pub use diagnostic::Diagnostic;
 pub use rule::Rule;
 
@@ -28,6 +29,8 @@ pub type CollectionIx = usize;
 #[derive(Clone, Debug)]
 pub struct Schema {
     pub service: Service,
+    pub events: Events,
+    pub webhooks: Webhooks,
     pub collections: Vec<Collection>,
 }
 
@@ -46,6 +49,27 @@ pub struct Service {
     pub max_page: u32,
     /// Largest request body.
     pub max_body_bytes: usize,
+}
+
+/// The event log: how long it is kept, and what applications may publish into it.
+#[derive(Clone, Debug)]
+pub struct Events {
+    pub retention: Duration,
+    /// Types an application may publish beside those of the collections.
+    pub published: Vec<EventType>,
+}
+
+#[derive(Clone, Debug)]
+pub struct EventType {
+    pub name: String,
+    pub description: Option<String>,
+}
+
+/// Settings of webhook delivery.
+#[derive(Clone, Debug, Default)]
+pub struct Webhooks {
+    /// Endpoints may be plain http and on this machine or network. For development only.
+    pub development: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +108,8 @@ pub struct Collection {
     pub cache_control: String,
     /// Kept by the service for itself; has no route.
     pub internal: bool,
+    /// One of the service's own.
+    pub builtin: Option<Builtin>,
 }
 
 /// Which of the resource operations are offered.
@@ -132,6 +158,10 @@ pub struct Field {
     pub write_only: bool,
     /// Set by actions, rules and the service, never by a request body.
     pub read_only: bool,
+    /// Lists can be filtered by it; records do not show it. Only in the service's own collections.
+    pub filter_only: bool,
+    /// A filter value may hold `*` for any text. Only in the service's own collections.
+    pub wildcards: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,6 +207,17 @@ pub struct Action {
     /// Event type; default `<object>.<action>` of the collection.
     pub event: String,
     pub handler: Option<Handler>,
+    /// What it does beside `set`, in the service's own collections.
+    pub native: Option<Native>,
+}
+
+/// Actions that are more than a change of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Native {
+    RotateSecret,
+    Ping,
+    /// Sends a delivery once more, now.
+    Retry,
 }
 
 /// A field set by an action, a rule or a timed transition.
@@ -223,7 +264,21 @@ pub struct Index {
     pub fields: Vec<String>,
 }
 
+impl Default for Events {
+    fn default() -> Events {
+        // Stripe's, too.
+        Events { retention: Duration::from_secs(30 * 86_400), published: Vec::new() }
+    }
+}
+
 impl Schema {
+    /// The declared collections, with the service's own behind them.
+    pub fn new(service: Service, mut collections: Vec<Collection>) -> Schema {
+        collections.extend(builtin::collections(collections.len()));
+        let (events, webhooks) = (Events::default(), Webhooks::default());
+        Schema { service, events, webhooks, collections }
+    }
+
     pub fn find(&self, name: &str) -> Option<CollectionIx> {
         self.collections.iter().position(|collection| collection.name == name)
     }
@@ -231,6 +286,12 @@ impl Schema {
     /// The collections that have routes, in file order.
     pub fn routed(&self) -> impl Iterator<Item = (CollectionIx, &Collection)> {
         self.collections.iter().enumerate().filter(|(_, collection)| !collection.internal)
+    }
+
+    /// The service's own collection of this kind; every schema has all of them.
+    pub fn own(&self, builtin: Builtin) -> CollectionIx {
+        let found = self.collections.iter().position(|c| c.builtin == Some(builtin));
+        found.unwrap_or(self.collections.len())
     }
 
     pub fn children(
@@ -258,15 +319,24 @@ impl Collection {
     /// Names of every served field in their order: `id`, `object`, declared ones, timestamps.
     /// The parent reference of a child is a declared field: `parse` adds it as the first one.
     pub fn public_names(&self) -> impl Iterator<Item = &str> {
+        let served = self.fields.iter().filter(|field| field.is_served());
         ["id", "object"]
             .into_iter()
-            .chain(
-                self.fields
-                    .iter()
-                    .filter(|field| !field.write_only)
-                    .map(|field| field.name.as_str()),
-            )
-            .chain(["created_at", "updated_at"])
+            .chain(served.map(|field| field.name.as_str()))
+            .chain(self.timestamps().iter().copied())
+    }
+
+    /// The timestamps every record has; an event is the one moment it tells of.
+    pub fn timestamps(&self) -> &'static [&'static str] {
+        match self.builtin {
+            Some(Builtin::Event) => &[],
+            _ => &["created_at", "updated_at"],
+        }
+    }
+
+    /// Whether its rows are kept beside the records, by the store itself.
+    pub fn is_view(&self) -> bool {
+        self.builtin.is_some_and(Builtin::is_view)
     }
 
     /// Declared fields that are kept in a typed column of their own.
@@ -301,7 +371,14 @@ impl Field {
             reference: None,
             write_only: false,
             read_only: false,
+            filter_only: false,
+            wildcards: false,
         }
+    }
+
+    /// Whether records show it.
+    pub fn is_served(&self) -> bool {
+        !self.write_only && !self.filter_only
     }
 
     pub fn has_column(&self) -> bool {

@@ -76,6 +76,14 @@ impl Expression {
         result.json().map_err(|error| error.to_string())
     }
 
+    /// Evaluates over one named object.
+    pub fn judge(&self, name: &str, members: &Map<String, Value>) -> Result<Value, String> {
+        let mut context = Context::default();
+        context.add_variable_from_value(name, map_in_cel(members));
+        let result = self.program.execute(&context).map_err(|error| error.to_string())?;
+        result.json().map_err(|error| error.to_string())
+    }
+
     /// Whether the condition holds. Anything but `true` is false, an error included.
     pub fn holds(&self, scene: &Scene<'_>) -> bool {
         matches!(self.evaluate(scene), Ok(Value::Bool(true)))

@@ -4,11 +4,12 @@
 //! write leaves nothing behind and needs no savepoint. Any other failure ends the batch.
 
 use super::shared::Shared;
-use super::{cascade, idempotency, log, read, timers};
+use super::{cascade, idempotency, log, outbox, read, retention, timers};
 use crate::Error;
 use model::decide::{self, Answer, Decision, Draft, Effect, Facts, Kept};
 use model::event::Event;
 use model::record::{Scalar, to_scalar};
+use model::schema::Builtin;
 use model::write::{Change, Committed, Idempotency, Response};
 use model::{Code, CollectionIx, Problem, Record, Scope, Timestamp, Violation, Write};
 use rusqlite::{Connection, params};
@@ -28,6 +29,8 @@ pub struct Turn<'a> {
     pub newest_time: i64,
     /// Which collections changed in which scope, and the sequence of the change.
     pub touched: Vec<(Scope, CollectionIx, i64)>,
+    /// Somebody asked for a delivery to be tried again.
+    pub nudged: bool,
 }
 
 /// Why a write was not kept.
@@ -74,11 +77,22 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
     {
         return Ok(replayed);
     }
-    let decided = decide(turn, write, turn.next_seq, now)?;
+    let builtin = turn.shared.schema.collections[write.collection].builtin;
+    if builtin == Some(Builtin::Delivery) {
+        return outbox::retry(turn, write);
+    }
+    let erasure = match builtin {
+        Some(Builtin::Erasure) => Some(retention::counted(turn.connection, write)?),
+        _ => None,
+    };
+    let decided = decide(turn, erasure.as_ref().unwrap_or(write), turn.next_seq, now)?;
     let response = match decided.decision.effect {
         Effect::Erase => cascade::erase(turn, decided, now)?,
         _ => keep(turn, decided, now)?,
     };
+    if erasure.is_some() {
+        retention::erase(turn.connection, write.scope, write)?;
+    }
     Ok(Committed::Fresh(response))
 }
 
@@ -168,17 +182,35 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
 /// Keeps a decision that makes or changes a record, or changes nothing.
 fn keep(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Response, Fault> {
     let Decided { write, current, decision } = decided;
-    let Decision { effect, events, timers, answer } = decision;
-    let has_event = !events.is_empty();
+    let Decision { effect, events, timers, answer, reveal } = decision;
+    // Whether the last event says what is answered.
+    let mut has_event = !events.is_empty();
     let record = match effect {
         Effect::Put(kept) => {
-            let record = put(turn, &write, current.as_ref(), kept, events.len(), now)?;
+            let mut record = put(turn, &write, current.as_ref(), kept, events.len(), now)?;
             append(turn, &write, &record.id, events, now)?;
             let collection = &turn.shared.schema.collections[write.collection];
             if let Some(timers) = timers {
                 timers::replace(turn.connection, collection, &write, &record.id, &timers)?;
             }
+            if let Some(text) = reveal {
+                record.body.pop();
+                record.body.push_str(&text);
+                has_event = false;
+            }
             Some(record)
+        }
+        Effect::Tell => {
+            let told = current.map(|record| Record { version: turn.next_seq, ..record });
+            append(turn, &write, write.id.as_deref().unwrap_or_default(), events, now)?;
+            told
+        }
+        Effect::Publish { resource } => {
+            let id = events.first().map(|event| event.id.clone()).unwrap_or_default();
+            append(turn, &write, &resource, events, now)?;
+            has_event = false;
+            let Turn { connection, shared, .. } = *turn;
+            read::record(connection, shared, write.scope, write.collection, None, &id)?
         }
         Effect::Nothing | Effect::Erase => {
             void_timer(turn, &write)?;

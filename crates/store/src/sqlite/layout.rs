@@ -2,8 +2,9 @@
 //! opens. Identifiers come from the schema and are quoted; values are always bound. Knows no
 //! connection.
 
+use super::views;
 use model::schema::evolve::Stored;
-use model::schema::{Field, Kind};
+use model::schema::{Builtin, Field, Kind};
 use model::{Collection, CollectionIx, Schema};
 
 /// What every statement that reads records selects, in the order `read::record_of` expects.
@@ -47,8 +48,22 @@ pub const KEY_DIGEST: &str = "digest";
 const MOVED: &str = "moved";
 const HAS_CHANGED: &str = "version <> n";
 
+/// Where the rows of a collection come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A table of its own.
+    Rows,
+    Events,
+    Deliveries,
+    Attempts,
+}
+
 /// One collection on disk.
 pub struct Table {
+    pub source: Source,
+    /// What is selected of a row to read it whole, and how many columns these are.
+    pub select: String,
+    pub width: usize,
     /// Quoted.
     pub name: String,
     pub shape: i64,
@@ -123,10 +138,16 @@ pub fn column_type(kind: &Kind) -> &'static str {
 
 /// The tables of a schema, in its order.
 pub fn tables(schema: &Schema, stored: &Stored) -> Vec<Table> {
-    schema.collections.iter().map(|collection| table(collection, stored)).collect()
+    schema.collections.iter().map(|collection| table(schema, collection, stored)).collect()
 }
 
-fn table(collection: &Collection, stored: &Stored) -> Table {
+fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
+    let (source, select, width) = match collection.builtin {
+        Some(Builtin::Event) => (Source::Events, views::events_select(schema), 13),
+        Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 13),
+        Some(Builtin::Attempt) => (Source::Attempts, RECORD.to_owned(), 7),
+        _ => (Source::Rows, RECORD.to_owned(), 7),
+    };
     let name = quote(&table_name(&collection.name));
     let child = collection.parent.is_some();
     let feed = collection.feed.is_some();
@@ -149,6 +170,8 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         .map(|(place, (_, column))| format!(", {column} = ?{}", 7 + place))
         .collect();
     Table {
+        source,
+        width,
         shape: stored.shape(&collection.name),
         from_changed: format!(
             "FROM {name} t INDEXED BY {} WHERE {HAS_CHANGED} AND t.scope = ?",
@@ -159,11 +182,11 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         hides: collection.fields.iter().any(|field| field.write_only),
         search: search_table(collection),
         by_id: format!(
-            "SELECT {RECORD} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"
+            "SELECT {select} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"
         ),
         // A cross join fixes the order of the loops: each id is looked up, the table never scanned.
         by_ids: format!(
-            "SELECT {RECORD} FROM json_each(?1) p CROSS JOIN {name} t ON {key} = p.value \
+            "SELECT {select} FROM json_each(?1) p CROSS JOIN {name} t ON {key} = p.value \
              WHERE t.scope = ?2"
         ),
         exists: format!("SELECT 1 FROM {name} t WHERE {key} = ?1 AND t.scope = ?2"),
@@ -182,15 +205,16 @@ fn table(collection: &Collection, stored: &Stored) -> Table {
         ),
         delete: format!("DELETE FROM {name} WHERE n = ?1"),
         of_parent: format!(
-            "SELECT {RECORD} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 LIMIT ?3"
+            "SELECT {select} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 LIMIT ?3"
         ),
         // A window per parent would sort every child; a short ordered read per parent does not.
         newest_of_parents: format!(
-            "SELECT {RECORD}, t.parent FROM json_each(?1) p CROSS JOIN {name} t ON t.n IN (\
+            "SELECT {select}, t.parent FROM json_each(?1) p CROSS JOIN {name} t ON t.n IN (\
              SELECT c.n FROM {name} c WHERE c.parent = p.value AND c.scope = ?2 \
              ORDER BY c.created DESC, c.n DESC LIMIT ?3) ORDER BY p.key, t.created DESC, t.n DESC"
         ),
         columns,
+        select,
         name,
     }
 }
@@ -247,6 +271,9 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     let table = table_name(&collection.name);
     let owner = if collection.parent.is_some() { "parent" } else { "scope" };
     let mut wanted = Vec::new();
+    if collection.is_view() {
+        return wanted;
+    }
     let mut add = |kind: &str, suffix: &str, columns: String, tail: String| {
         let name = format!("{kind}_{}+{suffix}", collection.name);
         let unique = if kind == "u" { "UNIQUE " } else { "" };

@@ -5,7 +5,7 @@
 use super::layout::{self, Table};
 use super::read::Kept;
 use super::shared::Shared;
-use super::{log, read, search, snapshot};
+use super::{log, read, search, snapshot, views};
 use crate::{Error, Page};
 use model::query::{self, Filter, Position, Query, Test};
 use model::record::Scalar;
@@ -23,7 +23,11 @@ pub fn is_short(shared: &Shared, scope: Scope, ix: CollectionIx, query: &Query) 
         }
     };
     let owned = collection.parent.is_none() || query.parent.is_some();
-    unmoved && owned && query.words.is_empty() && has_index(collection, query)
+    unmoved
+        && owned
+        && !collection.is_view()
+        && query.words.is_empty()
+        && has_index(collection, query)
 }
 
 /// Whether one index gives the rows in order.
@@ -189,7 +193,8 @@ impl<'a> Plan<'a> {
         let keys = keys.map(|key| resolve_key(table, collection, key)).collect::<Result<_, _>>()?;
         let searched = !query.words.is_empty();
         let by_number = by_rank && query.sort.len() == 1
-            || sorts_by_creation(query) && (searched || query.filters.iter().any(equals_one));
+            || sorts_by_creation(query)
+                && (searched || collection.is_view() || query.filters.iter().any(equals_one));
         let mut plan = Plan {
             shared,
             scope,
@@ -245,8 +250,16 @@ impl<'a> Plan<'a> {
         if filter.field == "id" && table.feed {
             return self.filter_feed_ids(&filter.test);
         }
+        if let Some((text, values)) = views::filter(&self.shared.schema, table, filter) {
+            self.restrict(&text, values);
+            return Ok(());
+        }
         let column = column(table, collection, &filter.field)?;
         match &filter.test {
+            Test::Like(patterns) => {
+                let some = vec![format!("{column} GLOB ?"); patterns.len()].join(" OR ");
+                self.restrict(&format!("({some})"), patterns.iter().cloned().map(Scalar::Text));
+            }
             Test::Min(value) => self.restrict(&format!("{column} >= ?"), [value.clone()]),
             Test::Max(value) => self.restrict(&format!("{column} <= ?"), [value.clone()]),
             Test::AnyOf(values) => {
@@ -278,6 +291,7 @@ impl<'a> Plan<'a> {
         match test {
             Test::Min(value) => self.restrict("t.n >= ?", [number(value)]),
             Test::Max(value) => self.restrict("t.n <= ?", [number(value)]),
+            Test::Like(_) => return Err(unknown("pattern")),
             Test::AnyOf(values) => {
                 let marks = vec!["?"; values.len()].join(", ");
                 self.restrict(&format!("t.n IN ({marks})"), values.iter().map(number));
@@ -369,7 +383,8 @@ impl<'a> Plan<'a> {
     ) -> Result<Vec<Found<T>>, Error> {
         let table = &self.shared.tables[self.collection];
         let collection = &self.shared.schema.collections[self.collection];
-        let mut sql = format!("SELECT {}", T::COLUMNS);
+        let (columns, width) = T::columns(table);
+        let mut sql = format!("SELECT {columns}");
         for key in &self.keys {
             sql.push_str(", ");
             sql.push_str(&key.column);
@@ -392,7 +407,7 @@ impl<'a> Plan<'a> {
             // A page ends one row before the one that tells whether there are more: only there are
             // number and keys of use, unless rows are to be merged.
             let (number, keys) = match self.every_key || found.len() + 2 >= limit {
-                true => (row.get(0)?, self.keys_of(row, T::WIDTH)?),
+                true => (row.get(0)?, self.keys_of(row, width)?),
                 false => (0, Vec::new()),
             };
             found.push(Found { kept: T::read(row, table, collection)?, number, keys });

@@ -23,6 +23,13 @@ pub fn newest(connection: &Connection) -> Result<(i64, i64), rusqlite::Error> {
     Ok(found.unwrap_or((0, 0)))
 }
 
+/// One event by its place.
+pub fn event(connection: &Connection, seq: i64) -> Result<Option<Event>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(OF_ALL)?;
+    let found = statement.query_row(params![seq - 1, 1], event_of).optional()?;
+    Ok(found.filter(|event| event.seq == seq))
+}
+
 pub fn append(connection: &Connection, event: &Event) -> Result<(), rusqlite::Error> {
     connection.prepare_cached(APPEND)?.execute(params![
         event.seq,

@@ -11,17 +11,21 @@ mod layout;
 mod list;
 mod log;
 mod open;
+mod outbox;
 mod read;
 mod readers;
+mod retention;
 mod search;
 mod shared;
 mod snapshot;
 mod timers;
 mod upgrade;
+mod views;
 mod writer;
 
 pub use shared::Clock;
 
+use crate::delivery::{Delivery, Retries, Settlement, Standing};
 use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store};
 use checkpoint::Checkpoints;
 use model::event::Event;
@@ -102,6 +106,7 @@ impl SqliteStore {
         if options.role == Role::Tool {
             tables.iter_mut().for_each(|table| table.search = None);
         }
+        let opened_at = u64::try_from((options.clock)().0).unwrap_or_default();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             file: FileId::of(path)?,
@@ -112,6 +117,8 @@ impl SqliteStore {
             readers: Pool::new(path.to_owned()),
             newest: watch::Sender::new(opened.newest),
             timers: watch::Sender::new(0),
+            settled: watch::Sender::new(opened_at << 16),
+            nudged: watch::Sender::new(0),
             seqs: CollectionSeqs::new(opened.newest),
             key_generation: AtomicU64::new(0),
             search_position: AtomicI64::new(opened.search_position),
@@ -280,6 +287,67 @@ impl Store for SqliteStore {
         })
     }
 
+    fn every(
+        &self,
+        collection: CollectionIx,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+        let shared = self.shared.clone();
+        self.readers
+            .run(move |connection| outbox::every(connection, &shared, collection, after, max))
+    }
+
+    fn settle(&self, settlement: Settlement) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.writer.settle(settlement))
+    }
+
+    fn settled(&self) -> watch::Receiver<u64> {
+        self.shared.settled.subscribe()
+    }
+
+    fn nudged(&self) -> watch::Receiver<u64> {
+        self.shared.nudged.subscribe()
+    }
+
+    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, Error>> {
+        self.readers.run(outbox::standings)
+    }
+
+    fn retries(
+        &self,
+        endpoint: i64,
+        now: Timestamp,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Retries, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| outbox::retries(connection, endpoint, now, max))
+        })
+    }
+
+    fn deliveries<'a>(
+        &'a self,
+        endpoint: i64,
+        events: &'a [i64],
+    ) -> BoxFuture<'a, Result<Vec<Delivery>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| outbox::deliveries(connection, endpoint, events))
+        })
+    }
+
+    fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>> {
+        let shared = &self.shared;
+        Box::pin(
+            async move { shared.readers.with(|connection| retention::before(connection, moment)) },
+        )
+    }
+
+    fn expire(&self, moment: Timestamp, max: usize) -> BoxFuture<'_, Result<usize, Error>> {
+        Box::pin(self.writer.expire(moment, max))
+    }
+
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>> {
         let shared = &self.shared;
         Box::pin(async move {
@@ -296,6 +364,11 @@ impl Store for SqliteStore {
     }
 
     fn collection_seq(&self, scope: Scope, collection: CollectionIx) -> i64 {
+        // What became of an event shows in it.
+        if self.shared.schema.collections[collection].is_view() {
+            let settled = i64::try_from(*self.shared.settled.borrow()).unwrap_or(0);
+            return settled.saturating_add(self.shared.newest());
+        }
         self.shared.seqs.of(scope, collection)
     }
 

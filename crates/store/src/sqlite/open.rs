@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Marks our files: "rstv".
 const APPLICATION_ID: i32 = 0x7273_7476;
 /// Layout of the tables that do not depend on the schema.
-const FORMAT: i32 = 1;
+const FORMAT: i32 = 2;
 /// Another process (a command beside the server) holds the lock for a commit, never longer.
 const BUSY: Duration = Duration::from_secs(5);
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
@@ -115,8 +115,16 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
 /// Marks a new file as ours; inside the transaction that makes its tables.
 pub fn create_base(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.execute_batch(layout::BASE)?;
-    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-    connection.pragma_update(None, "user_version", FORMAT)
+    connection.pragma_update(None, "application_id", APPLICATION_ID)
+}
+
+/// Says that the tables are of this release's layout.
+pub fn mark(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let format: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    match format == FORMAT {
+        true => Ok(()),
+        false => connection.pragma_update(None, "user_version", FORMAT),
+    }
 }
 
 fn refuse<T>(path: &Path, reason: &str) -> Result<T, Error> {

@@ -1,8 +1,9 @@
 //! Point reads: one record, a few by id, a deleted one, a key, children. Each names its scope. Runs
 //! on any connection, the writer's inside its transaction included.
 
-use super::layout::{self, Table};
+use super::layout::{self, Source, Table};
 use super::shared::Shared;
+use super::views;
 use crate::{Child, Error};
 use model::record::{self, Scalar};
 use model::{Collection, CollectionIx, Record, Scope, Timestamp};
@@ -123,7 +124,7 @@ pub fn children(
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let record = record_of(row, table, collection)?;
-        found.push(Child { parent: row.get(7)?, record });
+        found.push(Child { parent: row.get(table.width)?, record });
     }
     Ok(found)
 }
@@ -150,9 +151,8 @@ pub fn key_by_digest(
 
 /// What is read of each row: whole records, or only their public text. Column 0 is the row number.
 pub trait Kept: Sized {
-    const COLUMNS: &'static str;
-    /// How many columns these are.
-    const WIDTH: usize;
+    /// The columns that are needed for it, and how many these are.
+    fn columns(table: &Table) -> (&str, usize);
 
     fn read(row: &Row<'_>, table: &Table, collection: &Collection)
     -> Result<Self, rusqlite::Error>;
@@ -161,8 +161,9 @@ pub trait Kept: Sized {
 }
 
 impl Kept for Record {
-    const COLUMNS: &'static str = layout::RECORD;
-    const WIDTH: usize = 7;
+    fn columns(table: &Table) -> (&str, usize) {
+        (&table.select, table.width)
+    }
 
     fn read(
         row: &Row<'_>,
@@ -178,15 +179,22 @@ impl Kept for Record {
 }
 
 impl Kept for String {
-    const COLUMNS: &'static str = "t.n, t.shape, t.body";
-    const WIDTH: usize = 3;
+    fn columns(table: &Table) -> (&str, usize) {
+        match table.source {
+            Source::Rows => ("t.n, t.shape, t.body", 3),
+            _ => (&table.select, table.width),
+        }
+    }
 
     fn read(
         row: &Row<'_>,
         table: &Table,
         collection: &Collection,
     ) -> Result<String, rusqlite::Error> {
-        Ok(present(row.get(2)?, row.get(1)?, table, collection))
+        match table.source {
+            Source::Rows => Ok(present(row.get(2)?, row.get(1)?, table, collection)),
+            _ => Ok(views::record_of(row, table)?.body),
+        }
     }
 
     fn of(record: Record) -> String {
@@ -194,12 +202,15 @@ impl Kept for String {
     }
 }
 
-/// A record from a row of `layout::RECORD`.
+/// A record from a row of the table's `select`.
 pub fn record_of(
     row: &Row<'_>,
     table: &Table,
     collection: &Collection,
 ) -> Result<Record, rusqlite::Error> {
+    if table.source != Source::Rows {
+        return views::record_of(row, table);
+    }
     Ok(Record {
         number: row.get(0)?,
         id: row.get(1)?,

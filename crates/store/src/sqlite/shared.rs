@@ -33,6 +33,10 @@ pub struct Shared {
     pub newest: watch::Sender<i64>,
     /// Counts commits that may have set a timer.
     pub timers: watch::Sender<u64>,
+    /// Grows with each settlement; starts at the time of opening, so that it never repeats.
+    pub settled: watch::Sender<u64>,
+    /// Counts wishes for a delivery to be tried again.
+    pub nudged: watch::Sender<u64>,
     pub seqs: CollectionSeqs,
     pub key_generation: AtomicU64,
     /// Sequence up to which the search indexes have read the log.

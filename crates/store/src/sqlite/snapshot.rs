@@ -3,7 +3,7 @@
 //! throughout is skipped or repeated, however often its key changes.
 
 use super::list::{Condition, Found, Plan};
-use super::log;
+use super::{log, retention};
 use crate::Error;
 use model::query::Position;
 use model::record::{Fields, Scalar, to_scalar};
@@ -28,6 +28,10 @@ pub fn after(
     let snapshot = || Scalar::Integer(position.snapshot);
     if !changed_since(connection, plan, position.snapshot)? {
         return plan.after(connection, position, &Condition::default(), limit);
+    }
+    // What the log has forgotten, nobody can tell any more.
+    if retention::oldest(connection)? > position.snapshot + 1 {
+        return Err(Error::SnapshotTooOld);
     }
     let still = Condition::default().and("t.version <= ?", [snapshot()]);
     let mut rows = plan.after(connection, position, &still, limit)?;

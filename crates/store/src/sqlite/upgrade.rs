@@ -2,7 +2,7 @@
 //! checked against the rows and carried out, or refused with nothing touched.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
-use super::{open, read, search, timers};
+use super::{open, outbox, read, search, timers, views};
 use crate::Error;
 use model::record::{Scalar, to_scalar};
 use model::schema::evolve::{Check, CheckRule, Plan, Step, Stored, evolve};
@@ -24,6 +24,7 @@ pub fn apply(
     if stored.is_none() {
         open::create_base(&transaction)?;
     }
+    transaction.execute_batch(outbox::TABLES)?;
     let unchanged = stored.as_ref() == Some(&plan.stored);
     let mut refusals = Vec::new();
     for check in &plan.checks {
@@ -39,6 +40,8 @@ pub fn apply(
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
     }
     timers::drop_unknown(&transaction, schema)?;
+    open::mark(&transaction)?;
+    views::make(&transaction)?;
     transaction.commit()?;
     Ok(plan.stored)
 }

@@ -4,8 +4,8 @@
 
 use super::apply::{self, Outcome, Turn};
 use super::shared::Shared;
-use super::{idempotency, log, search};
-use crate::Error;
+use super::{idempotency, log, outbox, retention, search};
+use crate::{Error, Settlement};
 use model::{Timestamp, Write};
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -33,6 +33,10 @@ const EXPIRY: Duration = Duration::from_secs(60);
 
 enum Job {
     Write(Box<Write>, oneshot::Sender<Outcome>),
+    /// What became of deliveries.
+    Settle(Box<Settlement>, oneshot::Sender<Result<(), Error>>),
+    /// Remove events from before a moment, so many at most.
+    Expire(Timestamp, usize, oneshot::Sender<Result<usize, Error>>),
     /// Tell me when the search indexes have read the log up to here.
     Search(i64, oneshot::Sender<Result<(), Error>>),
     /// Does a commit work?
@@ -74,6 +78,18 @@ impl Handle {
             return Err(error);
         }
         outcome.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    pub async fn settle(&self, settlement: Settlement) -> Result<(), Error> {
+        let (answer, settled) = oneshot::channel();
+        self.send(Job::Settle(Box::new(settlement), answer))?;
+        settled.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    pub async fn expire(&self, moment: Timestamp, max: usize) -> Result<usize, Error> {
+        let (answer, expired) = oneshot::channel();
+        self.send(Job::Expire(moment, max, answer))?;
+        expired.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Waits until the search indexes contain everything up to `seq`.
@@ -126,11 +142,22 @@ struct Writer {
     feed_after: Instant,
 }
 
-type Pending = (Box<Write>, oneshot::Sender<Outcome>);
+/// What is committed together, with those who wait for it.
+#[derive(Default)]
+struct Batch {
+    writes: Vec<(Box<Write>, oneshot::Sender<Outcome>)>,
+    settlements: Vec<(Box<Settlement>, oneshot::Sender<Result<(), Error>>)>,
+}
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.writes.len() + self.settlements.len()
+    }
+}
 
 impl Writer {
     fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Batch::default();
         loop {
             let behind = search::lag(&self.shared) > 0;
             let wait = match (self.searches.is_empty(), behind) {
@@ -149,7 +176,7 @@ impl Writer {
                 let Ok(job) = self.queue.try_recv() else { break };
                 self.take(job, &mut batch);
             }
-            if batch.is_empty() {
+            if batch.len() == 0 {
                 self.notice_others();
             } else {
                 self.commit(&mut batch);
@@ -163,11 +190,19 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, job: Job, batch: &mut Vec<Pending>) {
+    fn take(&mut self, job: Job, batch: &mut Batch) {
         match job {
             Job::Write(write, answer) => {
                 self.shared.counters.queue.fetch_sub(1, Ordering::Relaxed);
-                batch.push((write, answer));
+                batch.writes.push((write, answer));
+            }
+            Job::Settle(settlement, answer) => batch.settlements.push((settlement, answer)),
+            Job::Expire(moment, max, answer) => {
+                let expired = self.alone(|connection, shared| {
+                    let searched = shared.search_position.load(Ordering::Acquire);
+                    retention::expire(connection, moment, searched, max)
+                });
+                let _ = answer.send(expired);
             }
             Job::Search(seq, answer) => self.searches.push((seq, answer)),
             Job::Probe(answer) => {
@@ -178,28 +213,64 @@ impl Writer {
     }
 
     /// Commits a batch and answers everyone in it.
-    fn commit(&mut self, batch: &mut Vec<Pending>) {
-        let writes: Vec<&Write> = batch.iter().map(|(write, _)| &**write).collect();
-        let outcomes: Vec<Outcome> = match self.transact(&writes) {
-            Ok(outcomes) => outcomes,
-            // One write that the database cannot take must not spoil the others: each alone.
-            Err(error) if writes.len() > 1 && matches!(error, Error::Failed(_)) => {
-                let mut alone = |write| match self.transact(&[write]) {
-                    Ok(mut outcomes) => outcomes.pop().unwrap_or_else(|| Err(ended())),
-                    Err(error) => Err(error),
-                };
-                writes.into_iter().map(&mut alone).collect()
-            }
-            Err(error) => writes.iter().map(|_| Err(same(&error))).collect(),
+    fn commit(&mut self, batch: &mut Batch) {
+        let Batch { writes, settlements } = std::mem::take(batch);
+        let wishes: Vec<&Write> = writes.iter().map(|(write, _)| &**write).collect();
+        let settled: Vec<&Settlement> = settlements.iter().map(|(s, _)| &**s).collect();
+        let whole = self.transact(&wishes, &settled);
+        // One write that the database cannot take must not spoil the others: each alone.
+        let single = wishes.len() + settled.len() == 1;
+        let apart = !single && matches!(whole, Err(Error::Failed(_)));
+        let outcomes: Vec<Outcome> = match &whole {
+            Err(_) if apart => wishes.into_iter().map(|write| self.write_alone(write)).collect(),
+            Err(error) => wishes.iter().map(|_| Err(same(error))).collect(),
+            Ok(_) => Vec::new(),
         };
-        for ((_, answer), outcome) in batch.drain(..).zip(outcomes) {
+        let answers: Vec<Result<(), Error>> = match &whole {
+            Ok(_) => settled.iter().map(|_| Ok(())).collect(),
+            Err(_) if apart => {
+                settled.into_iter().map(|s| self.transact(&[], &[s]).map(drop)).collect()
+            }
+            Err(error) => settled.iter().map(|_| Err(same(error))).collect(),
+        };
+        for ((_, answer), outcome) in writes.into_iter().zip(whole.unwrap_or(outcomes)) {
             let _ = answer.send(outcome);
+        }
+        for ((_, answer), settled) in settlements.into_iter().zip(answers) {
+            let _ = answer.send(settled);
         }
     }
 
+    fn write_alone(&mut self, write: &Write) -> Outcome {
+        match self.transact(&[write], &[]) {
+            Ok(mut outcomes) => outcomes.pop().unwrap_or_else(|| Err(ended())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Something that is no write and no event, in a transaction of its own.
+    fn alone<T>(
+        &mut self,
+        work: impl FnOnce(&Connection, &Shared) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.shared.check_file()?;
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let done = work(&self.connection, &self.shared);
+        let ended = match &done {
+            Ok(_) => self.connection.execute_batch("COMMIT"),
+            Err(_) => self.connection.execute_batch("ROLLBACK"),
+        };
+        self.shared.readers.changed();
+        done.and_then(|done| Ok(ended.map(|()| done)?))
+    }
+
     /// One transaction over several writes: all that succeed are durable when this returns.
-    fn transact(&mut self, writes: &[&Write]) -> Result<Vec<Outcome>, Error> {
-        let result = self.try_transact(writes);
+    fn transact(
+        &mut self,
+        writes: &[&Write],
+        settlements: &[&Settlement],
+    ) -> Result<Vec<Outcome>, Error> {
+        let result = self.try_transact(writes, settlements);
         if let Err(error) = &result {
             if !self.connection.is_autocommit() {
                 // Fails only if the database ended the transaction by itself, which is as good.
@@ -211,7 +282,11 @@ impl Writer {
         result
     }
 
-    fn try_transact(&mut self, writes: &[&Write]) -> Result<Vec<Outcome>, Error> {
+    fn try_transact(
+        &mut self,
+        writes: &[&Write],
+        settlements: &[&Settlement],
+    ) -> Result<Vec<Outcome>, Error> {
         self.shared.check_file()?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let foreign = self.others_wrote()?;
@@ -226,6 +301,7 @@ impl Writer {
             next_seq: newest + 1,
             newest_time,
             touched: Vec::with_capacity(writes.len()),
+            nudged: false,
         };
         let mut outcomes = Vec::with_capacity(writes.len());
         for write in writes {
@@ -234,13 +310,23 @@ impl Writer {
             // it.
             std::thread::yield_now();
         }
-        let (last, touched, now) = (turn.next_seq - 1, turn.touched, turn.newest_time);
+        for settlement in settlements {
+            outbox::settle(&self.connection, settlement)?;
+        }
+        let Turn { nudged, touched, .. } = turn;
+        let (last, now) = (turn.next_seq - 1, turn.newest_time);
         if Instant::now() >= self.expiry && !idempotency::expire(&self.connection, Timestamp(now))?
         {
             self.expiry = Instant::now() + EXPIRY;
         }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         self.publish(last, &touched, writes.len());
+        if !settlements.is_empty() {
+            self.shared.settled.send_modify(|count| *count += 1);
+        }
+        if nudged {
+            self.shared.nudged.send_modify(|count| *count += 1);
+        }
         Ok(outcomes)
     }
 
@@ -283,6 +369,7 @@ impl Writer {
         self.shared.readers.changed();
         self.shared.seqs.forget(newest);
         self.shared.key_generation.fetch_add(1, Ordering::AcqRel);
+        self.shared.nudged.send_modify(|count| *count += 1);
         self.shared.newest.send_if_modified(|known| {
             let grew = newest > *known;
             *known = newest.max(*known);

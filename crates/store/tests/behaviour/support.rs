@@ -59,23 +59,21 @@ pub fn schema() -> Schema {
         ],
     );
     books.indexes = vec![model::schema::Index { fields: vec!["stock".into(), "price".into()] }];
-    let mut schema = Schema {
-        service: Service {
-            name: "shop".into(),
-            description: None,
-            version: "2026-01-01".into(),
-            mount: "/v1".into(),
-            errors: ErrorShape::Structured,
-            rate_limit: RateLimit { requests: 1, window: Duration::from_secs(1) },
-            max_page: 100,
-            max_body_bytes: 1 << 20,
-        },
-        collections: vec![books],
+    let service = Service {
+        name: "shop".into(),
+        description: None,
+        version: "2026-01-01".into(),
+        mount: "/v1".into(),
+        errors: ErrorShape::Structured,
+        rate_limit: RateLimit { requests: 1, window: Duration::from_secs(1) },
+        max_page: 100,
+        max_body_bytes: 1 << 20,
     };
+    let mut collections = vec![books];
     let parent = |name: &str, target: usize| {
         field(name, Kind::String, |f| (f.reference, f.read_only) = (Some(target), true))
     };
-    schema.collections.push(collection(
+    collections.push(collection(
         "reviews",
         "review",
         Some(BOOKS),
@@ -84,13 +82,13 @@ pub fn schema() -> Schema {
             field("rating", Kind::Integer, |f| (f.filter, f.sort) = (true, true)),
         ],
     ));
-    schema.collections.push(collection(
+    collections.push(collection(
         "replies",
         "reply",
         Some(REVIEWS),
         vec![parent("review", REVIEWS), field("text", Kind::String, |_| {})],
     ));
-    schema.collections.push(orders());
+    collections.push(orders());
     let mut messages = collection(
         "messages",
         "message",
@@ -98,19 +96,10 @@ pub fn schema() -> Schema {
         vec![field("text", Kind::String, |f| f.search = true)],
     );
     messages.feed = Some(Feed { live_name: "message".into() });
-    schema.collections.push(messages);
-    let mut accounts =
-        collection("accounts", "account", None, vec![field("name", Kind::String, |_| {})]);
-    accounts.internal = true;
-    schema.collections.push(accounts);
-    let mut keys = collection(
-        "keys",
-        "key",
-        None,
-        vec![field("digest", Kind::String, |f| (f.unique, f.required) = (true, true))],
-    );
-    keys.internal = true;
-    schema.collections.push(keys);
+    collections.push(messages);
+    let mut schema = Schema::new(service, collections);
+    let published = model::schema::EventType { name: "report.ready".into(), description: None };
+    schema.events.published.push(published);
     schema
 }
 
@@ -135,6 +124,7 @@ fn orders() -> Collection {
         names: ["created", "paid", "shipped"].map(String::from).to_vec(),
     });
     let action = |name: &str, to: Option<&str>, rules| Action {
+        native: None,
         name: name.into(),
         description: None,
         from: vec!["created".into()],
@@ -200,6 +190,7 @@ pub fn collection(
         require_idempotency_key: false,
         cache_control: "no-store".into(),
         internal: false,
+        builtin: None,
     }
 }
 

@@ -149,6 +149,7 @@ fn read_action(
         rules,
         event,
         handler: read_handler(report, table),
+        native: None,
         params,
     }
 }

@@ -52,6 +52,7 @@ pub(super) fn read(
         require_idempotency_key: table.flag(report, "require_idempotency_key").unwrap_or(false),
         cache_control: read_cache_control(report, table),
         internal: false,
+        builtin: None,
     };
     collection.indexes = read_indexes(report, table, &collection);
     let children: Vec<&str> = heads

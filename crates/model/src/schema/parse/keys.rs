@@ -1,7 +1,14 @@
 //! Every key the schema file knows, table by table. The reader refuses all others; a test holds the
 //! published JSON Schema to the same lists. Knows nothing of what the keys mean.
 
-pub(super) const FILE: &[&str] = &["service", "collections"];
+pub(super) const FILE: &[&str] = &["service", "events", "webhooks", "collections"];
+
+/// `[events]`: the log.
+pub(super) const LOG: &[&str] = &["retention", "types"];
+
+pub(super) const PUBLISHED: &[&str] = &["description"];
+
+pub(super) const WEBHOOKS: &[&str] = &["development"];
 
 pub(super) const SERVICE: &[&str] =
     &["name", "description", "version", "mount", "errors", "max_page", "max_body", "rate_limit"];

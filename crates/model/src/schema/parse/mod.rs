@@ -1,6 +1,6 @@
 //! From the text of a schema file to a `Schema`, or to everything that is wrong with it. Pure:
 //! reads no file and knows nothing of routes or rows. The way of a file: TOML (`reader`), the
-//! settings (`service`), the names of all collections (`head`), then each collection's body
+//! settings (`service`, `log`), the names of all collections (`head`), then each collection's body
 //! (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`).
 
 mod behaviour;
@@ -10,6 +10,7 @@ mod field;
 mod field_check;
 mod head;
 mod keys;
+mod log;
 mod naming;
 mod quantity;
 mod reader;
@@ -19,7 +20,7 @@ mod states;
 
 pub use quantity::duration;
 
-use super::{Collection, Diagnostic, Schema, builtin};
+use super::{Collection, Diagnostic, Schema};
 use behaviour::Told;
 use reader::{Report, Table};
 use std::collections::BTreeMap;
@@ -48,17 +49,18 @@ pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
     let file = Table::new("the file", 0, tree.get_ref());
     file.allow(&mut report, keys::FILE);
     let service = service::read(&mut report, &file);
+    let events = log::events(&mut report, &file);
+    let webhooks = log::webhooks(&mut report, &file);
     let heads = head::read(&mut report, &file);
     let mut told = Vec::new();
-    let mut collections: Vec<Collection> =
+    let collections: Vec<Collection> =
         (0..heads.len()).map(|ix| collection::read(&mut report, &heads, ix, &mut told)).collect();
     check_events(&mut report, &collections, &told);
     check_live_names(&mut report, &collections, &heads);
     if !report.is_empty() {
         return Err(report.into_findings());
     }
-    collections.extend(builtin::collections());
-    Ok(Schema { service, collections })
+    Ok(Schema { events, webhooks, ..Schema::new(service, collections) })
 }
 
 /// One event type, one kind of object: a consumer chooses its code by the type alone.

@@ -19,7 +19,9 @@ pub(super) const OBJECTS: &[&str] = &[
     "event",
     "webhook_endpoint",
     "delivery",
+    "attempt",
     "replay",
+    "erasure",
     "channel_token",
     "list",
     "error",
@@ -27,7 +29,7 @@ pub(super) const OBJECTS: &[&str] = &[
 
 /// Prefixes of the service's own ids, keys and secrets.
 pub(super) const PREFIXES: &[&str] =
-    &["acct", "key", "evt", "we", "dlv", "req", "sk", "rk", "whsec"];
+    &["acct", "key", "evt", "we", "dlv", "att", "rpl", "ers", "req", "sk", "rk", "whsec"];
 
 /// Plurals whose singular the endings do not tell.
 const IRREGULAR: &[(&str, &str)] = &[

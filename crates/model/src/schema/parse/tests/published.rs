@@ -39,6 +39,9 @@ fn an_editor_completes_exactly_the_keys_that_are_read() {
         ("handler", keys::HANDLER),
         ("rule", keys::RULE),
         ("timed", keys::TIMED),
+        ("log", keys::LOG),
+        ("published", keys::PUBLISHED),
+        ("webhooks", keys::WEBHOOKS),
     ] {
         assert!(tables.remove(table), "{table}");
         check(&schema["$defs"][table], keys, table);
@@ -93,6 +96,10 @@ fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
         ("[[collections.books.actions.buy.rules]]\nwhen = 'true'", false),
         ("[service]\nerrors = 'other'\n[collections.books]", false),
         ("[service]", false),
+        ("[events]\nretention = '7d'\n[events.types.'report.ready']\n[collections.books]", true),
+        ("[webhooks]\ndevelopment = true\n[collections.books]", true),
+        ("[events.types.report]\n[collections.books]", false),
+        ("[webhooks]\ndevelopment = 'yes'\n[collections.books]", false),
     ] {
         assert_eq!(parse(file).is_ok(), right, "reader: {file}");
         assert_eq!(faults(file).is_empty(), right, "editor: {file}");

@@ -1,0 +1,236 @@
+//! An endpoint: what a record of `webhook-endpoints` means for deliveries, and what such a record
+//! must not say. Names are resolved elsewhere; here only their spelling is judged.
+
+use super::{Reach, pattern, url};
+use crate::caller::Scope;
+use crate::problem::{Code, Violation};
+use crate::record::{Fields, Record};
+use crate::schema::Schema;
+use crate::schema::rule::Expression;
+use crate::time::Timestamp;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// Longest wait in a retry schedule: a week.
+const MAX_RETRY_SECONDS: i64 = 604_800;
+/// All own headers together, as Svix has it.
+const MAX_HEADERS_BYTES: usize = 4096;
+/// Headers that are the transport's, the signature's or the clouds'.
+const FORBIDDEN_HEADERS: &[&str] = &[
+    "host",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-connection",
+    "proxy-authorization",
+    "expect",
+    "user-agent",
+    "cache-control",
+    "pragma",
+    "cookie",
+    "set-cookie",
+    "date",
+    "forwarded",
+    "via",
+];
+const FORBIDDEN_PREFIXES: &[&str] = &[
+    "content-",
+    "restive-",
+    "webhook-",
+    "svix-",
+    "x-hub-",
+    "x-amz-",
+    "x-goog-",
+    "x-ms-",
+    "x-forwarded-",
+];
+const SECRET_PREFIX: &str = "whsec_";
+
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub id: String,
+    /// Row number: the place in the log where its life begins.
+    pub number: i64,
+    pub scope: Scope,
+    pub url: String,
+    pub enabled_events: Vec<String>,
+    pub thin: bool,
+    pub filter: Option<Expression>,
+    pub headers: Vec<(String, String)>,
+    pub rate_limit: Option<u32>,
+    pub max_in_flight: usize,
+    pub plain_signature: bool,
+    /// Seconds to wait after each failure.
+    pub retry_schedule: Vec<u32>,
+    pub timeout: Duration,
+    /// Events of one resource one after the other.
+    pub ordered: bool,
+    pub enabled: bool,
+    pub failing_since: Option<Timestamp>,
+    pub secret: String,
+    /// Signs too until its time is over.
+    pub previous_secret: Option<(String, Timestamp)>,
+}
+
+impl Endpoint {
+    /// Reads a kept record, write-only fields included.
+    pub fn read(scope: Scope, record: &Record) -> Endpoint {
+        let fields = record.fields();
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+        let count = |name: &str| fields.get(name).and_then(Value::as_u64);
+        let is = |name: &str, word: &str| fields.get(name).is_some_and(|value| value == word);
+        let list = |name: &str| fields.get(name).and_then(Value::as_array);
+        let instant = |name: &str| text(name).and_then(|text| Timestamp::parse(&text));
+        let strings = |values: &Vec<Value>| -> Vec<String> {
+            values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect()
+        };
+        let headers = fields.get("headers").and_then(Value::as_object);
+        let pairs = |map: &Map<String, Value>| -> Vec<(String, String)> {
+            map.iter()
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+                .collect()
+        };
+        let seconds = |values: &Vec<Value>| -> Vec<u32> {
+            values.iter().filter_map(|value| u32::try_from(value.as_u64()?).ok()).collect()
+        };
+        Endpoint {
+            id: record.id.clone(),
+            number: record.number,
+            scope,
+            url: text("url").unwrap_or_default(),
+            enabled_events: list("enabled_events").map(strings).unwrap_or_default(),
+            thin: is("payload", "thin"),
+            filter: text("filter").and_then(|filter| Expression::compile(&filter).ok()),
+            headers: headers.map(pairs).unwrap_or_default(),
+            rate_limit: count("rate_limit").and_then(|limit| u32::try_from(limit).ok()),
+            max_in_flight: count("max_in_flight").map_or(20, |most| most.clamp(1, 100) as usize),
+            plain_signature: is("signature", "plain"),
+            retry_schedule: list("retry_schedule").map(seconds).unwrap_or_default(),
+            timeout: Duration::from_secs(count("timeout").unwrap_or(20).clamp(5, 30)),
+            ordered: is("ordering", "resource"),
+            enabled: is("status", "enabled"),
+            failing_since: instant("failing_since"),
+            secret: text("secret").unwrap_or_default(),
+            previous_secret: text("previous_secret").zip(instant("previous_secret_expires_at")),
+        }
+    }
+
+    /// Whether it subscribed to this type. Its filter has the last word, see `passes`.
+    pub fn wants(&self, kind: &str) -> bool {
+        self.enabled_events.iter().any(|wanted| pattern::matches(wanted, kind))
+    }
+
+    /// Whether its filter lets an event pass; a filter that cannot be evaluated says why.
+    pub fn passes(&self, envelope: &Map<String, Value>) -> Result<bool, String> {
+        match &self.filter {
+            None => Ok(true),
+            Some(filter) => filter.judge("event", envelope).map(|value| value == Value::Bool(true)),
+        }
+    }
+}
+
+/// Everything wrong with an endpoint's fields beyond their types.
+pub fn check(schema: &Schema, fields: &Fields) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let reach = match schema.webhooks.development {
+        true => Reach::Development,
+        false => Reach::Public,
+    };
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let mut say = |name: &str, message: String| {
+        let violation = Violation::new(name, Code::InvalidFormat, format!("`{name}`: {message}."));
+        found.push(match fields.get(name) {
+            Some(value) if name != "secret" => violation.value(value),
+            _ => violation,
+        });
+    };
+    if let Some(Err(why)) = text("url").map(|text| url::check(text, reach)) {
+        say("url", why.trim_end_matches('.').to_owned());
+    }
+    for kind in fields.get("enabled_events").and_then(Value::as_array).into_iter().flatten() {
+        if let Err(why) = pattern::check(schema, kind.as_str().unwrap_or_default()) {
+            say("enabled_events", why);
+        }
+    }
+    if let Some(version) = text("api_version").filter(|v| *v != schema.service.version) {
+        say("api_version", format!("`{version}` is none; there is {}", schema.service.version));
+    }
+    if let Some(Err(why)) = text("filter").map(Expression::compile) {
+        say("filter", format!("no CEL expression: {why}"));
+    }
+    if let Some(headers) = fields.get("headers").and_then(Value::as_object) {
+        if let Err(why) = check_headers(headers) {
+            say("headers", why);
+        }
+    }
+    for wait in fields.get("retry_schedule").and_then(Value::as_array).into_iter().flatten() {
+        if !wait.as_i64().is_some_and(|wait| (1..=MAX_RETRY_SECONDS).contains(&wait)) {
+            say("retry_schedule", format!("each wait is 1 to {MAX_RETRY_SECONDS} seconds"));
+            break;
+        }
+    }
+    if let Some(Err(why)) = text("secret").map(check_secret) {
+        say("secret", why.to_owned());
+    }
+    found
+}
+
+/// The secret of a rotation.
+pub fn check_secret_of(fields: &Fields) -> Vec<Violation> {
+    let secret = fields.get("secret").and_then(Value::as_str).unwrap_or_default();
+    let wrong = |why| Violation::new("secret", Code::InvalidFormat, format!("`secret`: {why}."));
+    check_secret(secret).err().map(wrong).into_iter().collect()
+}
+
+fn check_headers(headers: &Map<String, Value>) -> Result<(), String> {
+    let mut bytes = 0;
+    for (name, value) in headers {
+        let shown: String = name.chars().take(60).collect();
+        let lower = name.to_ascii_lowercase();
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err(format!("`{shown}` is no header name"));
+        }
+        if FORBIDDEN_HEADERS.contains(&lower.as_str())
+            || FORBIDDEN_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
+        {
+            return Err(format!("`{shown}` is set by the service or the network; choose another"));
+        }
+        let Some(text) = value.as_str() else {
+            return Err(format!("the value of `{shown}` must be text"));
+        };
+        if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.trim() != text {
+            return Err(format!(
+                "the value of `{shown}` must be printable ASCII without spaces around"
+            ));
+        }
+        bytes += name.len() + text.len();
+    }
+    if bytes > MAX_HEADERS_BYTES {
+        return Err(format!("all together have at most {MAX_HEADERS_BYTES} bytes"));
+    }
+    Ok(())
+}
+
+/// `whsec_` and the base64 of 24 to 64 bytes, as every library takes it.
+fn check_secret(secret: &str) -> Result<(), &'static str> {
+    use base64::Engine as _;
+    let encoded = secret.strip_prefix(SECRET_PREFIX).ok_or("must begin with `whsec_`")?;
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(encoded)
+        .map_err(|_| "must be standard base64 after `whsec_`")?;
+    match bytes.len() {
+        24..=64 => Ok(()),
+        _ => Err("must hold 24 to 64 bytes"),
+    }
+}
+
+/// A secret of 24 random bytes: no padding, which some libraries mangle.
+pub fn make_secret(random: [u8; 24]) -> String {
+    use base64::Engine as _;
+    let encoded = base64::engine::general_purpose::STANDARD.encode(random);
+    format!("{SECRET_PREFIX}{encoded}")
+}

@@ -1,0 +1,10 @@
+//! Webhooks, as far as they need no network: which events an endpoint wants, what it may be, and
+//! which addresses nobody may be sent to.
+
+pub mod address;
+pub mod endpoint;
+pub mod pattern;
+pub mod url;
+
+pub use address::Reach;
+pub use endpoint::Endpoint;

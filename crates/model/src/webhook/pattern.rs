@@ -1,0 +1,113 @@
+//! Patterns of event types: exact, `order.*`, or `*`. The service's own objects are opt-in: `*`
+//! does not mean them, their name does.
+
+use crate::schema::{Builtin, Schema};
+use std::collections::BTreeSet;
+
+/// Sent to try an endpoint, whatever it subscribed to.
+pub const PING: &str = "ping";
+
+/// Whether a pattern means an event type.
+pub fn matches(pattern: &str, kind: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some("") => !is_own(kind),
+        Some(head) => kind.starts_with(head),
+        None => pattern == kind,
+    }
+}
+
+/// Types of the service's own objects, such as `webhook_endpoint.disabled`.
+fn is_own(kind: &str) -> bool {
+    let object = kind.split('.').next().unwrap_or_default();
+    matches!(object, "webhook_endpoint" | "replay" | "erasure" | PING)
+}
+
+/// Every event type that can leave the service, sorted.
+pub fn catalogue(schema: &Schema) -> BTreeSet<&str> {
+    let mut kinds: BTreeSet<&str> = BTreeSet::new();
+    let shown = schema.collections.iter().filter(|c| !c.internal && !c.is_view());
+    for collection in shown {
+        let offered = collection.operations;
+        let changes = offered.update || offered.replace || collection.builtin.is_some();
+        for (emitted, kind) in [
+            (offered.create, &collection.events.created),
+            (changes, &collection.events.updated),
+            (offered.delete, &collection.events.deleted),
+        ] {
+            kinds.extend(emitted.then_some(kind.as_str()));
+        }
+        for action in &collection.actions {
+            kinds.insert(&action.event);
+            kinds.extend(action.rules.iter().filter_map(|rule| rule.event.as_deref()));
+            if action.rules.iter().any(|rule| rule.event.is_none() && !rule.set.is_empty()) {
+                kinds.insert(&collection.events.updated);
+            }
+        }
+        kinds.extend(collection.timed.iter().map(|timed| timed.event.as_str()));
+    }
+    kinds.extend(schema.events.published.iter().map(|kind| kind.name.as_str()));
+    kinds.remove(PING);
+    kinds
+}
+
+/// Why a pattern of `enabled_events` cannot be meant.
+pub fn check(schema: &Schema, pattern: &str) -> Result<(), String> {
+    let shown: String = pattern.chars().take(100).collect();
+    let catalogue = catalogue(schema);
+    let form = match pattern.strip_suffix('*') {
+        Some("") => return Ok(()),
+        Some(head) => head.ends_with('.') && !head.contains('*'),
+        None => !pattern.contains('*'),
+    };
+    if !form {
+        return Err(format!(
+            "`{shown}` is no event type: write one as it is, `object.*`, or `*` for all"
+        ));
+    }
+    if catalogue.iter().any(|kind| matches(pattern, kind)) {
+        return Ok(());
+    }
+    let known: Vec<&str> = catalogue.into_iter().take(40).collect();
+    Err(format!("`{shown}` names no event type; there are: {}", known.join(", ")))
+}
+
+/// Whether events of this collection stay inside the service: they tell of keys and accounts.
+pub fn is_internal(schema: &Schema, collection: &str) -> bool {
+    let found = schema.find(collection).map(|ix| &schema.collections[ix]);
+    found.is_some_and(|c| matches!(c.builtin, Some(Builtin::Account | Builtin::Key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{BOOKSHOP, parse};
+
+    #[test]
+    fn patterns_mean_types_and_the_star_leaves_the_services_own_out() {
+        for (pattern, kind, expected) in [
+            ("*", "order.created", true),
+            ("*", "webhook_endpoint.disabled", false),
+            ("*", "ping", false),
+            ("webhook_endpoint.*", "webhook_endpoint.disabled", true),
+            ("order.*", "order.created", true),
+            ("order.*", "orders.created", false),
+            ("order.created", "order.created", true),
+            ("order.created", "order.created.twice", false),
+        ] {
+            assert_eq!(matches(pattern, kind), expected, "{pattern} {kind}");
+        }
+    }
+
+    #[test]
+    fn unknown_types_and_odd_wildcards_are_refused() {
+        let schema = parse::parse(BOOKSHOP).unwrap();
+        for good in ["*", "order.*", "order.cancelled", "payment_intent.payment_failed"] {
+            assert_eq!(check(&schema, good), Ok(()), "{good}");
+        }
+        for bad in ["", "**", "order*", "*.created", "order.*.*", "orders.*", "key.created", "ping"]
+        {
+            assert!(check(&schema, bad).is_err(), "{bad}");
+        }
+        assert!(check(&schema, "order.craeted").unwrap_err().contains("order.created"));
+    }
+}

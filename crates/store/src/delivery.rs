@@ -1,0 +1,79 @@
+//! What the delivery engine keeps: how far each endpoint has come, what became of each event there,
+//! and what is to be tried again. Not records: these rows change without an event, because telling
+//! of deliveries by deliveries would never end.
+
+use model::event::Event;
+use model::{Scope, Timestamp};
+
+/// What shall become durable together.
+#[derive(Clone, Debug, Default)]
+pub struct Settlement {
+    pub outcomes: Vec<Outcome>,
+    /// Endpoint and the event up to which it has come: every earlier one that it wants has an
+    /// outcome. May lag behind; never runs ahead.
+    pub positions: Vec<(i64, i64)>,
+}
+
+/// What became of one event at one endpoint, for now.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub scope: Scope,
+    /// Row number of the endpoint, sequence of the event.
+    pub endpoint: i64,
+    pub event: i64,
+    /// The delivery's id, given by whoever first makes the row.
+    pub id: String,
+    /// Row number, where the delivery has a row already.
+    pub number: Option<i64>,
+    pub status: Status,
+    /// How many attempts there were, this one included.
+    pub attempts: u32,
+    pub next: Option<Timestamp>,
+    pub now: Timestamp,
+    /// The attempt as it is served, JSON text; `None` if nothing was sent.
+    pub attempt: Option<String>,
+}
+
+/// In the order of `status` in `deliveries`; the numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Pending = 0,
+    Succeeded = 1,
+    Failed = 2,
+    Skipped = 3,
+}
+
+/// A delivery that has a row.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub number: i64,
+    pub id: String,
+    pub event: i64,
+    pub status: Status,
+    pub attempts: u32,
+}
+
+/// A delivery whose time has come, with its event.
+#[derive(Clone, Debug)]
+pub struct Retry {
+    pub delivery: Delivery,
+    /// Somebody asked for it; it does not count against the endpoint's health.
+    pub manual: bool,
+    pub event: Event,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Retries {
+    pub due: Vec<Retry>,
+    /// When the next one after these is due.
+    pub next: Option<Timestamp>,
+}
+
+/// How an endpoint stands, for the engine that starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    pub endpoint: i64,
+    pub position: Option<i64>,
+    /// When the first of its retries is due.
+    pub due: Option<Timestamp>,
+}

@@ -1,0 +1,204 @@
+//! What the delivery engine keeps: outcomes, positions, retries. Written in the writer's
+//! transactions, beside everyone else's changes; read by the engine when it starts and when
+//! something is due. Knows no rule of delivery.
+
+use super::apply::{Fault, Turn};
+use super::{log, read};
+use crate::Error;
+use crate::delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
+use model::decide;
+use model::write::{Committed, Response, Write};
+use model::{Scope, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+/// Tables that came with format 2. Rows of deliveries are numbered in the order of their first
+/// outcome, which is the order of their lists.
+pub const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS deliveries (
+  n INTEGER PRIMARY KEY, id TEXT NOT NULL, scope INTEGER NOT NULL, event INTEGER NOT NULL,
+  endpoint INTEGER NOT NULL, status INTEGER NOT NULL, attempts INTEGER NOT NULL,
+  next INTEGER, manual INTEGER NOT NULL, created INTEGER NOT NULL,
+  updated INTEGER NOT NULL) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS deliveries_id ON deliveries (id);
+CREATE UNIQUE INDEX IF NOT EXISTS deliveries_event ON deliveries (event, endpoint);
+CREATE INDEX IF NOT EXISTS deliveries_scope ON deliveries (scope);
+CREATE INDEX IF NOT EXISTS deliveries_endpoint ON deliveries (scope, endpoint);
+CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (scope, status) WHERE status <> 1;
+CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (endpoint, next) WHERE status = 0;
+CREATE TABLE IF NOT EXISTS attempts (
+  n INTEGER PRIMARY KEY, delivery INTEGER NOT NULL, created INTEGER NOT NULL,
+  body TEXT NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS attempts_delivery ON attempts (delivery);
+CREATE TABLE IF NOT EXISTS positions (
+  endpoint INTEGER PRIMARY KEY, seq INTEGER NOT NULL) STRICT;
+";
+
+const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, \
+    manual, created, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?8) \
+    ON CONFLICT (event, endpoint) DO NOTHING";
+const NUMBER: &str = "SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2";
+const UPDATE: &str = "UPDATE deliveries SET status = ?2, attempts = ?3, next = ?4, manual = 0, \
+    updated = ?5 WHERE n = ?1";
+const ATTEMPT: &str = "INSERT INTO attempts (delivery, created, body) VALUES (?1, ?2, ?3)";
+/// Positions never go back: a late word of an earlier one changes nothing.
+const POSITION: &str = "INSERT INTO positions (endpoint, seq) VALUES (?1, ?2) \
+    ON CONFLICT (endpoint) DO UPDATE SET seq = max(seq, excluded.seq)";
+const STANDINGS: &str = "SELECT endpoint, max(seq), min(next) FROM \
+    (SELECT endpoint, seq, NULL AS next FROM positions UNION ALL \
+     SELECT endpoint, NULL, min(next) FROM deliveries WHERE status = 0 GROUP BY endpoint) \
+    GROUP BY endpoint";
+const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.manual FROM deliveries d \
+    WHERE d.endpoint = ?1 AND d.status = 0 AND d.next <= ?2 ORDER BY d.next LIMIT ?3";
+const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND status = 0 \
+    AND next > ?2";
+const ONE: &str = "SELECT n, id, event, status, attempts FROM deliveries \
+    WHERE event = ?1 AND endpoint = ?2";
+/// Before everything that is due by itself.
+const RETRY: &str = "UPDATE deliveries SET status = 0, next = 0, manual = 1 WHERE n = ?1";
+
+pub fn settle(connection: &Connection, settlement: &Settlement) -> Result<(), rusqlite::Error> {
+    for outcome in &settlement.outcomes {
+        keep(connection, outcome)?;
+    }
+    for (endpoint, seq) in &settlement.positions {
+        connection.prepare_cached(POSITION)?.execute([endpoint, seq])?;
+    }
+    Ok(())
+}
+
+fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Error> {
+    let status = outcome.status as i64;
+    let next = outcome.next.map(|next| next.0);
+    let made = match outcome.number {
+        Some(_) => 0,
+        None => connection.prepare_cached(INSERT)?.execute(params![
+            outcome.id,
+            outcome.scope.0,
+            outcome.event,
+            outcome.endpoint,
+            status,
+            outcome.attempts,
+            next,
+            outcome.now.0
+        ])?,
+    };
+    let number = match (made, outcome.number) {
+        (1, _) => connection.last_insert_rowid(),
+        (_, Some(number)) => number,
+        // Somebody else has delivered it meanwhile, a replay for example.
+        _ => connection
+            .prepare_cached(NUMBER)?
+            .query_row([outcome.event, outcome.endpoint], |row| row.get(0))?,
+    };
+    if made == 0 {
+        connection.prepare_cached(UPDATE)?.execute(params![
+            number,
+            status,
+            outcome.attempts,
+            next,
+            outcome.now.0
+        ])?;
+    }
+    if let Some(attempt) = &outcome.attempt {
+        let mut insert = connection.prepare_cached(ATTEMPT)?;
+        insert.execute(params![number, outcome.now.0, attempt])?;
+    }
+    Ok(())
+}
+
+pub fn standings(connection: &Connection) -> Result<Vec<Standing>, Error> {
+    let mut statement = connection.prepare_cached(STANDINGS)?;
+    let rows = statement.query_map([], |row| {
+        let due: Option<i64> = row.get(2)?;
+        Ok(Standing { endpoint: row.get(0)?, position: row.get(1)?, due: due.map(Timestamp) })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub fn retries(
+    connection: &Connection,
+    endpoint: i64,
+    now: Timestamp,
+    max: usize,
+) -> Result<Retries, Error> {
+    let mut due = Vec::new();
+    let mut statement = connection.prepare_cached(DUE)?;
+    let mut rows = statement.query(params![endpoint, now.0, max as i64])?;
+    while let Some(row) = rows.next()? {
+        let delivery = delivery_of(row)?;
+        let manual = row.get::<_, i64>(5)? != 0;
+        if let Some(event) = log::event(connection, delivery.event)? {
+            due.push(Retry { delivery, manual, event });
+        }
+    }
+    let next: Option<i64> =
+        connection.prepare_cached(NEXT)?.query_row([endpoint, now.0], |row| row.get(0))?;
+    Ok(Retries { due, next: next.map(Timestamp) })
+}
+
+pub fn deliveries(
+    connection: &Connection,
+    endpoint: i64,
+    events: &[i64],
+) -> Result<Vec<Delivery>, Error> {
+    let mut statement = connection.prepare_cached(ONE)?;
+    let mut found = Vec::new();
+    for event in events {
+        found.extend(statement.query_row([*event, endpoint], delivery_of).optional()?);
+    }
+    Ok(found)
+}
+
+fn delivery_of(row: &Row<'_>) -> Result<Delivery, rusqlite::Error> {
+    Ok(Delivery {
+        number: row.get(0)?,
+        id: row.get(1)?,
+        event: row.get(2)?,
+        status: match row.get::<_, i64>(3)? {
+            0 => Status::Pending,
+            1 => Status::Succeeded,
+            2 => Status::Failed,
+            _ => Status::Skipped,
+        },
+        attempts: row.get(4)?,
+    })
+}
+
+/// Somebody wants a delivery tried again, now.
+pub fn retry(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
+    let id = write.id.as_deref().unwrap_or_default();
+    let find = |turn: &Turn<'_>| -> Result<Option<model::Record>, rusqlite::Error> {
+        read::record(turn.connection, turn.shared, write.scope, write.collection, None, id)
+    };
+    let Some(record) = find(turn)? else {
+        let collection = &turn.shared.schema.collections[write.collection];
+        return Err(Fault::Problem(decide::not_found(collection, id)));
+    };
+    turn.connection.prepare_cached(RETRY)?.execute([record.number])?;
+    turn.nudged = true;
+    let record = find(turn)?.unwrap_or(record);
+    Ok(Committed::Fresh(Response::Updated(record)))
+}
+
+/// Records of one table in every scope.
+pub fn every(
+    connection: &Connection,
+    shared: &super::shared::Shared,
+    collection: model::CollectionIx,
+    after: i64,
+    max: usize,
+) -> Result<Vec<(Scope, model::Record)>, Error> {
+    let table = &shared.tables[collection];
+    let sql = format!(
+        "SELECT {}, t.scope FROM {} t WHERE t.n > ?1 ORDER BY t.n LIMIT ?2",
+        table.select, table.name
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![after, max as i64])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let record = read::record_of(row, table, &shared.schema.collections[collection])?;
+        found.push((Scope(row.get(table.width)?), record));
+    }
+    Ok(found)
+}

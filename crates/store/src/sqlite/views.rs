@@ -1,0 +1,214 @@
+//! Collections that are kept beside the records: the log as `events`, deliveries and their
+//! attempts. Each is a view with the columns every list and read expects; what is served of a row
+//! is put together here.
+
+use super::layout::{Source, Table, quote, table_name};
+use model::event::Event;
+use model::query::{Filter, Test};
+use model::record::{Scalar, push_json};
+use model::schema::Builtin;
+use model::{Record, Schema, Scope, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde_json::Value;
+
+/// Words of `deliveries.status`, in the order of their numbers.
+const STATUSES: [&str; 4] = ["pending", "succeeded", "failed", "skipped"];
+
+/// What is selected of an event: the usual columns, then what its envelope needs, then how many
+/// deliveries are still to come: rows that wait, and endpoints that have not come so far.
+pub fn events_select(schema: &Schema) -> String {
+    let endpoints = endpoints_table(schema);
+    format!(
+        "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden, t.f_type, t.scope, \
+         t.api_version, t.request, t.idempotency_key, \
+         (SELECT count(*) FROM deliveries d WHERE d.event = t.n AND d.status = 0) + \
+         (SELECT count(*) FROM {endpoints} w WHERE {})",
+        waits("w")
+    )
+}
+
+/// Whether the endpoint `w` has yet to look at the event `t`.
+fn waits(w: &str) -> String {
+    format!(
+        "{w}.scope = t.scope AND {w}.f_status = 'enabled' AND t.n > coalesce((SELECT p.seq FROM \
+         positions p WHERE p.endpoint = {w}.n), {w}.n) AND NOT EXISTS (SELECT 1 FROM deliveries d \
+         WHERE d.event = t.n AND d.endpoint = {w}.n) AND (t.f_type = 'ping' AND t.f_resource = \
+         {w}.id OR t.f_type <> 'ping' AND EXISTS (SELECT 1 FROM json_each({w}.body, \
+         '$.enabled_events') j WHERE t.f_type GLOB j.value AND (j.value <> '*' OR \
+         substr(t.f_type, 1, instr(t.f_type, '.')) NOT IN ('webhook_endpoint.', 'replay.', \
+         'erasure.'))))"
+    )
+}
+
+pub fn deliveries_select(schema: &Schema) -> String {
+    let endpoints = endpoints_table(schema);
+    format!(
+        "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden, t.created, t.status_n, \
+         t.f_attempts, t.f_next_attempt_at, (SELECT e.id FROM log e WHERE e.seq = t.event_n), \
+         (SELECT w.id FROM {endpoints} w WHERE w.n = t.endpoint_n)"
+    )
+}
+
+fn endpoints_table(schema: &Schema) -> String {
+    let name = schema.collections.get(schema.own(Builtin::Endpoint)).map(|c| c.name.as_str());
+    quote(&table_name(name.unwrap_or("webhook-endpoints")))
+}
+
+/// The views of the tables as they are now.
+fn definitions() -> [(&'static str, String); 3] {
+    let view = |name: &'static str, select: &str| {
+        let quoted = quote(&table_name(name));
+        (name, format!("CREATE VIEW {quoted} AS {select}"))
+    };
+    [
+        // Keys and accounts are the service's business alone.
+        view(
+            "events",
+            "SELECT seq AS n, id, scope, NULL AS parent, seq AS version, created, created AS \
+             updated, 1 AS shape, object AS body, previous AS hidden, type AS f_type, created / \
+             1000 AS f_created, record AS f_resource, api_version, request, idempotency_key \
+             FROM log WHERE collection NOT IN ('accounts', 'keys')",
+        ),
+        view(
+            "deliveries",
+            "SELECT n, id, scope, NULL AS parent, updated AS version, created, updated, 1 AS \
+             shape, '' AS body, NULL AS hidden, event AS event_n, endpoint AS endpoint_n, status \
+             AS status_n, attempts AS f_attempts, next AS f_next_attempt_at FROM deliveries",
+        ),
+        view(
+            "attempts",
+            "SELECT a.n AS n, '' AS id, d.scope AS scope, d.id AS parent, a.n AS version, \
+             a.created AS created, a.created AS updated, 1 AS shape, a.body AS body, NULL AS \
+             hidden FROM deliveries d CROSS JOIN attempts a ON a.delivery = d.n",
+        ),
+    ]
+}
+
+/// Makes the views, or makes them anew where they have changed.
+pub fn make(connection: &Connection) -> Result<(), rusqlite::Error> {
+    for (name, sql) in definitions() {
+        let name = table_name(name);
+        let known: Option<String> = connection
+            .query_row("SELECT sql FROM sqlite_master WHERE name = ?1", [&name], |row| row.get(0))
+            .optional()?;
+        if known.as_deref() != Some(sql.as_str()) {
+            connection.execute_batch(&format!("DROP VIEW IF EXISTS {}; {sql}", quote(&name)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The record that a row of a view is.
+pub fn record_of(row: &Row<'_>, table: &Table) -> Result<Record, rusqlite::Error> {
+    let mut record = Record {
+        number: row.get(0)?,
+        id: row.get(1)?,
+        version: row.get(2)?,
+        updated: Timestamp(row.get(3)?),
+        body: row.get(5)?,
+        hidden: None,
+    };
+    match table.source {
+        Source::Events => record.body = envelope(row, &record)?,
+        Source::Deliveries => record.body = delivery(row, &record)?,
+        Source::Rows | Source::Attempts => {}
+    }
+    Ok(record)
+}
+
+fn envelope(row: &Row<'_>, record: &Record) -> Result<String, rusqlite::Error> {
+    let event = Event {
+        seq: record.number,
+        id: record.id.clone(),
+        scope: Scope(row.get(8)?),
+        kind: row.get(7)?,
+        created: record.updated,
+        collection: String::new(),
+        record: String::new(),
+        api_version: row.get(9)?,
+        object: record.body.clone(),
+        previous: row.get(6)?,
+        request: row.get(10)?,
+        idempotency_key: row.get(11)?,
+    };
+    Ok(event.envelope(row.get(12)?))
+}
+
+fn delivery(row: &Row<'_>, record: &Record) -> Result<String, rusqlite::Error> {
+    let mut out = String::with_capacity(320);
+    let mut member = |name: &str, value: Value| {
+        out.push(if out.is_empty() { '{' } else { ',' });
+        push_json(&mut out, &name.into());
+        out.push(':');
+        push_json(&mut out, &value);
+    };
+    let status = usize::try_from(row.get::<_, i64>(8)?).unwrap_or(0);
+    let next: Option<i64> = row.get(10)?;
+    let created = Timestamp(row.get(7)?);
+    member("id", record.id.as_str().into());
+    member("object", "delivery".into());
+    member("event", row.get::<_, Option<String>>(11)?.into());
+    member("endpoint", row.get::<_, Option<String>>(12)?.into());
+    member("status", STATUSES.get(status).copied().unwrap_or("pending").into());
+    member("attempts", row.get::<_, i64>(9)?.into());
+    member("next_attempt_at", next.map(|next| Timestamp(next).to_iso()).into());
+    member("created_at", created.to_iso().into());
+    member("updated_at", record.updated.to_iso().into());
+    out.push('}');
+    Ok(out)
+}
+
+/// The condition of a filter that is no plain column of its view, and its values.
+pub fn filter(schema: &Schema, table: &Table, filter: &Filter) -> Option<(String, Vec<Scalar>)> {
+    let Test::AnyOf(values) = &filter.test else { return None };
+    let marks = vec!["?"; values.len()].join(", ");
+    let endpoints = endpoints_table(schema);
+    let numbers = || values.iter().map(status_number).collect::<Vec<_>>();
+    Some(match (table.source, filter.field.as_str()) {
+        (Source::Events, "delivery") => {
+            let rows = format!(
+                "EXISTS (SELECT 1 FROM deliveries d WHERE d.event = t.n AND d.status IN ({marks}))"
+            );
+            let pending = values.contains(&Scalar::Text(STATUSES[0].to_owned()));
+            let text = match pending {
+                true => {
+                    format!("({rows} OR EXISTS (SELECT 1 FROM {endpoints} w WHERE {}))", waits("w"))
+                }
+                false => rows,
+            };
+            (text, numbers())
+        }
+        (Source::Deliveries, "event") => {
+            let text = format!("t.event_n IN (SELECT e.seq FROM log e WHERE e.id IN ({marks}))");
+            (text, values.clone())
+        }
+        (Source::Deliveries, "endpoint") => {
+            // By `=` where it can be: an index over scope and endpoint then keeps the order.
+            let test = if values.len() == 1 { "=" } else { "IN" };
+            let text = format!(
+                "t.endpoint_n {test} (SELECT w.n FROM {endpoints} w WHERE w.id IN ({marks}))"
+            );
+            (text, values.clone())
+        }
+        (Source::Deliveries, "status") => {
+            let numbers = numbers();
+            // The index of open deliveries is only of use to who says that success is not meant.
+            let open =
+                if numbers.contains(&Scalar::Integer(1)) { "" } else { "t.status_n <> 1 AND " };
+            let test = match numbers.len() {
+                1 => "= ?".to_owned(),
+                _ => format!("IN ({marks})"),
+            };
+            (format!("{open}t.status_n {test}"), numbers)
+        }
+        _ => return None,
+    })
+}
+
+fn status_number(value: &Scalar) -> Scalar {
+    let place = match value {
+        Scalar::Text(text) => STATUSES.iter().position(|status| status == text),
+        _ => None,
+    };
+    Scalar::Integer(place.map_or(-1, |place| place as i64))
+}

@@ -22,6 +22,7 @@ pub mod openapi;
 mod metrics;
 mod log;
 pub mod keys;
+pub mod retention;
 pub mod timers;
 
 pub use log::AccessLog;

@@ -137,6 +137,11 @@ fn with_record(status: StatusCode, record: Record, view: u64) -> Reply {
     no_store(reply)
 }
 
+/// An answer that is nobody's to keep.
+pub fn unkept(reply: Reply) -> Reply {
+    no_store(reply)
+}
+
 fn no_store(mut reply: Reply) -> Reply {
     reply.headers.insert(CACHE_CONTROL, NO_STORE);
     reply

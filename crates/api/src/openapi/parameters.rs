@@ -193,7 +193,7 @@ fn sort(collection: &Collection) -> Value {
             "maxItems": MAX_SORT_KEYS.min(sortable.len()),
             "uniqueItems": true,
             "allOf": only_once,
-            "default": ["-created_at"],
+            "default": [format!("-{}", sortable.first().map_or("created_at", String::as_str))],
         }),
     )
 }

@@ -5,7 +5,7 @@ use super::names::Names;
 use super::reference;
 use super::requests::{description, nullable};
 use model::expand::child_name;
-use model::schema::{CollectionIx, Field, Kind, Schema};
+use model::schema::{Builtin, CollectionIx, Field, Kind, Schema};
 use serde_json::{Map, Value, json};
 
 pub fn shared() -> Map<String, Value> {
@@ -116,11 +116,18 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
         property["readOnly"] = true.into();
         properties.insert(child_name(&declared.name), property);
     }
-    for field in collection.fields.iter().filter(|field| !field.write_only) {
+    for field in collection.fields.iter().filter(|field| field.is_served()) {
         properties.insert(field.name.clone(), property(schema, names, index, field));
     }
-    for (name, value) in assigned(collection.feed.is_some(), &collection.object) {
+    let public: Vec<&str> = collection.public_names().collect();
+    let assigned = assigned(collection.feed.is_some(), &collection.object);
+    for (name, value) in assigned.into_iter().filter(|(name, _)| public.contains(name)) {
         properties.insert(name.to_owned(), value);
+    }
+    if collection.builtin == Some(Builtin::Endpoint) {
+        let about = "Shown once, in the answer that makes it.";
+        let secret = json!({ "type": "string", "description": about, "readOnly": true });
+        properties.insert("secret".to_owned(), secret);
     }
     let about = collection.description.clone();
     json!({

@@ -1,7 +1,7 @@
 //! Actions. One without a handler is a write like any other. One with a handler asks the operator's
 //! service first, outside any transaction, and commits what it answered.
 
-use super::{Context, Failure, commit, refuse_parameters};
+use super::{Context, Failure, commit, own, refuse_parameters};
 use crate::respond::Reply;
 use crate::{body, idempotency};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use model::decide::{self, Facts};
 use model::problem::{Code, Declared, Problem};
 use model::record::{Fields, Record};
-use model::schema::{Action, Handler};
+use model::schema::{Action, Handler, Native};
 use model::validate;
 use model::value;
 use model::write::{Callout, Change, Write};
@@ -25,11 +25,15 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
     refuse_parameters(context)?;
     let declared = &context.collection().actions[action];
     let sent = body::object(context.body, true)?;
-    let params = validate::params(&declared.params, sent)?;
+    let mut params = validate::params(&declared.params, sent)?;
+    own::complete_params(context, declared.native, &mut params);
     if context.target.parents.len() > 1 {
         context.check_parents().await?;
     }
     let mut write = context.write(Change::Act { action, params: params.clone(), callout: None })?;
+    if declared.native == Some(Native::Ping) {
+        return Box::pin(own::ping(context, write)).await;
+    }
     let Some(handler) = &declared.handler else {
         return commit(context, write).await;
     };

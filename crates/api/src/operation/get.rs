@@ -19,7 +19,12 @@ pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
     let Some(record) = found else { return Err(decide::not_found(collection, id).into()) };
     let cache_control = &collection.cache_control;
     if view.is_plain() {
-        let tag = condition::record_tag(record.version, context.plain_view());
+        // What became of an event shows in it: the tag is of what is shown.
+        let view = match collection.is_view() {
+            true => digest_number(record.body.as_bytes()),
+            false => context.plain_view(),
+        };
+        let tag = condition::record_tag(record.version, view);
         let (updated, body) = (record.updated, record.body);
         return Ok(respond::record(context.headers, cache_control, tag, updated, body));
     }

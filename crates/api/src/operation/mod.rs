@@ -5,6 +5,7 @@ mod act;
 mod expand;
 mod get;
 mod list;
+mod own;
 mod write;
 
 use crate::error::Shape;

@@ -1,6 +1,6 @@
 //! Create, replace (PUT), update (PATCH) and delete.
 
-use super::{Context, Failure, commit, refuse_parameters};
+use super::{Context, Failure, commit, own, refuse_parameters};
 use crate::body;
 use crate::respond::Reply;
 use model::validate::{self, Mode};
@@ -9,7 +9,8 @@ use model::write::Change;
 pub async fn create(context: &Context<'_>) -> Result<Reply, Failure> {
     refuse_parameters(context)?;
     let sent = body::object(context.body, false)?;
-    let fields = validate::body(context.collection(), sent, Mode::Create)?;
+    let mut fields = validate::body(context.collection(), sent, Mode::Create)?;
+    own::complete(context, &mut fields);
     if context.target.parents.len() > 1 {
         context.check_parents().await?;
     }

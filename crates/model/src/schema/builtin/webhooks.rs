@@ -68,23 +68,25 @@ pub fn endpoints() -> Collection {
         text("url").needed().sized(1, 2048).told("Where events are posted; https."),
         texts("enabled_events")
             .starting(json!(["*"]))
+            .needed()
             .sized(1, 100)
             .told("Event types: exact, `order.*`, or `*`."),
         text("description").sized(0, 500),
         text("api_version").sized(10, 10).told("Version of the payloads; default: the newest."),
-        text("payload").among(&["fat", "thin"]).starting("fat"),
+        text("payload").among(&["fat", "thin"]).starting("fat").needed(),
         text("filter").sized(1, 2000).told("CEL over `event`; false: not delivered."),
         Field::new("headers", Kind::Object).told("Sent with every delivery."),
         integer("rate_limit").within(1, 10_000).told("Deliveries per second, at most."),
-        integer("max_in_flight").within(1, 100).starting(20),
-        text("signature").among(&["timestamped", "plain"]).starting("timestamped"),
+        integer("max_in_flight").within(1, 100).starting(20).needed(),
+        text("signature").among(&["timestamped", "plain"]).starting("timestamped").needed(),
         Field::new("retry_schedule", whole)
             .starting(json!(RETRY_SCHEDULE))
+            .needed()
             .sized(0, 20)
             .told("Seconds to wait after each failure."),
-        integer("timeout").within(5, 30).starting(20).told("Seconds for one attempt."),
-        text("ordering").among(&["none", "resource"]).starting("none"),
-        text("status").among(&["enabled", "disabled"]).starting("enabled").filtered(),
+        integer("timeout").within(5, 30).starting(20).needed().told("Seconds for one attempt."),
+        text("ordering").among(&["none", "resource"]).starting("none").needed(),
+        text("status").among(&["enabled", "disabled"]).starting("enabled").needed().filtered(),
         text("disabled_reason").assigned(),
         instant("failing_since").assigned().told("No attempt has succeeded since."),
         secret,
@@ -163,7 +165,7 @@ pub fn replays(endpoints: CollectionIx) -> Collection {
     let mut endpoint = text("endpoint").needed();
     endpoint.reference = Some(endpoints);
     let count = |name: &str| integer(name).assigned();
-    let flag = |name: &str| Field::new(name, Kind::Boolean).starting(false);
+    let flag = |name: &str| Field::new(name, Kind::Boolean).starting(false).needed();
     let names = ["pending", "running", "succeeded", "failed", "cancelled"];
     let fields = vec![
         endpoint.told("Who gets the events again, or for the first time."),

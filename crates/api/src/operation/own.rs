@@ -1,0 +1,110 @@
+//! What the service's own collections need around a write: secrets come from outside, and whoever
+//! pings an endpoint wants to know what came of it. The two sides meet only in the store: the ping
+//! is an event, its delivery a row.
+
+use super::{Context, Failure};
+use crate::respond::{self, Reply};
+use http::StatusCode;
+use model::query::{Filter, Page, Query, SortKey, Test};
+use model::record::{Fields, Scalar};
+use model::schema::{Builtin, Native};
+use model::webhook::endpoint;
+use model::write::{Committed, Response, Write};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The longest an attempt may take, and some time to write it down.
+const PING_WAIT: Duration = Duration::from_secs(35);
+
+/// A new endpoint gets a secret unless it brings one.
+pub fn complete(context: &Context<'_>, fields: &mut Fields) {
+    let given = fields.get("secret").is_some_and(|secret| !secret.is_null());
+    if context.collection().builtin == Some(Builtin::Endpoint) && !given {
+        fields.insert("secret".into(), secret(context));
+    }
+}
+
+/// A rotation, too.
+pub fn complete_params(context: &Context<'_>, native: Option<Native>, params: &mut Fields) {
+    let given = params.get("secret").is_some_and(|secret| !secret.is_null());
+    if native == Some(Native::RotateSecret) && !given {
+        params.insert("secret".into(), secret(context));
+    }
+}
+
+/// From randomness of its own: that of the write shows in its ids.
+fn secret(context: &Context<'_>) -> Value {
+    let mut random = [0; 24];
+    random.copy_from_slice(&context.outside.entropy().0[..24]);
+    Value::String(endpoint::make_secret(random))
+}
+
+/// Commits a ping, waits for its delivery and tells what came of it: the delivery with its attempt,
+/// or the delivery alone if that takes too long.
+pub async fn ping(context: &Context<'_>, write: Write) -> Result<Reply, Failure> {
+    // Heard from before the commit, so that no outcome falls between the two.
+    let mut settled = context.store.settled();
+    let seq = match context.store.commit(write).await?? {
+        Committed::Fresh(Response::Updated(record))
+        | Committed::Replayed { response: Response::Updated(record), .. } => record.version,
+        _ => 0,
+    };
+    let scope = context.caller.scope;
+    let events = context.store.events(Some(scope), seq - 1, 1).await?;
+    let event = events.first().map(|event| event.id.clone()).unwrap_or_default();
+    let outcome = async {
+        loop {
+            settled.borrow_and_update();
+            if let Some(delivery) = delivery(context, &event).await? {
+                return Ok::<_, Failure>(Some(delivery));
+            }
+            if settled.changed().await.is_err() {
+                return Ok(None);
+            }
+        }
+    };
+    let waited = tokio::time::timeout(PING_WAIT, outcome).await;
+    let told = match waited {
+        Ok(told) => told?,
+        Err(_) => None,
+    };
+    let body = told.unwrap_or_else(|| {
+        let endpoint = context.target.id.clone();
+        json!({ "object": "delivery", "event": event, "endpoint": endpoint, "status": "pending" })
+            .to_string()
+    });
+    Ok(respond::unkept(Reply::json(StatusCode::OK, body)))
+}
+
+/// The ping's delivery with its newest attempt, once there is one.
+async fn delivery(context: &Context<'_>, event: &str) -> Result<Option<String>, Failure> {
+    let deliveries = context.schema.own(Builtin::Delivery);
+    let query = newest(vec![Filter {
+        field: "event".into(),
+        test: Test::AnyOf(vec![Scalar::Text(event.to_owned())]),
+    }]);
+    let scope = context.caller.scope;
+    let found = context.store.list(scope, deliveries, &query).await?;
+    let Some(delivery) = found.records.into_iter().next() else { return Ok(None) };
+    let attempts = context.schema.own(Builtin::Attempt);
+    let query = Query { parent: Some(delivery.id.clone()), ..newest(Vec::new()) };
+    let mut text = delivery.body;
+    if let Some(attempt) = context.store.texts(scope, attempts, &query).await?.records.first() {
+        text.pop();
+        text.push_str(",\"attempt\":");
+        text.push_str(attempt);
+        text.push('}');
+    }
+    Ok(Some(text))
+}
+
+fn newest(filters: Vec<Filter>) -> Query {
+    Query {
+        parent: None,
+        filters,
+        sort: vec![SortKey { field: "created_at".into(), descending: true }],
+        words: Vec::new(),
+        page: Page::First,
+        limit: 1,
+    }
+}

@@ -14,19 +14,22 @@ use crate::tidy;
 pub fn test() -> Result<()> {
     let mut summary = Summary::default();
     summary.step("install what the tests call", judge::install_programs);
+    // Before the tests: some of them ask the verifiers of others.
+    let tools = install_tools(&mut summary);
     summary.step("cargo test --workspace", cargo_test);
-    judges(&mut summary);
+    judges(&mut summary, tools);
     summary.finish()
 }
 
 /// The judges alone, for whoever works on the OpenAPI document.
 pub fn judge_only() -> Result<()> {
     let mut summary = Summary::default();
-    judges(&mut summary);
+    let tools = install_tools(&mut summary);
+    judges(&mut summary, tools);
     summary.finish()
 }
 
-/// What must hold before a commit. Needs nothing from outside.
+/// What must hold before a commit. Installs nothing: its tests need what `test` installed once.
 pub fn ci() -> Result<()> {
     let mut summary = Summary::default();
     summary.step("fmt", || run(&mut cargo(["fmt", "--all", "--check"])));
@@ -69,10 +72,14 @@ fn cargo_test() -> Result<()> {
     run(&mut cargo(["test", "--workspace", "--locked", "--no-fail-fast"]))
 }
 
-fn judges(summary: &mut Summary) {
+fn install_tools(summary: &mut Summary) -> Option<Tools> {
+    summary
+        .step("install the judges and verifiers", || Tools::install(&target_dir()?.join("tools")))
+}
+
+fn judges(summary: &mut Summary, tools: Option<Tools>) {
     const JUDGES: [&str; 4] =
         ["openapi-spec-validator", "spectral", "schemathesis", "SIGTERM ends the server with 0"];
-    let tools = summary.step("install the judges", || Tools::install(&target_dir()?.join("tools")));
     let server = summary.step("start the server", || {
         run(&mut cargo(["build", "--locked", "-p", "restive"]))?;
         start_server(&target_dir()?)

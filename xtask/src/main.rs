@@ -16,7 +16,8 @@ usage: cargo xtask COMMAND
 
   test                      everything: cargo test, then the contract judges (spectral,
                             openapi-spec-validator, schemathesis) against the real server;
-                            installs the judges into target/tools on first use
+                            installs the judges, and the webhook libraries that tests ask,
+                            into target/tools on first use
   judge                     the contract judges alone
   ci                        fmt, clippy, rustdoc, tidy and cargo test, warnings denied
   tidy                      the rules of STYLE.md that a program can check

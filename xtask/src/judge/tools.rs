@@ -1,6 +1,7 @@
-//! Installing the judges: a Python venv and a node_modules under target/tools, made once from the
-//! pinned manifests in xtask/tools and made again when a manifest changes. What cannot be
-//! installed is an error with the remedy in it, never a skipped judge.
+//! Installing the judges, and the verifiers of webhook signatures that tests call (xtask/tools/
+//! receivers): a Python venv and a node_modules under target/tools, made once from the pinned
+//! manifests in xtask/tools and made again when a manifest changes. What cannot be installed is an
+//! error with the remedy in it, never a skipped judge.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,12 @@ impl Tools {
         let tools = Self { home: home.to_path_buf() };
         let python = ["requirements.txt"];
         tools.once("python", &python, install_python).context(
-            "cannot install the Python judges (needs Python 3.10 or later with venv, \
+            "cannot install the Python tools (needs Python 3.10 or later with venv, \
              and the Python package registry)",
         )?;
         let node = ["package.json", "package-lock.json"];
         tools.once("node", &node, install_node).context(
-            "cannot install the Node judges (needs Node 18 or later with npm, \
+            "cannot install the Node tools (needs Node 20 or later with npm, \
              and the npm registry)",
         )?;
         Ok(tools)
@@ -167,7 +168,10 @@ mod tests {
             assert!(line.contains("=="), "not pinned: {line}");
         }
         let text = fs::read_to_string(manifests().join("package.json")).unwrap();
-        assert!(text.contains("spectral-cli") && !text.contains('^') && !text.contains('~'));
+        for package in ["spectral-cli", "standardwebhooks", "stripe", "svix"] {
+            assert!(text.contains(package), "{package}");
+        }
+        assert!(!text.contains('^') && !text.contains('~'));
     }
 
     #[test]

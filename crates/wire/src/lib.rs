@@ -22,7 +22,7 @@ mod inbound;
 mod outbound;
 mod socket;
 
-mod outgoing;
+pub mod outgoing;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -32,7 +32,7 @@ pub use exchange::{Exchange, Response};
 pub use fault::Fault;
 pub use limits::Limits;
 pub use listen::{Listener, Running};
-pub use outgoing::{Client, OutgoingFault, Stage};
+pub use outgoing::{Client, OutgoingFault};
 pub use shutdown::{Shutdown, Trigger};
 
 /// The future of one answer.

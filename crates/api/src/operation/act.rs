@@ -120,7 +120,7 @@ async fn ask(
     let body = Bytes::from(question.to_string());
     let answer = context.client.post(&handler.url, headers, body, deadline, MAX_ANSWER_BYTES).await;
     match answer {
-        Ok((status, _, body)) => understand(status, &body),
+        Ok(reply) => understand(reply.status, &reply.body),
         Err(fault) => {
             let (action, url) = (&action.name, &handler.url);
             tracing::warn!(action, url, %fault, "an action handler failed");

@@ -7,5 +7,8 @@ mod drain;
 mod exchanges;
 mod limits;
 mod outgoing;
+mod outgoing_hostile;
+mod outgoing_kept;
 mod refusals;
 mod server;
+mod sink;

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use wire::{Client, OutgoingFault, Stage};
+use wire::outgoing::{Client, OutgoingFault, Reply, Stage};
 
 use crate::server::{PATIENCE, Server};
 
-type Outcome = Result<(StatusCode, HeaderMap, Bytes), OutgoingFault>;
+type Outcome = Result<Reply, OutgoingFault>;
 
 fn post_by(client: &Client, url: &str, within: Duration) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -61,10 +61,10 @@ fn answer(mut stream: impl Read + Write, bytes: &[u8]) -> String {
 fn a_post_reaches_its_server_and_brings_the_answer_back() {
     let server = Server::start();
     let url = format!("http://localhost:{}/hook?x=1", server.address.port());
-    let (status, headers, body) = post(&url).unwrap();
-    assert_eq!(status, StatusCode::OK);
-    assert_eq!(headers["content-type"], "application/json");
-    assert_eq!(body, "{\"saw\":\"POST /hook?x=1\",\"body\":\"hello\"}");
+    let reply = post(&url).unwrap();
+    assert_eq!(reply.status, StatusCode::OK);
+    assert_eq!(reply.headers["content-type"], "application/json");
+    assert_eq!(reply.body, "{\"saw\":\"POST /hook?x=1\",\"body\":\"hello\"}");
 }
 
 #[test]
@@ -89,30 +89,40 @@ fn a_redirect_is_an_answer_like_any_other() {
             Content-Length: 0\r\n\r\n";
         answer(stream, moved);
     });
-    assert_eq!(post(&format!("http://{address}/")).unwrap().0, StatusCode::FOUND);
+    assert_eq!(post(&format!("http://{address}/")).unwrap().status, StatusCode::FOUND);
 }
 
 #[test]
 fn each_failure_says_what_failed() {
     let url = |address: SocketAddr| format!("http://{address}/");
-    assert!(matches!(post("gopher://a/"), Err(OutgoingFault::Url(_))));
-    assert!(matches!(post("/path"), Err(OutgoingFault::Url(_))));
-    assert!(matches!(post("http://user:secret@a/"), Err(OutgoingFault::Url(_))));
-    assert!(matches!(post("http://nowhere.invalid/"), Err(OutgoingFault::Resolve(_))));
+    let class = |url: &str| post(url).map_err(|fault| fault.class()).unwrap_err();
+    assert_eq!(class("gopher://a/"), "url");
+    assert_eq!(class("/path"), "url");
+    assert_eq!(class("http://user:secret@a/"), "url");
+    assert_eq!(class("http://nowhere.invalid/"), "dns");
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert!(matches!(post(&url(closed)), Err(OutgoingFault::Connect(_))));
-    let garbage = peer(|stream| drop(answer(stream, b"what?\r\n\r\n")));
-    assert!(matches!(post(&url(garbage)), Err(OutgoingFault::Protocol(_))));
-    let silent = peer(|stream| drop(answer(stream, b"")));
-    assert!(matches!(post(&url(silent)), Err(OutgoingFault::Protocol(_))));
-    let cut = peer(|stream| drop(answer(stream, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")));
-    assert!(matches!(post(&url(cut)), Err(OutgoingFault::Protocol(_))));
+    assert_eq!(class(&url(closed)), "connect");
+    for (bytes, expected) in [
+        ("what?\r\n\r\n", "invalid_response"),
+        ("HTTP/1.1 abc OK\r\n\r\n", "invalid_response"),
+        ("HTTP/2.0 200 OK\r\n\r\n", "invalid_response"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "invalid_response"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "invalid_response"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "invalid_response"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab", "invalid_response"),
+        ("", "reset"),
+        ("HTTP/1.1 200 OK\r\nContent-", "reset"),
+    ] {
+        let address = peer(move |stream| drop(answer(stream, bytes.as_bytes())));
+        assert_eq!(class(&url(address)), expected, "{bytes}");
+    }
 }
 
 #[test]
 fn an_answer_over_the_limit_is_not_taken() {
-    let declared = "HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n".to_owned();
-    let sent = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(101));
+    let hundred = "x".repeat(100);
+    let declared = format!("HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n{hundred}");
+    let sent = format!("HTTP/1.1 200 OK\r\n\r\n{hundred}x");
     for bytes in [declared, sent] {
         let address = peer(move |stream| drop(answer(stream, bytes.as_bytes())));
         let outcome = post(&format!("http://{address}/"));
@@ -152,7 +162,7 @@ fn tls_is_spoken_with_a_trusted_server_and_refused_to_others() {
     let serve = |bytes: &'static [u8]| peer(move |stream| secure(stream, bytes));
     let url = |host: &str, address: SocketAddr| format!("https://{host}:{}/", address.port());
     let outcome = post_by(&trusting(), &url("localhost", serve(ok)), PATIENCE);
-    assert_eq!(outcome.unwrap().2, "secret");
+    assert_eq!(outcome.unwrap().body, "secret");
     let wrong_name = post_by(&trusting(), &url("127.0.0.1", serve(ok)), PATIENCE);
     assert!(matches!(wrong_name, Err(OutgoingFault::Tls(_))), "{wrong_name:?}");
     let unknown = post_by(&Client::new(), &url("localhost", serve(ok)), PATIENCE);

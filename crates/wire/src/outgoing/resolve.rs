@@ -1,0 +1,114 @@
+//! From a host name to addresses the caller agrees to. Every address a name has is shown to the
+//! caller's check, and connections go to what was shown: the name is not looked up again.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::Names;
+use super::fault::OutgoingFault;
+use super::target::{Host, Origin};
+
+/// Where to connect, in the order to try. Literals are checked like names.
+pub(super) async fn addresses(
+    origin: &Origin,
+    names: Names,
+    lookups: &Arc<Semaphore>,
+) -> Result<Vec<SocketAddr>, OutgoingFault> {
+    match &origin.host {
+        Host::Literal(address) => Ok(vec![SocketAddr::new(*address, origin.port)]),
+        Host::Name(name) => {
+            let found = look_up(spelled(name, names), origin.port, lookups.clone()).await;
+            found.map_err(OutgoingFault::Resolve)
+        }
+    }
+}
+
+/// One refused address refuses the whole name: whoever mixes good and bad ones is up to something.
+pub(super) fn vetted(
+    mut found: Vec<SocketAddr>,
+    vet: &(dyn Fn(IpAddr) -> bool + Sync),
+    most: usize,
+) -> Result<Vec<SocketAddr>, OutgoingFault> {
+    if found.is_empty() {
+        return Err(OutgoingFault::Resolve(io::ErrorKind::NotFound.into()));
+    }
+    if let Some(refused) = found.iter().find(|address| !vet(address.ip())) {
+        return Err(OutgoingFault::Forbidden(refused.ip()));
+    }
+    // IPv6 is more often announced than reachable. The order is the system's otherwise.
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.dedup();
+    found.truncate(most);
+    Ok(found)
+}
+
+/// The system's own lookup, on a thread of its own. The thread keeps its permit: a lookup whose
+/// call has given up still occupies it.
+async fn look_up(name: String, port: u16, lookups: Arc<Semaphore>) -> io::Result<Vec<SocketAddr>> {
+    let permit = lookups.acquire_owned().await.map_err(io::Error::other)?;
+    let lookup = spawn_blocking(move || {
+        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        drop(permit);
+        found
+    });
+    lookup.await.map_err(io::Error::other)?
+}
+
+/// A final dot keeps the system from trying its search domains. The hosts file knows `localhost`
+/// only without.
+fn spelled(name: &str, names: Names) -> String {
+    let local = name == "localhost" || name.ends_with(".localhost");
+    if names == Names::AsConfigured || local || name.ends_with('.') {
+        return name.to_owned();
+    }
+    format!("{name}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(addresses: &[&str]) -> Vec<SocketAddr> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn one_bad_address_among_good_ones_refuses_the_name() {
+        let vet = |address: IpAddr| !address.is_loopback();
+        for mixed in [
+            &["192.0.2.1:80", "127.0.0.1:80"][..],
+            &["127.0.0.1:80", "192.0.2.1:80"],
+            &["192.0.2.1:80", "192.0.2.2:80", "[::1]:80"],
+        ] {
+            let fault = vetted(all(mixed), &vet, 8).unwrap_err();
+            assert!(matches!(fault, OutgoingFault::Forbidden(address) if address.is_loopback()));
+        }
+        // Also one that would not have been tried.
+        let fault = vetted(all(&["192.0.2.1:80", "[::1]:80"]), &vet, 1).unwrap_err();
+        assert_eq!(fault.class(), "forbidden_address");
+    }
+
+    #[test]
+    fn ipv4_is_tried_first_and_only_so_many() {
+        let found = all(&["[2001:db8::1]:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.1:1"]);
+        let expected = all(&["192.0.2.2:1", "192.0.2.1:1", "[2001:db8::1]:1"]);
+        assert_eq!(vetted(found.clone(), &|_| true, 8).unwrap(), expected);
+        assert_eq!(vetted(found, &|_| true, 2).unwrap(), expected[..2]);
+        assert_eq!(vetted(Vec::new(), &|_| true, 8).unwrap_err().class(), "dns");
+    }
+
+    #[test]
+    fn an_absolute_name_ends_with_a_dot_unless_the_hosts_file_has_to_know_it() {
+        let absolute = |name| spelled(name, Names::Absolute);
+        assert_eq!(absolute("example.com"), "example.com.");
+        assert_eq!(absolute("example.com."), "example.com.");
+        assert_eq!(absolute("intranet"), "intranet.");
+        assert_eq!(absolute("localhost"), "localhost");
+        assert_eq!(absolute("a.localhost"), "a.localhost");
+        assert_eq!(spelled("a.svc", Names::AsConfigured), "a.svc");
+    }
+}

@@ -1,12 +1,12 @@
 //! What every store must do, written against the trait and run for each kind of store. Behaviours
-//! that concern files, restarts and schema changes on disk are SQLite's own and stand in `files`
-//! and
+//! that concern files, restarts and schema changes on disk are SQLite's own and stand in `files` and
 //! `evolution`.
 
 // All of it is test code, the parts outside `#[test]` functions too.
 #![allow(clippy::unwrap_used)]
 
 mod commits;
+mod deliveries;
 mod evolution;
 mod files;
 mod follow;
@@ -92,6 +92,16 @@ suite! { sqlite:
         hostile_words_are_only_words
         search_respects_scope_filters_and_pages
         search_sorts_by_rank_and_fields
+    }
+    deliveries {
+        outcomes_are_shown_and_positions_never_go_back
+        a_second_outcome_of_a_delivery_replaces_the_first
+        retries_come_due_and_those_asked_for_come_first
+        events_tell_what_is_still_to_be_delivered
+        events_of_keys_stay_inside
+        a_published_event_is_its_own_change
+        an_erased_resource_leaves_ids_and_outcomes
+        old_events_go_and_the_newest_stays
     }
     follow {
         followers_see_every_event_once_in_order

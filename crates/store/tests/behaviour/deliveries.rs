@@ -1,0 +1,252 @@
+//! What the delivery engine relies on: outcomes and positions are kept together, what is due is
+//! found, what is old goes. And the collections that show it: events, deliveries, attempts.
+
+use crate::support::*;
+use model::query::{Filter, Query, Test};
+use model::record::Scalar;
+use model::schema::Native;
+use model::{Change, Code, Record, Timestamp};
+use serde_json::{Value, json};
+use store::{Delivery, Outcome, Settlement, Status};
+
+const EVENTS: usize = 7;
+const ENDPOINTS: usize = 8;
+const DELIVERIES: usize = 9;
+const ATTEMPTS: usize = 10;
+const ERASURES: usize = 12;
+
+const SECRET: &str = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcY";
+
+fn endpoint(kinds: Value) -> model::Write {
+    let fields = json!({
+        "url": "https://shop.example/hook", "enabled_events": kinds, "status": "enabled",
+        "secret": SECRET,
+    });
+    create(ENDPOINTS, fields)
+}
+
+fn outcome(endpoint: &Record, event: i64, status: Status, next: Option<i64>) -> Outcome {
+    Outcome {
+        scope: HERE,
+        endpoint: endpoint.number,
+        event,
+        id: format!("dlv_{}_{event}", endpoint.number),
+        number: None,
+        status,
+        attempts: 1,
+        next: next.map(Timestamp),
+        now: Timestamp(START),
+        attempt: Some(json!({"id": format!("att_{event}"), "status": 200}).to_string()),
+    }
+}
+
+async fn settle(bed: &Bed, outcomes: Vec<Outcome>, positions: Vec<(i64, i64)>) {
+    bed.store.settle(Settlement { outcomes, positions }).await.unwrap();
+}
+
+fn where_(field: &str, value: &str) -> Query {
+    let test = Test::AnyOf(vec![Scalar::Text(value.into())]);
+    Query { filters: vec![Filter { field: field.into(), test }], ..query("-created_at", 50) }
+}
+
+async fn shown(bed: &Bed, collection: usize, query: &Query) -> Vec<Value> {
+    let page = bed.store.list(HERE, collection, query).await.unwrap();
+    let texts = bed.store.texts(HERE, collection, query).await.unwrap();
+    let bodies: Vec<String> = page.records.into_iter().map(|record| record.body).collect();
+    assert_eq!(bodies, texts.records, "both ways to read say the same");
+    bodies.iter().map(|body| serde_json::from_str(body).unwrap()).collect()
+}
+
+fn names(values: &[Value], member: &str) -> Vec<String> {
+    values.iter().map(|value| value[member].as_str().unwrap_or("null").to_owned()).collect()
+}
+
+pub async fn outcomes_are_shown_and_positions_never_go_back(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["book.*"]))).await;
+    let made = bed.put(book("A", json!(1))).await;
+    let mut settled = bed.store.settled();
+    settled.borrow_and_update();
+    settle(
+        &bed,
+        vec![outcome(&hook, made.version, Status::Succeeded, None)],
+        vec![(hook.number, 9)],
+    )
+    .await;
+    assert!(settled.has_changed().unwrap(), "whoever waits for outcomes is woken");
+    settle(&bed, Vec::new(), vec![(hook.number, 5)]).await;
+    let standings = bed.store.standings().await.unwrap();
+    assert_eq!((standings[0].endpoint, standings[0].position), (hook.number, Some(9)));
+    let found = shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await;
+    assert_eq!(found[0]["status"], "succeeded");
+    assert_eq!(found[0]["endpoint"], json!(hook.id));
+    assert_eq!(found[0]["attempts"], 1);
+    let event = found[0]["event"].as_str().unwrap();
+    assert_eq!(shown(&bed, DELIVERIES, &where_("event", event)).await, found);
+    let parent = found[0]["id"].as_str().unwrap().to_owned();
+    let attempts = Query { parent: Some(parent), ..query("-created_at", 5) };
+    assert_eq!(shown(&bed, ATTEMPTS, &attempts).await[0]["status"], 200);
+    let elsewhere = bed.store.list(THERE, DELIVERIES, &query("-created_at", 5)).await.unwrap();
+    assert!(elsewhere.records.is_empty(), "scopes never meet");
+}
+
+pub async fn a_second_outcome_of_a_delivery_replaces_the_first(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let event = bed.put(book("A", json!(1))).await.version;
+    settle(&bed, vec![outcome(&hook, event, Status::Pending, Some(START + 5))], Vec::new()).await;
+    let Delivery { number, .. } =
+        bed.store.deliveries(hook.number, &[event, 99]).await.unwrap().remove(0);
+    for number in [Some(number), None] {
+        let again = Outcome { number, attempts: 2, ..outcome(&hook, event, Status::Failed, None) };
+        settle(&bed, vec![again], Vec::new()).await;
+    }
+    let found = bed.store.deliveries(hook.number, &[event]).await.unwrap();
+    assert_eq!((found[0].status, found[0].attempts), (Status::Failed, 2));
+    let parent = Some(found[0].id.clone());
+    let attempts = Query { parent, ..query("-created_at", 5) };
+    assert_eq!(shown(&bed, ATTEMPTS, &attempts).await.len(), 3, "every attempt is kept");
+}
+
+pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let mut events = Vec::new();
+    for (title, due) in [("A", Some(30)), ("B", Some(10)), ("C", Some(90)), ("D", None)] {
+        let event = bed.put(book(title, json!(1))).await.version;
+        let (status, due) = match due {
+            Some(due) => (Status::Pending, Some(START + due)),
+            None => (Status::Failed, None),
+        };
+        settle(&bed, vec![outcome(&hook, event, status, due)], Vec::new()).await;
+        events.push(event);
+    }
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 10).await.unwrap();
+    let order: Vec<i64> = due.due.iter().map(|retry| retry.event.seq).collect();
+    assert_eq!(order, [events[1], events[0]]);
+    assert_eq!(due.next, Some(Timestamp(START + 90)));
+    assert_eq!(bed.store.standings().await.unwrap()[0].due, Some(Timestamp(START + 10)));
+    let mut nudged = bed.store.nudged();
+    nudged.borrow_and_update();
+    let id = &bed.store.deliveries(hook.number, &events[3..]).await.unwrap()[0].id.clone();
+    let action = support_action(Native::Retry);
+    let act = Change::Act { action, params: fields(json!({})), callout: None };
+    let asked = bed.put(write(DELIVERIES, Some(id), act)).await;
+    assert_eq!(value(&asked, "status"), "pending");
+    assert!(nudged.has_changed().unwrap());
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1).await.unwrap();
+    assert_eq!((due.due[0].event.seq, due.due[0].manual), (events[3], true));
+    let unknown = Change::Act { action, params: fields(json!({})), callout: None };
+    let refused = bed.refused(write(DELIVERIES, Some("dlv_none"), unknown)).await;
+    assert_eq!(refused.code, Code::NotFound);
+}
+
+fn support_action(native: Native) -> usize {
+    let schema = schema();
+    let actions = &schema.collections[DELIVERIES].actions;
+    actions.iter().position(|action| action.native == Some(native)).unwrap()
+}
+
+pub async fn events_tell_what_is_still_to_be_delivered(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["book.*"]))).await;
+    let other = bed.put(endpoint(json!(["order.*"]))).await;
+    let [first, second] = [bed.put(book("A", json!(1))).await, bed.put(book("B", json!(1))).await];
+    let pending = |bed: Bed| async move {
+        let like = Test::Like(vec!["book.*".into()]);
+        let filters = vec![Filter { field: "type".into(), test: like }];
+        let all = shown(&bed, EVENTS, &Query { filters, ..query("-created_at", 9) }).await;
+        let counts: Vec<i64> =
+            all.iter().map(|event| event["pending_webhooks"].as_i64().unwrap()).collect();
+        let open = shown(&bed, EVENTS, &where_("delivery", "pending")).await;
+        (bed, counts, names(&open, "type"))
+    };
+    let (bed, counts, open) = pending(bed).await;
+    assert_eq!(counts, [1, 1]);
+    assert_eq!(open, ["book.created", "book.created", "ping", "ping"]);
+    // One was delivered, the other waits for its second attempt; the pings are behind them.
+    let outcomes = vec![
+        outcome(&hook, first.version, Status::Succeeded, None),
+        outcome(&hook, second.version, Status::Pending, Some(START + 5)),
+    ];
+    let far = vec![(hook.number, second.version), (other.number, second.version)];
+    settle(&bed, outcomes, far).await;
+    let (bed, counts, open) = pending(bed).await;
+    assert_eq!(counts, [1, 0]);
+    assert_eq!(open, ["book.created"]);
+    for (status, expected) in [("succeeded", 1), ("failed", 0), ("skipped", 0)] {
+        assert_eq!(shown(&bed, EVENTS, &where_("delivery", status)).await.len(), expected);
+    }
+    let about = shown(&bed, EVENTS, &where_("resource", &first.id)).await;
+    assert_eq!(about[0]["data"]["object"]["title"], "A");
+}
+
+pub async fn events_of_keys_stay_inside(bed: Bed) {
+    bed.put(create(KEYS, json!({"digest": "abc"}))).await;
+    bed.put(book("A", json!(1))).await;
+    let all = shown(&bed, EVENTS, &query("-created_at", 9)).await;
+    assert_eq!(names(&all, "type"), ["book.created"]);
+}
+
+pub async fn a_published_event_is_its_own_change(bed: Bed) {
+    let said = json!({
+        "type": "report.ready", "resource": "report_7",
+        "data": {"object": {"id": "report_7"}, "previous_attributes": {"state": "draft"}},
+    });
+    let made = bed.put(keyed(create(EVENTS, said.clone()), "k", 1)).await;
+    assert_eq!(bed.newest(), made.version);
+    let read = bed.record(EVENTS, &made.id).await.unwrap();
+    assert_eq!(read.body, made.body);
+    assert_eq!(value(&read, "data"), said["data"]);
+    let again = bed.commit(keyed(create(EVENTS, said), "k", 1)).await.unwrap().unwrap();
+    let model::write::Committed::Replayed { response, .. } = again else { panic!("not replayed") };
+    assert_eq!(response, model::write::Response::Created(made));
+    let unknown = json!({"type": "report.raedy", "data": {"object": {}}});
+    let problem = bed.refused(create(EVENTS, unknown)).await;
+    assert!(problem.violations[0].message.contains("report.ready"));
+}
+
+pub async fn an_erased_resource_leaves_ids_and_outcomes(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let made = bed.put(book("Secret", json!(1))).await;
+    let changed = bed.put(merge(BOOKS, &made.id, json!({"title": "Hidden"}))).await;
+    let mut told = outcome(&hook, changed.version, Status::Succeeded, None);
+    told.attempt = Some(json!({"id": "att_1", "response_body": "Hidden"}).to_string());
+    settle(&bed, vec![told], Vec::new()).await;
+    let erasure = bed.put(create(ERASURES, json!({"resource": made.id}))).await;
+    assert_eq!(value(&erasure, "events"), 2);
+    let about = shown(&bed, EVENTS, &where_("resource", &made.id)).await;
+    let erased = json!({"object": {"id": made.id, "object": "book", "erased": true}});
+    assert_eq!([&about[0]["data"], &about[1]["data"]], [&erased, &erased]);
+    let delivery = &shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await[0];
+    assert_eq!(delivery["status"], "succeeded");
+    let parent = delivery["id"].as_str().map(str::to_owned);
+    let attempts = shown(&bed, ATTEMPTS, &Query { parent, ..query("-created_at", 5) }).await;
+    assert_eq!(attempts[0]["response_body"], Value::Null);
+    let refused = bed.refused(create(ERASURES, json!({"resource": "book_none"}))).await;
+    assert_eq!(refused.violations[0].field, "resource");
+}
+
+pub async fn old_events_go_and_the_newest_stays(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let mut seqs = Vec::new();
+    for n in 0..10 {
+        bed.pass(1000);
+        seqs.push(bed.put(book(&n.to_string(), json!(1))).await.version);
+    }
+    let outcomes = seqs.iter().map(|seq| outcome(&hook, *seq, Status::Succeeded, None)).collect();
+    settle(&bed, outcomes, Vec::new()).await;
+    // Reads its own writes, so the index has read the log.
+    bed.list(&search(&["somebody"])).await;
+    for (moment, before) in [(0, 0), (1000, 2), (1001, seqs[0]), (5500, seqs[4]), (99_000, seqs[9])]
+    {
+        let moment = Timestamp(START + moment);
+        assert_eq!(bed.store.before(moment).await.unwrap(), before, "{moment:?}");
+    }
+    let moment = Timestamp(START + 5500);
+    assert_eq!(bed.store.expire(moment, 3).await.unwrap(), 3);
+    assert_eq!(bed.store.expire(moment, 100).await.unwrap(), 4);
+    assert_eq!(bed.store.expire(moment, 100).await.unwrap(), 0);
+    let left = bed.store.events(None, 0, 100).await.unwrap();
+    assert_eq!(left.iter().map(|event| event.seq).collect::<Vec<_>>(), seqs[5..]);
+    assert_eq!(shown(&bed, DELIVERIES, &query("-created_at", 50)).await.len(), 5);
+    assert_eq!(bed.store.expire(Timestamp(i64::MAX), 100).await.unwrap(), 4);
+    let next = bed.put(book("next", json!(1))).await;
+    assert_eq!(next.version, seqs[9] + 1, "the sequence goes on");
+}

@@ -7,6 +7,7 @@
 mod chance;
 mod harness;
 mod odd;
+mod sink;
 
 mod actions;
 mod auth;
@@ -16,7 +17,9 @@ mod conditions;
 mod crash;
 mod cursors;
 mod disk;
+mod endpoints;
 mod errors;
+mod events;
 mod evolution;
 mod expansion;
 mod handlers;

@@ -15,6 +15,7 @@ pub mod schema;
 pub mod time;
 pub mod validate;
 pub mod value;
+pub mod webhook;
 pub mod write;
 
 pub use caller::{Caller, Scope};

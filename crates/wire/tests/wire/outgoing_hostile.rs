@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use wire::outgoing::{OutgoingFault, Report, Stage};
+use wire::outgoing::{OutgoingFault, OutgoingLimits, Report, Stage};
 
 use crate::server::PATIENCE;
 use crate::sink::{Caller, MAX_BYTES, OK, Sink, request};
@@ -127,6 +127,18 @@ fn a_forbidden_address_is_not_even_connected_to() {
     assert_eq!(sink.accepted(), 0);
     let report = caller.send_vetted(&format!("http://localhost:{port}/"), |_| true);
     assert_eq!(report.result.unwrap().status, StatusCode::OK);
+}
+
+#[test]
+fn waiting_for_the_turn_to_look_up_a_name_counts_against_the_deadline() {
+    // As if all lookups were held up by a name server that does not answer.
+    let limits = OutgoingLimits { lookups: 0, ..OutgoingLimits::default() };
+    let (sink, caller) = (Sink::answering(OK), Caller::with(limits));
+    let url = format!("http://localhost:{}/", sink.address.port());
+    let fault = caller.send_within(&url, SHORT).result.unwrap_err();
+    assert!(matches!(fault, OutgoingFault::Timeout(Stage::Resolve)), "{fault}");
+    // An address needs no lookup.
+    assert!(caller.send(&sink.url()).result.is_ok());
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn waiting_for_the_turn_to_look_up_a_name_counts_against_the_deadline() {
 }
 
 #[test]
-fn an_answer_before_the_request_was_read_is_an_answer() {
+fn an_answer_to_nothing_ends_the_call() {
     let sink = Sink::new(|_, mut stream| {
         stream.write_all(b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n").unwrap();
         request(&mut stream);

@@ -118,6 +118,9 @@ mod tests {
             ("HTTP://a:8080?q", 8080, "a:8080", "/?q"),
             ("https://[::1]:9/", 9, "[::1]:9", "/"),
             ("http://127.0.0.1:/", 80, "127.0.0.1:", "/"),
+            ("https://[64:ff9b::8.8.8.8]/", 443, "[64:ff9b::8.8.8.8]", "/"),
+            ("https://_my_app.0x.example?a/b?c", 443, "_my_app.0x.example", "/?a/b?c"),
+            ("https://a/~b/(c);d='e',!*$&+@:%2F", 443, "a", "/~b/(c);d='e',!*$&+@:%2F"),
         ] {
             let target = Target::parse(url).unwrap();
             assert_eq!((target.origin.port, target.host_header.to_str().unwrap()), (port, host));

@@ -15,6 +15,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use wire::outgoing::{Client, OutgoingFault, Reply, Stage};
 
 use crate::server::{PATIENCE, Server};
+use crate::sink::{Caller, Sink, request};
 
 type Outcome = Result<Reply, OutgoingFault>;
 
@@ -166,17 +167,31 @@ fn tls_is_spoken_with_a_trusted_server_and_refused_to_others() {
     let wrong_name = post_by(&trusting(), &url("127.0.0.1", serve(ok)), PATIENCE);
     assert!(matches!(wrong_name, Err(OutgoingFault::Tls(_))), "{wrong_name:?}");
     let unknown = post_by(&Client::new(), &url("localhost", serve(ok)), PATIENCE);
-    assert!(matches!(unknown, Err(OutgoingFault::Tls(_))), "{unknown:?}");
+    assert_eq!(unknown.unwrap_err().class(), "tls");
     let plain = peer(|mut stream| drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
     let plain = post_by(&trusting(), &url("localhost", plain), PATIENCE);
     assert!(matches!(plain, Err(OutgoingFault::Tls(_))), "{plain:?}");
+}
+
+#[test]
+fn a_secure_connection_is_kept_too() {
+    let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret";
+    let sink = Sink::new(|_, stream| secure(stream, ok));
+    let caller = Caller { client: trusting(), ..Caller::new() };
+    let url = format!("https://localhost:{}/", sink.address.port());
+    for turn in 0..3 {
+        let report = caller.send(&url);
+        assert_eq!(report.result.unwrap().body, "secret");
+        assert_eq!((report.reused, report.timing.tls.is_some()), (turn > 0, turn == 0));
+    }
+    assert_eq!((sink.accepted(), caller.client.idle()), (1, 1));
 }
 
 fn trusting() -> Client {
     Client::trusting(vec![include_bytes!("data/authority.der").to_vec()]).unwrap()
 }
 
-/// Answers one request over TLS; a client that turns away is no failure of the server.
+/// Answers requests over TLS; a client that turns away is no failure of the server.
 fn secure(stream: TcpStream, bytes: &[u8]) {
     let chain = vec![CertificateDer::from(include_bytes!("data/localhost.der").to_vec())];
     let key = PrivateKeyDer::try_from(include_bytes!("data/localhost-key.der").to_vec()).unwrap();
@@ -190,6 +205,7 @@ fn secure(stream: TcpStream, bytes: &[u8]) {
     let mut stream = stream;
     let mut session = ServerConnection::new(Arc::new(config)).unwrap();
     if session.complete_io(&mut stream).is_ok() {
-        answer(StreamOwned::new(session, stream), bytes);
+        let mut stream = StreamOwned::new(session, stream);
+        while request(&mut stream).is_some() && stream.write_all(bytes).is_ok() {}
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use wire::outgoing::{OutgoingFault, Report, Stage};
+use wire::outgoing::{OutgoingFault, OutgoingLimits, Report, Stage};
 
 use crate::server::PATIENCE;
 use crate::sink::{Caller, MAX_BYTES, OK, Sink, request};
@@ -130,7 +130,19 @@ fn a_forbidden_address_is_not_even_connected_to() {
 }
 
 #[test]
-fn an_answer_before_the_request_was_read_is_an_answer() {
+fn waiting_for_the_turn_to_look_up_a_name_counts_against_the_deadline() {
+    // As if all lookups were held up by a name server that does not answer.
+    let limits = OutgoingLimits { lookups: 0, ..OutgoingLimits::default() };
+    let (sink, caller) = (Sink::answering(OK), Caller::with(limits));
+    let url = format!("http://localhost:{}/", sink.address.port());
+    let fault = caller.send_within(&url, SHORT).result.unwrap_err();
+    assert!(matches!(fault, OutgoingFault::Timeout(Stage::Resolve)), "{fault}");
+    // An address needs no lookup.
+    assert!(caller.send(&sink.url()).result.is_ok());
+}
+
+#[test]
+fn an_answer_to_nothing_ends_the_call() {
     let sink = Sink::new(|_, mut stream| {
         stream.write_all(b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n").unwrap();
         request(&mut stream);

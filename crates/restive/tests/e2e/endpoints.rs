@@ -34,7 +34,8 @@ fn a_new_endpoint_has_its_defaults_and_shows_its_secret_once() {
         assert_eq!(body[name], value, "{name}");
     }
     let path = format!("/v1/webhook-endpoints/{}", made.id());
-    for shown in [server.get(&path), server.get("/v1/webhook-endpoints"), server.get("/v1/events")] {
+    for shown in [server.get(&path), server.get("/v1/webhook-endpoints"), server.get("/v1/events")]
+    {
         assert!(!shown.text.contains("whsec_"), "{}", shown.text);
     }
     // A client that lost the answer has lost the secret; so the repetition shows it again.
@@ -65,8 +66,8 @@ fn an_endpoint_is_disabled_enabled_changed_and_deleted() {
     server.patch(&path, json!({"enabled_events": ["ordr.*"]})).error(422, "validation_failed");
     server.delete(&path).expect(200);
     let kinds = server.get("/v1/events?type=webhook_endpoint.*&sort=created").column("type");
-    let expected =
-        ["created", "disabled", "enabled", "updated", "deleted"].map(|w| format!("webhook_endpoint.{w}"));
+    let expected = ["created", "disabled", "enabled", "updated", "deleted"]
+        .map(|w| format!("webhook_endpoint.{w}"));
     assert_eq!(kinds, expected);
 }
 
@@ -109,14 +110,21 @@ fn urls_that_must_not_be_called_are_refused_whatever_their_spelling() {
         let error = answer.error(422, "validation_failed");
         assert_eq!(error["errors"][0]["field"], "url", "{url}");
     }
-    for url in ["https://hooks.example.com:8443/in?x=1", "https://93.184.216.34/", "https://[2606:2800::1]/"] {
+    for url in [
+        "https://hooks.example.com:8443/in?x=1",
+        "https://93.184.216.34/",
+        "https://[2606:2800::1]/",
+    ] {
         server.post("/v1/webhook-endpoints", json!({"url": url})).expect(201);
     }
     let open = Server::bookshop();
-    for url in ["http://127.0.0.1:1/", "http://localhost:1/", "http://[::1]:1/", "http://10.0.0.1/"] {
+    for url in ["http://127.0.0.1:1/", "http://localhost:1/", "http://[::1]:1/", "http://10.0.0.1/"]
+    {
         open.post("/v1/webhook-endpoints", json!({"url": url, "status": "disabled"})).expect(201);
     }
-    for url in ["http://169.254.169.254/", "http://[fd00:ec2::254]/", "http://[::ffff:169.254.169.254]/"] {
+    for url in
+        ["http://169.254.169.254/", "http://[fd00:ec2::254]/", "http://[::ffff:169.254.169.254]/"]
+    {
         open.post("/v1/webhook-endpoints", json!({"url": url})).error(422, "validation_failed");
     }
 }

@@ -12,6 +12,7 @@ BEYOND_SCHEMA = {
     "precondition_failed": "whether an ETag is current depends on the record",
     "cursor_invalid": "cursors are signed, and bound to the list that gave them",
     "bad_reference": "whether the record exists that a field names depends on the data",
+    "unsuitable": "which URLs, expressions, headers and secrets can be used, no pattern can say",
     "payment_method_missing": "a rule of the bookshop: the record or the request must name one",
     "card_declined": "a rule of the bookshop: this card is always declined",
 }

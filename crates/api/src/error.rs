@@ -60,7 +60,7 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, REQUEST),
         ValidationFailed | GuardFailed | Required | UnknownField | WrongType | TooShort
         | TooLong | TooSmall | TooLarge | PatternMismatch | NotInEnum | NotUnique
-        | BadReference | ReadOnly | InvalidCharacters | InvalidFormat => {
+        | BadReference | ReadOnly | InvalidCharacters | InvalidFormat | Unsuitable => {
             (StatusCode::UNPROCESSABLE_ENTITY, REQUEST)
         }
         IdempotencyKeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_error"),

@@ -26,7 +26,7 @@ pub mod retention;
 pub mod timers;
 
 pub use log::AccessLog;
-pub use service::{Api, Parts, Settings};
+pub use service::{Api, Figures, Parts, Settings};
 
 use model::Timestamp;
 use model::id::Entropy;

@@ -4,6 +4,7 @@ use crate::metrics::Metrics;
 use crate::operation::Failure;
 use crate::respond::{self, Reply};
 use crate::route::Route;
+use crate::service::Figures;
 use crate::{Outside, openapi};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -20,18 +21,25 @@ pub struct Pages {
     schema: Arc<Schema>,
     store: Arc<dyn Store>,
     outside: Arc<dyn Outside>,
+    figures: Figures,
     openapi: Bytes,
     errors: Bytes,
 }
 
 impl Pages {
-    pub fn new(schema: Arc<Schema>, store: Arc<dyn Store>, outside: Arc<dyn Outside>) -> Pages {
+    pub fn new(
+        schema: Arc<Schema>,
+        store: Arc<dyn Store>,
+        outside: Arc<dyn Outside>,
+        figures: Figures,
+    ) -> Pages {
         Pages {
             openapi: Bytes::from(openapi::document(&schema, None).to_string()),
             errors: Bytes::from(openapi::errors_markdown()),
             schema,
             store,
             outside,
+            figures,
         }
     }
 
@@ -50,7 +58,7 @@ impl Pages {
         }
         Ok(match page {
             Route::Health => self.health(draining).await,
-            Route::Metrics => Reply::json(StatusCode::OK, metrics.page(&self.store.figures()))
+            Route::Metrics => Reply::json(StatusCode::OK, self.metrics(metrics))
                 .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
                 .header(CACHE_CONTROL, "no-store"),
             Route::Errors => Reply::json(StatusCode::OK, self.errors.clone())
@@ -60,6 +68,12 @@ impl Pages {
                 Reply::json(StatusCode::OK, self.openapi.clone()).header(CACHE_CONTROL, FIXED)
             }
         })
+    }
+
+    fn metrics(&self, metrics: &Metrics) -> String {
+        let mut text = metrics.page(&self.store.figures());
+        (self.figures)(&mut text);
+        text
     }
 
     /// 503 tells a balancer to send requests elsewhere: the store fails, or this instance goes.

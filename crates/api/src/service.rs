@@ -29,7 +29,12 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     pub outside: Arc<dyn Outside>,
     pub settings: Settings,
+    /// Further lines of the metrics page, by whoever runs beside the API.
+    pub figures: Figures,
 }
+
+/// Appends lines to the metrics page.
+pub type Figures = Arc<dyn Fn(&mut String) + Send + Sync>;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -62,7 +67,7 @@ pub struct Api {
 
 impl Api {
     pub fn new(parts: Parts) -> Result<Api, prometheus::Error> {
-        let Parts { schema, store, outside, settings } = parts;
+        let Parts { schema, store, outside, settings, figures } = parts;
         let limiter = Arc::new(Limiter::new(settings.rate_limit));
         let metrics = Metrics::new()?;
         let prefix = outside.entropy().0;
@@ -76,7 +81,7 @@ impl Api {
             routes: RouteTable::new(&schema, &metrics),
             metrics,
             log: settings.access_log.then(Arc::default),
-            pages: Pages::new(schema.clone(), store.clone(), outside.clone()),
+            pages: Pages::new(schema.clone(), store.clone(), outside.clone(), figures),
             version: HeaderValue::from_str(&schema.service.version)
                 .unwrap_or(HeaderValue::from_static("unknown")),
             usual_shape: schema.service.errors.into(),

@@ -143,6 +143,8 @@ catalogue! {
     InvalidCharacters "invalid_characters"
         "The text has characters that cannot be stored, such as NUL."
     InvalidFormat "invalid_format" "The text is not in the format of the field."
+    Unsuitable "unsuitable"
+        "The value has the right form and cannot be used, such as a private address."
     // Limits and the service itself.
     RateLimited "rate_limited" "Too many requests in this window. Wait for Retry-After."
     ActionHandlerFailed "action_handler_failed"

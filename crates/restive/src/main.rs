@@ -6,6 +6,7 @@ mod args;
 mod backup;
 mod check;
 mod data;
+mod deliver;
 mod init;
 mod keys;
 mod openapi;

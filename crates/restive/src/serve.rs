@@ -2,6 +2,7 @@
 
 use crate::args::{Serve, Switch};
 use crate::data;
+use crate::deliver::Deliveries;
 use crate::outside::System;
 use anyhow::{Context as _, bail};
 use api::keys::{Keyring, NewKey};
@@ -38,13 +39,26 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), address).await?;
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
-        let parts = Parts { schema, store: store.clone(), outside: outside.clone(), settings };
+        let metrics = Arc::new(webhooks::Metrics::default());
+        let figures = {
+            let metrics = metrics.clone();
+            Arc::new(move |text: &mut String| metrics.render(text))
+        };
+        let parts = Parts {
+            schema: schema.clone(),
+            store: store.clone(),
+            outside: outside.clone(),
+            settings,
+            figures,
+        };
         let api = Arc::new(Api::new(parts)?);
         // A file that may not grow is a full disk, for the store to tell; unheard, this signal
         // would end the process.
         let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
         let log = api.access_log().map(LogWriter::start);
-        let timers = tokio::spawn(api::timers::run(store, outside));
+        let deliveries = Deliveries::start(schema.clone(), store.clone(), metrics)?;
+        let timers = tokio::spawn(api::timers::run(store.clone(), outside.clone()));
+        let retention = tokio::spawn(api::retention::run(schema, store, outside));
         let (trigger, shutdown) = Shutdown::channel();
         let stop = stop_signal()?;
         let running = listener.run(api.clone(), Limits::default(), shutdown)?;
@@ -57,6 +71,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         trigger.fire();
         running.join().await?;
         timers.abort();
+        retention.abort();
+        deliveries.stop();
         drop(log);
         tracing::info!("stopped");
         Ok(())

@@ -107,7 +107,8 @@ pub trait Store: Send + Sync + 'static {
         max: usize,
     ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>>;
 
-    /// Makes outcomes of deliveries and positions of endpoints durable, in the writer's next commit.
+    /// Makes outcomes of deliveries and positions of endpoints durable, in the writer's next
+    /// commit.
     fn settle(&self, settlement: Settlement) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Grows when outcomes of deliveries have become durable.

@@ -65,7 +65,7 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         // These stand inside a `validation_failed`, never alone.
         Required | UnknownField | WrongType | TooShort | TooLong | TooSmall | TooLarge
         | PatternMismatch | NotInEnum | NotUnique | BadReference | ReadOnly | InvalidCharacters
-        | InvalidFormat => false,
+        | InvalidFormat | Unsuitable => false,
     }
 }
 

@@ -7,6 +7,7 @@ mod expansions;
 mod filters;
 mod headers;
 mod names;
+mod own;
 mod parameters;
 mod paths;
 mod requests;

@@ -4,7 +4,7 @@
 use super::names::Names;
 use super::{expansions, filters, headers, reference};
 use model::expand::MAX_PATHS;
-use model::query::{self, DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS};
+use model::query::{self, DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_VALUES, MAX_WORDS};
 use model::schema::{Collection, CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -241,7 +241,24 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
                 }
                 _ => format!("Only records with this `{name}`."),
             };
-            query(&name, &description, reference("schemas", filters::component(&kind, bound)))
+            let choices = collection.field(&name).filter(|field| field.filter_only);
+            match choices.map(|field| &field.choices).filter(|choices| !choices.is_empty()) {
+                Some(choices) => commas(
+                    &name,
+                    &description,
+                    json!({
+                        "type": "array",
+                        "items": { "type": "string", "enum": choices },
+                        "minItems": 1,
+                        "maxItems": MAX_VALUES,
+                    }),
+                ),
+                None => query(
+                    &name,
+                    &description,
+                    reference("schemas", filters::component(&kind, bound)),
+                ),
+            }
         })
         .collect()
 }

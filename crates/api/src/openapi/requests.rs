@@ -2,6 +2,7 @@
 //! are left out, although a replace or update ignores them when they are sent back unchanged.
 
 use super::names::Names;
+use super::own;
 use super::{filters, reference};
 use model::schema::{CollectionIx, Field, Kind, Schema};
 use model::validate::{MAX_ARRAY_ITEMS, MAX_INTEGER, MAX_OBJECT_BYTES, MAX_STRING_CHARS};
@@ -61,7 +62,13 @@ pub fn shared() -> Map<String, Value> {
 pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<String, Value> {
     let collection = &schema.collections[index];
     let object = &collection.object;
-    let body = |fields: &[Field], body, about: String| object_of(schema, fields, body, &about);
+    let body = |fields: &[Field], body, about: String| {
+        let mut object = object_of(schema, fields, body, &about);
+        if std::ptr::eq(fields, collection.fields.as_slice()) {
+            own::refine(schema, index, &mut object);
+        }
+        object
+    };
     let mut all = Map::new();
     let about = format!("A new {object}.");
     all.insert(names.create(index), body(&collection.fields, Body::Whole, about));

@@ -160,7 +160,7 @@ fn check_replay(schema: &Schema, fields: &Fields) -> Vec<Violation> {
     let mut found = Vec::new();
     for kind in fields.get("types").and_then(Value::as_array).into_iter().flatten() {
         if let Err(why) = pattern::check(schema, kind.as_str().unwrap_or_default()) {
-            found.push(Violation::new("types", Code::InvalidFormat, format!("`types`: {why}.")));
+            found.push(Violation::new("types", Code::NotInEnum, format!("`types`: {why}.")));
         }
     }
     let instant = |name: &str| fields.get(name).and_then(Value::as_str).and_then(Timestamp::parse);
@@ -168,7 +168,7 @@ fn check_replay(schema: &Schema, fields: &Fields) -> Vec<Violation> {
         && since >= until
     {
         let message = "`until` must be later than `since`.";
-        found.push(Violation::new("until", Code::TooSmall, message));
+        found.push(Violation::new("until", Code::Unsuitable, message));
     }
     found
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 
 /// Longest wait in a retry schedule: a week.
-const MAX_RETRY_SECONDS: i64 = 604_800;
+pub const MAX_RETRY_SECONDS: i64 = 604_800;
 /// All own headers together, as Svix has it.
 const MAX_HEADERS_BYTES: usize = 4096;
 /// Headers that are the transport's, the signature's or the clouds'.
@@ -140,40 +140,41 @@ pub fn check(schema: &Schema, fields: &Fields) -> Vec<Violation> {
         false => Reach::Public,
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
-    let mut say = |name: &str, message: String| {
-        let violation = Violation::new(name, Code::InvalidFormat, format!("`{name}`: {message}."));
+    let mut say = |name: &str, code: Code, message: String| {
+        let violation = Violation::new(name, code, format!("`{name}`: {message}."));
         found.push(match fields.get(name) {
             Some(value) if name != "secret" => violation.value(value),
             _ => violation,
         });
     };
     if let Some(Err(why)) = text("url").map(|text| url::check(text, reach)) {
-        say("url", why.trim_end_matches('.').to_owned());
+        say("url", Code::Unsuitable, why.trim_end_matches('.').to_owned());
     }
     for kind in fields.get("enabled_events").and_then(Value::as_array).into_iter().flatten() {
         if let Err(why) = pattern::check(schema, kind.as_str().unwrap_or_default()) {
-            say("enabled_events", why);
+            say("enabled_events", Code::NotInEnum, why);
         }
     }
     if let Some(version) = text("api_version").filter(|v| *v != schema.service.version) {
-        say("api_version", format!("`{version}` is none; there is {}", schema.service.version));
+        let known = &schema.service.version;
+        say("api_version", Code::NotInEnum, format!("`{version}` is none; there is {known}"));
     }
     if let Some(Err(why)) = text("filter").map(Expression::compile) {
-        say("filter", format!("no CEL expression: {why}"));
+        say("filter", Code::Unsuitable, format!("no CEL expression: {why}"));
     }
-    if let Some(headers) = fields.get("headers").and_then(Value::as_object) {
-        if let Err(why) = check_headers(headers) {
-            say("headers", why);
-        }
+    let headers = fields.get("headers").and_then(Value::as_object);
+    if let Some(Err(why)) = headers.map(check_headers) {
+        say("headers", Code::Unsuitable, why);
     }
     for wait in fields.get("retry_schedule").and_then(Value::as_array).into_iter().flatten() {
         if !wait.as_i64().is_some_and(|wait| (1..=MAX_RETRY_SECONDS).contains(&wait)) {
-            say("retry_schedule", format!("each wait is 1 to {MAX_RETRY_SECONDS} seconds"));
+            let range = format!("each wait is 1 to {MAX_RETRY_SECONDS} seconds");
+            say("retry_schedule", Code::TooLarge, range);
             break;
         }
     }
     if let Some(Err(why)) = text("secret").map(check_secret) {
-        say("secret", why.to_owned());
+        say("secret", Code::Unsuitable, why.to_owned());
     }
     found
 }
@@ -181,7 +182,7 @@ pub fn check(schema: &Schema, fields: &Fields) -> Vec<Violation> {
 /// The secret of a rotation.
 pub fn check_secret_of(fields: &Fields) -> Vec<Violation> {
     let secret = fields.get("secret").and_then(Value::as_str).unwrap_or_default();
-    let wrong = |why| Violation::new("secret", Code::InvalidFormat, format!("`secret`: {why}."));
+    let wrong = |why| Violation::new("secret", Code::Unsuitable, format!("`secret`: {why}."));
     check_secret(secret).err().map(wrong).into_iter().collect()
 }
 

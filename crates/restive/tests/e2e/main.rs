@@ -8,6 +8,8 @@ mod chance;
 mod harness;
 mod odd;
 mod sink;
+#[path = "../../../kit/tests/interop/receivers.rs"]
+mod receivers;
 
 mod actions;
 mod auth;
@@ -15,7 +17,9 @@ mod cli;
 mod concurrency;
 mod conditions;
 mod crash;
+mod crash_deliveries;
 mod cursors;
+mod deliveries;
 mod disk;
 mod endpoints;
 mod errors;
@@ -29,3 +33,4 @@ mod limits;
 mod lists;
 mod resources;
 mod service;
+mod signatures;

@@ -142,12 +142,7 @@ pub fn tables(schema: &Schema, stored: &Stored) -> Vec<Table> {
 }
 
 fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
-    let (source, select, width) = match collection.builtin {
-        Some(Builtin::Event) => (Source::Events, views::events_select(schema), 13),
-        Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 13),
-        Some(Builtin::Attempt) => (Source::Attempts, RECORD.to_owned(), 7),
-        _ => (Source::Rows, RECORD.to_owned(), 7),
-    };
+    let (source, select, width) = source(schema, collection);
     let name = quote(&table_name(&collection.name));
     let child = collection.parent.is_some();
     let feed = collection.feed.is_some();
@@ -216,6 +211,16 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         columns,
         select,
         name,
+    }
+}
+
+/// Where its rows come from, what is selected of them, and how many columns these are.
+fn source(schema: &Schema, collection: &Collection) -> (Source, String, usize) {
+    match collection.builtin {
+        Some(Builtin::Event) => (Source::Events, views::events_select(schema), 13),
+        Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 13),
+        Some(Builtin::Attempt) => (Source::Attempts, RECORD.to_owned(), 7),
+        _ => (Source::Rows, RECORD.to_owned(), 7),
     }
 }
 

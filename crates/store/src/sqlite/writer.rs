@@ -142,11 +142,14 @@ struct Writer {
     feed_after: Instant,
 }
 
+/// Whoever waits for what.
+type Waiting<T, A> = Vec<(Box<T>, oneshot::Sender<A>)>;
+
 /// What is committed together, with those who wait for it.
 #[derive(Default)]
 struct Batch {
-    writes: Vec<(Box<Write>, oneshot::Sender<Outcome>)>,
-    settlements: Vec<(Box<Settlement>, oneshot::Sender<Result<(), Error>>)>,
+    writes: Waiting<Write, Outcome>,
+    settlements: Waiting<Settlement, Result<(), Error>>,
 }
 
 impl Batch {

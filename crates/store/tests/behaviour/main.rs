@@ -1,6 +1,5 @@
 //! What every store must do, written against the trait and run for each kind of store. Behaviours
-//! that concern files, restarts and schema changes on disk are SQLite's own and stand in `files` and
-//! `evolution`.
+//! that concern files, restarts and schema changes on disk are SQLite's own: `files`, `evolution`.
 
 // All of it is test code, the parts outside `#[test]` functions too.
 #![allow(clippy::unwrap_used)]

@@ -1,0 +1,58 @@
+//! What the bodies of the service's own collections hold beyond the form of their fields, as far as
+//! a schema can say it.
+
+use model::schema::{Builtin, CollectionIx, Schema};
+use model::webhook::{endpoint, pattern};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Makes the schema of a body as narrow as the service is.
+pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
+    let Some(builtin) = schema.collections[index].builtin else { return };
+    let properties = &mut body["properties"];
+    match builtin {
+        Builtin::Event => {
+            let kinds: Vec<&str> =
+                schema.events.published.iter().map(|kind| kind.name.as_str()).collect();
+            if !kinds.is_empty() {
+                properties["type"] = json!({ "type": "string", "enum": kinds });
+            }
+            properties["data"] = json!({
+                "type": "object",
+                "properties": {
+                    "object": { "type": "object", "description": "The resource at the event." },
+                    "previous_attributes": {
+                        "type": "object",
+                        "description": "For updates: the old values of what changed.",
+                    },
+                },
+                "required": ["object"],
+                "additionalProperties": false,
+            });
+        }
+        Builtin::Endpoint => {
+            let patterns = patterns(schema);
+            properties["enabled_events"]["items"]["enum"] = json!(patterns);
+            let version = &schema.service.version;
+            properties["api_version"] = json!({ "enum": [version, null] });
+            properties["retry_schedule"]["items"]["minimum"] = 1.into();
+            properties["retry_schedule"]["items"]["maximum"] = endpoint::MAX_RETRY_SECONDS.into();
+        }
+        Builtin::Replay => {
+            properties["types"]["items"]["enum"] = json!(patterns(schema));
+        }
+        _ => {}
+    }
+}
+
+/// Every pattern that means a type.
+fn patterns(schema: &Schema) -> BTreeSet<String> {
+    let kinds = pattern::catalogue(schema);
+    let mut all: BTreeSet<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+    for kind in kinds {
+        let dots = kind.match_indices('.');
+        all.extend(dots.map(|(place, _)| format!("{}*", &kind[..=place])));
+    }
+    all.insert("*".to_owned());
+    all
+}

@@ -1,0 +1,99 @@
+//! kill -9 while events are made and delivered: every committed event arrives at every endpoint,
+//! nothing arrives that was not committed, and little arrives twice.
+
+use crate::chance::Chance;
+use crate::deliveries::endpoint;
+use crate::harness::{Server, Start, eventually};
+use crate::sink::Sink;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const ROUNDS: usize = 50;
+const WRITERS: usize = 4;
+/// Requests under way to one endpoint, at most: what a crash may repeat.
+const WINDOW: usize = 8;
+
+/// Makes books from several threads until so many were acknowledged, then pulls the plug.
+fn round(server: Server, chance: &mut Chance) -> std::sync::Arc<tempfile::TempDir> {
+    let enough = 5 + chance.below(60);
+    let made = AtomicUsize::new(0);
+    let pid = server.pid();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (server, made) = (&server, &made);
+            scope.spawn(move || {
+                let body = json!({"title": format!("by {writer}"), "author": "A"});
+                while server.ask("POST", "/v1/books").json(&body).try_send().is_ok() {
+                    made.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        eventually("enough books", || made.load(Ordering::Relaxed) >= enough);
+        let killed = std::process::Command::new("kill").arg("-9").arg(pid.to_string()).status();
+        assert!(killed.unwrap().success());
+    });
+    server.kill()
+}
+
+/// Ids of all events of books in the log.
+fn logged(server: &Server) -> HashSet<String> {
+    let mut ids = HashSet::new();
+    let mut path = "/v1/events?type=book.created&limit=100".to_owned();
+    loop {
+        let page = server.get(&path).expect(200);
+        for event in page["data"].as_array().unwrap() {
+            ids.insert(event["id"].as_str().unwrap().to_owned());
+        }
+        match page["pagination"]["next_cursor"].as_str() {
+            Some(cursor) => {
+                path = format!("/v1/events?type=book.created&limit=100&after={cursor}");
+            }
+            None => return ids,
+        }
+    }
+}
+
+#[test]
+fn every_committed_event_reaches_every_endpoint_through_fifty_crashes() {
+    let sinks = [Sink::start(), Sink::start()];
+    let mut chance = Chance::new(41);
+    let server = Server::bookshop();
+    let quick = json!({
+        "enabled_events": ["book.*"], "max_in_flight": WINDOW, "retry_schedule": [1, 1, 1, 1, 1],
+    });
+    for sink in &sinks {
+        endpoint(&server, sink, quick.clone());
+    }
+    let mut folder = round(server, &mut chance);
+    for _ in 1..ROUNDS {
+        folder = round(Start::bookshop().on(&folder).go(), &mut chance);
+    }
+    let server = Start::bookshop().on(&folder).go();
+    let logged = logged(&server);
+    assert!(logged.len() > ROUNDS * 5, "there was load: {}", logged.len());
+    let arrived = |sink: &Sink| {
+        let mut times: HashMap<String, usize> = HashMap::new();
+        for request in sink.of("book.created") {
+            *times.entry(request.id()).or_default() += 1;
+        }
+        times
+    };
+    eventually("everything arrives everywhere", || {
+        sinks.iter().all(|sink| {
+            let arrived = arrived(sink);
+            logged.iter().all(|id| arrived.contains_key(id))
+        })
+    });
+    for sink in &sinks {
+        let arrived = arrived(sink);
+        for id in arrived.keys() {
+            assert!(logged.contains(id), "{id} was sent and is not in the log");
+        }
+        let repeated: usize = arrived.values().map(|times| times - 1).sum();
+        assert!(repeated <= WINDOW * ROUNDS, "{repeated} arrived again");
+    }
+    eventually("all of it is settled", || {
+        server.get("/v1/events?delivery=pending").expect(200)["data"] == Value::Array(Vec::new())
+    });
+}

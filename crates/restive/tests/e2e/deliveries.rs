@@ -1,0 +1,467 @@
+//! Events on their way to endpoints: who gets what, what counts as taken, what is tried again.
+
+use crate::harness::{Server, Start, eventually};
+use crate::sink::{Manner, Sink};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// An endpoint at a sink; its id.
+pub fn endpoint(server: &Server, sink: &Sink, with: Value) -> String {
+    let mut body = json!({"url": sink.url()});
+    body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+    server.make("/v1/webhook-endpoints", body)
+}
+
+/// Deliveries of an endpoint but for its pings, newest first.
+fn deliveries(server: &Server, endpoint: &str) -> Vec<Value> {
+    let all = server.get(&format!("/v1/deliveries?endpoint={endpoint}")).expect(200);
+    let kept = |delivery: &Value| {
+        let event = delivery["event"].as_str().unwrap();
+        server.get(&format!("/v1/events/{event}")).expect(200)["type"] != "ping"
+    };
+    all["data"].as_array().unwrap().iter().filter(|d| kept(d)).cloned().collect()
+}
+
+fn attempts(server: &Server, delivery: &Value) -> Vec<Value> {
+    let id = delivery["id"].as_str().unwrap();
+    let all = server.get(&format!("/v1/deliveries/{id}/attempts?sort=created_at")).expect(200);
+    all["data"].as_array().unwrap().clone()
+}
+
+/// Waits until the endpoint has these statuses, newest first.
+#[track_caller]
+fn wait_for(server: &Server, endpoint: &str, statuses: &[&str]) -> Vec<Value> {
+    let mut found = Vec::new();
+    eventually(&format!("{statuses:?}"), || {
+        found = deliveries(server, endpoint);
+        found
+            .iter()
+            .map(|delivery| delivery["status"].as_str().unwrap())
+            .eq(statuses.iter().copied())
+    });
+    found
+}
+
+#[test]
+fn an_event_goes_to_every_endpoint_that_wants_it_and_no_other() {
+    let server = Server::bookshop();
+    let [books, orders, all] = [Sink::start(), Sink::start(), Sink::start()];
+    let first = endpoint(&server, &books, json!({"enabled_events": ["book.created"]}));
+    endpoint(&server, &orders, json!({"enabled_events": ["order.*"]}));
+    endpoint(&server, &all, json!({}));
+    let book = server.book("Dune");
+    let order = server.make("/v1/orders", json!({"book": book, "quantity": 1}));
+    server.post(&format!("/v1/orders/{order}/cancel"), json!({})).expect(200);
+    eventually("all have theirs", || {
+        all.received().len() == 4 && books.received().len() == 2 && orders.received().len() == 3
+    });
+    let kinds = |sink: &Sink| {
+        let mut kinds: Vec<String> = sink.received().iter().map(|r| r.kind()).collect();
+        kinds.sort();
+        kinds
+    };
+    assert_eq!(kinds(&books), ["book.created", "ping"]);
+    assert_eq!(kinds(&orders), ["order.cancelled", "order.created", "ping"]);
+    assert_eq!(kinds(&all), ["book.created", "order.cancelled", "order.created", "ping"]);
+    let got = books.of("book.created").remove(0);
+    let event = server.get(&format!("/v1/events/{}", got.id())).expect(200);
+    assert_eq!(got.event()["data"], event["data"]);
+    assert_eq!(got.event()["pending_webhooks"], 2, "two endpoints were to get it");
+    assert_eq!(got.header("webhook-id"), event["id"].as_str());
+    assert_eq!(got.header("content-type"), Some("application/json"));
+    assert!(got.header("user-agent").unwrap().starts_with("restive/"));
+    assert_eq!(got.path, "/hook");
+    let delivery = wait_for(&server, &first, &["succeeded"]).remove(0);
+    assert_eq!((&delivery["event"], &delivery["attempts"]), (&event["id"], &json!(1)));
+    eventually("nothing is pending", || {
+        let path = format!("/v1/events/{}", got.id());
+        server.get(&path).expect(200)["pending_webhooks"] == 0
+    });
+    assert_eq!(server.get("/v1/events?delivery=succeeded").column("type").len(), 6);
+}
+
+#[test]
+fn an_attempt_tells_what_was_answered_and_how_long_it_took() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    sink.will(Manner::Answer(201, "X-Answer: 42\r\n", "thanks".to_owned()));
+    let id = endpoint(&server, &sink, json!({}));
+    server.book("A");
+    let delivery = wait_for(&server, &id, &["succeeded"]).remove(0);
+    let attempt = attempts(&server, &delivery).remove(0);
+    assert_eq!(attempt["object"], "attempt");
+    assert_eq!((&attempt["status"], &attempt["number"]), (&json!(201), &json!(1)));
+    assert_eq!(attempt["response_headers"]["x-answer"], "42");
+    assert_eq!(attempt["response_body"], "thanks");
+    assert_eq!(attempt["remote_address"], sink.address.ip().to_string());
+    assert_eq!(attempt["delivery"], delivery["id"]);
+    assert_eq!(attempt["trigger"], "event");
+    assert_eq!((&attempt["error"], &attempt["next_attempt_at"]), (&Value::Null, &Value::Null));
+    assert!(attempt["latency"]["total_ms"].as_f64().unwrap() > 0.0, "{attempt}");
+    assert!(attempt["latency"]["first_byte_ms"].as_f64().unwrap() > 0.0, "{attempt}");
+    for stage in ["dns_ms", "connect_ms", "tls_ms"] {
+        assert!(attempt["latency"].get(stage).is_some(), "{attempt}");
+    }
+    let one = delivery["id"].as_str().unwrap();
+    assert_eq!(server.get(&format!("/v1/deliveries/{one}")).expect(200), delivery);
+    let event = delivery["event"].as_str().unwrap();
+    for (query, count) in [
+        (format!("event={event}"), 1),
+        (format!("endpoint={id}&status=succeeded&attempts=1"), 2),
+        ("status=failed".to_owned(), 0),
+        ("min_created_at=2020-01-01".to_owned(), 2),
+        ("next_attempt_at=null".to_owned(), 2),
+        ("endpoint=we_none".to_owned(), 0),
+    ] {
+        let found = server.get(&format!("/v1/deliveries?{query}"));
+        assert_eq!(found.column("id").len(), count, "{query}");
+    }
+}
+
+#[test]
+fn only_2xx_is_success_and_redirects_are_never_followed() {
+    let server = Server::bookshop();
+    let [sink, elsewhere] = [Sink::start(), Sink::start()];
+    let id = endpoint(&server, &sink, json!({"retry_schedule": [1]}));
+    eventually("the ping came", || !sink.received().is_empty());
+    let location = format!("Location: {}\r\n", elsewhere.url());
+    sink.will(Manner::Answer(302, Box::leak(location.into_boxed_str()), String::new()));
+    server.book("A");
+    let delivery = wait_for(&server, &id, &["pending"]).remove(0);
+    let attempt = attempts(&server, &delivery).remove(0);
+    assert_eq!((&attempt["status"], &attempt["error"]), (&json!(302), &json!("redirect")));
+    assert_eq!(attempt["next_attempt_at"], delivery["next_attempt_at"]);
+    assert!(attempt["next_attempt_reason"].is_string(), "{attempt}");
+    let failed = wait_for(&server, &id, &["failed"]).remove(0);
+    assert_eq!((&failed["attempts"], &failed["next_attempt_at"]), (&json!(2), &Value::Null));
+    let all = attempts(&server, &failed);
+    assert_eq!((&all[1]["number"], &all[1]["trigger"]), (&json!(2), &json!("schedule")));
+    assert!(elsewhere.received().is_empty());
+    let got = sink.of("book.created");
+    assert_eq!(got[0].id(), got[1].id(), "the id stays");
+    assert_ne!(got[0].header("webhook-signature"), got[1].header("webhook-signature"));
+    assert_eq!(server.get("/v1/events?delivery=failed").column("id"), [got[0].id()]);
+    // Dead letters can be sent once more, by hand.
+    sink.will(Manner::status(204));
+    let path = format!("/v1/deliveries/{}/retry", failed["id"].as_str().unwrap());
+    assert_eq!(server.post(&path, json!({})).expect(200)["status"], "pending");
+    let done = wait_for(&server, &id, &["succeeded"]).remove(0);
+    assert_eq!(attempts(&server, &done)[2]["trigger"], "retry");
+}
+
+#[test]
+fn a_retry_waits_for_its_time_and_no_longer_than_a_tenth_more() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({"retry_schedule": [2, 2]}));
+    eventually("the ping came", || !sink.received().is_empty());
+    sink.will(Manner::status(500));
+    server.book("A");
+    eventually("the first attempt", || sink.of("book.created").len() == 1);
+    let first = Instant::now();
+    sink.will(Manner::status(200));
+    eventually("the second", || sink.of("book.created").len() == 2);
+    let waited = first.elapsed();
+    assert!(waited > Duration::from_millis(1900), "{waited:?}");
+    let delivery = wait_for(&server, &id, &["succeeded"]).remove(0);
+    let all = attempts(&server, &delivery);
+    let instant = |text: &Value| model_millis(text.as_str().unwrap());
+    let planned = instant(&all[0]["next_attempt_at"]) - instant(&all[0]["created_at"]);
+    assert!((2000..=2210).contains(&planned), "jitter only adds, at most a tenth: {planned}");
+}
+
+/// Milliseconds of `…THH:MM:SS.mmmZ` within its day.
+fn model_millis(text: &str) -> i64 {
+    let number = |from: usize, to: usize| text[from..to].parse::<i64>().unwrap();
+    ((number(11, 13) * 60 + number(14, 16)) * 60 + number(17, 19)) * 1000 + number(20, 23)
+}
+
+#[test]
+fn retry_after_pauses_the_endpoint() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({"retry_schedule": [1, 60]}));
+    eventually("the ping came", || !sink.received().is_empty());
+    sink.will(Manner::Answer(429, "Retry-After: 3\r\n", String::new()));
+    server.book("A");
+    eventually("the first attempt", || sink.of("book.created").len() == 1);
+    let first = Instant::now();
+    wait_for(&server, &id, &["pending"]);
+    sink.will(Manner::status(200));
+    server.book("B");
+    eventually("both are taken", || sink.of("book.created").len() == 3);
+    assert!(first.elapsed() > Duration::from_millis(2900), "{:?}", first.elapsed());
+    wait_for(&server, &id, &["succeeded", "succeeded"]);
+}
+
+#[test]
+fn an_endpoint_can_end_a_message_or_itself() {
+    let server = Server::bookshop();
+    for (manner, status) in [
+        (Manner::status(410), "disabled"),
+        (Manner::Answer(500, "webhook-delivery: disable\r\n", String::new()), "disabled"),
+        (Manner::Answer(400, "webhook-delivery: abort-message\r\n", String::new()), "enabled"),
+    ] {
+        let sink = Sink::start();
+        let id = endpoint(&server, &sink, json!({"enabled_events": ["message.*"]}));
+        eventually("the ping came", || !sink.received().is_empty());
+        sink.will(manner);
+        server.post("/v1/messages", json!({"from": "a", "text": "b"})).expect(201);
+        wait_for(&server, &id, &["failed"]);
+        let path = format!("/v1/webhook-endpoints/{id}");
+        eventually(status, || server.get(&path).expect(200)["status"] == status);
+        if status == "disabled" {
+            assert!(server.get(&path).expect(200)["disabled_reason"].is_string());
+        }
+        server.delete(&path).expect(200);
+    }
+    let told = server.get("/v1/events?type=webhook_endpoint.disabled").column("type");
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
+fn what_happens_while_an_endpoint_is_disabled_is_skipped_and_can_be_replayed() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({"enabled_events": ["book.*"]}));
+    server.post(&format!("/v1/webhook-endpoints/{id}/disable"), json!({})).expect(200);
+    for title in ["A", "B", "C"] {
+        server.book(title);
+    }
+    wait_for(&server, &id, &["skipped", "skipped", "skipped"]);
+    assert_eq!(server.get("/v1/events?delivery=skipped").column("id").len(), 3);
+    server.post(&format!("/v1/webhook-endpoints/{id}/enable"), json!({})).expect(200);
+    server.book("D");
+    eventually("only the fourth came", || sink.of("book.created").len() == 1);
+    let replay = json!({"endpoint": id, "without_success": true});
+    let counted = server.make("/v1/replays", json!({"endpoint": id, "dry_run": true}));
+    let done = |replay: &str| {
+        let path = format!("/v1/replays/{replay}");
+        let mut shown = Value::Null;
+        eventually("the replay ends", || {
+            shown = server.get(&path).expect(200);
+            shown["status"] != "pending" && shown["status"] != "running"
+        });
+        shown
+    };
+    assert_eq!(done(&counted)["total"], 4);
+    assert_eq!(sink.of("book.created").len(), 1, "a dry run sends nothing");
+    let shown = done(&server.make("/v1/replays", replay));
+    assert_eq!(shown["status"], "succeeded", "{shown}");
+    assert_eq!((&shown["total"], &shown["succeeded"]), (&json!(3), &json!(3)));
+    assert_eq!(sink.of("book.created").len(), 4);
+    wait_for(&server, &id, &["succeeded"; 4]);
+    // An endpoint that did not exist then can have them too.
+    let late = Sink::start();
+    let other = endpoint(&server, &late, json!({"enabled_events": ["order.*"]}));
+    let types = json!({"endpoint": other, "types": ["book.*"], "rate_limit": 100});
+    done(&server.make("/v1/replays", types));
+    assert_eq!(late.of("book.created").len(), 4);
+    for (bad, field) in [
+        (json!({}), "endpoint"),
+        (json!({"endpoint": "we_none"}), "endpoint"),
+        (json!({"endpoint": other, "types": ["bok.*"]}), "types"),
+        (json!({"endpoint": other, "since": "2026-02-01", "until": "2026-01-01"}), "since"),
+    ] {
+        let error = server.post("/v1/replays", bad.clone()).error(422, "validation_failed");
+        assert_eq!(error["errors"][0]["field"], field, "{bad}");
+    }
+}
+
+#[test]
+fn a_slow_replay_shows_its_progress_and_can_be_cancelled() {
+    let server = Server::bookshop();
+    for n in 0..40 {
+        server.book(&n.to_string());
+    }
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({}));
+    let replay = json!({"endpoint": id, "types": ["book.*"], "rate_limit": 5});
+    let path = format!("/v1/replays/{}", server.make("/v1/replays", replay));
+    eventually("some are done", || {
+        let shown = server.get(&path).expect(200);
+        shown["total"] == 40 && shown["done"].as_i64().unwrap_or(0) > 0
+    });
+    let cancelled = server.post(&format!("{path}/cancel"), json!({})).expect(200);
+    assert_eq!(cancelled["status"], "cancelled");
+    let sent = sink.of("book.created").len();
+    assert!(sent < 40, "{sent}");
+    server.post(&format!("{path}/cancel"), json!({})).error(409, "invalid_state");
+}
+
+#[test]
+fn a_ping_is_sent_at_creation_and_on_request_and_tells_its_outcome() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({"enabled_events": ["order.*"]}));
+    eventually("the first ping", || sink.of("ping").len() == 1);
+    let path = format!("/v1/webhook-endpoints/{id}/ping");
+    let told = server.post(&path, json!({})).expect(200);
+    assert_eq!((&told["status"], &told["attempt"]["status"]), (&json!("succeeded"), &json!(200)));
+    assert_eq!(told["endpoint"], json!(id));
+    assert_eq!(sink.of("ping").len(), 2);
+    sink.will(Manner::status(500));
+    let told = server.post(&path, json!({})).expect(200);
+    assert_eq!(told["attempt"]["status"], 500);
+    assert_eq!(
+        server.get(&format!("/v1/webhook-endpoints/{id}")).expect(200)["failing_since"],
+        Value::Null
+    );
+}
+
+#[test]
+fn payload_filter_headers_and_plain_signature_are_the_endpoints_choice() {
+    let server = Server::bookshop();
+    let [thin, filtered] = [Sink::start(), Sink::start()];
+    endpoint(
+        &server,
+        &thin,
+        json!({"payload": "thin", "signature": "plain",
+        "headers": {"Authorization": "Bearer theirs", "X-Shop": "7"}}),
+    );
+    let dear = "event.type == 'book.created' && event.data.object.price > 10.0";
+    endpoint(&server, &filtered, json!({"filter": dear}));
+    let id = server.make("/v1/books", json!({"title": "Cheap", "author": "A", "price": 5.5}));
+    server.make("/v1/books", json!({"title": "Dear", "author": "A", "price": 50.5}));
+    eventually("both came", || {
+        thin.of("book.created").len() == 2 && filtered.of("book.created").len() == 1
+    });
+    let got = thin.of("book.created").remove(0);
+    assert_eq!(got.event()["data"], json!({"object": {"id": id, "object": "book"}}));
+    assert_eq!(got.header("authorization"), Some("Bearer theirs"));
+    assert_eq!(got.header("x-shop"), Some("7"));
+    assert!(got.header("x-hub-signature-256").unwrap().starts_with("sha256="));
+    assert_eq!(got.header("restive-signature"), None);
+    assert_eq!(filtered.of("book.created")[0].event()["data"]["object"]["title"], "Dear");
+}
+
+#[test]
+fn events_of_one_resource_come_in_order_where_that_is_asked_for() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let ordered = json!({"ordering": "resource", "retry_schedule": [1, 1, 1, 1]});
+    let id = endpoint(&server, &sink, ordered);
+    eventually("the ping came", || !sink.received().is_empty());
+    sink.will(Manner::status(500));
+    let book = server.book("0");
+    eventually("the first attempt failed", || sink.of("book.created").len() == 1);
+    for n in 1..=5 {
+        server.patch(&format!("/v1/books/{book}"), json!({"title": n.to_string()})).expect(200);
+    }
+    sink.will(Manner::status(200));
+    wait_for(&server, &id, &["succeeded"; 6]);
+    let titles: Vec<String> = sink
+        .received()
+        .iter()
+        .skip(2)
+        .map(|request| request.event()["data"]["object"]["title"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(titles, ["0", "1", "2", "3", "4", "5"]);
+}
+
+#[test]
+fn hostile_answers_are_told_by_class_and_hold_nothing_beyond_the_deadline() {
+    let server = Server::bookshop();
+    let head = "HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n";
+    let hostile = [
+        (Manner::Silence, "timeout"),
+        (Manner::Close, "reset"),
+        (Manner::Raw("SSH-2.0-OpenSSH_9.2\r\n\r\n"), "invalid_response"),
+        (Manner::Drip("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", "x"), "timeout"),
+        (Manner::Drip("", "HTTP/1.1 100 Continue\r\n\r\n"), "timeout"),
+        (
+            Manner::Drip(
+                "HTTP/1.1 200 OK\r\n",
+                "x-more: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n",
+            ),
+            "timeout",
+        ),
+        (Manner::Drip(head, Box::leak("x".repeat(4096).into_boxed_str())), ""),
+    ];
+    let mut ids = Vec::new();
+    for (manner, class) in &hostile {
+        let sink = Sink::start();
+        sink.will(manner.clone());
+        let with = json!({"timeout": 5, "retry_schedule": [], "enabled_events": ["order.*"]});
+        ids.push((endpoint(&server, &sink, with), *class));
+    }
+    let refused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = refused.local_addr().unwrap();
+    drop(refused);
+    let good = Sink::start();
+    for (url, class) in [
+        (format!("http://{gone}/"), "connect"),
+        (format!("https://{}/", good.address), "tls"),
+        ("http://no-such-host.invalid/".to_owned(), "dns"),
+    ] {
+        let body = json!({"url": url, "timeout": 5, "retry_schedule": []});
+        ids.push((server.make("/v1/webhook-endpoints", body), class));
+    }
+    let began = Instant::now();
+    for (id, class) in &ids {
+        let path = format!("/v1/deliveries?endpoint={id}");
+        let mut settled = Value::Null;
+        eventually(class, || {
+            settled = server.get(&path).expect(200)["data"][0].clone();
+            settled["status"].is_string() && settled["status"] != "pending"
+        });
+        let attempt = attempts(&server, &settled).remove(0);
+        let told = attempt["error"].as_str().unwrap_or("");
+        assert_eq!(told, *class, "{attempt}");
+        let total = attempt["latency"]["total_ms"].as_f64().unwrap();
+        assert!(total < 6000.0, "{attempt}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
+fn an_address_is_judged_again_at_each_attempt() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({"retry_schedule": []}));
+    eventually("development allows it", || sink.received().len() == 1);
+    let (_, folder) = server.stop();
+    let strict = model_schema().replace("development = true", "development = false");
+    let server = Start::schema(&strict).on(&folder).go();
+    server.book("A");
+    let failed = wait_for(&server, &id, &["failed"]).remove(0);
+    let attempt = attempts(&server, &failed).remove(0);
+    assert_eq!(attempt["error"], "forbidden_address", "{attempt}");
+    assert_eq!(sink.received().len(), 1);
+}
+
+/// The built-in schema as text.
+fn model_schema() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, error, code) = crate::harness::run(folder.path(), &["init"]);
+    assert_eq!(code, 0, "{error}");
+    std::fs::read_to_string(folder.path().join("restive.toml")).unwrap()
+}
+
+#[test]
+fn deliveries_go_on_where_they_stopped() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({}));
+    server.book("A");
+    wait_for(&server, &id, &["succeeded"]);
+    let (code, folder) = server.stop();
+    assert_eq!(code, 0);
+    let server = Start::bookshop().on(&folder).go();
+    server.book("B");
+    wait_for(&server, &id, &["succeeded", "succeeded"]);
+    assert_eq!(sink.of("book.created").len(), 2, "nothing is sent twice after a clean stop");
+}
+
+#[test]
+fn deliveries_are_counted() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({}));
+    server.book("A");
+    wait_for(&server, &id, &["succeeded"]);
+    let page = server.get("/metrics").text;
+    for name in ["restive_webhook_deliveries_total", "restive_webhook_latency_seconds_bucket"] {
+        assert!(page.contains(name), "{name} in {page}");
+    }
+}

@@ -1,0 +1,94 @@
+//! What the engine writes into the records of endpoints: that they fail, recovered, or are disabled.
+//! One change of a record at a time, in order.
+
+use super::Engine;
+use crate::health::Remark;
+use crate::lane::Wish;
+use model::record::Fields;
+use model::schema::Builtin;
+use model::write::{Cause, Change, Precondition, Write};
+use serde_json::{Value, json};
+
+const DISABLED: &str = "webhook_endpoint.disabled";
+const FAILING: &str = "webhook_endpoint.failing";
+
+impl Engine {
+    pub(super) fn remark(&mut self, number: i64, remark: Option<Remark>) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let wish = match remark {
+            None => return,
+            Some(Remark::Disabled { since }) => {
+                self.disable(number, format!("failing since {}", since.to_iso()));
+                return;
+            }
+            Some(Remark::Failing(since)) => {
+                lane.failing_since = Some(since);
+                let fields = fields(json!({ "failing_since": since.to_iso() }));
+                Wish { fields, event: None }
+            }
+            Some(Remark::Recovered) => {
+                lane.failing_since = None;
+                let fields = fields(json!({ "failing_since": null, "disabled_reason": null }));
+                Wish { fields, event: None }
+            }
+            Some(Remark::Warned { number, of, since, end }) => {
+                // The same words after a restart, so that nobody is warned twice.
+                let (since, end) = (since.to_iso(), end.to_iso());
+                let text = format!("failing since {since}; warning {number} of {of}, ends {end}");
+                Wish { fields: fields(json!({ "disabled_reason": text })), event: Some(FAILING) }
+            }
+        };
+        lane.wishes.push_back(wish);
+        self.grant(number);
+    }
+
+    /// No more is sent to it from now on; its record follows.
+    pub(super) fn disable(&mut self, number: i64, reason: String) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        if !lane.enabled {
+            return;
+        }
+        lane.enable(false);
+        let fields = fields(json!({ "status": "disabled", "disabled_reason": reason }));
+        lane.wishes.push_back(Wish { fields, event: Some(DISABLED) });
+        self.grant(number);
+        self.touch(number);
+    }
+
+    fn grant(&mut self, number: i64) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let Some(wish) = lane.wishes.front().filter(|_| !lane.wishing) else { return };
+        lane.wishing = true;
+        let write = Write {
+            scope: lane.endpoint.scope,
+            collection: self.schema.own(Builtin::Endpoint),
+            id: Some(lane.endpoint.id.clone()),
+            parent: None,
+            change: Change::Assign {
+                fields: wish.fields.clone(),
+                event: wish.event.map(str::to_owned),
+            },
+            precondition: Precondition::None,
+            idempotency: None,
+            cause: Cause::default(),
+            now: self.clock.wall,
+            entropy: self.ids.entropy(),
+        };
+        self.chores.wish(number, write);
+    }
+
+    pub(super) fn wished(&mut self, number: i64) {
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.wishing = false;
+            lane.wishes.pop_front();
+            self.grant(number);
+        }
+    }
+}
+
+pub(super) fn fields(value: Value) -> Fields {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Fields::new(),
+    }
+}

@@ -1,0 +1,165 @@
+//! What the engine waits for besides requests: answers of the store. Chores that ask it do so until
+//! it answers, so that no state of the engine has to.
+
+use super::replay::Step;
+use crate::insist::insist;
+use crate::limits::Limits;
+use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
+use model::event::Event;
+use model::write::Write;
+use model::{CollectionIx, Record, Scope, Timestamp};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use store::{Error, Follower, Retries, Settlement, Standing, Store};
+use tokio::sync::watch;
+
+/// What was brought.
+pub enum Chore {
+    Head(Follower, Vec<Event>),
+    Reloaded { scope: Scope, id: String, record: Option<Record> },
+    Read { number: i64, batch: Batch },
+    Retries { number: i64, retries: Retries, most: usize },
+    Census { number: i64, retries: Retries, most: usize },
+    Settled,
+    Nudged(watch::Receiver<u64>),
+    Standings(Vec<Standing>),
+    Wished(i64),
+    Replay(i64, Step),
+}
+
+/// What a lane that lags behind has read.
+pub struct Batch {
+    /// Those it wants that have no delivery yet.
+    pub events: Vec<Event>,
+    /// Everything up to here was looked at.
+    pub seen: i64,
+}
+
+type Errand = Pin<Box<dyn Future<Output = Chore>>>;
+
+pub struct Chores {
+    store: Arc<dyn Store>,
+    limits: Rc<Limits>,
+    errands: FuturesUnordered<Errand>,
+}
+
+impl Chores {
+    pub fn new(store: Arc<dyn Store>, limits: Rc<Limits>) -> Chores {
+        Chores { store, limits, errands: FuturesUnordered::new() }
+    }
+
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chore>> {
+        Pin::new(&mut self.errands).poll_next(cx)
+    }
+
+    /// Something that asks by itself.
+    pub fn run(&mut self, errand: impl Future<Output = Chore> + 'static) {
+        self.errands.push(Box::pin(errand));
+    }
+
+    /// Asks the store until it answers.
+    fn ask<T, F>(
+        &mut self,
+        what: &'static str,
+        question: impl Fn(Arc<dyn Store>) -> F + 'static,
+        chore: impl FnOnce(T) -> Chore + 'static,
+    ) where
+        T: 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+    {
+        let (store, limits) = (self.store.clone(), self.limits.clone());
+        self.run(async move { chore(insist(what, &limits, || question(store.clone())).await) });
+    }
+
+    pub fn follow(&mut self, mut follower: Follower, most: usize) {
+        let limits = self.limits.clone();
+        self.run(async move {
+            let mut wait = limits.store_wait;
+            loop {
+                match follower.next_batch(most).await {
+                    Ok(events) => return Chore::Head(follower, events),
+                    Err(error) => {
+                        tracing::warn!(%error, "webhooks: the log cannot be read; trying again");
+                    }
+                }
+                // waits for: the store to recover
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(limits.store_wait_longest);
+            }
+        });
+    }
+
+    pub fn reload(&mut self, scope: Scope, collection: CollectionIx, id: String) {
+        let asked = id.clone();
+        self.ask(
+            "an endpoint",
+            move |store| {
+                let id = asked.clone();
+                async move { store.record(scope, collection, None, &id).await }
+            },
+            move |record| Chore::Reloaded { scope, id, record },
+        );
+    }
+
+    pub fn retries(&mut self, number: i64, now: Timestamp, most: usize) {
+        self.ask(
+            "retries",
+            move |store| async move { store.retries(number, now, most).await },
+            move |retries| Chore::Retries { number, retries, most },
+        );
+    }
+
+    /// All retries of an endpoint, due or not.
+    pub fn census(&mut self, number: i64, most: usize) {
+        self.ask(
+            "retries",
+            move |store| async move { store.retries(number, Timestamp(i64::MAX), most).await },
+            move |retries| Chore::Census { number, retries, most },
+        );
+    }
+
+    pub fn standings(&mut self) {
+        self.ask("standings", |store| async move { store.standings().await }, Chore::Standings);
+    }
+
+    pub fn settle(&mut self, settlement: Settlement) {
+        self.ask(
+            "outcomes",
+            move |store| {
+                let settlement = settlement.clone();
+                async move { store.settle(settlement).await }
+            },
+            |()| Chore::Settled,
+        );
+    }
+
+    pub fn nudge(&mut self, mut nudged: watch::Receiver<u64>) {
+        self.run(async move {
+            if nudged.changed().await.is_err() {
+                // The store was closed: nobody will ask for anything any more.
+                std::future::pending::<()>().await;
+            }
+            Chore::Nudged(nudged)
+        });
+    }
+
+    pub fn wish(&mut self, number: i64, write: Write) {
+        self.ask(
+            "a change of an endpoint",
+            move |store| {
+                let write = write.clone();
+                async move { store.commit(write).await }
+            },
+            move |result| {
+                if let Err(problem) = result {
+                    tracing::warn!(?problem, "webhooks: a change of an endpoint was refused");
+                }
+                Chore::Wished(number)
+            },
+        );
+    }
+}

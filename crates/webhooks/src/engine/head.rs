@@ -1,0 +1,245 @@
+//! The head of the log: one reader for all scopes, woken by each commit. Hands every event to the
+//! lanes that want it and are not behind, and hears of changed endpoints and replays there.
+
+use super::Engine;
+use crate::lane::{Feed, Lane};
+use crate::prepared::Prepared;
+use model::event::Event;
+use model::schema::Builtin;
+use model::webhook::{Endpoint, pattern};
+use model::{Record, Scope};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use store::Follower;
+
+/// Events kept after they were handed out, for lanes that catch up just then.
+const RING_EVENTS: usize = 256;
+/// Their part of all loaded bytes.
+const RING_BYTES_PART: usize = 8;
+
+pub struct Head {
+    /// At rest: nothing is being read.
+    follower: Option<Follower>,
+    /// Read and not handed out yet.
+    events: VecDeque<Event>,
+    /// An endpoint is being read again; what follows may be for its new shape.
+    reloading: bool,
+    position: i64,
+    /// Where the follower is.
+    read_to: i64,
+    ring: VecDeque<Rc<Prepared>>,
+    ring_bytes: usize,
+    /// Everything wanted after here is in the ring.
+    ring_since: i64,
+}
+
+impl Head {
+    pub fn new(follower: Follower) -> Head {
+        let position = follower.position();
+        Head {
+            follower: Some(follower),
+            events: VecDeque::new(),
+            reloading: false,
+            position,
+            read_to: position,
+            ring: VecDeque::new(),
+            ring_bytes: 0,
+            ring_since: position,
+        }
+    }
+
+    /// Everything up to here was handed out.
+    pub fn position(&self) -> i64 {
+        self.position
+    }
+
+    pub fn came(&mut self, follower: Follower, events: Vec<Event>) {
+        self.read_to = follower.position();
+        self.events = events.into();
+        self.follower = Some(follower);
+    }
+
+    fn keep(&mut self, event: &Rc<Prepared>, most_bytes: usize) {
+        self.ring_bytes += event.weight();
+        self.ring.push_back(event.clone());
+        while self.ring.len() > RING_EVENTS || self.ring_bytes > most_bytes {
+            let Some(oldest) = self.ring.pop_front() else { break };
+            self.ring_bytes -= oldest.weight();
+            self.ring_since = oldest.event.seq;
+        }
+    }
+}
+
+/// What an event is to a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    None,
+    Wanted,
+    Ping,
+}
+
+impl Engine {
+    pub(super) fn advance_head(&mut self) {
+        while !self.head.reloading {
+            let Some(event) = self.head.events.pop_front() else {
+                self.head.position = self.head.read_to.max(self.head.position);
+                if let Some(follower) = self.head.follower.take() {
+                    self.chores.follow(follower, self.appetite());
+                }
+                return;
+            };
+            let own = |builtin| self.schema.own(builtin);
+            let place = self.schema.find(&event.collection);
+            if place == Some(own(Builtin::Endpoint)) && event.kind != pattern::PING {
+                self.head.reloading = true;
+                self.chores.reload(event.scope, own(Builtin::Endpoint), event.record.clone());
+                // Handed out once the endpoint is as the event left it.
+                self.head.events.push_front(event);
+                return;
+            }
+            if place == Some(own(Builtin::Replay)) {
+                self.heard_of_replay(&event);
+            }
+            self.hand_out(event);
+        }
+    }
+
+    pub(super) fn reloaded(&mut self, scope: Scope, id: &str, record: Option<Record>) {
+        self.head.reloading = false;
+        let Some(event) = self.head.events.pop_front() else { return };
+        let known = self.names.get(&(scope, id.to_owned())).copied();
+        match (record, known) {
+            (Some(record), Some(number)) => {
+                let position = self.head.position;
+                self.subscriptions.put(scope, number);
+                if let Some(lane) = self.lanes.get_mut(&number) {
+                    lane.update(Endpoint::read(scope, &record), position);
+                    self.touch(number);
+                }
+            }
+            (Some(record), None) => self.open(Endpoint::read(scope, &record), None, None),
+            (None, Some(number)) => self.close(scope, id, number),
+            (None, None) => {}
+        }
+        self.hand_out(event);
+    }
+
+    /// The endpoint is gone, and with it what was under way for it.
+    fn close(&mut self, scope: Scope, id: &str, number: i64) {
+        self.names.remove(&(scope, id.to_owned()));
+        self.subscriptions.remove(scope, number);
+        self.settler.forget(number);
+        if let Some(lane) = self.lanes.remove(&number) {
+            self.busy_lanes -= usize::from(lane.in_flight > 0);
+        }
+    }
+
+    fn hand_out(&mut self, event: Event) {
+        self.head.position = event.seq;
+        if self.internal.contains(&event.collection) {
+            return;
+        }
+        let (lanes, schema) = (&self.lanes, &self.schema);
+        let wants = |number: i64| lanes.get(&number).is_some_and(|l| l.endpoint.wants(&event.kind));
+        let (claim, takers) = match is_ping(schema, &event) {
+            true => {
+                let own = self.names.get(&(event.scope, event.record.clone()));
+                (Claim::Ping, own.map_or(Rc::new([]) as Rc<[i64]>, |own| Rc::new([*own])))
+            }
+            false => (Claim::Wanted, self.subscriptions.of(event.scope, &event.kind, wants)),
+        };
+        if takers.is_empty() {
+            return;
+        }
+        let pending = u32::try_from(takers.len()).unwrap_or(u32::MAX);
+        let event = Prepared::new(event, pending, &self.loaded);
+        self.head.keep(&event, self.limits.loaded_bytes / RING_BYTES_PART);
+        for number in takers.iter() {
+            if self.lanes.get(number).is_some_and(|lane| lane.feed == Feed::Head) {
+                self.offer(*number, &event, claim);
+            }
+        }
+    }
+
+    /// Gives a lane an event that it wants, or lets it fall behind.
+    fn offer(&mut self, number: i64, event: &Rc<Prepared>, claim: Claim) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let seq = event.event.seq;
+        if seq <= lane.seen || lane.ledger.contains(seq) {
+            return;
+        }
+        if !lane.has_room(&self.limits) || self.loaded.bytes() > self.limits.loaded_bytes {
+            lane.feed = Feed::Behind;
+            lane.seen = seq - 1;
+            self.touch(number);
+            return;
+        }
+        self.accept(number, event, claim);
+    }
+
+    /// An event becomes the lane's, if its filter lets it pass.
+    pub(super) fn accept(&mut self, number: i64, event: &Rc<Prepared>, claim: Claim) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        match claim {
+            Claim::None => return,
+            Claim::Ping => lane.load_ping(event.clone()),
+            Claim::Wanted if lane.endpoint.filter.is_none() => lane.load(event.clone()),
+            Claim::Wanted => match lane.endpoint.passes(event.envelope()) {
+                Ok(true) => lane.load(event.clone()),
+                Ok(false) => return,
+                Err(why) => {
+                    lane.ledger.open(event.event.seq, event.event.created);
+                    self.unfiltered(number, event, &why);
+                }
+            },
+        }
+        self.touch(number);
+    }
+
+    /// A lane that has read as far as the ring goes back gets the rest from there, and everything
+    /// after it from the head. Says whether it could.
+    pub(super) fn join(&mut self, number: i64) -> bool {
+        let (since, position) = (self.head.ring_since, self.head.position);
+        let Some(lane) = self.lanes.get_mut(&number) else { return false };
+        if lane.feed == Feed::Head || lane.seen < since.max(lane.known_since) {
+            return false;
+        }
+        lane.feed = Feed::Head;
+        let missing: Vec<_> = missing(lane, &self.head.ring, position);
+        for event in missing {
+            let Some(lane) = self.lanes.get(&number) else { break };
+            if lane.feed != Feed::Head {
+                break;
+            }
+            match claim(&self.schema, &lane.endpoint, &event.event) {
+                Claim::None => {}
+                claim => self.offer(number, &event, claim),
+            }
+        }
+        true
+    }
+}
+
+fn missing(lane: &Lane, ring: &VecDeque<Rc<Prepared>>, position: i64) -> Vec<Rc<Prepared>> {
+    let newer = |event: &&Rc<Prepared>| {
+        let seq = event.event.seq;
+        seq > lane.seen && seq <= position && event.event.scope == lane.endpoint.scope
+    };
+    ring.iter().filter(newer).cloned().collect()
+}
+
+/// A ping goes to the endpoint it is about, whatever that subscribed to.
+pub fn claim(schema: &model::Schema, endpoint: &Endpoint, event: &Event) -> Claim {
+    if is_ping(schema, event) {
+        return if event.record == endpoint.id { Claim::Ping } else { Claim::None };
+    }
+    match endpoint.wants(&event.kind) && !pattern::is_internal(schema, &event.collection) {
+        true => Claim::Wanted,
+        false => Claim::None,
+    }
+}
+
+pub fn is_ping(schema: &model::Schema, event: &Event) -> bool {
+    event.kind == pattern::PING
+        && schema.find(&event.collection) == Some(schema.own(Builtin::Endpoint))
+}

@@ -1,0 +1,295 @@
+//! What happens when a request came to its end: judged, written down as an outcome, and once that
+//! is durable, done.
+
+use super::Engine;
+use crate::attempt::{Attempt, Trigger};
+use crate::lane::{Job, Known};
+use crate::outcome::{Answer, Judgement, Plan, judge};
+use crate::prepared::Prepared;
+use crate::send::{Fate, Landed};
+use crate::settle::{Mark, Owner};
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use model::webhook::Endpoint;
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use store::{Outcome, Status};
+use wire::outgoing::{Report, Timing};
+
+const CONTROL: &str = "webhook-delivery";
+
+/// What a fate looks like from outside.
+#[derive(Default)]
+struct View<'a> {
+    answer: Answer<'a>,
+    status: Option<u16>,
+    error: Option<(&'a str, Cow<'a, str>)>,
+    timing: Option<Timing>,
+    remote: Option<SocketAddr>,
+    headers: Option<&'a HeaderMap>,
+    body: Option<&'a [u8]>,
+}
+
+impl Engine {
+    pub(super) fn landed(&mut self, landed: Landed) {
+        match landed.owner {
+            Owner::Lane(number) => self.landed_in_lane(number, landed),
+            Owner::Replay { number, endpoint } => self.landed_in_replay(number, endpoint, landed),
+        }
+        if let Some(number) = self.crowd.pop_front() {
+            self.touch(number);
+        }
+    }
+
+    fn landed_in_lane(&mut self, number: i64, landed: Landed) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.in_flight -= 1;
+        self.busy_lanes -= usize::from(lane.in_flight == 0);
+        let endpoint = lane.endpoint.clone();
+        let (counts, started) = (landed.job.counts, landed.started);
+        let judgement = self.conclude(&endpoint, landed);
+        let (now, wall) = (self.clock.now, self.clock.wall);
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        if let Some(pause) = judgement.pause {
+            lane.pace.pause(pause, now);
+        }
+        let mut remark = None;
+        if counts && judgement.status == Status::Succeeded {
+            lane.pace.succeeded();
+            remark = lane.health.succeeded(lane.failing_since);
+        } else if counts {
+            let held = lane.pace.is_held();
+            lane.pace.failed(started, now, &self.limits);
+            if lane.pace.is_held() && !held {
+                lane.retreat();
+            }
+            let failures = lane.pace.failures();
+            remark = lane.health.failed(lane.failing_since, failures, wall, &self.limits);
+        }
+        match judgement.disable {
+            Some(reason) => self.disable(number, reason.to_owned()),
+            None => self.remark(number, remark),
+        }
+        self.touch(number);
+    }
+
+    /// Judges a request and hands its outcome over to be settled.
+    pub(super) fn conclude(&mut self, endpoint: &Endpoint, landed: Landed) -> Judgement {
+        let Landed { owner, job, fate, created, .. } = landed;
+        let view = View::of(&fate);
+        let (id, number, before) = self.row(job.known.as_ref());
+        let plan = Plan {
+            attempts: before + 1,
+            schedule: &endpoint.retry_schedule,
+            pause_floor: self.limits.pause_floor,
+            chance: self.ids.chance(),
+            now: self.clock.wall,
+        };
+        let mut judgement = judge(&view.answer, &plan);
+        let was_pending = job.known.as_ref().is_some_and(|known| known.status == Status::Pending);
+        if job.trigger == Trigger::Replay && judgement.status == Status::Pending && !was_pending {
+            (judgement.status, judgement.next, judgement.reason) = (Status::Failed, None, None);
+        }
+        self.tell(&view, &judgement);
+        let attempt = Attempt {
+            delivery: &id,
+            number: before + 1,
+            trigger: job.trigger,
+            status: view.status,
+            error: view.error.as_ref().map(|(class, message)| (*class, &**message)),
+            timing: view.timing,
+            remote: view.remote,
+            headers: view.headers,
+            body: view.body,
+            next: judgement.next.zip(judgement.reason),
+            created: &created,
+            updated: &self.clock.iso(),
+        };
+        let attempt = Some(attempt.text(&self.limits));
+        let ordered = matches!(owner, Owner::Lane(_)) && endpoint.ordered;
+        let in_order = ordered && (job.known.is_none() || was_pending) && !is_ping(&job);
+        let mark = Mark {
+            owner,
+            seq: job.event.event.seq,
+            status: judgement.status,
+            next: judgement.next,
+            record: in_order.then(|| job.event.event.record.clone()),
+        };
+        let outcome = Outcome {
+            scope: endpoint.scope,
+            endpoint: endpoint.number,
+            event: job.event.event.seq,
+            id,
+            number,
+            status: judgement.status,
+            attempts: before + 1,
+            next: judgement.next,
+            now: self.clock.wall,
+            attempt,
+        };
+        self.settler.push(outcome, mark);
+        judgement
+    }
+
+    fn tell(&self, view: &View<'_>, judgement: &Judgement) {
+        if let Some(timing) = &view.timing {
+            self.metrics.took(timing.total);
+        }
+        match judgement.status {
+            Status::Succeeded => self.metrics.succeeded.fetch_add(1, Relaxed),
+            Status::Failed => {
+                self.metrics.exhausted.fetch_add(1, Relaxed);
+                self.metrics.failed_attempts.fetch_add(1, Relaxed)
+            }
+            Status::Pending | Status::Skipped => self.metrics.failed_attempts.fetch_add(1, Relaxed),
+        };
+    }
+
+    /// Records a delivery that is not made: its endpoint is disabled.
+    pub(super) fn skip(&mut self, number: i64, job: Job) {
+        self.record_skipped(number, &job.event, job.known.as_ref(), None);
+    }
+
+    /// A filter that cannot judge an event: not delivered, and why.
+    pub(super) fn unfiltered(&mut self, number: i64, event: &Rc<Prepared>, why: &str) {
+        self.record_skipped(number, event, None, Some(("filter", why)));
+    }
+
+    fn record_skipped(
+        &mut self,
+        number: i64,
+        event: &Rc<Prepared>,
+        known: Option<&Known>,
+        error: Option<(&str, &str)>,
+    ) {
+        let Some(lane) = self.lanes.get(&number) else { return };
+        let scope = lane.endpoint.scope;
+        let (id, row, before) = self.row(known);
+        let iso = self.clock.iso();
+        let attempt = error.map(|error| {
+            let attempt = Attempt {
+                delivery: &id,
+                number: before + 1,
+                trigger: Trigger::Event,
+                status: None,
+                error: Some(error),
+                timing: None,
+                remote: None,
+                headers: None,
+                body: None,
+                next: None,
+                created: &iso,
+                updated: &iso,
+            };
+            attempt.text(&self.limits)
+        });
+        let mark = Mark {
+            owner: Owner::Lane(number),
+            seq: event.event.seq,
+            status: Status::Skipped,
+            next: None,
+            record: None,
+        };
+        let outcome = Outcome {
+            scope,
+            endpoint: number,
+            event: event.event.seq,
+            id,
+            number: row,
+            status: Status::Skipped,
+            attempts: before + u32::from(attempt.is_some()),
+            next: None,
+            now: self.clock.wall,
+            attempt,
+        };
+        self.metrics.skipped.fetch_add(1, Relaxed);
+        self.settler.push(outcome, mark);
+    }
+
+    /// Id, row and attempts so far of a delivery.
+    fn row(&mut self, known: Option<&Known>) -> (String, Option<i64>, u32) {
+        match known {
+            Some(known) => (known.id.clone(), Some(known.number), known.attempts),
+            None => (self.ids.delivery(self.clock.wall), None, 0),
+        }
+    }
+
+    pub(super) fn settle(&mut self) {
+        if let Some(settlement) = self.settler.begin(self.limits.settlement) {
+            self.chores.settle(settlement);
+        }
+    }
+
+    pub(super) fn settled(&mut self) {
+        for mark in self.settler.end() {
+            match mark.owner {
+                Owner::Replay { number, .. } => self.settled_in_replay(number, &mark),
+                Owner::Lane(number) => {
+                    let Some(lane) = self.lanes.get_mut(&number) else { continue };
+                    lane.settled(&mark);
+                    if !lane.dirty {
+                        lane.dirty = true;
+                        self.dirty.push(number);
+                    }
+                    if mark.next.is_some() || lane.endpoint.ordered {
+                        self.touch(number);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Pings go past the order of records: they are about the endpoint itself.
+fn is_ping(job: &Job) -> bool {
+    job.trigger == Trigger::Event && !job.counts
+}
+
+impl<'a> View<'a> {
+    fn of(fate: &'a Fate) -> View<'a> {
+        match fate {
+            Fate::Unsent(broken) => View {
+                error: Some((broken.class, Cow::Borrowed(broken.message.as_str()))),
+                ..View::default()
+            },
+            Fate::Sent(report) => View::of_report(report),
+        }
+    }
+
+    fn of_report(report: &'a Report) -> View<'a> {
+        let reply = report.result.as_ref().ok().or(report.partial.as_deref());
+        let status = reply.map(|reply| reply.status.as_u16());
+        let header = |name: &str| {
+            let value = reply.and_then(|reply| reply.headers.get(name));
+            value.and_then(|value| value.to_str().ok())
+        };
+        let error = match (&report.result, status) {
+            (Err(fault), _) => Some((fault.class(), Cow::Owned(fault.to_string()))),
+            (Ok(_), Some(200..=299)) => None,
+            (Ok(reply), _) => {
+                let class = if reply.status.is_redirection() { "redirect" } else { "status" };
+                Some((class, Cow::Owned(format!("answered {}", reply.status))))
+            }
+        };
+        // A broken answer decides nothing, whatever its head said.
+        let answer = match report.result {
+            Ok(_) => Answer {
+                status,
+                retry_after: header(RETRY_AFTER.as_str()),
+                control: header(CONTROL),
+            },
+            Err(_) => Answer::default(),
+        };
+        View {
+            answer,
+            status,
+            error,
+            timing: Some(report.timing),
+            remote: report.remote,
+            headers: reply.map(|reply| &reply.headers),
+            body: reply.map(|reply| &*reply.body),
+        }
+    }
+}

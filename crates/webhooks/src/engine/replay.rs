@@ -1,0 +1,390 @@
+//! Replays under way: a few per scope at a time, each with its own small window beside the lane of
+//! its endpoint. They never count for or against the endpoint.
+
+use super::chores::Chore;
+use super::{Engine, head};
+use crate::attempt::Trigger;
+use crate::insist::insist;
+use crate::lane::Job;
+use crate::limits::Limits;
+use crate::prepared::Prepared;
+use crate::replay::{Replay, Stage, is_open, known, means};
+use crate::send::Landed;
+use crate::settle::{Mark, Owner};
+use crate::timers::Alarm;
+use model::event::Event;
+use model::schema::Builtin;
+use model::webhook::Endpoint;
+use model::write::{Cause, Change, Committed, Precondition, Response, Write};
+use model::{Record, Schema, Scope};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use store::{Delivery, Status, Store};
+
+/// By the number of their records: the oldest first.
+#[derive(Default)]
+pub struct Replays {
+    all: BTreeMap<i64, Replay>,
+    ready: VecDeque<i64>,
+}
+
+/// What the store said to a replay.
+pub enum Step {
+    Loaded {
+        scope: Scope,
+        record: Option<Record>,
+    },
+    Bounds {
+        first: i64,
+        last: i64,
+    },
+    Counted {
+        count: usize,
+        cursor: i64,
+    },
+    Read {
+        events: Vec<(Event, Option<Delivery>)>,
+        cursor: i64,
+    },
+    /// The record as it is now, and whether it says what it should; `None` when it is gone.
+    Saved {
+        record: Option<Record>,
+        written: bool,
+    },
+}
+
+impl Replays {
+    pub fn are_saved(&self) -> bool {
+        self.all.values().all(|replay| !replay.saving && !replay.dirty)
+    }
+}
+
+impl Engine {
+    pub(super) fn heard_of_replay(&mut self, event: &Event) {
+        match event.kind.rsplit('.').next() {
+            Some("created") => {
+                let (scope, id) = (event.scope, event.record.clone());
+                let collection = self.schema.own(Builtin::Replay);
+                let (store, limits) = (self.store.clone(), self.limits.clone());
+                self.chores.run(async move {
+                    let ask = || store.record(scope, collection, None, &id);
+                    let record = insist("a replay", &limits, ask).await;
+                    let number = record.as_ref().map_or(0, |record| record.number);
+                    Chore::Replay(number, Step::Loaded { scope, record })
+                });
+            }
+            Some("updated") => {}
+            // What is under way still lands and is recorded.
+            _ => self.replays.all.retain(|_, replay| replay.id != event.record),
+        }
+        self.admit_replays();
+    }
+
+    pub(super) fn note_replay(&mut self, scope: Scope, record: &Record) {
+        if let Some(replay) = Replay::read(scope, record) {
+            self.replays.all.entry(record.number).or_insert(replay);
+            self.admit_replays();
+        }
+    }
+
+    /// Lets the oldest begin while there is room in their scope.
+    fn admit_replays(&mut self) {
+        let mut under_way: HashMap<Scope, usize> = HashMap::new();
+        for replay in self.replays.all.values().filter(|r| r.stage != Stage::Waiting) {
+            *under_way.entry(replay.scope).or_default() += 1;
+        }
+        for (number, replay) in &mut self.replays.all {
+            let count = under_way.entry(replay.scope).or_default();
+            if replay.stage == Stage::Waiting && *count < self.limits.replays {
+                *count += 1;
+                replay.stage = Stage::Bounds;
+                self.replays.ready.push_back(*number);
+            }
+        }
+    }
+
+    pub(super) fn wake_replay(&mut self, number: i64) {
+        self.replays.ready.push_back(number);
+    }
+
+    pub(super) fn advance_replays(&mut self) {
+        while let Some(number) = self.replays.ready.pop_front() {
+            self.advance_replay(number);
+        }
+    }
+
+    fn advance_replay(&mut self, number: i64) {
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
+        let Some(lane) = place.and_then(|place| self.lanes.get(place)) else {
+            if !matches!(replay.stage, Stage::Ended(..)) {
+                replay.fail("the endpoint does not exist any more");
+            }
+            self.save_replay(number);
+            return;
+        };
+        let endpoint = lane.endpoint.clone();
+        match replay.stage {
+            Stage::Waiting => {}
+            Stage::Bounds | Stage::Counting => self.ask_for_replay(number, &endpoint),
+            Stage::Ended(..) => self.save_replay(number),
+            Stage::Sending => {
+                self.send_replay(number, &endpoint);
+                self.ask_for_replay(number, &endpoint);
+            }
+        }
+    }
+
+    fn send_replay(&mut self, number: i64, endpoint: &Endpoint) {
+        while self.has_capacity() {
+            let Some(replay) = self.replays.all.get_mut(&number) else { return };
+            match replay.next(self.limits.replay_window, self.clock.now) {
+                Ok(job) => {
+                    let Some(lane) = self.lanes.get(&endpoint.number) else { return };
+                    replay.in_flight += 1;
+                    let owner = Owner::Replay { number, endpoint: endpoint.number };
+                    self.sends.launch(owner, job, &lane.post, &self.clock);
+                }
+                Err(None) => return,
+                Err(Some(at)) => {
+                    self.timers.set(at, Alarm::Replay(number));
+                    return;
+                }
+            }
+        }
+        // Somebody else's request has to come back first.
+        self.timers.set(self.clock.now + self.limits.store_wait, Alarm::Replay(number));
+    }
+
+    fn ask_for_replay(&mut self, number: i64, endpoint: &Rc<Endpoint>) {
+        let most = self.appetite();
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let sending = replay.stage == Stage::Sending;
+        if replay.asking || (sending && !replay.is_low(self.limits.replay_window)) {
+            return;
+        }
+        replay.asking = true;
+        let (store, limits) = (self.store.clone(), self.limits.clone());
+        if replay.stage == Stage::Bounds {
+            let (since, until) = (replay.since, replay.until);
+            self.chores.run(async move {
+                let newest = *store.position().borrow();
+                let first = match since {
+                    Some(since) => insist("the log", &limits, || store.before(since)).await,
+                    None => 0,
+                };
+                let last = match until {
+                    Some(until) => insist("the log", &limits, || store.before(until)).await,
+                    None => newest,
+                };
+                Chore::Replay(number, Step::Bounds { first, last: last.min(newest) })
+            });
+            return;
+        }
+        let walk = Walk {
+            store,
+            limits,
+            scope: replay.scope,
+            endpoint: endpoint.number,
+            after: replay.cursor,
+            last: replay.last,
+            most,
+            known: sending || replay.without_success,
+            without_success: replay.without_success,
+        };
+        let meant = self.meaning(number, endpoint);
+        self.chores.run(async move {
+            let (events, cursor) = walk.run(meant).await;
+            match sending {
+                true => Chore::Replay(number, Step::Read { events, cursor }),
+                false => Chore::Replay(number, Step::Counted { count: events.len(), cursor }),
+            }
+        });
+    }
+
+    /// Which events a replay means, as a question that can be taken along.
+    fn meaning(&self, number: i64, endpoint: &Rc<Endpoint>) -> impl Fn(&Event) -> bool + use<> {
+        let types = self.replays.all.get(&number).and_then(|replay| replay.types.clone());
+        let (endpoint, schema): (_, Arc<Schema>) = (endpoint.clone(), self.schema.clone());
+        let internal = self.internal.clone();
+        move |event| {
+            !internal.contains(&event.collection)
+                && !head::is_ping(&schema, event)
+                && means(types.as_deref(), &endpoint, &event.kind)
+                && passes(&endpoint, event)
+        }
+    }
+
+    pub(super) fn replay_went_on(&mut self, number: i64, step: Step) {
+        if let Step::Loaded { scope, record } = step {
+            if let Some(record) = record {
+                self.note_replay(scope, &record);
+            }
+            return;
+        }
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        match step {
+            Step::Loaded { .. } => {}
+            Step::Saved { record, written } => {
+                self.replay_saved(number, record.as_ref(), written);
+                return;
+            }
+            Step::Bounds { first, last } => {
+                replay.asking = false;
+                replay.bounded(first, last);
+            }
+            Step::Counted { count, cursor } => {
+                replay.asking = false;
+                replay.count(count, cursor);
+            }
+            Step::Read { events, cursor } => {
+                replay.asking = false;
+                let jobs = events.into_iter().map(|(event, delivery)| Job {
+                    event: Prepared::new(event, 1, &self.loaded),
+                    known: delivery.map(known),
+                    trigger: Trigger::Replay,
+                    counts: false,
+                });
+                replay.load(jobs.collect(), cursor);
+            }
+        }
+        if matches!(replay.stage, Stage::Ended(..)) {
+            self.save_replay(number);
+        }
+        self.replays.ready.push_back(number);
+    }
+
+    pub(super) fn landed_in_replay(&mut self, number: i64, endpoint: i64, landed: Landed) {
+        if let Some(replay) = self.replays.all.get_mut(&number) {
+            replay.in_flight -= 1;
+        }
+        let Some(lane) = self.lanes.get(&endpoint) else { return };
+        let endpoint = lane.endpoint.clone();
+        let judgement = self.conclude(&endpoint, landed);
+        if let (Some(replay), Some(pause)) = (self.replays.all.get_mut(&number), judgement.pause) {
+            replay.pause(self.clock.now + pause);
+        }
+        self.replays.ready.push_back(number);
+    }
+
+    pub(super) fn settled_in_replay(&mut self, number: i64, mark: &Mark) {
+        if let Some(replay) = self.replays.all.get_mut(&number) {
+            replay.finish(mark.seq, mark.status == Status::Succeeded);
+            self.replays.ready.push_back(number);
+        }
+    }
+
+    pub(super) fn save_replays(&mut self) {
+        let numbers: Vec<i64> = self.replays.all.keys().copied().collect();
+        for number in numbers {
+            self.save_replay(number);
+        }
+    }
+
+    fn save_replay(&mut self, number: i64) {
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        if replay.saving || !replay.dirty || replay.stage == Stage::Waiting {
+            replay.dirty &= replay.stage != Stage::Waiting;
+            return;
+        }
+        replay.saving = true;
+        replay.dirty = false;
+        let write = Write {
+            scope: replay.scope,
+            collection: self.schema.own(Builtin::Replay),
+            id: Some(replay.id.clone()),
+            parent: None,
+            change: Change::Assign { fields: replay.fields(), event: None },
+            // Whoever cancels it has the last word.
+            precondition: Precondition::Versions(vec![replay.version]),
+            idempotency: None,
+            cause: Cause::default(),
+            now: self.clock.wall,
+            entropy: self.ids.entropy(),
+        };
+        let (store, limits) = (self.store.clone(), self.limits.clone());
+        self.chores.run(async move {
+            let (record, written) = save(&*store, &limits, write).await;
+            Chore::Replay(number, Step::Saved { record, written })
+        });
+    }
+
+    fn replay_saved(&mut self, number: i64, record: Option<&Record>, written: bool) {
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        replay.saving = false;
+        let fields = record.map(Record::fields).unwrap_or_default();
+        let status = fields.get("status").and_then(serde_json::Value::as_str);
+        let Some(record) = record.filter(|_| is_open(status)) else {
+            self.replays.all.remove(&number);
+            self.admit_replays();
+            return;
+        };
+        replay.version = record.version;
+        replay.dirty |= !written;
+        if matches!(replay.stage, Stage::Ended(..)) || !self.is_running() {
+            self.save_replay(number);
+        }
+    }
+}
+
+/// Writes a replay's record, unless it changed meanwhile; says how it is then.
+async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Record>, bool) {
+    match insist("a replay", limits, || store.commit(write.clone())).await {
+        Ok(Committed::Fresh(Response::Updated(record))) => (Some(record), true),
+        _ => {
+            let id = write.id.clone().unwrap_or_default();
+            let ask = || store.record(write.scope, write.collection, None, &id);
+            (insist("a replay", limits, ask).await, false)
+        }
+    }
+}
+
+fn passes(endpoint: &Endpoint, event: &Event) -> bool {
+    endpoint.filter.is_none() || {
+        let envelope = serde_json::from_str(&event.envelope(1)).unwrap_or_default();
+        endpoint.passes(&envelope).unwrap_or(false)
+    }
+}
+
+/// One stretch of the log, with what became of its events at the endpoint.
+struct Walk {
+    store: Arc<dyn Store>,
+    limits: Rc<Limits>,
+    scope: Scope,
+    endpoint: i64,
+    after: i64,
+    last: i64,
+    most: usize,
+    /// Whether to look for deliveries at all.
+    known: bool,
+    without_success: bool,
+}
+
+impl Walk {
+    async fn run(self, meant: impl Fn(&Event) -> bool) -> (Vec<(Event, Option<Delivery>)>, i64) {
+        let ask = || self.store.events(Some(self.scope), self.after, self.most);
+        let mut events = insist("the log", &self.limits, ask).await;
+        let cursor = match events.last() {
+            Some(last) if events.len() == self.most => last.seq.min(self.last),
+            _ => self.last,
+        };
+        events.retain(|event| event.seq <= self.last && meant(event));
+        let mut found: HashMap<i64, Delivery> = HashMap::new();
+        if self.known && !events.is_empty() {
+            let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
+            let ask = || self.store.deliveries(self.endpoint, &seqs);
+            let deliveries = insist("deliveries", &self.limits, ask).await;
+            found.extend(deliveries.into_iter().map(|delivery| (delivery.event, delivery)));
+        }
+        let with = events.into_iter().map(|event| {
+            let delivery = found.remove(&event.seq);
+            (event, delivery)
+        });
+        let succeeded = |delivery: &Option<Delivery>| {
+            delivery.as_ref().is_some_and(|delivery| delivery.status == Status::Succeeded)
+        };
+        let wanted = with.filter(|(_, delivery)| !self.without_success || !succeeded(delivery));
+        (wanted.collect(), cursor)
+    }
+}

@@ -1,0 +1,120 @@
+//! The start: every endpoint with its position, every unfinished replay, then the head of the log
+//! from where it is now. What happens meanwhile comes after that place and is heard of there.
+
+use super::Engine;
+use super::chores::Chores;
+use super::clock::Clock;
+use super::head::Head;
+use super::replay::Replays;
+use super::stop::Phase;
+use crate::Parts;
+use crate::ids::Ids;
+use crate::insist::insist;
+use crate::lane::Lane;
+use crate::limits::Limits;
+use crate::prepared::Loaded;
+use crate::send::{Sends, Way};
+use crate::settle::Settler;
+use crate::subscriptions::Subscriptions;
+use crate::timers::{Alarm, Timers};
+use model::schema::Builtin;
+use model::webhook::{Endpoint, Reach, pattern};
+use model::{CollectionIx, Record, Scope, Timestamp};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use store::{Follower, Store};
+
+/// Records read at a time.
+const PAGE: usize = 256;
+/// What an event weighs until some were seen.
+const FIRST_GUESS_BYTES: usize = 4096;
+
+impl Engine {
+    pub(super) async fn start(parts: Parts) -> Engine {
+        let Parts { schema, store, client, outside, limits, metrics } = parts;
+        let limits = Rc::new(limits);
+        let nudged = store.nudged();
+        let newest = *store.position().borrow();
+        let endpoints = every(&store, schema.own(Builtin::Endpoint), &limits).await;
+        let replays = every(&store, schema.own(Builtin::Replay), &limits).await;
+        let standings = insist("standings", &limits, || store.standings()).await;
+        let clock = Clock::new(&*outside);
+        let reach = match schema.webhooks.development {
+            true => Reach::Development,
+            false => Reach::Public,
+        };
+        let way = Way { client, reach, response_bytes: limits.response_bytes };
+        let names = schema.collections.iter().map(|collection| collection.name.clone());
+        let internal = names.filter(|name| pattern::is_internal(&schema, name)).collect();
+        let mut engine = Engine {
+            internal,
+            ids: Ids::new(outside.clone()),
+            loaded: Loaded::default(),
+            lanes: HashMap::new(),
+            names: HashMap::new(),
+            subscriptions: Subscriptions::default(),
+            head: Head::new(Follower::new(store.clone(), None, newest)),
+            replays: Replays::default(),
+            sends: Sends::new(way, clock.wall),
+            chores: Chores::new(store.clone(), limits.clone()),
+            settler: Settler::default(),
+            timers: Timers::new(clock.now),
+            ready: VecDeque::new(),
+            hungry: VecDeque::new(),
+            crowd: VecDeque::new(),
+            dirty: Vec::new(),
+            busy_lanes: 0,
+            reads: 0,
+            mean_bytes: FIRST_GUESS_BYTES,
+            phase: Phase::Running,
+            schema,
+            store,
+            outside,
+            limits,
+            metrics,
+            clock,
+        };
+        let places: HashMap<i64, (Option<i64>, Option<Timestamp>)> =
+            standings.iter().map(|s| (s.endpoint, (s.position, s.due))).collect();
+        for (scope, record) in endpoints {
+            let (position, due) = places.get(&record.number).copied().unwrap_or_default();
+            engine.open(Endpoint::read(scope, &record), position, due);
+        }
+        for (scope, record) in &replays {
+            engine.note_replay(*scope, record);
+        }
+        engine.chores.nudge(nudged);
+        engine.timers.set(engine.clock.now + engine.limits.tick, Alarm::Tick);
+        engine
+    }
+
+    /// A lane for an endpoint, from where it stands.
+    pub(super) fn open(&mut self, endpoint: Endpoint, place: Option<i64>, due: Option<Timestamp>) {
+        let (number, scope) = (endpoint.number, endpoint.scope);
+        self.names.insert((scope, endpoint.id.clone()), number);
+        self.subscriptions.put(scope, number);
+        let mut lane = Lane::new(endpoint, place.unwrap_or(number), self.head.position());
+        lane.due = due;
+        self.lanes.insert(number, lane);
+        self.touch(number);
+    }
+}
+
+/// All records of a collection.
+async fn every(
+    store: &Arc<dyn Store>,
+    collection: CollectionIx,
+    limits: &Limits,
+) -> Vec<(Scope, Record)> {
+    let mut all: Vec<(Scope, Record)> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |(_, record)| record.number);
+        let page = insist("records", limits, || store.every(collection, after, PAGE)).await;
+        let more = page.len() == PAGE;
+        all.extend(page);
+        if !more {
+            return all;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The regular look around, and the end: nothing new is begun, what is under way may finish for a
+//! while, what is known becomes durable.
+
+use super::Engine;
+use crate::lane::Census;
+use crate::timers::Alarm;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A position of a quiet endpoint is written when the log has gone on so far: after a restart it
+/// reads no more than this for nothing.
+const QUIET_DISTANCE: i64 = 1000;
+
+pub enum Phase {
+    Running,
+    /// Requests may still come back, until then.
+    Draining(Instant),
+    /// Outcomes may still become durable, until then; the positions come last.
+    Closing {
+        until: Instant,
+        placed: bool,
+    },
+    Over,
+}
+
+/// Whether the end came nearer.
+pub enum Winding {
+    Still,
+    Moved,
+    Over,
+}
+
+impl Engine {
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    pub(super) fn drain(&mut self) {
+        let until = Instant::now() + self.limits.drain;
+        self.phase = Phase::Draining(until);
+        self.timers.set(until, Alarm::End);
+    }
+
+    pub(super) fn wind_up(&mut self) -> Winding {
+        match self.phase {
+            Phase::Running => Winding::Still,
+            Phase::Draining(_) if self.sends.len() == 0 => {
+                self.close_down();
+                Winding::Moved
+            }
+            Phase::Closing { until, placed } if self.settler.is_idle() => {
+                if !placed {
+                    self.write_all_positions();
+                    self.save_replays();
+                    self.phase = Phase::Closing { until, placed: true };
+                    return Winding::Moved;
+                }
+                match self.replays.are_saved() {
+                    true => Winding::Over,
+                    false => Winding::Still,
+                }
+            }
+            Phase::Draining(_) | Phase::Closing { .. } => Winding::Still,
+            Phase::Over => Winding::Over,
+        }
+    }
+
+    pub(super) fn give_up(&mut self) {
+        match self.phase {
+            Phase::Draining(until) if self.clock.now >= until => {
+                // Without an outcome they are sent again after the next start.
+                self.sends.clear();
+                self.close_down();
+            }
+            Phase::Closing { until, .. } if self.clock.now >= until => {
+                tracing::warn!(
+                    outcomes = self.settler.unsettled(),
+                    "webhooks: stopped before all outcomes were durable"
+                );
+                self.phase = Phase::Over;
+            }
+            _ => {}
+        }
+    }
+
+    fn close_down(&mut self) {
+        let until = self.clock.now + self.limits.drain;
+        self.phase = Phase::Closing { until, placed: false };
+        self.timers.set(until, Alarm::End);
+    }
+
+    /// The outcomes of the end are durable: the positions go beyond them.
+    fn write_all_positions(&mut self) {
+        let numbers: Vec<i64> = self.lanes.keys().copied().collect();
+        for number in numbers {
+            self.write_position(number, 1);
+        }
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.timers.set(self.clock.now + self.limits.tick, Alarm::Tick);
+        let dirty = std::mem::take(&mut self.dirty);
+        for number in dirty {
+            if let Some(lane) = self.lanes.get_mut(&number) {
+                lane.dirty = false;
+            }
+            self.write_position(number, 1);
+        }
+        let numbers: Vec<i64> = self.lanes.keys().copied().collect();
+        for number in numbers {
+            self.write_position(number, QUIET_DISTANCE);
+            let Some(lane) = self.lanes.get_mut(&number) else { continue };
+            // The wall clock may have jumped.
+            let due = lane.due.is_some_and(|due| due <= self.clock.wall);
+            if lane.census == Census::Partial {
+                lane.census = Census::Needed;
+            }
+            if due || lane.census == Census::Needed {
+                self.touch(number);
+            }
+        }
+        self.save_replays();
+        self.tell_ages();
+    }
+
+    /// If it is at least so far from what was written last.
+    fn write_position(&mut self, number: i64, distance: i64) {
+        let head = self.head.position();
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            let position = lane.position(head);
+            if position - lane.written >= distance {
+                lane.written = position;
+                self.settler.place(number, position);
+            }
+        }
+    }
+
+    fn tell_ages(&self) {
+        let wall = self.clock.wall.0;
+        let waiting = self.lanes.values().filter_map(|lane| {
+            let age = wall.saturating_sub(lane.ledger.oldest()?.0);
+            Some((age, lane))
+        });
+        let mut ages: Vec<_> = waiting.collect();
+        let told = self.limits.told_lanes;
+        if ages.len() > told {
+            ages.select_nth_unstable_by_key(told, |(age, _)| std::cmp::Reverse(*age));
+            ages.truncate(told);
+        }
+        ages.sort_unstable_by_key(|(age, _)| std::cmp::Reverse(*age));
+        let ages = ages.into_iter().map(|(age, lane)| {
+            let age = Duration::from_millis(u64::try_from(age).unwrap_or(0));
+            (lane.endpoint.id.clone(), age)
+        });
+        self.metrics.waiting(ages.collect());
+    }
+}

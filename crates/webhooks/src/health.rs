@@ -1,0 +1,138 @@
+//! How an endpoint fares over days: when it is said to be failing, warned about and disabled.
+//! Pure; the engine writes down what is said here.
+
+use crate::limits::Limits;
+use model::Timestamp;
+use std::time::Duration;
+
+/// Parts of the time until an endpoint is disabled, in percent, at which its owner is told.
+const WARNINGS: [i64; 3] = [50, 70, 90];
+
+#[derive(Debug, Default)]
+pub struct Health {
+    first_failure: Option<Timestamp>,
+    last_failure: Option<Timestamp>,
+    warned: usize,
+}
+
+/// What is to be written down.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Remark {
+    /// No attempt has succeeded since.
+    Failing(Timestamp),
+    Recovered,
+    /// The how-manieth warning, of how many, and when the endpoint will be disabled.
+    Warned {
+        number: usize,
+        of: usize,
+        since: Timestamp,
+        end: Timestamp,
+    },
+    Disabled {
+        since: Timestamp,
+    },
+}
+
+impl Health {
+    pub fn succeeded(&mut self, failing_since: Option<Timestamp>) -> Option<Remark> {
+        *self = Health::default();
+        failing_since.map(|_| Remark::Recovered)
+    }
+
+    /// `failures` in a row, this one included.
+    pub fn failed(
+        &mut self,
+        failing_since: Option<Timestamp>,
+        failures: u32,
+        now: Timestamp,
+        limits: &Limits,
+    ) -> Option<Remark> {
+        let first = *self.first_failure.get_or_insert(now);
+        let last = self.last_failure.replace(now);
+        let Some(since) = failing_since else {
+            return (failures >= limits.hold_after).then_some(Remark::Failing(first));
+        };
+        // Idle for long between two failures is not failing throughout: the time begins anew.
+        let quiet = limits.disable_after / limits.quiet_part.max(1);
+        if last.is_some_and(|last| now.0.saturating_sub(last.0) > millis(quiet)) {
+            self.warned = 0;
+            return Some(Remark::Failing(now));
+        }
+        let whole = millis(limits.disable_after).max(1);
+        let passed = now.0.saturating_sub(since.0);
+        // One failure alone, after a restart, says nothing of the time before.
+        if passed >= whole && last.is_some() {
+            return Some(Remark::Disabled { since });
+        }
+        let due =
+            WARNINGS.iter().filter(|part| passed.saturating_mul(100) >= whole * **part).count();
+        if due <= self.warned {
+            return None;
+        }
+        self.warned = due;
+        let end = Timestamp(since.0.saturating_add(whole));
+        Some(Remark::Warned { number: due, of: WARNINGS.len(), since, end })
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000;
+
+    #[test]
+    fn an_endpoint_is_failing_from_its_first_failure_once_there_are_five() {
+        let (mut health, limits) = (Health::default(), Limits::default());
+        for n in 1..5 {
+            assert_eq!(health.failed(None, n, Timestamp(i64::from(n)), &limits), None);
+        }
+        let expected = Some(Remark::Failing(Timestamp(1)));
+        assert_eq!(health.failed(None, 5, Timestamp(5), &limits), expected);
+        assert_eq!(health.succeeded(Some(Timestamp(1))), Some(Remark::Recovered));
+        assert_eq!(health.succeeded(None), None);
+        assert_eq!(health.failed(None, 1, Timestamp(9), &limits), None);
+    }
+
+    #[test]
+    fn five_days_of_failures_disable_after_three_warnings() {
+        let (mut health, limits) = (Health::default(), Limits::default());
+        let since = Timestamp(1_000);
+        let mut told = Vec::new();
+        for hour in 0..=120 {
+            let now = Timestamp(since.0 + hour * HOUR);
+            match health.failed(Some(since), 9, now, &limits) {
+                None => {}
+                Some(Remark::Warned { number, of, end, .. }) => {
+                    assert_eq!((of, end), (3, Timestamp(since.0 + 120 * HOUR)));
+                    told.push((hour, number));
+                }
+                Some(Remark::Disabled { .. }) => told.push((hour, 0)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(told, [(60, 1), (84, 2), (108, 3), (120, 0)]);
+    }
+
+    #[test]
+    fn an_endpoint_that_was_merely_idle_is_not_disabled() {
+        let (mut health, limits) = (Health::default(), Limits::default());
+        let since = Timestamp(0);
+        health.failed(Some(since), 5, Timestamp(HOUR), &limits);
+        let late = Timestamp(200 * HOUR);
+        let expected = Some(Remark::Failing(late));
+        assert_eq!(health.failed(Some(since), 6, late, &limits), expected);
+        // Nor by the first failure after a restart.
+        let mut fresh = Health::default();
+        let remark = fresh.failed(Some(since), 1, late, &limits);
+        assert!(matches!(remark, Some(Remark::Warned { .. })), "{remark:?}");
+        assert!(matches!(
+            fresh.failed(Some(since), 2, late, &limits),
+            Some(Remark::Disabled { .. })
+        ));
+    }
+}

@@ -1,0 +1,25 @@
+//! Asking a store until it answers. Whoever waits here holds nothing that others need.
+
+use crate::limits::Limits;
+use std::future::Future;
+use store::Error;
+
+/// Asks again after each failure, ever more slowly. Says so once.
+pub async fn insist<T, F>(what: &'static str, limits: &Limits, mut ask: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut wait = limits.store_wait;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) if wait == limits.store_wait => {
+                tracing::warn!(%error, what, "webhooks: the store does not answer; trying again");
+            }
+            Err(_) => {}
+        }
+        // waits for: the store to recover
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(limits.store_wait_longest);
+    }
+}

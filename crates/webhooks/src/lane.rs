@@ -1,0 +1,329 @@
+//! One endpoint's share of the engine: what it has loaded, under way and ahead, and what comes
+//! next. Knows neither the store nor the network.
+
+use crate::attempt::Trigger;
+use crate::health::Health;
+use crate::ledger::Ledger;
+use crate::limits::Limits;
+use crate::order::Order;
+use crate::pace::{Gate, Pace};
+use crate::prepared::Prepared;
+use crate::request::{Broken, Post};
+use crate::settle::Mark;
+use model::Timestamp;
+use model::record::Fields;
+use model::webhook::Endpoint;
+use std::collections::{HashSet, VecDeque};
+use std::rc::Rc;
+use store::Status;
+use tokio::time::Instant;
+
+/// Loaded events per place in the window: enough not to run dry between two reads.
+const LOADED_PER_WINDOW: usize = 16;
+const LOADED_LEAST: usize = 32;
+/// One endpoint's part of all loaded bytes, at most.
+const BYTES_PART: usize = 16;
+
+/// Something to be sent.
+pub struct Job {
+    pub event: Rc<Prepared>,
+    /// The delivery, where it has a row.
+    pub known: Option<Known>,
+    pub trigger: Trigger,
+    /// Whether it counts for the endpoint's health and pace.
+    pub counts: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub number: i64,
+    pub id: String,
+    pub attempts: u32,
+    pub status: Status,
+}
+
+/// Where its events come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// The shared reader at the head of the log.
+    Head,
+    /// Its own reading, from `seen` on.
+    Behind,
+}
+
+/// Whether the records with retries are known, where order matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Census {
+    Needed,
+    Asked,
+    /// There are more than could be counted: fresh events wait.
+    Partial,
+    Known,
+}
+
+/// What the endpoint's record shall say.
+pub struct Wish {
+    pub fields: Fields,
+    pub event: Option<&'static str>,
+}
+
+pub struct Lane {
+    pub endpoint: Rc<Endpoint>,
+    pub post: Result<Rc<Post>, Broken>,
+    pub feed: Feed,
+    /// Everything up to here was looked at.
+    pub seen: i64,
+    /// The head knows it since: what came earlier it must read itself.
+    pub known_since: i64,
+    pub reading: bool,
+    pub hungry: bool,
+    queue: VecDeque<Rc<Prepared>>,
+    queue_bytes: usize,
+    /// Sent whatever the pace: pings, and what somebody asked for.
+    pub urgent: VecDeque<Job>,
+    /// Due by the schedule.
+    pub retries: VecDeque<Job>,
+    /// Events whose retry was taken up and is not durable yet.
+    pub trying: HashSet<i64>,
+    /// When the next retry is due.
+    pub due: Option<Timestamp>,
+    pub asking: bool,
+    pub nudged: bool,
+    pub order: Order,
+    pub census: Census,
+    pub ledger: Ledger,
+    pub in_flight: usize,
+    pub pace: Pace,
+    pub health: Health,
+    pub failing_since: Option<Timestamp>,
+    /// Whether it may be sent to; the record follows.
+    pub enabled: bool,
+    pub wishes: VecDeque<Wish>,
+    pub wishing: bool,
+    pub ready: bool,
+    pub crowded: bool,
+    pub wake: Option<Instant>,
+    pub dirty: bool,
+    pub written: i64,
+}
+
+pub enum Next {
+    Send(Job),
+    /// Recorded, not sent: the endpoint is disabled.
+    Skip(Job),
+    /// Nothing now; look again then, or when something happens.
+    Wait(Option<Instant>),
+}
+
+impl Lane {
+    pub fn new(endpoint: Endpoint, seen: i64, known_since: i64) -> Lane {
+        Lane {
+            post: Post::new(&endpoint).map(Rc::new),
+            feed: Feed::Behind,
+            seen,
+            known_since,
+            reading: false,
+            hungry: false,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            urgent: VecDeque::new(),
+            retries: VecDeque::new(),
+            trying: HashSet::new(),
+            due: None,
+            asking: false,
+            nudged: false,
+            order: Order::default(),
+            census: match endpoint.ordered && endpoint.enabled {
+                true => Census::Needed,
+                false => Census::Known,
+            },
+            ledger: Ledger::default(),
+            in_flight: 0,
+            pace: Pace::new(endpoint.max_in_flight, endpoint.rate_limit),
+            health: Health::default(),
+            failing_since: endpoint.failing_since,
+            enabled: endpoint.enabled,
+            endpoint: Rc::new(endpoint),
+            wishes: VecDeque::new(),
+            wishing: false,
+            ready: false,
+            crowded: false,
+            wake: None,
+            dirty: false,
+            written: seen,
+        }
+    }
+
+    /// Takes over a changed record.
+    pub fn update(&mut self, endpoint: Endpoint, known_since: i64) {
+        self.post = Post::new(&endpoint).map(Rc::new);
+        self.pace.set(endpoint.max_in_flight, endpoint.rate_limit);
+        let reordered = endpoint.ordered != self.endpoint.ordered;
+        let enabled = endpoint.enabled;
+        self.known_since = known_since;
+        self.endpoint = Rc::new(endpoint);
+        if reordered {
+            self.reorder();
+        }
+        // The record lags behind what the engine itself is about to write there.
+        if self.wishes.is_empty() {
+            self.failing_since = self.endpoint.failing_since;
+            self.enable(enabled);
+        }
+    }
+
+    pub fn enable(&mut self, enabled: bool) {
+        if enabled == self.enabled {
+            return;
+        }
+        self.enabled = enabled;
+        if enabled {
+            self.pace = Pace::new(self.endpoint.max_in_flight, self.endpoint.rate_limit);
+            self.health = Health::default();
+        }
+        self.reorder();
+    }
+
+    /// Begins anew with keeping order, or ends it: what is only recorded needs none.
+    fn reorder(&mut self) {
+        let needed = self.endpoint.ordered && self.enabled;
+        self.census = if needed { Census::Needed } else { Census::Known };
+        for event in self.order.dissolve().into_iter().rev() {
+            self.queue_bytes += event.weight();
+            self.queue.push_front(event);
+        }
+    }
+
+    /// Whether another event may be loaded.
+    pub fn has_room(&self, limits: &Limits) -> bool {
+        let bytes = limits.loaded_bytes / BYTES_PART;
+        self.queue.len() < self.capacity(limits)
+            && (self.queue_bytes < bytes || self.queue.is_empty())
+            && self.order.held() < limits.held
+    }
+
+    /// Whether it is time to read on: half of what it may have loaded is used up.
+    pub fn is_low(&self, limits: &Limits) -> bool {
+        self.queue.len() <= self.capacity(limits) / 2 && self.has_room(limits)
+    }
+
+    /// How many events it may have loaded. One that fails holds no more than the next try.
+    pub fn capacity(&self, limits: &Limits) -> usize {
+        match self.enabled && self.pace.is_held() {
+            true => 1,
+            false if !self.enabled => limits.queue,
+            false => (self.pace.window() * LOADED_PER_WINDOW)
+                .clamp(LOADED_LEAST.min(limits.queue), limits.queue),
+        }
+    }
+
+    pub fn load(&mut self, event: Rc<Prepared>) {
+        self.ledger.open(event.event.seq, event.event.created);
+        self.queue_bytes += event.weight();
+        self.queue.push_back(event);
+    }
+
+    pub fn load_ping(&mut self, event: Rc<Prepared>) {
+        self.ledger.open(event.event.seq, event.event.created);
+        let trigger = Trigger::Event;
+        self.urgent.push_back(Job { event, known: None, trigger, counts: false });
+    }
+
+    /// Gives what is loaded back to the log.
+    pub fn retreat(&mut self) {
+        let Some(first) = self.queue.front() else { return };
+        self.seen = first.event.seq - 1;
+        self.feed = Feed::Behind;
+        for event in self.queue.drain(..) {
+            self.ledger.close(event.event.seq);
+        }
+        self.queue_bytes = 0;
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.retries.is_empty()
+            || self.order.has_free()
+            || (!self.queue.is_empty() && self.census == Census::Known)
+    }
+
+    /// What comes next; `share` is its part of all requests while there are many.
+    pub fn next(&mut self, now: Instant, share: usize, limits: &Limits) -> Next {
+        if self.in_flight < self.endpoint.max_in_flight
+            && let Some(job) = self.urgent.pop_front()
+        {
+            return Next::Send(job);
+        }
+        if !self.has_work() {
+            return Next::Wait(None);
+        }
+        if !self.enabled {
+            return self.pick(limits).map_or(Next::Wait(None), Next::Skip);
+        }
+        if self.in_flight >= share {
+            self.crowded = true;
+            return Next::Wait(None);
+        }
+        match self.pace.gate(self.in_flight, now) {
+            Gate::Open => {}
+            Gate::Until(at) => return Next::Wait(Some(at)),
+            Gate::Full => return Next::Wait(None),
+        }
+        match self.pick(limits) {
+            None => Next::Wait(None),
+            Some(job) => {
+                self.pace.spend(now);
+                Next::Send(job)
+            }
+        }
+    }
+
+    /// Retries first: they have waited longest.
+    fn pick(&mut self, limits: &Limits) -> Option<Job> {
+        if let Some(job) = self.retries.pop_front() {
+            return Some(job);
+        }
+        let event = self.fresh(limits)?;
+        Some(Job { event, known: None, trigger: Trigger::Event, counts: true })
+    }
+
+    fn fresh(&mut self, limits: &Limits) -> Option<Rc<Prepared>> {
+        if let Some(event) = self.order.next() {
+            return Some(event);
+        }
+        if self.census != Census::Known {
+            return None;
+        }
+        while self.order.held() < limits.held {
+            let event = self.queue.pop_front()?;
+            self.queue_bytes -= event.weight();
+            if !self.endpoint.ordered || !self.enabled {
+                return Some(event);
+            }
+            if let Some(event) = self.order.admit(event) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    /// An outcome of one of its deliveries is durable.
+    pub fn settled(&mut self, mark: &Mark) {
+        self.ledger.close(mark.seq);
+        self.trying.remove(&mark.seq);
+        if let Some(next) = mark.next {
+            self.due = Some(self.due.map_or(next, |due| due.min(next)));
+        }
+        if let Some(record) = mark.record.as_ref().filter(|_| mark.status != Status::Pending) {
+            self.order.settled(record);
+        }
+    }
+
+    /// How far it has come, if the head has come to `head`.
+    pub fn position(&self, head: i64) -> i64 {
+        let seen = match self.feed {
+            Feed::Head => self.seen.max(head),
+            Feed::Behind => self.seen,
+        };
+        self.ledger.position(seen)
+    }
+}

@@ -1,0 +1,67 @@
+//! Deliveries that follow the log. The log is the queue: each endpoint has a durable position in it
+//! and a window of parallel sends; outcomes and positions are written in batches, and only failures
+//! get a row to be tried again. One single-threaded actor, `run`, does all of it.
+//!
+//! The way of a delivery: `engine::head` (or `engine::read`, for endpoints that lag behind) → `lane`
+//! → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `settle`. Must not know SQL, which
+//! HTTP library carries a request, what time it is or where randomness comes from.
+
+mod limits;
+mod metrics;
+
+mod schedule;
+mod outcome;
+mod attempt;
+mod guard;
+mod health;
+mod pace;
+mod ledger;
+mod order;
+mod prepared;
+mod request;
+
+mod lane;
+mod replay;
+mod subscriptions;
+mod send;
+mod settle;
+mod timers;
+mod ids;
+mod insist;
+mod engine;
+
+pub use limits::Limits;
+pub use metrics::Metrics;
+
+use model::id::Entropy;
+use model::{Schema, Timestamp};
+use std::future::Future;
+use std::sync::Arc;
+use store::Store;
+
+/// What comes from outside the program.
+pub trait Outside: Send + Sync {
+    /// The wall clock. May jump either way.
+    fn now(&self) -> Timestamp;
+    fn entropy(&self) -> Entropy;
+}
+
+/// What the engine is made of.
+pub struct Parts {
+    pub schema: Arc<Schema>,
+    pub store: Arc<dyn Store>,
+    pub client: wire::Client,
+    pub outside: Arc<dyn Outside>,
+    pub limits: Limits,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Delivers until told to stop. Then begins nothing new, gives what is under way `limits.drain`,
+/// makes every known outcome and the positions durable, and returns. What had no outcome by then is
+/// delivered after the next start.
+///
+/// Wants a thread of its own with a current-thread runtime.
+pub async fn run(parts: Parts, stop: impl Future<Output = ()>) {
+    // Every request under way is part of this one task, which yields when all of them wait.
+    tokio::task::unconstrained(engine::run(parts, stop)).await;
+}

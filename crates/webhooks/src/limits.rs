@@ -1,0 +1,86 @@
+//! What the engine may hold and how long it waits. Numbers only, each with its reason; tests pass
+//! smaller ones.
+
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Requests under way over all endpoints. Each costs a descriptor and some 10 KiB.
+    pub in_flight: usize,
+    /// Events one endpoint may have loaded and waiting; more wait in the log.
+    pub queue: usize,
+    /// Events read from the log at a time.
+    pub batch: usize,
+    /// Events loaded over all endpoints, roughly, bodies included.
+    pub loaded_bytes: usize,
+    /// Reads of the log for endpoints that lag behind, at a time: the store has other readers.
+    pub reads: usize,
+    /// Events of one endpoint that wait for an earlier one of the same record.
+    pub held: usize,
+    /// Outcomes that are not durable yet; beyond it nothing new is begun.
+    pub unsettled: usize,
+    /// Outcomes in one settlement.
+    pub settlement: usize,
+    /// The answer's body is read this far, and kept this far.
+    pub response_bytes: usize,
+    pub kept_body_bytes: usize,
+    /// Headers of the answer that are kept.
+    pub kept_headers: usize,
+    pub kept_header_bytes: usize,
+    /// How long requests under way may take once the engine was told to stop.
+    pub drain: Duration,
+    /// How often positions are written, and the wall clock is looked at: it may have jumped.
+    pub tick: Duration,
+    /// Failures in a row after which an endpoint gets single tries only.
+    pub hold_after: u32,
+    /// The pause between such tries: it doubles from the first to the longest.
+    pub hold_first: Duration,
+    pub hold_longest: Duration,
+    /// `Retry-After` is believed up to the longest step of the schedule, and at least this far.
+    pub pause_floor: Duration,
+    /// An endpoint that fails for so long is disabled.
+    pub disable_after: Duration,
+    /// Without a failure for this part of it, the endpoint was not failing but idle.
+    pub quiet_part: u32,
+    /// The wait after the store failed: it doubles from the first to the longest.
+    pub store_wait: Duration,
+    pub store_wait_longest: Duration,
+    /// Replays under way in one scope; the others wait.
+    pub replays: usize,
+    /// Requests under way of one replay.
+    pub replay_window: usize,
+    /// Endpoints whose queue age is told one by one, the worst ones.
+    pub told_lanes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            in_flight: 1024,
+            queue: 256,
+            batch: 256,
+            loaded_bytes: 32 << 20,
+            reads: 8,
+            held: 1024,
+            unsettled: 4096,
+            settlement: 1024,
+            response_bytes: 16 << 10,
+            kept_body_bytes: 4 << 10,
+            kept_headers: 64,
+            kept_header_bytes: 4 << 10,
+            drain: Duration::from_secs(5),
+            tick: Duration::from_secs(1),
+            hold_after: 5,
+            hold_first: Duration::from_secs(1),
+            hold_longest: Duration::from_secs(60),
+            pause_floor: Duration::from_secs(60),
+            disable_after: Duration::from_secs(5 * 86_400),
+            quiet_part: 4,
+            store_wait: Duration::from_millis(100),
+            store_wait_longest: Duration::from_secs(5),
+            replays: 4,
+            replay_window: 8,
+            told_lanes: 100,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Figures of the engine, in the text format of Prometheus. Counted with atomics by the engine's
+//! thread, rendered by whoever is asked.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Upper ends of the latency buckets, in milliseconds.
+const BUCKETS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 30_000];
+
+#[derive(Debug)]
+pub struct Metrics {
+    pub(crate) succeeded: AtomicU64,
+    pub(crate) failed_attempts: AtomicU64,
+    pub(crate) exhausted: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) in_flight: AtomicU64,
+    pub(crate) unsettled: AtomicU64,
+    pub(crate) lanes: AtomicU64,
+    pub(crate) loaded_bytes: AtomicU64,
+    oldest_ms: AtomicU64,
+    latency: [AtomicU64; BUCKETS_MS.len() + 1],
+    latency_us: AtomicU64,
+    /// Endpoints with the age of their oldest waiting event, the worst first.
+    ages: watch::Sender<Vec<(String, Duration)>>,
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        Metrics {
+            succeeded: AtomicU64::new(0),
+            failed_attempts: AtomicU64::new(0),
+            exhausted: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            unsettled: AtomicU64::new(0),
+            lanes: AtomicU64::new(0),
+            loaded_bytes: AtomicU64::new(0),
+            oldest_ms: AtomicU64::new(0),
+            latency: [const { AtomicU64::new(0) }; BUCKETS_MS.len() + 1],
+            latency_us: AtomicU64::new(0),
+            ages: watch::Sender::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn took(&self, time: Duration) {
+        let millis = time.as_secs_f64() * 1000.0;
+        let bucket = BUCKETS_MS.iter().position(|end| millis <= *end as f64);
+        self.latency[bucket.unwrap_or(BUCKETS_MS.len())].fetch_add(1, Relaxed);
+        self.latency_us.fetch_add(u64::try_from(time.as_micros()).unwrap_or(0), Relaxed);
+    }
+
+    /// The worst first, no more of them than shall be told.
+    pub(crate) fn waiting(&self, ages: Vec<(String, Duration)>) {
+        let oldest = ages.first().map_or(0, |(_, age)| u64::try_from(age.as_millis()).unwrap_or(0));
+        self.oldest_ms.store(oldest, Relaxed);
+        self.ages.send_replace(ages);
+    }
+
+    pub fn render(&self, out: &mut String) {
+        let count = |cell: &AtomicU64| cell.load(Relaxed);
+        head(out, "restive_webhook_deliveries_total", "counter", "Deliveries by outcome.");
+        for (outcome, cell) in [
+            ("succeeded", &self.succeeded),
+            ("failed_attempt", &self.failed_attempts),
+            ("exhausted", &self.exhausted),
+            ("skipped", &self.skipped),
+        ] {
+            let name = "restive_webhook_deliveries_total";
+            line(out, format_args!("{name}{{outcome=\"{outcome}\"}} {}", count(cell)));
+        }
+        self.render_latency(out);
+        for (name, help, value) in [
+            ("in_flight", "Requests under way.", count(&self.in_flight) as f64),
+            ("unsettled", "Outcomes not durable yet.", count(&self.unsettled) as f64),
+            ("endpoints", "Endpoints followed.", count(&self.lanes) as f64),
+            ("loaded_bytes", "Events held in memory.", count(&self.loaded_bytes) as f64),
+            (
+                "oldest_pending_seconds",
+                "Age of the oldest event that waits for its first attempt.",
+                count(&self.oldest_ms) as f64 / 1000.0,
+            ),
+        ] {
+            head(out, &format!("restive_webhook_{name}"), "gauge", help);
+            line(out, format_args!("restive_webhook_{name} {value}"));
+        }
+        let name = "restive_webhook_queue_age_seconds";
+        head(out, name, "gauge", "Age of an endpoint's oldest waiting event; the worst ones.");
+        for (endpoint, age) in self.ages.borrow().iter() {
+            let age = age.as_secs_f64();
+            line(out, format_args!("{name}{{endpoint=\"{endpoint}\"}} {age}"));
+        }
+    }
+
+    fn render_latency(&self, out: &mut String) {
+        let name = "restive_webhook_latency_seconds";
+        head(out, name, "histogram", "Time of one attempt, name lookup to the end of the answer.");
+        let mut sum = 0;
+        for (at, bucket) in self.latency.iter().enumerate() {
+            sum += bucket.load(Relaxed);
+            match BUCKETS_MS.get(at) {
+                Some(end) => {
+                    let end = *end as f64 / 1000.0;
+                    line(out, format_args!("{name}_bucket{{le=\"{end}\"}} {sum}"));
+                }
+                None => line(out, format_args!("{name}_bucket{{le=\"+Inf\"}} {sum}")),
+            }
+        }
+        let seconds = Duration::from_micros(self.latency_us.load(Relaxed)).as_secs_f64();
+        line(out, format_args!("{name}_sum {seconds}"));
+        line(out, format_args!("{name}_count {sum}"));
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    line(out, format_args!("# HELP {name} {help}"));
+    line(out, format_args!("# TYPE {name} {kind}"));
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_told_with_its_meaning() {
+        let metrics = Metrics::new();
+        metrics.succeeded.store(3, Relaxed);
+        metrics.took(Duration::from_micros(1500));
+        metrics.took(Duration::from_secs(90));
+        metrics.waiting(vec![("we_1".into(), Duration::from_millis(2500))]);
+        let mut out = String::new();
+        metrics.render(&mut out);
+        for expected in [
+            "restive_webhook_deliveries_total{outcome=\"succeeded\"} 3",
+            "restive_webhook_latency_seconds_bucket{le=\"0.001\"} 0",
+            "restive_webhook_latency_seconds_bucket{le=\"0.002\"} 1",
+            "restive_webhook_latency_seconds_bucket{le=\"30\"} 1",
+            "restive_webhook_latency_seconds_bucket{le=\"+Inf\"} 2",
+            "restive_webhook_latency_seconds_count 2",
+            "restive_webhook_oldest_pending_seconds 2.5",
+            "restive_webhook_queue_age_seconds{endpoint=\"we_1\"} 2.5",
+        ] {
+            assert!(out.lines().any(|line| line == expected), "{expected}\n{out}");
+        }
+        let names: Vec<_> = out.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        assert!(names.iter().all(|name| name.starts_with("restive_webhook_")));
+        assert_eq!(names.len(), out.lines().filter(|line| line.starts_with("# HELP")).count());
+    }
+}

@@ -1,0 +1,237 @@
+//! How fast one endpoint may be sent to: a window that grows with successes, single tries after
+//! repeated failures, a pause it asked for, and its own rate. Pure: the moment is passed in.
+
+use crate::limits::Limits;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Where a window begins, so that an endpoint that hangs from the start holds little.
+const FIRST_WINDOW: usize = 2;
+
+#[derive(Debug)]
+pub struct Pace {
+    window: usize,
+    max_window: usize,
+    bucket: Option<Bucket>,
+    /// Failures in a row.
+    failures: u32,
+    /// Failed tries in a row since single ones are made; those of one burst are one.
+    strikes: u32,
+    /// When the window was last cut: what was sent before tells nothing new.
+    cut: Option<Instant>,
+    /// Single tries only, the next not before.
+    held_until: Option<Instant>,
+    paused_until: Option<Instant>,
+}
+
+/// Whether something may be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    Open,
+    /// Not before this moment.
+    Until(Instant),
+    /// Not before something under way has come back.
+    Full,
+}
+
+impl Pace {
+    pub fn new(max_window: usize, rate: Option<u32>) -> Pace {
+        Pace {
+            window: FIRST_WINDOW.min(max_window),
+            max_window,
+            bucket: rate.map(Bucket::new),
+            failures: 0,
+            strikes: 0,
+            cut: None,
+            held_until: None,
+            paused_until: None,
+        }
+    }
+
+    /// Takes over new settings; what was learned stays.
+    pub fn set(&mut self, max_window: usize, rate: Option<u32>) {
+        self.max_window = max_window;
+        self.window = self.window.min(max_window);
+        if rate != self.bucket.as_ref().map(|bucket| bucket.rate) {
+            self.bucket = rate.map(Bucket::new);
+        }
+    }
+
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.held_until.is_some()
+    }
+
+    pub fn gate(&self, in_flight: usize, now: Instant) -> Gate {
+        if let Some(until) = self.paused_until.filter(|until| *until > now) {
+            return Gate::Until(until);
+        }
+        if let Some(until) = self.held_until {
+            return match in_flight {
+                0 if until > now => Gate::Until(until),
+                0 => self.bucket.as_ref().map_or(Gate::Open, |bucket| bucket.gate(now)),
+                _ => Gate::Full,
+            };
+        }
+        if in_flight >= self.window {
+            return Gate::Full;
+        }
+        self.bucket.as_ref().map_or(Gate::Open, |bucket| bucket.gate(now))
+    }
+
+    /// Something is sent.
+    pub fn spend(&mut self, now: Instant) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.spend(now);
+        }
+    }
+
+    pub fn succeeded(&mut self) {
+        self.window = (self.window + 1).min(self.max_window);
+        self.failures = 0;
+        self.strikes = 0;
+        self.held_until = None;
+    }
+
+    /// An attempt that began at `started` has failed.
+    pub fn failed(&mut self, started: Instant, now: Instant, limits: &Limits) {
+        self.failures = self.failures.saturating_add(1);
+        let news = self.cut.is_none_or(|cut| started >= cut);
+        if news {
+            self.window = (self.window / 2).max(1);
+            self.cut = Some(now);
+        }
+        if self.failures < limits.hold_after {
+            return;
+        }
+        if news || self.strikes == 0 {
+            self.strikes = self.strikes.saturating_add(1);
+        }
+        let doubled = 1u32.checked_shl(self.strikes - 1).unwrap_or(u32::MAX);
+        let wait = limits.hold_first.saturating_mul(doubled).min(limits.hold_longest);
+        self.held_until = Some(now + wait);
+    }
+
+    pub fn pause(&mut self, wait: Duration, now: Instant) {
+        let until = now + wait;
+        self.paused_until = Some(self.paused_until.map_or(until, |other| other.max(until)));
+    }
+}
+
+/// Tokens of a rate per second; a second's worth may be spent at once.
+#[derive(Debug)]
+pub struct Bucket {
+    rate: u32,
+    tokens: f64,
+    at: Option<Instant>,
+}
+
+impl Bucket {
+    pub fn new(rate: u32) -> Bucket {
+        Bucket { rate: rate.max(1), tokens: f64::from(rate.max(1)), at: None }
+    }
+
+    pub fn gate(&self, now: Instant) -> Gate {
+        let tokens = self.filled(now);
+        if tokens >= 1.0 {
+            return Gate::Open;
+        }
+        let missing = Duration::from_secs_f64((1.0 - tokens) / f64::from(self.rate));
+        // Timers are exact to a millisecond; rounding up spares a second look.
+        Gate::Until(now + missing + Duration::from_millis(1))
+    }
+
+    pub fn spend(&mut self, now: Instant) {
+        self.tokens = self.filled(now) - 1.0;
+        self.at = Some(now);
+    }
+
+    fn filled(&self, now: Instant) -> f64 {
+        let rate = f64::from(self.rate);
+        let since = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        (self.tokens + since * rate).min(rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(pace: &mut Pace, started: Instant, now: Instant) {
+        pace.failed(started, now, &Limits::default());
+    }
+
+    #[test]
+    fn the_window_grows_with_each_success_and_halves_once_per_burst_of_failures() {
+        let (mut pace, now) = (Pace::new(20, None), Instant::now());
+        assert_eq!((pace.gate(1, now), pace.gate(2, now)), (Gate::Open, Gate::Full));
+        (0..30).for_each(|_| pace.succeeded());
+        assert_eq!(pace.window(), 20);
+        let later = now + Duration::from_secs(1);
+        for _ in 0..4 {
+            failing(&mut pace, now, later);
+        }
+        assert_eq!(pace.window(), 10);
+        pace.set(3, None);
+        assert_eq!((pace.window(), Pace::new(1, None).window()), (3, 1));
+    }
+
+    #[test]
+    fn five_failures_in_a_row_allow_single_tries_ever_further_apart() {
+        let (mut pace, mut now) = (Pace::new(20, None), Instant::now());
+        for _ in 0..4 {
+            failing(&mut pace, now, now);
+            assert!(!pace.is_held());
+        }
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
+            failing(&mut pace, now, now);
+            let until = now + Duration::from_secs(seconds);
+            assert_eq!(pace.gate(0, now), Gate::Until(until));
+            assert_eq!((pace.gate(0, until), pace.gate(1, until)), (Gate::Open, Gate::Full));
+            now = until;
+        }
+        pace.succeeded();
+        assert!(!pace.is_held());
+        assert_eq!((pace.failures(), pace.gate(1, now)), (0, Gate::Open));
+    }
+
+    #[test]
+    fn a_burst_that_fails_at_once_is_one_strike() {
+        let (mut pace, start) = (Pace::new(20, None), Instant::now());
+        (0..20).for_each(|_| pace.succeeded());
+        let now = start + Duration::from_secs(1);
+        (0..20).for_each(|_| failing(&mut pace, start, now));
+        assert_eq!(pace.gate(0, now), Gate::Until(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_pause_closes_the_gate_for_everything() {
+        let (mut pace, now) = (Pace::new(20, None), Instant::now());
+        pace.pause(Duration::from_secs(9), now);
+        pace.pause(Duration::from_secs(3), now);
+        let until = now + Duration::from_secs(9);
+        assert_eq!((pace.gate(0, now), pace.gate(0, until)), (Gate::Until(until), Gate::Open));
+    }
+
+    #[test]
+    fn no_more_is_sent_in_a_second_than_the_rate_says() {
+        let (mut bucket, start) = (Bucket::new(10), Instant::now());
+        let mut sent = 0;
+        for millis in 0..3000 {
+            let now = start + Duration::from_millis(millis);
+            if bucket.gate(now) == Gate::Open {
+                bucket.spend(now);
+                sent += 1;
+            }
+        }
+        // The second's worth at the beginning, and three seconds.
+        assert!((39..=40).contains(&sent), "{sent}");
+    }
+}

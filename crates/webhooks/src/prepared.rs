@@ -1,0 +1,158 @@
+//! An event ready to be sent: read from the log once, encoded once per form, shared by every
+//! endpoint that wants it. Knows the form of a body, not who gets it.
+
+use bytes::Bytes;
+use http::HeaderValue;
+use model::event::Event;
+use model::record::{Fields, parse_object};
+use serde_json::Value;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+
+/// What an event costs besides its texts.
+const OVERHEAD_BYTES: usize = 512;
+
+pub struct Prepared {
+    pub event: Event,
+    /// The header `webhook-id`.
+    pub id: HeaderValue,
+    /// How many endpoints are to get it.
+    pending: u32,
+    fat: OnceCell<Bytes>,
+    thin: OnceCell<Bytes>,
+    envelope: OnceCell<Fields>,
+    weight: usize,
+    loaded: Loaded,
+}
+
+/// Bytes of all prepared events that still live.
+#[derive(Clone, Default)]
+pub struct Loaded(Rc<Cell<usize>>);
+
+impl Loaded {
+    pub fn bytes(&self) -> usize {
+        self.0.get()
+    }
+}
+
+impl Prepared {
+    pub fn new(event: Event, pending: u32, loaded: &Loaded) -> Rc<Prepared> {
+        let weight = weigh(&event);
+        loaded.0.set(loaded.0.get() + weight);
+        let id = HeaderValue::from_str(&event.id);
+        Rc::new(Prepared {
+            id: id.unwrap_or_else(|_| HeaderValue::from_static("")),
+            event,
+            pending,
+            fat: OnceCell::new(),
+            thin: OnceCell::new(),
+            envelope: OnceCell::new(),
+            weight,
+            loaded: loaded.clone(),
+        })
+    }
+
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
+    pub fn body(&self, thin: bool) -> Bytes {
+        let (cell, make): (_, fn(&Prepared) -> String) = match thin {
+            true => (&self.thin, Prepared::thin),
+            false => (&self.fat, |prepared| prepared.event.envelope(prepared.pending)),
+        };
+        cell.get_or_init(|| Bytes::from(make(self))).clone()
+    }
+
+    /// What a filter sees: the whole envelope, whatever form is sent.
+    pub fn envelope(&self) -> &Fields {
+        self.envelope.get_or_init(|| {
+            let body = self.body(false);
+            serde_json::from_slice(&body).unwrap_or_default()
+        })
+    }
+
+    /// The envelope with no more of the object than what it takes to fetch it.
+    fn thin(&self) -> String {
+        let mut object = parse_object(&self.event.object);
+        object.retain(|name, _| matches!(name.as_str(), "id" | "object"));
+        let event = &self.event;
+        let reduced = Event {
+            seq: event.seq,
+            id: event.id.clone(),
+            scope: event.scope,
+            kind: event.kind.clone(),
+            created: event.created,
+            collection: event.collection.clone(),
+            record: event.record.clone(),
+            api_version: event.api_version.clone(),
+            object: Value::Object(object).to_string(),
+            previous: None,
+            request: event.request.clone(),
+            idempotency_key: event.idempotency_key.clone(),
+        };
+        reduced.envelope(self.pending)
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.loaded.0.set(self.loaded.0.get().saturating_sub(self.weight));
+    }
+}
+
+/// The texts, and once more the body made of them.
+pub fn weigh(event: &Event) -> usize {
+    let texts = event.object.len() + event.previous.as_ref().map_or(0, String::len);
+    2 * texts + OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use model::{Scope, Timestamp};
+    use serde_json::json;
+
+    pub(crate) fn event(seq: i64, record: &str) -> Event {
+        Event {
+            seq,
+            id: format!("evt_{seq}"),
+            scope: Scope::new(1, false),
+            kind: "book.updated".into(),
+            created: Timestamp(1_760_000_000_000),
+            collection: "books".into(),
+            record: record.into(),
+            api_version: "2026-11-15".into(),
+            object: json!({ "id": record, "object": "book", "title": "Emma" }).to_string(),
+            previous: Some(json!({ "title": "Ema" }).to_string()),
+            request: Some("req_1".into()),
+            idempotency_key: None,
+        }
+    }
+
+    #[test]
+    fn a_thin_body_names_the_record_and_says_nothing_of_it() {
+        let loaded = Loaded::default();
+        let prepared = Prepared::new(event(7, "book_1"), 3, &loaded);
+        let read = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
+        let (fat, mut thin) = (read(prepared.body(false)), read(prepared.body(true)));
+        assert_eq!(fat["data"]["object"]["title"], "Emma");
+        assert_eq!(fat["pending_webhooks"], 3);
+        assert_eq!(thin["data"], json!({ "object": { "id": "book_1", "object": "book" } }));
+        thin["data"] = fat["data"].clone();
+        assert_eq!(thin, fat);
+        assert_eq!(prepared.envelope()["type"], "book.updated");
+    }
+
+    #[test]
+    fn what_is_loaded_is_counted_until_the_last_user_lets_go() {
+        let loaded = Loaded::default();
+        let first = Prepared::new(event(1, "a"), 1, &loaded);
+        let second = first.clone();
+        assert_eq!(loaded.bytes(), first.weight());
+        drop(first);
+        assert!(loaded.bytes() > 0);
+        drop(second);
+        assert_eq!(loaded.bytes(), 0);
+    }
+}

@@ -1,0 +1,310 @@
+//! One replay: what it was asked to send again, how far it has come, and which events it means.
+//! Knows neither the store nor the network.
+
+use crate::lane::{Job, Known};
+use crate::pace::{Bucket, Gate};
+use model::record::Fields;
+use model::webhook::{Endpoint, pattern};
+use model::{Record, Scope, Timestamp};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use tokio::time::Instant;
+
+pub struct Replay {
+    pub id: String,
+    pub scope: Scope,
+    /// Version of the record that is known here: whoever cancels it makes another.
+    pub version: i64,
+    /// Id of the endpoint.
+    pub endpoint: String,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    pub dry_run: bool,
+    pub without_success: bool,
+    pub types: Option<Rc<[String]>>,
+    pub stage: Stage,
+    /// The last event it means.
+    pub last: i64,
+    /// Everything up to here was read.
+    pub cursor: i64,
+    pub counted: u64,
+    pub total: Option<u64>,
+    progress: Progress,
+    queue: VecDeque<Job>,
+    pub in_flight: usize,
+    /// A question to the store is under way.
+    pub asking: bool,
+    pub saving: bool,
+    /// There is something to write down that has not been.
+    pub dirty: bool,
+    bucket: Option<Bucket>,
+    paused_until: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Others of its scope come first.
+    Waiting,
+    /// Where it begins and ends in the log is not known yet.
+    Bounds,
+    Counting,
+    Sending,
+    /// Only its last words are missing.
+    Ended(&'static str, Option<&'static str>),
+}
+
+/// What was done, counted in the order of the log: the figures belong to the position.
+#[derive(Debug, Default)]
+struct Progress {
+    position: i64,
+    done: u64,
+    succeeded: u64,
+    open: BTreeSet<i64>,
+    finished: BTreeMap<i64, bool>,
+}
+
+impl Replay {
+    /// None if it is over.
+    pub fn read(scope: Scope, record: &Record) -> Option<Replay> {
+        let fields = record.fields();
+        let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        let count = |name: &str| fields.get(name).and_then(Value::as_u64);
+        let flag = |name: &str| fields.get(name).and_then(Value::as_bool).unwrap_or(false);
+        let instant = |name: &str| text(name).and_then(Timestamp::parse);
+        if !is_open(text("status")) {
+            return None;
+        }
+        let types = fields.get("types").and_then(Value::as_array).map(|types| {
+            types.iter().filter_map(|kind| kind.as_str().map(str::to_owned)).collect()
+        });
+        let rate = count("rate_limit").and_then(|rate| u32::try_from(rate).ok());
+        let position = fields.get("position").and_then(Value::as_i64).unwrap_or(0);
+        Some(Replay {
+            id: record.id.clone(),
+            scope,
+            version: record.version,
+            endpoint: text("endpoint").unwrap_or_default().to_owned(),
+            since: instant("since"),
+            until: instant("until"),
+            dry_run: flag("dry_run"),
+            without_success: flag("without_success"),
+            types,
+            stage: Stage::Waiting,
+            last: 0,
+            cursor: position,
+            counted: 0,
+            total: count("total"),
+            progress: Progress {
+                position,
+                done: count("done").unwrap_or(0),
+                succeeded: count("succeeded").unwrap_or(0),
+                ..Progress::default()
+            },
+            queue: VecDeque::new(),
+            in_flight: 0,
+            asking: false,
+            saving: false,
+            dirty: true,
+            bucket: rate.map(Bucket::new),
+            paused_until: None,
+        })
+    }
+
+    /// It is known where it begins and ends. One that was under way goes on.
+    pub fn bounded(&mut self, first: i64, last: i64) {
+        self.last = last;
+        if self.total.is_some() {
+            self.stage = Stage::Sending;
+            return;
+        }
+        (self.cursor, self.progress.position) = (first, first);
+        self.stage = Stage::Counting;
+    }
+
+    /// So many more are meant, up to `cursor`.
+    pub fn count(&mut self, more: usize, cursor: i64) {
+        self.counted += more as u64;
+        self.cursor = cursor;
+        if cursor < self.last {
+            return;
+        }
+        self.total = Some(self.counted);
+        self.dirty = true;
+        if self.dry_run {
+            self.stage = Stage::Ended("succeeded", None);
+        } else {
+            self.stage = Stage::Sending;
+            self.cursor = self.progress.position;
+        }
+    }
+
+    pub fn load(&mut self, jobs: Vec<Job>, cursor: i64) {
+        self.progress.open.extend(jobs.iter().map(|job| job.event.event.seq));
+        self.queue.extend(jobs);
+        self.cursor = cursor;
+        self.advance();
+    }
+
+    pub fn is_low(&self, window: usize) -> bool {
+        self.queue.len() < window && self.cursor < self.last && !self.asking
+    }
+
+    /// What to send now; or when to look again.
+    pub fn next(&mut self, window: usize, now: Instant) -> Result<Job, Option<Instant>> {
+        if self.queue.is_empty() || self.in_flight >= window {
+            return Err(None);
+        }
+        if let Some(until) = self.paused_until.filter(|until| *until > now) {
+            return Err(Some(until));
+        }
+        if let Some(bucket) = &mut self.bucket {
+            if let Gate::Until(at) = bucket.gate(now) {
+                return Err(Some(at));
+            }
+            bucket.spend(now);
+        }
+        self.queue.pop_front().ok_or(None)
+    }
+
+    pub fn pause(&mut self, until: Instant) {
+        self.paused_until = Some(until);
+    }
+
+    /// The outcome of an event is durable.
+    pub fn finish(&mut self, seq: i64, succeeded: bool) {
+        self.progress.open.remove(&seq);
+        self.progress.finished.insert(seq, succeeded);
+        self.advance();
+    }
+
+    fn advance(&mut self) {
+        let progress = &mut self.progress;
+        let position = progress.open.first().map_or(self.cursor, |seq| seq - 1);
+        let rest = progress.finished.split_off(&(position + 1));
+        for succeeded in std::mem::replace(&mut progress.finished, rest).into_values() {
+            progress.done += 1;
+            progress.succeeded += u64::from(succeeded);
+        }
+        self.dirty |= position != progress.position;
+        progress.position = position;
+        if self.stage == Stage::Sending && position >= self.last {
+            self.dirty = true;
+            self.stage = Stage::Ended("succeeded", None);
+        }
+    }
+
+    pub fn fail(&mut self, why: &'static str) {
+        self.stage = Stage::Ended("failed", Some(why));
+        self.queue.clear();
+        self.dirty = true;
+    }
+
+    /// What its record shall say.
+    pub fn fields(&self) -> Fields {
+        let (status, error) = match self.stage {
+            Stage::Ended(status, error) => (status, error),
+            _ => ("running", None),
+        };
+        let Progress { position, done, succeeded, .. } = &self.progress;
+        let mut fields = Fields::new();
+        for (name, value) in [
+            ("status", json!(status)),
+            ("total", json!(self.total)),
+            ("done", json!(done)),
+            ("succeeded", json!(succeeded)),
+            ("position", json!(position)),
+            ("error", json!(error)),
+        ] {
+            fields.insert(name.to_owned(), value);
+        }
+        fields
+    }
+}
+
+/// Whether a replay of these types means this one; without any, the endpoint's own say.
+pub fn means(types: Option<&[String]>, endpoint: &Endpoint, kind: &str) -> bool {
+    match types {
+        Some(types) => types.iter().any(|wanted| pattern::matches(wanted, kind)),
+        None => endpoint.wants(kind),
+    }
+}
+
+/// Whether a record's status says that there is something to do.
+pub fn is_open(status: Option<&str>) -> bool {
+    matches!(status, Some("pending" | "running"))
+}
+
+/// A delivery that a replay may have to make again.
+pub fn known(delivery: store::Delivery) -> Known {
+    let store::Delivery { number, id, attempts, status, .. } = delivery;
+    Known { number, id, attempts, status }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attempt::Trigger;
+    use crate::prepared::{Loaded, Prepared, tests::event};
+
+    fn replay(fields: Value) -> Option<Replay> {
+        let record = Record {
+            id: "rpl_1".into(),
+            number: 1,
+            version: 1,
+            updated: Timestamp(0),
+            body: fields.to_string(),
+            hidden: None,
+        };
+        Replay::read(Scope::new(1, false), &record)
+    }
+
+    fn job(seq: i64) -> Job {
+        let event = Prepared::new(event(seq, "a"), 1, &Loaded::default());
+        Job { event, known: None, trigger: Trigger::Replay, counts: false }
+    }
+
+    #[test]
+    fn figures_belong_to_the_position_so_that_a_restart_counts_nothing_twice() {
+        let mut replay = replay(json!({ "status": "pending" })).unwrap();
+        replay.bounded(10, 20);
+        replay.count(3, 20);
+        assert_eq!(replay.stage, Stage::Sending);
+        replay.load(vec![job(12), job(15), job(18)], 20);
+        let told = |replay: &Replay| {
+            let fields = replay.fields();
+            ["position", "done", "succeeded"].map(|name| fields[name].as_i64().unwrap())
+        };
+        assert_eq!(told(&replay), [11, 0, 0]);
+        replay.finish(15, true);
+        assert_eq!(told(&replay), [11, 0, 0]);
+        replay.finish(12, false);
+        assert_eq!(told(&replay), [17, 2, 1]);
+        replay.finish(18, true);
+        assert_eq!(told(&replay), [20, 3, 2]);
+        assert_eq!(replay.stage, Stage::Ended("succeeded", None));
+    }
+
+    #[test]
+    fn one_that_was_under_way_goes_on_where_it_was() {
+        let fields = json!({ "status": "running", "total": 9, "done": 4, "position": 15 });
+        let mut replay = replay(fields).unwrap();
+        replay.bounded(10, 20);
+        assert_eq!((replay.stage, replay.cursor), (Stage::Sending, 15));
+        assert_eq!(replay.fields()["done"], 4);
+    }
+
+    #[test]
+    fn what_is_over_is_not_taken_up_again_and_a_dry_run_only_counts() {
+        for status in ["succeeded", "failed", "cancelled"] {
+            assert!(replay(json!({ "status": status })).is_none());
+        }
+        let mut replay = replay(json!({ "status": "pending", "dry_run": true })).unwrap();
+        replay.bounded(0, 20);
+        replay.count(2, 9);
+        assert_eq!(replay.stage, Stage::Counting);
+        replay.count(1, 20);
+        assert_eq!(replay.stage, Stage::Ended("succeeded", None));
+        assert_eq!((&replay.fields()["total"], &replay.fields()["done"]), (&json!(3), &json!(0)));
+    }
+}

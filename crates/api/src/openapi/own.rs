@@ -1,7 +1,8 @@
 //! What the bodies of the service's own collections hold beyond the form of their fields, as far as
 //! a schema can say it.
 
-use model::schema::{Builtin, CollectionIx, Schema};
+use super::requests;
+use model::schema::{Builtin, CollectionIx, Kind, Schema};
 use model::webhook::{endpoint, pattern};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -17,14 +18,16 @@ pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
             if !kinds.is_empty() {
                 properties["type"] = json!({ "type": "string", "enum": kinds });
             }
+            let member = |about: &str| {
+                let mut member = requests::item(&Kind::Object);
+                member["description"] = about.into();
+                member
+            };
             properties["data"] = json!({
                 "type": "object",
                 "properties": {
-                    "object": { "type": "object", "description": "The resource at the event." },
-                    "previous_attributes": {
-                        "type": "object",
-                        "description": "For updates: the old values of what changed.",
-                    },
+                    "object": member("The resource at the event."),
+                    "previous_attributes": member("For updates: the old values of what changed."),
                 },
                 "required": ["object"],
                 "additionalProperties": false,

@@ -206,7 +206,7 @@ fn plain(number: f64) -> Value {
 }
 
 /// A value of a kind without the limits of a field, as an array holds it.
-fn item(kind: &Kind) -> Value {
+pub fn item(kind: &Kind) -> Value {
     match kind {
         Kind::String => json!({ "type": "string", "pattern": TEXT }),
         Kind::Integer => json!({

@@ -122,6 +122,8 @@ catalogue! {
     GuardFailed "guard_failed" "A rule of the action refused it."
     TooManyChildren "too_many_children"
         "The record has more children than one delete takes. Delete them first."
+    TooManyRecords "too_many_records"
+        "There are as many records of this kind as there may be. Delete some first."
     IdempotencyKeyReused "idempotency_key_reused"
         "The Idempotency-Key was used for another request. Use a new key."
     IdempotencyKeyInUse "idempotency_key_in_use"

@@ -27,6 +27,8 @@ pub struct Facets<'a> {
     pub idempotency: Option<bool>,
     /// Deletes a record that may have children.
     pub takes_children: bool,
+    /// Creates a record of a collection that holds only so many.
+    pub counted: bool,
     pub action: Option<&'a Action>,
 }
 
@@ -60,6 +62,7 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         GuardFailed => facets.action.is_some(),
         ActionHandlerFailed => facets.action.is_some_and(|action| action.handler.is_some()),
         TooManyChildren => facets.takes_children,
+        TooManyRecords => facets.counted,
         IdempotencyKeyReused | IdempotencyKeyInUse => facets.idempotency.is_some(),
         IdempotencyKeyRequired => facets.idempotency == Some(true),
         // These stand inside a `validation_failed`, never alone.

@@ -4,7 +4,7 @@
 use super::errors::{self, Facets};
 use super::names::{Names, pascal};
 use super::{headers, parameters, reference, requests};
-use model::schema::{Action, Collection, CollectionIx, Field, Schema};
+use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Schema};
 use serde_json::{Map, Value, json};
 
 /// Tag of the routes that belong to no collection.
@@ -161,6 +161,7 @@ impl<'a> Place<'a> {
             body: true,
             write: true,
             idempotency: Some(needs_key),
+            counted: self.collection.builtin == Some(Builtin::Endpoint),
             ..Facets::default()
         }));
         self.operation(Operation {

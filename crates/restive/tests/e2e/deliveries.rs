@@ -299,7 +299,9 @@ fn a_ping_is_sent_at_creation_and_on_request_and_tells_its_outcome() {
     let told = server.post(&path, json!({})).expect(200);
     assert_eq!((&told["status"], &told["attempt"]["status"]), (&json!("succeeded"), &json!(200)));
     assert_eq!(told["endpoint"], json!(id));
-    assert_eq!(sink.of("ping").len(), 2);
+    let pings = sink.of("ping");
+    assert_eq!(pings.len(), 2);
+    assert_eq!(pings[0].connection, pings[1].connection, "connections are kept");
     sink.will(Manner::status(500));
     let told = server.post(&path, json!({})).expect(200);
     assert_eq!(told["attempt"]["status"], 500);

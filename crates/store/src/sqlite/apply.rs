@@ -81,6 +81,9 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
     if builtin == Some(Builtin::Delivery) {
         return outbox::retry(turn, write);
     }
+    if builtin == Some(Builtin::Endpoint) && matches!(write.change, Change::Create { .. }) {
+        outbox::refuse_too_many(turn, write)?;
+    }
     let erasure = match builtin {
         Some(Builtin::Erasure) => Some(retention::counted(turn.connection, write)?),
         _ => None,

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
 use model::decide;
 use model::write::{Committed, Response, Write};
-use model::{Scope, Timestamp};
+use model::{Code, Problem, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// Tables that came with format 2. Rows of deliveries are numbered in the order of their first
@@ -32,6 +32,9 @@ CREATE INDEX IF NOT EXISTS attempts_delivery ON attempts (delivery);
 CREATE TABLE IF NOT EXISTS positions (
   endpoint INTEGER PRIMARY KEY, seq INTEGER NOT NULL) STRICT;
 ";
+
+/// Endpoints of one account and mode: each costs the engine some kilobytes.
+const ENDPOINTS: i64 = 2_000;
 
 const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, \
     manual, created, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?8) \
@@ -178,6 +181,21 @@ pub fn retry(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
     turn.nudged = true;
     let record = find(turn)?.unwrap_or(record);
     Ok(Committed::Fresh(Response::Updated(record)))
+}
+
+/// Every endpoint follows the log: there may not be any number of them.
+pub fn refuse_too_many(turn: &Turn<'_>, write: &Write) -> Result<(), Fault> {
+    let table = &turn.shared.tables[write.collection].name;
+    let sql = format!("SELECT count(*) FROM {table} WHERE scope = ?1");
+    let count: i64 =
+        turn.connection.prepare_cached(&sql)?.query_row([write.scope.0], |row| row.get(0))?;
+    if count < ENDPOINTS {
+        return Ok(());
+    }
+    let message = format!(
+        "An account has at most {ENDPOINTS} webhook endpoints in each mode. Delete some first."
+    );
+    Err(Fault::Problem(Problem::new(Code::TooManyRecords, message)))
 }
 
 /// Records of one table in every scope.

@@ -223,6 +223,15 @@ pub async fn an_erased_resource_leaves_ids_and_outcomes(bed: Bed) {
     assert_eq!(refused.violations[0].field, "resource");
 }
 
+pub async fn endpoints_are_counted(bed: Bed) {
+    bed.put_all((0..2_000).map(|_| endpoint(json!(["*"])))).await;
+    let refused = bed.refused(endpoint(json!(["*"]))).await;
+    assert_eq!(refused.code, Code::TooManyRecords);
+    let mut elsewhere = endpoint(json!(["*"]));
+    elsewhere.scope = THERE;
+    bed.put(elsewhere).await;
+}
+
 pub async fn old_events_go_and_the_newest_stays(bed: Bed) {
     let hook = bed.put(endpoint(json!(["*"]))).await;
     let mut seqs = Vec::new();

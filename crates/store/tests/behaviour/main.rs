@@ -101,6 +101,7 @@ suite! { sqlite:
         a_published_event_is_its_own_change
         an_erased_resource_leaves_ids_and_outcomes
         old_events_go_and_the_newest_stays
+        endpoints_are_counted
     }
     follow {
         followers_see_every_event_once_in_order

@@ -85,6 +85,8 @@ pub struct Lane {
     pub retries: VecDeque<Job>,
     /// Events whose retry was taken up and is not durable yet.
     pub trying: HashSet<i64>,
+    /// Those that became durable while the store was asked: its answer may be older.
+    pub overtaken: HashSet<i64>,
     /// When the next retry is due.
     pub due: Option<Timestamp>,
     pub asking: bool,
@@ -129,6 +131,7 @@ impl Lane {
             urgent: VecDeque::new(),
             retries: VecDeque::new(),
             trying: HashSet::new(),
+            overtaken: HashSet::new(),
             due: None,
             asking: false,
             nudged: false,
@@ -309,7 +312,9 @@ impl Lane {
     /// An outcome of one of its deliveries is durable.
     pub fn settled(&mut self, mark: &Mark) {
         self.ledger.close(mark.seq);
-        self.trying.remove(&mark.seq);
+        if self.trying.remove(&mark.seq) && self.asking {
+            self.overtaken.insert(mark.seq);
+        }
         if let Some(next) = mark.next {
             self.due = Some(self.due.map_or(next, |due| due.min(next)));
         }

@@ -189,6 +189,8 @@ impl Replay {
         self.dirty |= position != progress.position;
         progress.position = position;
         if self.stage == Stage::Sending && position >= self.last {
+            // Some may have been delivered otherwise since they were counted.
+            self.total = Some(progress.done);
             self.dirty = true;
             self.stage = Stage::Ended("succeeded", None);
         }

@@ -2,6 +2,7 @@
 //! is durable, done.
 
 use super::Engine;
+use super::head::is_ping;
 use crate::attempt::{Attempt, Trigger};
 use crate::lane::{Job, Known};
 use crate::outcome::{Answer, Judgement, Plan, judge};
@@ -82,7 +83,11 @@ impl Engine {
         let (id, number, before) = self.row(job.known.as_ref());
         let plan = Plan {
             attempts: before + 1,
-            schedule: &endpoint.retry_schedule,
+            schedule: match is_ping(&self.schema, &job.event.event) {
+                // Whoever tries an endpoint looks at the outcome now.
+                true => &[],
+                false => &endpoint.retry_schedule,
+            },
             pause_floor: self.limits.pause_floor,
             chance: self.ids.chance(),
             now: self.clock.wall,
@@ -109,7 +114,9 @@ impl Engine {
         };
         let attempt = Some(attempt.text(&self.limits));
         let ordered = matches!(owner, Owner::Lane(_)) && endpoint.ordered;
-        let in_order = ordered && (job.known.is_none() || was_pending) && !is_ping(&job);
+        let in_order = ordered
+            && (job.known.is_none() || was_pending)
+            && !is_ping(&self.schema, &job.event.event);
         let mark = Mark {
             owner,
             seq: job.event.event.seq,
@@ -240,11 +247,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// Pings go past the order of records: they are about the endpoint itself.
-fn is_ping(job: &Job) -> bool {
-    job.trigger == Trigger::Event && !job.counts
 }
 
 impl<'a> View<'a> {

@@ -63,8 +63,9 @@ impl Engine {
         lane.asking = false;
         let full = retries.due.len() >= most;
         let mut taken = 0;
+        let overtaken = std::mem::take(&mut lane.overtaken);
         for Retry { delivery, manual, event } in retries.due {
-            if !lane.trying.insert(event.seq) {
+            if overtaken.contains(&event.seq) || !lane.trying.insert(event.seq) {
                 continue;
             }
             taken += 1;

@@ -1,0 +1,248 @@
+//! What the tests work with: a store, a clock that can be moved, engines on threads of their own,
+//! and waiting for conditions.
+
+use crate::memory::{Memory, Row};
+use crate::sink::Sink;
+use model::event::Event;
+use model::id::Entropy;
+use model::record::Fields;
+use model::schema::{BOOKSHOP, Builtin, parse};
+use model::write::{Cause, Committed, Precondition, Response};
+use model::{Change, Schema, Scope, Timestamp, Write};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::{Status, Store};
+use tokio::sync::oneshot;
+use webhooks::{Limits, Metrics, Outside, Parts};
+
+pub const HERE: Scope = Scope(20);
+pub const START: i64 = 1_760_000_000_000;
+const SECRET: &str = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Bed {
+    pub schema: Arc<Schema>,
+    pub store: Arc<Memory>,
+    pub clock: Arc<Clock>,
+    pub metrics: Arc<Metrics>,
+}
+
+pub struct Clock {
+    started: Instant,
+    ahead_ms: AtomicI64,
+    drawn: AtomicU64,
+}
+
+impl Clock {
+    pub fn advance(&self, seconds: i64) {
+        self.ahead_ms.fetch_add(seconds * 1000, SeqCst);
+    }
+}
+
+impl Outside for Clock {
+    fn now(&self) -> Timestamp {
+        let real = self.started.elapsed().as_millis() as i64;
+        Timestamp(START + real + self.ahead_ms.load(SeqCst))
+    }
+
+    fn entropy(&self) -> Entropy {
+        let mut bytes = [7; 32];
+        let drawn = self.drawn.fetch_add(1, SeqCst).to_le_bytes();
+        bytes[..8].copy_from_slice(&drawn);
+        bytes[12..20].copy_from_slice(&drawn);
+        Entropy(bytes)
+    }
+}
+
+/// An engine under way.
+pub struct Running {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        tokio::task::spawn_blocking(move || self.thread.join().unwrap()).await.unwrap();
+    }
+}
+
+/// Patient where a test does not look at time, and quick where it does.
+pub fn limits() -> Limits {
+    Limits {
+        tick: Duration::from_millis(20),
+        hold_first: Duration::from_millis(50),
+        hold_longest: Duration::from_millis(200),
+        store_wait: Duration::from_millis(5),
+        store_wait_longest: Duration::from_millis(20),
+        drain: Duration::from_secs(2),
+        ..Limits::default()
+    }
+}
+
+impl Bed {
+    pub fn new() -> Bed {
+        let mut schema = parse::parse(BOOKSHOP).unwrap();
+        schema.webhooks.development = true;
+        let schema = Arc::new(schema);
+        let started = Instant::now();
+        let clock = Clock { started, ahead_ms: AtomicI64::new(0), drawn: AtomicU64::new(0) };
+        Bed {
+            store: Arc::new(Memory::new(schema.clone())),
+            schema,
+            clock: Arc::new(clock),
+            metrics: Arc::new(Metrics::new()),
+        }
+    }
+
+    pub fn start(&self) -> Running {
+        self.start_with(limits())
+    }
+
+    pub fn start_with(&self, limits: Limits) -> Running {
+        let parts = Parts {
+            schema: self.schema.clone(),
+            store: self.store.clone(),
+            client: wire::Client::new(),
+            outside: self.clock.clone(),
+            limits,
+            metrics: self.metrics.clone(),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(webhooks::run(parts, async {
+                let _ = stopped.await;
+            }));
+        });
+        Running { stop, thread }
+    }
+
+    /// Makes an endpoint; its number.
+    pub async fn endpoint(&self, sink: &Sink, more: Value) -> (i64, String) {
+        let mut fields = json!({
+            "url": sink.url, "enabled_events": ["*"], "payload": "fat", "max_in_flight": 20,
+            "signature": "timestamped", "retry_schedule": [60, 300], "timeout": 5,
+            "ordering": "none", "status": "enabled", "secret": SECRET,
+        });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let Value::Object(fields) = fields else { unreachable!() };
+        let change = Change::Create { fields };
+        let record = self.write(Builtin::Endpoint, None, change).await;
+        (record.number, record.id)
+    }
+
+    pub async fn replay(&self, endpoint: &str, more: Value) -> String {
+        let mut fields = json!({
+            "endpoint": endpoint, "dry_run": false, "without_success": false,
+        });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let Value::Object(fields) = fields else { unreachable!() };
+        self.write(Builtin::Replay, None, Change::Create { fields }).await.id
+    }
+
+    pub async fn act(&self, builtin: Builtin, id: &str, action: &str) {
+        let collection = &self.schema.collections[self.schema.own(builtin)];
+        let action = collection.actions.iter().position(|found| found.name == action).unwrap();
+        let change = Change::Act { action, params: Fields::new(), callout: None };
+        self.write(builtin, Some(id), change).await;
+    }
+
+    pub async fn write(&self, builtin: Builtin, id: Option<&str>, change: Change) -> model::Record {
+        let write = Write {
+            scope: HERE,
+            collection: self.schema.own(builtin),
+            id: id.map(str::to_owned),
+            parent: None,
+            change,
+            precondition: Precondition::None,
+            idempotency: None,
+            cause: Cause::default(),
+            now: self.clock.now(),
+            entropy: self.clock.entropy(),
+        };
+        match self.store.commit(write).await.unwrap() {
+            Ok(Committed::Fresh(Response::Updated(record))) => record,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn fields(&self, builtin: Builtin, id: &str) -> Fields {
+        let collection = self.schema.own(builtin);
+        let record = self.store.record(HERE, collection, None, id).await.unwrap();
+        record.map(|record| record.fields()).unwrap_or_default()
+    }
+
+    /// Events about these records, in one commit.
+    pub fn tell(&self, records: &[&str]) {
+        self.store.append(records.iter().map(|record| self.event(record)));
+    }
+
+    pub fn event(&self, record: &str) -> Event {
+        Event {
+            seq: 0,
+            id: String::new(),
+            scope: HERE,
+            kind: "book.created".into(),
+            created: self.clock.now(),
+            collection: "books".into(),
+            record: record.to_owned(),
+            api_version: self.schema.service.version.clone(),
+            object: json!({ "id": record, "object": "book", "title": "Emma" }).to_string(),
+            previous: None,
+            request: None,
+            idempotency_key: None,
+        }
+    }
+
+    pub fn position(&self, endpoint: i64) -> i64 {
+        self.store.look().positions[&endpoint]
+    }
+
+    pub fn newest(&self) -> i64 {
+        self.store.look().events.len() as i64
+    }
+
+    pub fn row(&self, endpoint: i64, event: i64) -> Option<Row> {
+        self.store.look().rows.get(&(endpoint, event)).cloned()
+    }
+
+    /// How many deliveries of an endpoint have this status.
+    pub fn rows(&self, endpoint: i64, status: Status) -> usize {
+        let inner = self.store.look();
+        let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
+        rows.filter(|(_, row)| row.status == status).count()
+    }
+
+    /// How many deliveries wait for a retry that is not due yet.
+    pub fn rows_waiting(&self) -> usize {
+        let now = self.clock.now();
+        let inner = self.store.look();
+        inner.rows.values().filter(|row| row.next.is_some_and(|next| next > now)).count()
+    }
+
+    pub fn figures(&self) -> String {
+        let mut out = String::new();
+        self.metrics.render(&mut out);
+        out
+    }
+}
+
+/// Waits for a condition, and fails when it does not come.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "in vain: {what}");
+        // waits for: the condition
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Gives what must not happen the time to happen.
+pub async fn linger() {
+    // waits for: whatever would wrongly happen
+    tokio::time::sleep(Duration::from_millis(150)).await;
+}

@@ -1,0 +1,18 @@
+//! The engine against a store in memory and real HTTP over loopback: what reaches endpoints, what
+//! is written down, and what a restart makes of it.
+
+// All of it is test code, the parts outside `#[test]` functions too.
+#![allow(clippy::unwrap_used)]
+
+mod bed;
+mod memory;
+mod sink;
+
+mod delivery;
+mod disabling;
+mod failure;
+mod isolation;
+mod lag;
+mod ordering;
+mod replay;
+mod restart;

@@ -1,0 +1,440 @@
+//! A store in memory: the log, records changed by `model::decide`, and the rows of deliveries. Can
+//! be told to fail.
+
+use model::decide::{Effect, Facts, decide};
+use model::event::Event;
+use model::query::Query;
+use model::write::{Committed, Response, Write};
+use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use store::{
+    BoxFuture, Child, Delivery, Due, Error, Figures, Page, Remembered, Retries, Retry, Settlement,
+    Standing, Status, Store,
+};
+use tokio::sync::watch;
+
+pub struct Memory {
+    schema: Arc<Schema>,
+    inner: Mutex<Inner>,
+    position: watch::Sender<i64>,
+    nudged: watch::Sender<u64>,
+    settled: watch::Sender<u64>,
+    /// Settlements fail while set.
+    pub full: AtomicBool,
+    /// Reads fail while set.
+    pub deaf: AtomicBool,
+    pub settlements: AtomicUsize,
+    /// Most events ever read at a time.
+    pub largest_read: AtomicUsize,
+}
+
+#[derive(Default)]
+pub struct Inner {
+    pub events: Vec<Event>,
+    records: BTreeMap<(CollectionIx, i64), (Scope, Record)>,
+    pub rows: BTreeMap<(i64, i64), Row>,
+    pub positions: BTreeMap<i64, i64>,
+    rows_made: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub number: i64,
+    pub id: String,
+    pub status: Status,
+    pub attempts: u32,
+    pub next: Option<Timestamp>,
+    pub manual: bool,
+    pub texts: Vec<String>,
+}
+
+impl Memory {
+    pub fn new(schema: Arc<Schema>) -> Memory {
+        Memory {
+            schema,
+            inner: Mutex::default(),
+            position: watch::Sender::new(0),
+            nudged: watch::Sender::new(0),
+            settled: watch::Sender::new(0),
+            full: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
+            settlements: AtomicUsize::new(0),
+            largest_read: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn look(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    /// Many events at once, as one commit.
+    pub fn append(&self, events: impl IntoIterator<Item = Event>) {
+        let mut inner = self.look();
+        for mut event in events {
+            event.seq = inner.events.len() as i64 + 1;
+            event.id = format!("evt_{}", event.seq);
+            inner.events.push(event);
+        }
+        let newest = inner.events.len() as i64;
+        drop(inner);
+        self.position.send_replace(newest);
+    }
+
+    pub fn ask_again(&self, endpoint: i64, event: i64) {
+        let mut inner = self.look();
+        let row = inner.rows.get_mut(&(endpoint, event)).unwrap();
+        (row.manual, row.next) = (true, Some(Timestamp(0)));
+        drop(inner);
+        self.nudged.send_modify(|count| *count += 1);
+    }
+
+    fn change(&self, write: &Write) -> Result<Committed, Problem> {
+        let mut inner = self.look();
+        let id = write.id.clone().unwrap_or_default();
+        let mut all = inner.records.iter();
+        let current = all
+            .find(|((ix, _), (scope, record))| {
+                *ix == write.collection && *scope == write.scope && record.id == id
+            })
+            .map(|(_, (_, record))| record.clone());
+        let next_seq = inner.events.len() as i64 + 1;
+        let facts = Facts {
+            current: current.as_ref(),
+            was_deleted: false,
+            parent_exists: true,
+            missing: &[],
+            next_seq,
+            now: write.now,
+        };
+        let decision = decide(&self.schema, write, &facts)?;
+        let mut record = current;
+        match decision.effect {
+            Effect::Put(kept) => {
+                let made = Record {
+                    id: kept.id,
+                    number: record.as_ref().map_or(next_seq, |record| record.number),
+                    version: next_seq,
+                    updated: write.now,
+                    body: kept.body,
+                    hidden: kept.hidden,
+                };
+                let key = (write.collection, made.number);
+                inner.records.insert(key, (write.scope, made.clone()));
+                record = Some(made);
+            }
+            Effect::Erase => {
+                let number = record.as_ref().unwrap().number;
+                inner.records.remove(&(write.collection, number));
+            }
+            _ => {}
+        }
+        let record = record.unwrap();
+        for draft in decision.events {
+            let event = Event {
+                seq: inner.events.len() as i64 + 1,
+                id: draft.id,
+                scope: write.scope,
+                kind: draft.kind,
+                created: write.now,
+                collection: self.schema.collections[write.collection].name.clone(),
+                record: record.id.clone(),
+                api_version: self.schema.service.version.clone(),
+                object: draft.object,
+                previous: draft.previous,
+                request: None,
+                idempotency_key: None,
+            };
+            inner.events.push(event);
+        }
+        let newest = inner.events.len() as i64;
+        drop(inner);
+        self.position.send_replace(newest);
+        Ok(Committed::Fresh(Response::Updated(record)))
+    }
+
+    fn reading<T>(&self, read: impl FnOnce(&Inner) -> T) -> Result<T, Error> {
+        match self.deaf.load(SeqCst) {
+            true => Err(Error::Busy),
+            false => Ok(read(&self.look())),
+        }
+    }
+}
+
+fn now<'a, T: Send + 'a>(answer: Result<T, Error>) -> BoxFuture<'a, Result<T, Error>> {
+    Box::pin(async move {
+        // Others get their turn, as with a store that answers from another thread.
+        tokio::task::yield_now().await;
+        answer
+    })
+}
+
+impl Store for Memory {
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>> {
+        now(match self.full.load(SeqCst) {
+            true => Err(Error::Full),
+            false => Ok(self.change(&write)),
+        })
+    }
+
+    fn record<'a>(
+        &'a self,
+        scope: Scope,
+        collection: CollectionIx,
+        _: Option<&'a str>,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Record>, Error>> {
+        now(self.reading(|inner| {
+            let found = inner.records.iter().find(|((ix, _), (at, record))| {
+                *ix == collection && *at == scope && record.id == id
+            });
+            found.map(|(_, (_, record))| record.clone())
+        }))
+    }
+
+    fn events(
+        &self,
+        scope: Option<Scope>,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        now(self.reading(|inner| {
+            let after = usize::try_from(after).unwrap().min(inner.events.len());
+            let of_scope = |event: &&Event| scope.is_none_or(|scope| event.scope == scope);
+            let found: Vec<_> =
+                inner.events[after..].iter().filter(of_scope).take(max).cloned().collect();
+            self.largest_read.fetch_max(found.len(), SeqCst);
+            found
+        }))
+    }
+
+    fn every(
+        &self,
+        collection: CollectionIx,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+        now(self.reading(|inner| {
+            let found = inner.records.range((collection, after + 1)..(collection + 1, 0));
+            found.take(max).map(|(_, found)| found.clone()).collect()
+        }))
+    }
+
+    fn settle(&self, settlement: Settlement) -> BoxFuture<'_, Result<(), Error>> {
+        if self.full.load(SeqCst) {
+            return now(Err(Error::Full));
+        }
+        let mut inner = self.look();
+        for outcome in settlement.outcomes {
+            inner.rows_made += 1;
+            let made = inner.rows_made;
+            let row = inner.rows.entry((outcome.endpoint, outcome.event)).or_insert(Row {
+                number: made,
+                id: outcome.id,
+                status: outcome.status,
+                attempts: 0,
+                next: None,
+                manual: false,
+                texts: Vec::new(),
+            });
+            row.status = outcome.status;
+            row.attempts = outcome.attempts;
+            row.next = outcome.next;
+            row.manual = false;
+            row.texts.extend(outcome.attempt);
+        }
+        inner.positions.extend(settlement.positions);
+        drop(inner);
+        self.settlements.fetch_add(1, SeqCst);
+        self.settled.send_modify(|count| *count += 1);
+        now(Ok(()))
+    }
+
+    fn settled(&self) -> watch::Receiver<u64> {
+        self.settled.subscribe()
+    }
+
+    fn nudged(&self) -> watch::Receiver<u64> {
+        self.nudged.subscribe()
+    }
+
+    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, Error>> {
+        now(self.reading(|inner| {
+            let endpoints = inner.positions.keys().chain(inner.rows.keys().map(|(one, _)| one));
+            let endpoints: std::collections::BTreeSet<i64> = endpoints.copied().collect();
+            let due = |endpoint| {
+                let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
+                rows.filter_map(|(_, row)| row.next).min()
+            };
+            let standing = |endpoint| Standing {
+                endpoint,
+                position: inner.positions.get(&endpoint).copied(),
+                due: due(endpoint),
+            };
+            endpoints.into_iter().map(standing).collect()
+        }))
+    }
+
+    fn retries(
+        &self,
+        endpoint: i64,
+        at: Timestamp,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Retries, Error>> {
+        now(self.reading(|inner| {
+            let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
+            let mut waiting: Vec<_> =
+                rows.filter_map(|((_, seq), row)| Some((row.next?, *seq, row))).collect();
+            waiting.sort_by_key(|(next, seq, row)| (!row.manual, *next, *seq));
+            let due = waiting.iter().filter(|(next, ..)| *next <= at).take(max);
+            let due: Vec<Retry> = due
+                .map(|(_, seq, row)| Retry {
+                    delivery: delivery(*seq, row),
+                    manual: row.manual,
+                    event: inner.events[*seq as usize - 1].clone(),
+                })
+                .collect();
+            let next = waiting.iter().skip(due.len()).map(|(next, ..)| *next).min();
+            Retries { due, next }
+        }))
+    }
+
+    fn deliveries<'a>(
+        &'a self,
+        endpoint: i64,
+        events: &'a [i64],
+    ) -> BoxFuture<'a, Result<Vec<Delivery>, Error>> {
+        now(self.reading(|inner| {
+            let found = |seq: &i64| Some(delivery(*seq, inner.rows.get(&(endpoint, *seq))?));
+            events.iter().filter_map(found).collect()
+        }))
+    }
+
+    fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>> {
+        now(self.reading(|inner| {
+            let older = inner.events.iter().filter(|event| event.created < moment);
+            older.map(|event| event.seq).max().unwrap_or(0)
+        }))
+    }
+
+    fn position(&self) -> watch::Receiver<i64> {
+        self.position.subscribe()
+    }
+
+    fn was_deleted<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        now(Ok(false))
+    }
+
+    fn list<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a Query,
+    ) -> BoxFuture<'a, Result<Page, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn texts<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a Query,
+    ) -> BoxFuture<'a, Result<Page<String>, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn by_ids<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Record>, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn children<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a [String],
+        _: u32,
+    ) -> BoxFuture<'a, Result<Vec<Child>, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn remembered<'a>(
+        &'a self,
+        _: Scope,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Remembered>, Error>> {
+        now(Ok(None))
+    }
+
+    fn key_by_digest<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>> {
+        now(Ok(None))
+    }
+
+    fn expire(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<usize, Error>> {
+        now(Ok(0))
+    }
+
+    fn due(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<Due, Error>> {
+        now(Ok(Due::default()))
+    }
+
+    fn timers(&self) -> watch::Receiver<u64> {
+        watch::Sender::new(0).subscribe()
+    }
+
+    fn collection_seq(&self, _: Scope, _: CollectionIx) -> i64 {
+        0
+    }
+
+    fn key_generation(&self) -> u64 {
+        0
+    }
+
+    fn cursor_key(&self) -> [u8; 32] {
+        [0; 32]
+    }
+
+    fn shape(&self, _: CollectionIx) -> i64 {
+        0
+    }
+
+    fn backup<'a>(
+        &'a self,
+        _: &'a Path,
+        _: Box<dyn FnMut(u64, u64) + Send + 'a>,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<(), Error>> {
+        now(Ok(()))
+    }
+
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
+}
+
+fn delivery(event: i64, row: &Row) -> Delivery {
+    Delivery {
+        number: row.number,
+        id: row.id.clone(),
+        event,
+        status: row.status,
+        attempts: row.attempts,
+    }
+}

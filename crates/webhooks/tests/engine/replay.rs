@@ -1,0 +1,133 @@
+//! Sending again what was sent before, or never was.
+
+use crate::bed::{Bed, until};
+use crate::sink::{Reply, Sink};
+use model::record::Fields;
+use model::schema::Builtin;
+use serde_json::{Value, json};
+use store::Status;
+
+async fn ended(bed: &Bed, id: &str) -> Fields {
+    let over = |kind: &str| kind == "replay.updated" || kind == "replay.cancelled";
+    until("the replay has ended", || {
+        let inner = bed.store.look();
+        let told = inner.events.iter().rev().find(|event| event.record == id && over(&event.kind));
+        told.is_some_and(|event| {
+            let object: Value = serde_json::from_str(&event.object).unwrap();
+            !matches!(object["status"].as_str(), Some("pending" | "running"))
+        })
+    })
+    .await;
+    bed.fields(Builtin::Replay, id).await
+}
+
+#[tokio::test]
+async fn a_replay_reaches_an_endpoint_that_did_not_exist_then() {
+    let bed = Bed::new();
+    let engine = bed.start();
+    bed.tell(&["book_1"; 30]);
+    bed.clock.advance(1);
+    let sink = Sink::willing().await;
+    let (number, id) = bed.endpoint(&sink, json!({ "status": "disabled" })).await;
+    let counted = bed.replay(&id, json!({ "dry_run": true })).await;
+    let fields = ended(&bed, &counted).await;
+    assert_eq!((&fields["status"], &fields["total"]), (&json!("succeeded"), &json!(30)));
+    assert_eq!(sink.events().len(), 0);
+    let replay = bed.replay(&id, json!({ "types": ["book.*"] })).await;
+    let fields = ended(&bed, &replay).await;
+    for (name, expected) in [
+        ("status", json!("succeeded")),
+        ("total", json!(30)),
+        ("done", json!(30)),
+        ("succeeded", json!(30)),
+        ("error", Value::Null),
+    ] {
+        assert_eq!(fields[name], expected, "{name}");
+    }
+    engine.stop().await;
+    assert_eq!(sink.events().len(), 30);
+    // With the ping of its creation.
+    assert_eq!(bed.rows(number, Status::Succeeded), 31);
+    let row = bed.row(number, 1).unwrap();
+    assert!(row.texts[0].contains("\"trigger\":\"replay\""));
+}
+
+#[tokio::test]
+async fn a_replay_of_failures_sends_only_those_and_its_own_failures_count_for_nothing() {
+    let bed = Bed::new();
+    let sink = Sink::new(|request, number| match request.body["data"]["object"]["id"].as_str() {
+        Some("sick") if number < 20 => Reply::Status(500),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (number, id) = bed.endpoint(&sink, json!({ "retry_schedule": [] })).await;
+    let engine = bed.start();
+    bed.tell(&["book_1", "sick", "book_2", "sick"]);
+    until("all tried", || sink.events().len() == 4).await;
+    until("all recorded", || bed.rows(number, Status::Failed) == 2).await;
+    bed.clock.advance(1);
+    let only = json!({ "without_success": true });
+    let fields = ended(&bed, &bed.replay(&id, only.clone()).await).await;
+    let told = |fields: &Fields| ["total", "done", "succeeded"].map(|name| fields[name].clone());
+    assert_eq!(told(&fields), [json!(2), json!(2), json!(0)]);
+    for _ in 0..6 {
+        ended(&bed, &bed.replay(&id, only.clone()).await).await;
+    }
+    assert_eq!(bed.rows(number, Status::Failed), 2);
+    // Twelve failures by replays have not made the endpoint a failing one.
+    assert_eq!(bed.fields(Builtin::Endpoint, &id).await["failing_since"], Value::Null);
+    bed.tell(&["x"; 10]);
+    until("enough for the sink to change its mind", || sink.count() >= 20).await;
+    until("all recorded", || bed.rows(number, Status::Succeeded) == 13).await;
+    let fields = ended(&bed, &bed.replay(&id, only).await).await;
+    engine.stop().await;
+    assert_eq!(told(&fields), [json!(2), json!(2), json!(2)]);
+    assert_eq!(bed.rows(number, Status::Failed), 0);
+}
+
+#[tokio::test]
+async fn a_replay_keeps_its_rate_goes_on_after_a_restart_and_can_be_cancelled() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    bed.tell(&["book_1"; 300]);
+    bed.clock.advance(1);
+    let (_, id) = bed.endpoint(&sink, json!({})).await;
+    let engine = bed.start();
+    let replay = bed.replay(&id, json!({ "rate_limit": 50 })).await;
+    until("under way", || sink.events().len() >= 60).await;
+    engine.stop().await;
+    let sent = sink.events().len() as u64;
+    let fields = bed.fields(Builtin::Replay, &replay).await;
+    assert_eq!((&fields["status"], &fields["done"]), (&json!("running"), &json!(sent)));
+    let engine = bed.start();
+    until("on its way again", || sink.events().len() as u64 >= sent + 60).await;
+    bed.act(Builtin::Replay, &replay, "cancel").await;
+    let fields = ended(&bed, &replay).await;
+    assert_eq!(fields["status"], "cancelled");
+    let now = sink.events().len();
+    crate::bed::linger().await;
+    engine.stop().await;
+    // What was under way came in.
+    assert!(sink.events().len() <= now + 8 && now < 300, "{now}");
+    assert_eq!(bed.fields(Builtin::Replay, &replay).await["status"], "cancelled");
+    let ids: std::collections::BTreeSet<_> =
+        sink.events().iter().map(|request| request.id().to_owned()).collect();
+    assert_eq!(ids.len(), sink.events().len());
+}
+
+#[tokio::test]
+async fn a_replay_for_an_endpoint_that_goes_away_fails() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    bed.tell(&["book_1"; 300]);
+    bed.clock.advance(1);
+    let (_, id) = bed.endpoint(&sink, json!({})).await;
+    let engine = bed.start();
+    let replay = bed.replay(&id, json!({ "rate_limit": 20 })).await;
+    until("under way", || sink.events().len() >= 5).await;
+    bed.write(Builtin::Endpoint, Some(&id), model::Change::Delete).await;
+    let fields = ended(&bed, &replay).await;
+    engine.stop().await;
+    assert_eq!(fields["status"], "failed");
+    assert!(fields["error"].as_str().unwrap().contains("endpoint"));
+}

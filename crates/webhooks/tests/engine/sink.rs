@@ -1,0 +1,120 @@
+//! A receiver of webhooks on loopback: remembers every request in order and answers as told.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub at: Instant,
+    pub headers: HashMap<String, String>,
+    pub body: serde_json::Value,
+}
+
+impl Request {
+    pub fn id(&self) -> &str {
+        &self.headers["webhook-id"]
+    }
+
+    pub fn kind(&self) -> &str {
+        self.body["type"].as_str().unwrap()
+    }
+
+    pub fn record(&self) -> &str {
+        self.body["data"]["object"]["id"].as_str().unwrap()
+    }
+}
+
+pub enum Reply {
+    Status(u16),
+    With(u16, &'static str),
+    /// No answer, ever.
+    Hang,
+}
+
+type Judge = dyn Fn(&Request, usize) -> Reply + Send + Sync;
+
+pub struct Sink {
+    pub url: String,
+    seen: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Sink {
+    /// `judge` is asked for each request, with its number from 0.
+    pub async fn new(judge: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Sink {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (all, judge): (_, Arc<Judge>) = (seen.clone(), Arc::new(judge));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, all.clone(), judge.clone()));
+            }
+        });
+        Sink { url, seen }
+    }
+
+    pub async fn willing() -> Sink {
+        Sink::new(|_, _| Reply::Status(200)).await
+    }
+
+    pub fn seen(&self) -> Vec<Request> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub fn count(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    /// Everything but pings.
+    pub fn events(&self) -> Vec<Request> {
+        self.seen().into_iter().filter(|request| request.kind() != "ping").collect()
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<Request>>>, judge: Arc<Judge>) {
+    let mut buffer = Vec::new();
+    loop {
+        let Some((head, body)) = read(&mut stream, &mut buffer).await else { return };
+        let headers = head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        let body = serde_json::from_slice(&body).unwrap();
+        let request = Request { at: Instant::now(), headers: headers.collect(), body };
+        let number = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(request.clone());
+            seen.len() - 1
+        };
+        let (status, more) = match judge(&request, number) {
+            Reply::Status(status) => (status, ""),
+            Reply::With(status, more) => (status, more),
+            Reply::Hang => std::future::pending().await,
+        };
+        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\n{more}\r\nok");
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+    loop {
+        if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8(buffer[..end].to_vec()).unwrap();
+            let length = head.lines().find_map(|line| {
+                line.to_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok()
+            });
+            let whole = end + 4 + length.unwrap();
+            if buffer.len() >= whole {
+                let body = buffer[end + 4..whole].to_vec();
+                buffer.drain(..whole);
+                return Some((head, body));
+            }
+        }
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+}

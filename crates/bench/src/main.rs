@@ -13,6 +13,7 @@ mod load;
 mod options;
 mod process;
 mod report;
+mod stage;
 
 use std::process::ExitCode;
 

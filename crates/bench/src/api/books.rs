@@ -33,10 +33,6 @@ impl Requests {
         Self { key: key.into(), next: Arc::new(AtomicU64::new(1)) }
     }
 
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
     pub fn get(&self, target: &str) -> Vec<u8> {
         self.get_with(target, "")
     }

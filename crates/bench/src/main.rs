@@ -1,10 +1,11 @@
-//! `bench api`: the release server and the bare limits, measured in one run on one machine.
-//! `bench bare-http` and `bench bare-sqlite` are those limits: programs that do nothing but what
-//! the server cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
+//! `bench api`: the release server and the bare limits, measured in one run on one machine. The
+//! `bench bare-…` are those limits: programs that do nothing but what the server cannot avoid.
+//! Knows the server only from outside: its command line, HTTP and /proc.
 
 mod api;
 mod bare_http;
 mod bare_sqlite;
+mod bare_webhooks;
 mod disk;
 mod entropy;
 mod histogram;
@@ -25,6 +26,7 @@ const USAGE: &str = "\
 usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
+       bench bare-webhooks --target ADDR [--body-bytes N] [--in-flight N] [--seconds S]
 
   --server FILE   the release executable of restive
   --quick         50,000 books instead of 1,000,000, and short runs
@@ -57,6 +59,7 @@ fn dispatch() -> Result<bool> {
         "api" => api::run(&options),
         "bare-http" => bare_http::run(&options).map(|()| true),
         "bare-sqlite" => bare_sqlite::run(&options).map(|()| true),
+        "bare-webhooks" => bare_webhooks::run(&options).map(|()| true),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(true)

@@ -53,7 +53,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     let release = target_dir()?.join("release");
     let mut command = std::process::Command::new(release.join("bench"));
     command.args(arguments);
-    if arguments.first().is_some_and(|name| name == "api") {
+    if arguments.first().is_some_and(|name| matches!(name.as_str(), "api" | "webhooks")) {
         command.arg("--server").arg(release.join("restive"));
     }
     run(&mut command)

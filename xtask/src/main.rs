@@ -21,7 +21,7 @@ usage: cargo xtask COMMAND
   judge                     the contract judges alone
   ci                        fmt, clippy, rustdoc, tidy and cargo test, warnings denied
   tidy                      the rules of STYLE.md that a program can check
-  bench api [--quick] [--only NAME] [--json FILE]
+  bench api|webhooks [--quick] [--only NAME] [--json FILE] [--no-pin]
                             the release server against the bare limits, in one run
   deny                      licences, bans and sources of the dependencies (needs cargo-deny)
 ";

@@ -57,6 +57,20 @@ pub fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a str> {
     })
 }
 
+/// Percent-encodes whatever is not unreserved in a query.
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
 /// A whole answer of a single exchange.
 pub struct Answer {
     pub status: u16,

@@ -1,10 +1,11 @@
-//! `bench api`: the release server and the bare limits, measured in one run on one machine.
-//! `bench bare-http` and `bench bare-sqlite` are those limits: programs that do nothing but what
-//! the server cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
+//! `bench api` and `bench webhooks`: the release server and the bare limits, measured in one run on
+//! one machine. The `bench bare-…` are those limits: programs that do nothing but what the server
+//! cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
 
 mod api;
 mod bare_http;
 mod bare_sqlite;
+mod bare_webhooks;
 mod disk;
 mod entropy;
 mod histogram;
@@ -13,6 +14,8 @@ mod load;
 mod options;
 mod process;
 mod report;
+mod stage;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -22,13 +25,16 @@ use crate::options::Options;
 
 const USAGE: &str = "\
 usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench webhooks --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
+       bench bare-webhooks --target ADDR [--body-bytes N] [--in-flight N] [--seconds S]
 
   --server FILE   the release executable of restive
-  --quick         50,000 books instead of 1,000,000, and short runs
-  --only NAME     one of: idle get list list-304 create-1 create-64 create-256
-                  get-under-writes million (also: `create` for all three)
+  --quick         50,000 books or events instead of 1,000,000, and short runs
+  --only NAME     of api, one of: idle get list list-304 create-1 create-64 create-256
+                  get-under-writes million (also: `create` for all three);
+                  of webhooks, one of: bare drain live replay latency hanging million
   --json FILE     the table once more, for programs
   --no-pin        do not pin the server to core 0 and the load to core 1
 ";
@@ -54,8 +60,10 @@ fn dispatch() -> Result<bool> {
     let options = Options::parse(arguments)?;
     match command.as_str() {
         "api" => api::run(&options),
+        "webhooks" => webhooks::run(&options),
         "bare-http" => bare_http::run(&options).map(|()| true),
         "bare-sqlite" => bare_sqlite::run(&options).map(|()| true),
+        "bare-webhooks" => bare_webhooks::run(&options).map(|()| true),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(true)

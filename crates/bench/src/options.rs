@@ -18,6 +18,8 @@ pub struct Options {
     pub seconds: Duration,
     pub book_bytes: usize,
     pub list_bytes: usize,
+    pub target: Option<String>,
+    pub body_bytes: usize,
 }
 
 impl Options {
@@ -33,6 +35,8 @@ impl Options {
             seconds: Duration::from_secs(3),
             book_bytes: 300,
             list_bytes: 6_000,
+            target: None,
+            body_bytes: 1_024,
         };
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{name} needs a value"));
@@ -45,6 +49,8 @@ impl Options {
                 "--dir" => options.dir = Some(value()?.into()),
                 "--in-flight" => options.in_flight = number(&value()?)?.clamp(1, 4_096),
                 "--book-bytes" => options.book_bytes = number(&value()?)?,
+                "--target" => options.target = Some(value()?),
+                "--body-bytes" => options.body_bytes = number(&value()?)?,
                 "--list-bytes" => options.list_bytes = number(&value()?)?,
                 "--seconds" => {
                     let seconds: f64 = value()?.parse().context("--seconds is not a number")?;

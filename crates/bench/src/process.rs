@@ -143,6 +143,30 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
+/// Allows this process, and whatever it starts from now on, that many open files.
+pub fn allow_files(wanted: u64) -> Result<()> {
+    let allowed = open_files(&fs::read_to_string("/proc/self/limits")?).context("no file limit")?;
+    if allowed >= wanted {
+        return Ok(());
+    }
+    let own = std::process::id().to_string();
+    let raised =
+        Command::new("prlimit").args(["--pid", &own, &format!("--nofile={wanted}:")]).status();
+    if !raised.is_ok_and(|status| status.success()) {
+        bail!("{wanted} open files are needed and {allowed} allowed: try `ulimit -n {wanted}`");
+    }
+    Ok(())
+}
+
+/// The soft limit.
+fn open_files(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
 fn status_bytes(status: &str, name: &str) -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.split_whitespace().next()).context("no memory figure")?;
@@ -174,6 +198,14 @@ mod tests {
         let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0";
         assert_eq!(cpu_ticks(stat), Some(200));
         assert!(cpu_of("self").is_ok());
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_the_soft_one() {
+        let limits = "Limit Soft Hard Units\nMax open files            1024   4096   files\n";
+        assert_eq!(open_files(limits), Some(1024));
+        assert_eq!(open_files("Max open files  unlimited unlimited files\n"), Some(u64::MAX));
+        assert_eq!(open_files("Max cpu time 1 2 seconds\n"), None);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// Figures of one run of one subject. The CPU is the server process's, user and system.
+/// Figures of one run of one subject. The CPU is the server process's, user and system. What was
+/// not measured is NaN and shown as nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub per_second: f64,
@@ -148,7 +149,8 @@ impl Report {
 
 fn row_cells(row: &Row) -> [String; 8] {
     let figure = |pick: fn(&Sample) -> f64, digits: usize| {
-        row.sample.as_ref().map_or(String::new(), |sample| format!("{:.digits$}", pick(sample)))
+        let value = row.sample.as_ref().map(pick).filter(|value| value.is_finite());
+        value.map_or(String::new(), |value| format!("{value:.digits$}"))
     };
     let judged = row.bar.as_ref().filter(|bar| bar.limit.is_some());
     let verdict = judged.map_or("", |bar| if bar.passed() { "PASS" } else { "FAIL" });
@@ -217,5 +219,13 @@ mod tests {
         report.bar("idle", Bar::at_most("memory", 50.0, 40.0, "MiB"));
         assert!(!report.passed());
         assert!(report.table().contains("memory 50.00 ≤ 40 MiB"), "{}", report.table());
+    }
+
+    #[test]
+    fn a_figure_that_was_not_measured_is_left_out() {
+        let mut report = Report::default();
+        report.sample("drain", "restive", sample(f64::NAN), None);
+        assert!(!report.table().contains("NaN"), "{}", report.table());
+        assert!(row_json(&report.rows[0])["sample"]["cpu_us"].is_null());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::http::{Client, header};
+use crate::http::{Client, escape, header};
 use crate::load::{Load, Source};
 
 /// No load of books takes longer: at 2,000 a second a million is done in 500 s.
@@ -31,10 +31,6 @@ pub struct Page {
 impl Requests {
     pub fn new(key: String) -> Self {
         Self { key: key.into(), next: Arc::new(AtomicU64::new(1)) }
-    }
-
-    pub fn key(&self) -> &str {
-        &self.key
     }
 
     pub fn get(&self, target: &str) -> Vec<u8> {
@@ -167,20 +163,6 @@ fn isbn(number: u64) -> String {
         |(at, digit): (usize, u8)| u32::from(digit - b'0') * if at % 2 == 0 { 1 } else { 3 };
     let sum: u32 = digits.bytes().enumerate().map(weigh).sum();
     format!("{digits}{}", (10 - sum % 10) % 10)
-}
-
-/// Percent-encodes whatever is not unreserved in a query.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -15,16 +15,16 @@ const SETTLE: Duration = Duration::from_secs(1);
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     println!("==> idle");
-    let data = bench.folder("idle")?;
+    let data = bench.stage.folder("idle")?;
     let service = bench.restive(&data)?;
     let mut client = Client::connect(&service.address)?;
     // One request, so that what is made lazily for serving is made.
     client.expect(200, &bench.requests.get("/health"))?;
     std::thread::sleep(SETTLE);
     let (resident, _) = service.memory()?;
-    bench.report.bar("idle", Bar::at_most("resident", resident as f64 / MIB, 40.0, "MiB"));
-    let size = std::fs::metadata(&bench.server)?.len();
-    bench.report.bar("idle", Bar::at_most("executable", size as f64 / MIB, 40.0, "MiB"));
+    bench.stage.report.bar("idle", Bar::at_most("resident", resident as f64 / MIB, 40.0, "MiB"));
+    let size = std::fs::metadata(&bench.stage.server)?.len();
+    bench.stage.report.bar("idle", Bar::at_most("executable", size as f64 / MIB, 40.0, "MiB"));
     // The client's connection is closed first: draining must not wait for it.
     drop(client);
     service.stop()

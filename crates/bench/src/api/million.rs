@@ -30,9 +30,9 @@ struct Places {
 }
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {
-    let books = if bench.options.quick { QUICK_BOOKS } else { BOOKS };
+    let books = if bench.stage.options.quick { QUICK_BOOKS } else { BOOKS };
     println!("==> million: {books} books");
-    let data = bench.folder("million")?;
+    let data = bench.stage.folder("million")?;
     let service = bench.restive(&data)?;
     bench.requests.fill(&service.address, books)?;
     println!("    walking all pages of {STRIDE}");
@@ -41,8 +41,8 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     depths(bench, &service, &places)?;
     let (resident, peak) = service.memory()?;
     let bar = Bar::at_most("resident", resident as f64 / MIB, 200.0, "MiB");
-    bench.report.bar("million", bar);
-    bench.report.note(format!(
+    bench.stage.report.bar("million", bar);
+    bench.stage.report.note(format!(
         "million: {books} books created through the API; a walk over all pages found each; \
          resident memory peaked at {:.0} MiB",
         peak as f64 / MIB
@@ -50,7 +50,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     service.stop().context("stop before the restart")?;
     let service = bench.restive(&data)?;
     let seconds = service.started_in.as_secs_f64();
-    bench.report.bar("million", Bar::at_most("restart", seconds, 2.0, "s"));
+    bench.stage.report.bar("million", Bar::at_most("restart", seconds, 2.0, "s"));
     // Started means able to answer, not only listening.
     Client::connect(&service.address)?.expect(200, &bench.requests.page(20, None))?;
     service.stop()
@@ -90,7 +90,7 @@ fn depths(bench: &mut Bench<'_>, service: &Service, places: &Places) -> Result<(
         ("last pages", places.end.iter().map(page).collect()),
     ];
     let mut samples: [Vec<Sample>; 3] = Default::default();
-    for _ in 0..bench.rounds() {
+    for _ in 0..bench.stage.rounds() {
         for ((_, requests), samples) in subjects.iter().zip(&mut samples) {
             let source = in_turn(Arc::clone(requests));
             samples.push(bench.measure(service, CONNECTIONS, 200, &source)?);
@@ -102,7 +102,7 @@ fn depths(bench: &mut Bench<'_>, service: &Service, places: &Places) -> Result<(
         let latency = median.p50_us / medians[0].p50_us;
         // The worse of the two ratios counts.
         let bar = Bar::at_most("CPU and p50 ratio", cpu.max(latency), 1.5, "× first page");
-        bench.report.sample("million", name, median, (*name != "first page").then_some(bar));
+        bench.stage.report.sample("million", name, median, (*name != "first page").then_some(bar));
     }
     Ok(())
 }

@@ -23,11 +23,11 @@ const PROBES: usize = 4;
 type Requests = Arc<[Vec<u8>]>;
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {
-    if !["get", "list", "list-304"].iter().any(|name| bench.wants(name)) {
+    if !["get", "list", "list-304"].iter().any(|name| bench.stage.wants(name)) {
         return Ok(());
     }
     println!("==> reads: {BOOKS} books, {CONNECTIONS} connections");
-    let data = bench.folder("reads")?;
+    let data = bench.stage.folder("reads")?;
     let service = bench.restive(&data)?;
     bench.requests.fill(&service.address, BOOKS)?;
     let mut client = Client::connect(&service.address)?;
@@ -37,7 +37,10 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let unchanged = bench.requests.get_if_none_match("/v1/books?limit=20", &etag);
     let book_bytes = client.expect(200, &books[0])?.body.len();
     let list_bytes = client.expect(200, &list[0])?.body.len();
-    bench.report.note(format!("bare hyper answers pages of {book_bytes} and {list_bytes} bytes"));
+    bench
+        .stage
+        .report
+        .note(format!("bare hyper answers pages of {book_bytes} and {list_bytes} bytes"));
     drop(client);
     let bare = bench.bare_http(book_bytes, list_bytes)?;
     for (name, expect, requests, limit) in [
@@ -45,7 +48,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
         ("list", 200, list, Some(4.0)),
         ("list-304", 304, Arc::new([unchanged]) as Requests, None),
     ] {
-        if bench.wants(name) {
+        if bench.stage.wants(name) {
             compare(bench, [&bare, &service], name, expect, requests, limit)?;
         }
     }
@@ -64,32 +67,32 @@ fn compare(
     println!("==> {name}");
     let source = in_turn(requests);
     let (mut limits, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..bench.rounds() {
+    for _ in 0..bench.stage.rounds() {
         limits.push(bench.measure(bare, CONNECTIONS, expect, &source)?);
         ours.push(bench.measure(service, CONNECTIONS, expect, &source)?);
     }
     let (bare, ours) = (Sample::median(&limits), Sample::median(&ours));
     let ratio = ours.cpu_us / bare.cpu_us;
-    bench.report.sample(name, "bare hyper", bare, None);
+    bench.stage.report.sample(name, "bare hyper", bare, None);
     let bar = match limit {
         Some(limit) => Bar::at_most("CPU ratio", ratio, limit, "× bare"),
         None => Bar::shown("CPU ratio", ratio, "× bare"),
     };
-    bench.report.sample(name, "restive", ours, Some(bar));
+    bench.stage.report.sample(name, "restive", ours, Some(bar));
     Ok(())
 }
 
 /// GET one by few connections, first alone, then while 64 connections create books.
 pub fn under_writes(bench: &mut Bench<'_>) -> Result<()> {
     println!("==> get-under-writes: {PROBES} readers, {WRITERS} writers");
-    let data = bench.folder("mixed")?;
+    let data = bench.stage.folder("mixed")?;
     let service = bench.restive(&data)?;
     bench.requests.fill(&service.address, BOOKS)?;
     let mut client = Client::connect(&service.address)?;
     let source = in_turn(book_requests(bench, &mut client)?);
     drop(client);
     let (mut idle, mut loaded, mut rates) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..bench.rounds() {
+    for _ in 0..bench.stage.rounds() {
         idle.push(bench.measure(&service, PROBES, 200, &source)?);
         let (sample, rate) = while_writing(bench, &service, &source)?;
         loaded.push(sample);
@@ -97,11 +100,11 @@ pub fn under_writes(bench: &mut Bench<'_>) -> Result<()> {
     }
     let (idle, loaded) = (Sample::median(&idle), Sample::median(&loaded));
     let ratio = loaded.p99_us / idle.p99_us;
-    bench.report.sample("get, nobody writes", "restive", idle, None);
+    bench.stage.report.sample("get, nobody writes", "restive", idle, None);
     let bar = Bar::at_most("p99 ratio", ratio, 3.0, "× idle");
-    bench.report.sample("get, 64 write", "restive", loaded, Some(bar));
+    bench.stage.report.sample("get, 64 write", "restive", loaded, Some(bar));
     let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
-    bench.report.note(format!(
+    bench.stage.report.note(format!(
         "get-under-writes: {PROBES} connections read in a closed loop; meanwhile {WRITERS} others, \
          in a thread of their own on the load's core, created {} books a second; CPU µs of that \
          row includes the writes",

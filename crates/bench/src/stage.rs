@@ -1,0 +1,111 @@
+//! What every comparison of the server with its limits shares: the cores, the scratch folder, a
+//! server on it, the report. Knows neither what is measured nor what the server serves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::entropy::Entropy;
+use crate::options::Options;
+use crate::process::{Pinning, Service};
+use crate::report::Report;
+
+pub struct Stage<'a> {
+    pub options: &'a Options,
+    pub pinning: Pinning,
+    pub report: Report,
+    pub server: PathBuf,
+    pub scratch: PathBuf,
+    /// Opens the first account of every server that is started here.
+    pub key: String,
+}
+
+impl<'a> Stage<'a> {
+    /// `scenarios`: every name `--only` may take.
+    pub fn new(options: &'a Options, scenarios: &[&str]) -> Result<Self> {
+        // First of all: threads started later inherit the core.
+        let pinning = Pinning::claim(options.pin);
+        let server = options.server.clone().context("--server FILE is missing")?;
+        if let Some(only) = options.only.as_deref()
+            && !scenarios.iter().any(|name| selects(only, name))
+        {
+            bail!("--only {only}: there are {}", scenarios.join(" "));
+        }
+        let own = std::env::current_exe()?;
+        // Beside the executables, not in /tmp: that may be memory, where fsync costs nothing.
+        let target = own.parent().and_then(Path::parent).context("no target folder")?;
+        let scratch = target.join(format!("bench-data-{}", std::process::id()));
+        fs::create_dir_all(&scratch)?;
+        let key = format!("sk_test_{}", Entropy::new()?.letters(32));
+        Ok(Self { options, pinning, report: Report::default(), server, scratch, key })
+    }
+
+    pub fn wants(&self, name: &str) -> bool {
+        self.options.only.as_deref().is_none_or(|only| selects(only, name))
+    }
+
+    /// Rounds of one scenario, alternating between the subjects; the median counts.
+    pub fn rounds(&self) -> usize {
+        if self.options.quick { 2 } else { 3 }
+    }
+
+    /// An empty folder on the disk that is measured.
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.scratch.join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// The server under test with the data that is in `data`. Auth, ETag and metrics are on; the
+    /// request limit alone is off, since a bench is nothing but requests.
+    pub fn restive(&self, data: &Path, schema: Option<&Path>) -> Result<Service> {
+        let mut command = self.pinning.command(&self.server);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "off", "--data"])
+            .arg(data)
+            .env("RESTIVE_BOOTSTRAP_KEY", &self.key);
+        if let Some(schema) = schema {
+            command.arg("--schema").arg(schema);
+        }
+        Service::start(command)
+    }
+
+    /// The end of a comparison: `done` is how its scenarios went, `notes` how they measured. True
+    /// when every bar was met.
+    pub fn finish(mut self, done: Result<()>, notes: &[&str]) -> Result<bool> {
+        // Millions of rows must not stay behind, whatever happened.
+        let cleaned = fs::remove_dir_all(&self.scratch);
+        for note in notes {
+            self.report.note(*note);
+        }
+        self.report.print();
+        done?;
+        cleaned.context("cannot remove the scratch folder")?;
+        if let Some(file) = &self.options.json {
+            self.report.save(file)?;
+        }
+        Ok(self.report.passed())
+    }
+}
+
+/// `--only create` means all of `create-…`.
+fn selects(only: &str, name: &str) -> bool {
+    name == only
+        || name.strip_prefix(only).is_some_and(|rest| rest.starts_with('-') && only == "create")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_selects_by_name_or_all_creates() {
+        assert!(selects("get", "get") && !selects("get", "get-under-writes"));
+        assert!(selects("create", "create-64") && selects("create-64", "create-64"));
+        assert!(!selects("list", "list-304") && !selects("create-6", "create-64"));
+    }
+}

@@ -1,0 +1,117 @@
+//! What the server says of its deliveries: counters of /metrics while it runs, and afterwards the
+//! rows of /v1/deliveries and /v1/events, read page by page.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::http::{Client, escape};
+
+use super::arrivals::EventKey;
+use super::notes::{EVENT, PAGE, Requests};
+
+/// Deliveries that succeeded since the server started.
+const SUCCEEDED: &str = "restive_webhook_deliveries_total{outcome=\"succeeded\"}";
+/// Outcomes that are known and not durable yet.
+const UNSETTLED: &str = "restive_webhook_unsettled";
+const LOOK: Duration = Duration::from_millis(2);
+/// Ten million rows: no list read here is so long.
+const MAX_PAGES: usize = 10_000;
+
+/// How many deliveries have succeeded by now.
+pub fn succeeded(client: &mut Client, requests: &Requests) -> Result<u64> {
+    metric(&metrics(client, requests)?, SUCCEEDED)
+}
+
+/// Waits until that many have succeeded and the outcome of each is durable.
+pub fn expect_durable(
+    client: &mut Client,
+    requests: &Requests,
+    wanted: u64,
+    limit: Duration,
+) -> Result<()> {
+    let until = Instant::now() + limit;
+    loop {
+        let page = metrics(client, requests)?;
+        let (succeeded, unsettled) = (metric(&page, SUCCEEDED)?, metric(&page, UNSETTLED)?);
+        if succeeded >= wanted && unsettled == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let seconds = limit.as_secs();
+            bail!("after {seconds} s {succeeded} of {wanted} succeeded, {unsettled} not durable");
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Deliveries to one endpoint that are kept as succeeded.
+pub fn kept(client: &mut Client, requests: &Requests, endpoint: &str) -> Result<usize> {
+    let mut count = 0;
+    let list = format!("/v1/deliveries?endpoint={endpoint}&status=succeeded");
+    walk(client, requests, &list, |_| count += 1)?;
+    Ok(count)
+}
+
+/// The events of notes, by the id of the note.
+pub fn events(client: &mut Client, requests: &Requests) -> Result<HashMap<String, EventKey>> {
+    let mut found = HashMap::new();
+    walk(client, requests, &format!("/v1/events?type={EVENT}"), |event| {
+        let note = event["data"]["object"]["id"].as_str();
+        if let (Some(note), Some(id)) = (note, event["id"].as_str()) {
+            found.insert(note.to_owned(), EventKey::of(id.as_bytes()));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Shows every row of a list.
+fn walk(
+    client: &mut Client,
+    requests: &Requests,
+    list: &str,
+    mut see: impl FnMut(&Value),
+) -> Result<()> {
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let after = cursor.map_or(String::new(), |cursor| format!("&after={}", escape(&cursor)));
+        let answer = client.expect(200, &requests.get(&format!("{list}&limit={PAGE}{after}")))?;
+        let page: Value = serde_json::from_slice(&answer.body)?;
+        page["data"].as_array().context("a list without data")?.iter().for_each(&mut see);
+        let more = page["pagination"]["has_more"].as_bool().context("no has_more")?;
+        cursor = page["pagination"]["next_cursor"].as_str().map(str::to_owned);
+        if !more || cursor.is_none() {
+            return Ok(());
+        }
+    }
+    bail!("the pages of {list} do not end")
+}
+
+fn metrics(client: &mut Client, requests: &Requests) -> Result<String> {
+    let answer = client.expect(200, &requests.get("/metrics"))?;
+    Ok(String::from_utf8(answer.body)?)
+}
+
+fn metric(page: &str, name: &str) -> Result<u64> {
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value = value.with_context(|| format!("the server's /metrics has no {name}"))?;
+    let value: f64 = value.trim().parse().with_context(|| format!("{name} is {value:?}"))?;
+    ensure!(value >= 0.0, "{name} is {value}");
+    Ok(value as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let page = "# TYPE restive_webhook_unsettled gauge\nrestive_webhook_unsettled_more 1\n\
+                    restive_webhook_unsettled 7\n";
+        assert_eq!(metric(page, UNSETTLED).unwrap(), 7);
+        let error = metric(page, SUCCEEDED).unwrap_err().to_string();
+        assert!(error.contains("has no restive_webhook_deliveries_total"), "{error}");
+    }
+}

@@ -1,18 +1,22 @@
 //! `bench api`: the release server and the bare limits, measured in one run on one machine.
 //! `bench bare-http` and `bench bare-sqlite` are those limits: programs that do nothing but what
 //! the server cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
+//! `bench wire` holds our HTTP server alone, as `bench bare-wire`, against the bare one.
 
 mod api;
 mod bare_http;
 mod bare_sqlite;
+mod bare_wire;
 mod disk;
 mod entropy;
 mod histogram;
 mod http;
 mod load;
+mod measure;
 mod options;
 mod process;
 mod report;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -22,13 +26,16 @@ use crate::options::Options;
 
 const USAGE: &str = "\
 usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
+       bench bare-wire [--book-bytes N]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
 
   --server FILE   the release executable of restive
   --quick         50,000 books instead of 1,000,000, and short runs
   --only NAME     one of: idle get list list-304 create-1 create-64 create-256
-                  get-under-writes million (also: `create` for all three)
+                  get-under-writes million (also: `create` for all three);
+                  of wire: get idle
   --json FILE     the table once more, for programs
   --no-pin        do not pin the server to core 0 and the load to core 1
 ";
@@ -54,6 +61,8 @@ fn dispatch() -> Result<bool> {
     let options = Options::parse(arguments)?;
     match command.as_str() {
         "api" => api::run(&options),
+        "wire" => wire::run(&options),
+        "bare-wire" => bare_wire::run(&options).map(|()| true),
         "bare-http" => bare_http::run(&options).map(|()| true),
         "bare-sqlite" => bare_sqlite::run(&options).map(|()| true),
         "help" | "--help" | "-h" => {

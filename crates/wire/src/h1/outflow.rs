@@ -11,12 +11,12 @@ use http::header::CONTENT_LENGTH;
 use http::{StatusCode, Version};
 use tokio::io::AsyncWrite;
 
-use super::connection::{Connection, Ending, Next};
+use super::connection::Connection;
 use super::encode::{self, After, Length};
 use super::inflow::Progress;
 use super::link::Phase;
 use crate::exchange::Response;
-use crate::payload::{Chunks, Payload};
+use crate::payload::{Chunks, Payload, TakeOver};
 
 /// Copying so many bytes behind the head costs less than a second slice for the kernel.
 const COPIED_BYTES: usize = 4 * 1024;
@@ -30,50 +30,81 @@ pub(super) struct Outgoing {
     pub(super) keep_alive: bool,
 }
 
+/// What is left of an answer after the first write.
+pub(super) enum Work {
+    Nothing,
+    /// The client did not take all of it at once.
+    Rest(Parts),
+    Stream(Box<Streaming>),
+    /// The client is gone.
+    Failed,
+}
+
+/// Bytes to be written one after the other.
+type Parts = Box<[Bytes; 3]>;
+
+/// A body that is made while it is sent.
+pub(super) struct Streaming {
+    /// The head, which waits for the first piece if that is there.
+    out: Vec<u8>,
+    chunks: Box<dyn Chunks>,
+    length: Length,
+}
+
+/// What follows a complete answer.
+pub(super) enum Next {
+    Request,
+    End,
+    /// The service goes on alone.
+    TakenOver(TakeOver),
+}
+
 /// The client is gone, or has been too slow for too long.
-struct Gone;
+pub(super) struct Gone;
 
 impl Connection {
-    /// Writes the answer.
-    pub(super) async fn answer(&mut self, mut response: Response, outgoing: Outgoing) -> Next {
+    /// Encodes the answer and writes as much as the client takes at once.
+    pub(super) fn answer(&mut self, mut response: Response, outgoing: Outgoing) -> (Work, Next) {
         let length = length(&mut response, outgoing);
-        let status = response.status;
-        let bodiless = outgoing.is_head || has_no_body(status);
-        let switching = status == StatusCode::SWITCHING_PROTOCOLS;
-        let keep = outgoing.keep_alive && length != Length::Close;
-        let after = match keep && !self.link.worker.draining.get() {
-            _ if switching => After::Upgrade,
-            false => After::Close,
-            true if outgoing.version == Version::HTTP_10 => After::KeepOld,
-            true => After::Keep,
-        };
-        let Response { headers, body, .. } = response;
+        let Response { status, headers, body } = response;
         let worker = self.link.worker.clone();
+        let keep = outgoing.keep_alive && length != Length::Close && !worker.draining.get();
+        let after = match status {
+            StatusCode::SWITCHING_PROTOCOLS => After::Upgrade,
+            _ if !keep => After::Close,
+            _ if outgoing.version == Version::HTTP_10 => After::KeepOld,
+            _ => After::Keep,
+        };
         let mut out = worker.scratch.take();
         out.clear();
         out.append(&mut self.interim);
         encode::head(&mut out, status, &headers, length, after, &mut worker.date.borrow_mut());
         worker.spare(headers);
-        let written = match body {
-            Payload::Whole(_) if bodiless => self.write(out, Bytes::new()).await,
-            Payload::Whole(bytes) => self.write(out, bytes).await,
-            Payload::Stream(_) if bodiless => self.write(out, Bytes::new()).await,
-            Payload::Stream(chunks) => Box::pin(self.stream(out, chunks, length)).await,
-            Payload::TakeOver(run) => match self.write(out, Bytes::new()).await {
-                Ok(()) if !outgoing.is_head => return Next::TakenOver(run),
-                other => other,
-            },
-        };
-        match (written, after) {
-            (Err(Gone), _) => Next::End(Ending::Drop),
-            (Ok(()), After::Keep | After::KeepOld) => Next::Request,
-            (Ok(()), After::Close | After::Upgrade) => Next::End(Ending::Linger),
+        let next = if keep { Next::Request } else { Next::End };
+        match body {
+            _ if outgoing.is_head => (self.write(out, Bytes::new()), next),
+            Payload::TakeOver(run) => (self.write(out, Bytes::new()), Next::TakenOver(run)),
+            _ if has_no_body(status) => (self.write(out, Bytes::new()), next),
+            Payload::Whole(bytes) => (self.write(out, bytes), next),
+            Payload::Stream(chunks) => {
+                (Work::Stream(Box::new(Streaming { out, chunks, length })), next)
+            }
+        }
+    }
+
+    /// Does what the first write left.
+    pub(super) async fn finish(&mut self, work: Work) -> Result<(), Gone> {
+        match work {
+            Work::Nothing => Ok(()),
+            Work::Failed => Err(Gone),
+            Work::Rest(parts) => self.write_rest(parts).await,
+            Work::Stream(streaming) => Box::pin(self.stream(streaming)).await,
         }
     }
 
     /// Writes a head with a body that is there. The head stands in the worker's memory, which goes
     /// back before any wait.
-    async fn write(&mut self, mut out: Vec<u8>, mut body: Bytes) -> Result<(), Gone> {
+    fn write(&mut self, mut out: Vec<u8>, mut body: Bytes) -> Work {
         if body.len() <= COPIED_BYTES {
             out.extend_from_slice(&body);
             body = Bytes::new();
@@ -82,26 +113,22 @@ impl Connection {
             true => self.stream.try_write(&out),
             false => self.stream.try_write_vectored(&[IoSlice::new(&out), IoSlice::new(&body)]),
         };
-        let written = match written {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(_) => {
-                self.link.worker.scratch.set(out);
-                return Err(Gone);
+        let work = match written {
+            Ok(count) if count == out.len() + body.len() => Work::Nothing,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Work::Failed,
+            partly => {
+                let count = partly.unwrap_or(0);
+                let rest = Bytes::copy_from_slice(&out[count.min(out.len())..]);
+                body.advance(count.saturating_sub(out.len()));
+                Work::Rest(Box::new([rest, body, Bytes::new()]))
             }
         };
-        if written == out.len() + body.len() {
-            self.link.worker.scratch.set(out);
-            return Ok(());
-        }
-        let rest = Bytes::copy_from_slice(&out[written.min(out.len())..]);
-        body.advance(written.saturating_sub(out.len()));
         self.link.worker.scratch.set(out);
-        self.write_rest([rest, body, Bytes::new()]).await
+        work
     }
 
-    /// Writes what the client did not take at once.
-    async fn write_rest(&mut self, mut parts: [Bytes; 3]) -> Result<(), Gone> {
+    /// Writes all of it, as fast as the client reads.
+    async fn write_rest(&mut self, mut parts: Parts) -> Result<(), Gone> {
         self.link.enter(Phase::Writing);
         let written = poll_fn(|cx| {
             while parts.iter().any(|part| !part.is_empty()) {
@@ -114,7 +141,7 @@ impl Connection {
                 let stream = Pin::new(&mut self.stream);
                 let mut count =
                     ready!(stream.poll_write_vectored(cx, &slices)).map_err(|_| Gone)?;
-                for part in &mut parts {
+                for part in parts.iter_mut() {
                     let taken = count.min(part.len());
                     part.advance(taken);
                     count -= taken;
@@ -128,25 +155,18 @@ impl Connection {
         written
     }
 
-    /// Writes a body that is made while it is sent. `out` holds the head, which waits for the first
-    /// piece if that is there.
-    async fn stream(
-        &mut self,
-        mut out: Vec<u8>,
-        mut chunks: Box<dyn Chunks>,
-        length: Length,
-    ) -> Result<(), Gone> {
-        let mut left = match length {
+    async fn stream(&mut self, mut streaming: Box<Streaming>) -> Result<(), Gone> {
+        let mut left = match streaming.length {
             Length::Bytes(bytes) => bytes,
             _ => u64::MAX,
         };
         loop {
-            let piece = poll_fn(|cx| {
+            let step = poll_fn(|cx| {
                 loop {
-                    if let Poll::Ready(piece) = chunks.poll_chunk(cx) {
+                    if let Poll::Ready(piece) = streaming.chunks.poll_chunk(cx) {
                         return Poll::Ready(Some(piece));
                     }
-                    if !out.is_empty() {
+                    if !streaming.out.is_empty() {
                         return Poll::Ready(None);
                     }
                     if self.poll_feed(cx) != Progress::Fed {
@@ -154,38 +174,44 @@ impl Connection {
                     }
                 }
             });
-            let (piece, tail): (Bytes, &'static [u8]) = match piece.await {
-                None => (Bytes::new(), b""),
-                Some(Some(Ok(piece))) if piece.is_empty() => continue,
+            let parts = match step.await {
+                None => streaming.frame(Bytes::new()),
                 Some(Some(Ok(piece))) => {
                     // More than was declared is as wrong as less.
                     left = left.checked_sub(piece.len() as u64).ok_or(Gone)?;
-                    let tail: &[u8] = match length {
-                        Length::Chunked => {
-                            encode::chunk_size(&mut out, piece.len());
-                            b"\r\n"
-                        }
-                        _ => b"",
-                    };
-                    (piece, tail)
+                    streaming.frame(piece)
                 }
-                Some(None) if length == Length::Chunked => {
-                    out.extend_from_slice(LAST_CHUNK);
-                    encode::fields(&mut out, &chunks.trailers().unwrap_or_default());
-                    return self.write_rest([out.into(), Bytes::new(), Bytes::new()]).await;
+                Some(None) if matches!(streaming.length, Length::Bytes(_)) && left > 0 => {
+                    return Err(Gone);
                 }
-                Some(None) if matches!(length, Length::Bytes(_)) && left > 0 => return Err(Gone),
-                Some(None) => {
-                    return self.write_rest([out.into(), Bytes::new(), Bytes::new()]).await;
-                }
+                Some(None) => return self.write_rest(streaming.end()).await,
                 Some(Some(Err(_))) => {
                     tracing::debug!("the source of an answer broke off");
                     return Err(Gone);
                 }
             };
-            let start = Bytes::from(std::mem::take(&mut out));
-            self.write_rest([start, piece, Bytes::from_static(tail)]).await?;
+            self.write_rest(parts).await?;
         }
+    }
+}
+
+impl Streaming {
+    /// A piece, behind what waits to be written and in the frame of a chunk.
+    fn frame(&mut self, piece: Bytes) -> Parts {
+        let mut tail = Bytes::new();
+        if self.length == Length::Chunked && !piece.is_empty() {
+            encode::chunk_size(&mut self.out, piece.len());
+            tail = Bytes::from_static(b"\r\n");
+        }
+        Box::new([std::mem::take(&mut self.out).into(), piece, tail])
+    }
+
+    fn end(mut self) -> Parts {
+        if self.length == Length::Chunked {
+            self.out.extend_from_slice(LAST_CHUNK);
+            encode::fields(&mut self.out, &self.chunks.trailers().unwrap_or_default());
+        }
+        Box::new([self.out.into(), Bytes::new(), Bytes::new()])
     }
 }
 

@@ -23,6 +23,8 @@ usage: cargo xtask COMMAND
   tidy                      the rules of STYLE.md that a program can check
   bench api|webhooks [--quick] [--only NAME] [--json FILE] [--no-pin]
                             the release server against the bare limits, in one run
+  bench wire [--quick] [--only NAME] [--json FILE]
+                            our HTTP server alone against bare hyper, in one run
   deny                      licences, bans and sources of the dependencies (needs cargo-deny)
 ";
 

@@ -126,6 +126,7 @@ impl Api {
             trace.error = Some(crate::error::code_name(&problem).to_owned());
             respond::problem(&problem, shape, &request_id)
         });
+        let bytes = reply.body.len();
         let response = self.finish(reply, &request_id, trace.quota.as_ref());
         let took = self.outside.uptime().saturating_sub(began);
         let metrics = self.routes.of(&trace);
@@ -140,7 +141,7 @@ impl Api {
                 path: exchange.uri.path(),
                 status: response.status.as_u16(),
                 duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-                bytes: response.body.len(),
+                bytes,
                 peer: exchange.peer.ip(),
                 account: caller.map(|caller| caller.account.as_str()),
                 key: caller.map(|caller| caller.key.as_str()),
@@ -338,7 +339,7 @@ impl Api {
         if let Some(quota) = quota {
             quota.write(&mut headers);
         }
-        Response { status, headers, body }
+        Response { status, headers, body: body.into() }
     }
 }
 

@@ -82,7 +82,7 @@ fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
 }
 
 /// A JSON text of exactly this many bytes.
-fn json(bytes: usize) -> Bytes {
+pub fn json(bytes: usize) -> Bytes {
     const FRAME: &str = "{\"title\":\"\"}";
     let filling = "a".repeat(bytes.saturating_sub(FRAME.len()));
     Bytes::from(format!("{{\"title\":\"{filling}\"}}"))

@@ -1,21 +1,25 @@
 //! `bench api` and `bench webhooks`: the release server and the bare limits, measured in one run on
 //! one machine. The `bench bare-…` are those limits: programs that do nothing but what the server
 //! cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
+//! `bench wire` holds our HTTP server alone, as `bench bare-wire`, against the bare one.
 
 mod api;
 mod bare_http;
 mod bare_sqlite;
 mod bare_webhooks;
+mod bare_wire;
 mod disk;
 mod entropy;
 mod histogram;
 mod http;
 mod load;
+mod measure;
 mod options;
 mod process;
 mod report;
 mod stage;
 mod webhooks;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -26,7 +30,9 @@ use crate::options::Options;
 const USAGE: &str = "\
 usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench webhooks --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
+       bench bare-wire [--book-bytes N]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
        bench bare-webhooks --target ADDR [--body-bytes N] [--in-flight N] [--seconds S]
 
@@ -34,7 +40,8 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
   --quick         50,000 books or events instead of 1,000,000, and short runs
   --only NAME     of api, one of: idle get list list-304 create-1 create-64 create-256
                   get-under-writes million (also: `create` for all three);
-                  of webhooks, one of: bare drain live replay latency hanging million
+                  of webhooks, one of: bare drain live replay latency hanging million;
+                  of wire: get idle
   --json FILE     the table once more, for programs
   --no-pin        do not pin the server to core 0 and the load to core 1
 ";
@@ -61,6 +68,8 @@ fn dispatch() -> Result<bool> {
     match command.as_str() {
         "api" => api::run(&options),
         "webhooks" => webhooks::run(&options),
+        "wire" => wire::run(&options),
+        "bare-wire" => bare_wire::run(&options).map(|()| true),
         "bare-http" => bare_http::run(&options).map(|()| true),
         "bare-sqlite" => bare_sqlite::run(&options).map(|()| true),
         "bare-webhooks" => bare_webhooks::run(&options).map(|()| true),

@@ -1,14 +1,17 @@
-//! The body of a request: read on demand, never beyond the limit the reader names.
+//! The body of a request: read on demand, never beyond the limit the reader names. The pieces come
+//! from `pipe`, which the connection fills only while somebody waits for one.
 
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hyper::body::{Body as _, Frame, Incoming};
+use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::pipe::Pipe;
 
 /// A request body that is still on its way, or already here.
 #[derive(Debug)]
@@ -17,7 +20,15 @@ pub struct Body(Source);
 #[derive(Debug)]
 enum Source {
     Whole(Bytes),
-    Arriving { incoming: Incoming, whole: Duration, stall: Duration },
+    Arriving(Box<Arriving>),
+    Ended(Option<Box<HeaderMap>>),
+}
+
+#[derive(Debug)]
+struct Arriving {
+    pipe: Arc<Pipe>,
+    declared_bytes: Option<u64>,
+    patience: Patience,
 }
 
 /// Why a body could not be had.
@@ -38,18 +49,22 @@ impl Body {
         Body(Source::Whole(Bytes::new()))
     }
 
-    pub(crate) fn arriving(incoming: Incoming, whole: Duration, stall: Duration) -> Body {
-        if incoming.is_end_stream() {
-            return Body::empty();
-        }
-        Body(Source::Arriving { incoming, whole, stall })
+    pub(crate) fn arriving(
+        pipe: Arc<Pipe>,
+        declared_bytes: Option<u64>,
+        whole: Duration,
+        stall: Duration,
+    ) -> Body {
+        let patience = Patience::new(whole, stall);
+        Body(Source::Arriving(Box::new(Arriving { pipe, declared_bytes, patience })))
     }
 
     /// The length the client declared; `None` for a chunked body.
     pub fn declared_bytes(&self) -> Option<u64> {
         match &self.0 {
             Source::Whole(bytes) => Some(bytes.len() as u64),
-            Source::Arriving { incoming, .. } => incoming.size_hint().exact(),
+            Source::Arriving(arriving) => arriving.declared_bytes,
+            Source::Ended(_) => None,
         }
     }
 
@@ -59,11 +74,56 @@ impl Body {
         if self.declared_bytes().is_some_and(|declared| declared > limit_bytes as u64) {
             return Err(BodyFault::TooLarge);
         }
-        match std::mem::replace(&mut self.0, Source::Whole(Bytes::new())) {
-            Source::Whole(bytes) => Ok(bytes),
-            Source::Arriving { mut incoming, whole, stall } => {
-                collect(&mut incoming, limit_bytes, Patience::new(whole, stall)).await
+        // The usual body is one piece, passed on without a copy.
+        let mut first = Bytes::new();
+        let mut joined = BytesMut::new();
+        while let Some(piece) = self.chunk().await? {
+            let held = first.len() + joined.len();
+            if held + piece.len() > limit_bytes {
+                return Err(BodyFault::TooLarge);
             }
+            if held == 0 {
+                first = piece;
+                continue;
+            }
+            if joined.is_empty() {
+                // Room for all of it where the length is known, and no more than was agreed to.
+                let declared = self.declared_bytes().map_or(0, |declared| declared as usize);
+                joined.reserve(declared.min(limit_bytes).max(held + piece.len()));
+                joined.extend_from_slice(&std::mem::take(&mut first));
+            }
+            joined.extend_from_slice(&piece);
+        }
+        Ok(if joined.is_empty() { first } else { joined.freeze() })
+    }
+
+    /// The next piece, or none at the end. Nothing more is taken from the client until it is asked
+    /// for, so a slow reader slows the client down.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFault> {
+        poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
+        let outcome = match &mut self.0 {
+            Source::Whole(bytes) => Ok(Some(std::mem::take(bytes)).filter(|all| !all.is_empty())),
+            Source::Ended(_) => Ok(None),
+            Source::Arriving(arriving) => ready!(arriving.poll(cx)),
+        };
+        let trailers = match (&mut self.0, &outcome) {
+            (Source::Arriving(_), Ok(Some(_))) => return Poll::Ready(outcome),
+            (Source::Arriving(arriving), Ok(None)) => arriving.pipe.take_trailers().map(Box::new),
+            (Source::Ended(trailers), _) => trailers.take(),
+            _ => None,
+        };
+        self.0 = Source::Ended(trailers);
+        Poll::Ready(outcome)
+    }
+
+    /// The fields behind a chunked body, once it was read to its end.
+    pub fn trailers(&mut self) -> Option<HeaderMap> {
+        match &mut self.0 {
+            Source::Ended(trailers) => trailers.take().map(|trailers| *trailers),
+            _ => None,
         }
     }
 }
@@ -74,61 +134,34 @@ impl<B: Into<Bytes>> From<B> for Body {
     }
 }
 
-async fn collect(
-    incoming: &mut Incoming,
-    limit_bytes: usize,
-    mut patience: Patience,
-) -> Result<Bytes, BodyFault> {
-    // The usual body is one piece, passed on without a copy.
-    let mut first = Bytes::new();
-    let mut joined = BytesMut::new();
-    loop {
-        let frame = poll_fn(|cx| match Pin::new(&mut *incoming).poll_frame(cx) {
-            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            Poll::Pending => patience.poll(cx).map(Err),
-        });
-        let Some(frame) = frame.await? else { break };
-        let Ok(piece) = frame.map_err(blame).map(Frame::into_data)? else { continue };
-        patience.progress();
-        if first.len() + joined.len() + piece.len() > limit_bytes {
-            return Err(BodyFault::TooLarge);
-        }
-        if first.is_empty() && joined.is_empty() {
-            first = piece;
-        } else {
-            joined.extend_from_slice(&std::mem::take(&mut first));
-            joined.extend_from_slice(&piece);
-        }
-        if incoming.is_end_stream() {
-            break;
+impl Arriving {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
+        match self.pipe.poll_take(cx) {
+            Poll::Ready(outcome) => {
+                self.patience.progress();
+                Poll::Ready(outcome)
+            }
+            Poll::Pending => self.patience.poll(cx).map(Err),
         }
     }
-    Ok(if joined.is_empty() { first } else { joined.freeze() })
 }
 
-/// Who broke off: the framing was wrong, or the bytes just ended.
-fn blame(error: hyper::Error) -> BodyFault {
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        if let Some(io) = cause.downcast_ref::<io::Error>() {
-            return match io.kind() {
-                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => BodyFault::Malformed,
-                _ => BodyFault::Incomplete,
-            };
-        }
-        source = cause.source();
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.pipe.close();
     }
-    if error.is_parse() { BodyFault::Malformed } else { BodyFault::Incomplete }
 }
 
 /// The two clocks of a body. A timer is made only when the body has to be waited for: most bodies
 /// arrive together with their head.
+#[derive(Debug)]
 struct Patience {
     whole: Duration,
     stall: Duration,
     waiting: Option<Waiting>,
 }
 
+#[derive(Debug)]
 struct Waiting {
     deadline: Instant,
     timer: Pin<Box<Sleep>>,

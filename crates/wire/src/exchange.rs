@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
 use crate::body::Body;
+use crate::hints::Hints;
+use crate::payload::Payload;
 
 /// One request as the service sees it, already admitted: framing is unambiguous, there is exactly
 /// one valid `Host` (HTTP/1.0 may have none), and `uri` is in origin form: the path begins with
@@ -19,22 +20,22 @@ pub struct Exchange {
     /// The other end of the TCP connection, which may be a proxy.
     pub peer: SocketAddr,
     pub body: Body,
+    /// Sends early hints (103) before the answer is made.
+    pub hints: Hints,
 }
 
-/// A complete answer with a bounded body. Wire writes `Content-Length`, `Date` and `Connection`;
-/// the service sets none of them. A `HEAD` request is answered by the service as if it were `GET`:
-/// wire keeps the length and drops the body.
-///
-/// Streams, hints (103) and taking the connection over join here as further kinds of answer.
-#[derive(Clone, Debug, Default)]
+/// An answer. Wire writes `Content-Length`, `Transfer-Encoding` and `Connection`, and `Date` where
+/// it is missing; the service sets none of them. A `HEAD` request is answered by the service as if
+/// it were `GET`: wire keeps the length and drops the body.
+#[derive(Debug, Default)]
 pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub body: Bytes,
+    pub body: Payload,
 }
 
 impl Response {
-    pub fn new(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    pub fn new(status: StatusCode, body: impl Into<Payload>) -> Response {
         Response { status, headers: HeaderMap::new(), body: body.into() }
     }
 }

@@ -3,24 +3,24 @@
 //! vocabulary is the `http` crate. Wire knows no resource, no store and no error format: even the
 //! body of a `400` for bytes that are no request comes from [`Service::refuse`].
 //!
-//! The way of a request: `listen` → `worker` (one per core) → `connection` → `inbound` (strict
-//! check of the bytes) → hyper's parser → `call` → the service → hyper's encoder → `outbound`.
+//! The way of a request: `listen` → `worker` (one per core) → `h1` (the bytes become an exchange)
+//! → `call` → the service → `h1` again (the answer becomes bytes).
 
 mod body;
 mod exchange;
 mod fault;
+mod hints;
 mod limits;
+mod payload;
+mod pipe;
+mod raw;
 mod shutdown;
 
 mod listen;
 mod worker;
 
 mod call;
-mod connection;
-mod encode;
-mod inbound;
-mod outbound;
-mod socket;
+mod h1;
 
 pub mod outgoing;
 
@@ -30,9 +30,12 @@ use std::pin::Pin;
 pub use body::{Body, BodyFault};
 pub use exchange::{Exchange, Response};
 pub use fault::Fault;
+pub use hints::{EarlyHints, Hints};
 pub use limits::Limits;
 pub use listen::{Listener, Running};
 pub use outgoing::{Client, OutgoingFault};
+pub use payload::{Chunks, Cut, Gone, Payload, Sender, TakeOver};
+pub use raw::Raw;
 pub use shutdown::{Shutdown, Trigger};
 
 /// The future of one answer.

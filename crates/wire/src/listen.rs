@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::oneshot;
 
 use crate::Service;
+use crate::hints::EarlyHints;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
 use crate::worker::{Shared, Worker};
@@ -25,6 +26,7 @@ const BACKLOG: i32 = 1024;
 pub struct Listener {
     sockets: Vec<TcpListener>,
     address: SocketAddr,
+    early_hints: EarlyHints,
 }
 
 impl Listener {
@@ -46,12 +48,17 @@ impl Listener {
         for _ in 1..threads.get() {
             sockets.push(bind_one(address, true)?);
         }
-        Ok(Listener { sockets, address })
+        Ok(Listener { sockets, address, early_hints: EarlyHints::default() })
     }
 
     /// Where it listens, with the port the system chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Which clients are sent 103.
+    pub fn early_hints(self, early_hints: EarlyHints) -> Listener {
+        Listener { early_hints, ..self }
     }
 
     /// Serves until the signal. Clients that connected since `bind` are served as well.
@@ -66,6 +73,7 @@ impl Listener {
         for (number, socket) in self.sockets.into_iter().enumerate() {
             let (service, limits) = (service.clone(), limits.clone());
             let (shared, shutdown) = (shared.clone(), shutdown.clone());
+            let early_hints = self.early_hints;
             let (ended, end) = oneshot::channel();
             let thread =
                 thread::Builder::new().name(format!("wire-{number}")).spawn(move || {
@@ -74,8 +82,8 @@ impl Listener {
                     let options = LocalOptions::default();
                     let runtime =
                         Builder::new_current_thread().enable_all().build_local(options)?;
-                    let worker = Rc::new(Worker::new(service, limits, shared));
-                    runtime.block_on(worker.run(socket, shutdown))
+                    let worker = Worker::new(service, limits, early_hints, shared, shutdown);
+                    runtime.block_on(Rc::new(worker).run(socket))
                 })?;
             workers.push((thread, end));
         }

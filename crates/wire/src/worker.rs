@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hyper::server::conn::http1;
+use http::HeaderMap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
@@ -18,16 +18,17 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 
 use crate::Service;
 use crate::call::take_place;
-use crate::connection::{self, Connection};
 use crate::fault::Fault;
+use crate::h1::{self, Buffers, Connection, Date, Link};
+use crate::hints::EarlyHints;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
 
 /// The most connections over the limit that one worker answers with 503 at a time; a flood beyond
 /// it is cut off without a word, which costs nothing.
 const MAX_REFUSALS: usize = 64;
-/// The parser holds so many headers on its stack; more cost an allocation for each request.
-const STACK_HEADERS: usize = 100;
+/// A header map with more room than this is not kept for the next request.
+const SPARE_HEADERS: usize = 128;
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -41,32 +42,41 @@ pub(crate) struct Shared {
 pub(crate) struct Worker {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) limits: Limits,
+    pub(crate) early_hints: EarlyHints,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) http: http1::Builder,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) buffers: Buffers,
+    /// Where answers are put together; taken, never held over a wait.
+    pub(crate) scratch: Cell<Vec<u8>>,
+    pub(crate) date: RefCell<Date>,
+    /// The map of the last answer, emptied, for the next request.
+    spare_headers: Cell<Option<HeaderMap>>,
     /// A clock that costs nothing to read: how often the worker looked for overdue connections.
     pub(crate) tick: Cell<u64>,
     pub(crate) draining: Cell<bool>,
-    connections: RefCell<HashMap<u64, Rc<Connection>>>,
+    connections: RefCell<HashMap<u64, Rc<Link>>>,
     emptied: Notify,
     refusals: Cell<usize>,
 }
 
 impl Worker {
-    pub(crate) fn new(service: Arc<dyn Service>, limits: Limits, shared: Arc<Shared>) -> Worker {
-        let mut http = http1::Builder::new();
-        // A client may close its sending side and still wait for the answer.
-        http.half_close(true);
-        // Our own clock watches heads: the library's would set a timer for every request.
-        http.header_read_timeout(None);
-        http.max_buf_size(limits.head_bytes.max(8192));
-        if limits.max_headers > STACK_HEADERS {
-            http.max_headers(limits.max_headers);
-        }
+    pub(crate) fn new(
+        service: Arc<dyn Service>,
+        limits: Limits,
+        early_hints: EarlyHints,
+        shared: Arc<Shared>,
+        shutdown: Shutdown,
+    ) -> Worker {
         Worker {
             service,
             limits,
+            early_hints,
             shared,
-            http,
+            shutdown,
+            buffers: Buffers::default(),
+            scratch: Cell::default(),
+            date: RefCell::new(Date::new()),
+            spare_headers: Cell::default(),
             tick: Cell::new(0),
             draining: Cell::new(false),
             connections: RefCell::default(),
@@ -76,11 +86,8 @@ impl Worker {
     }
 
     /// Serves until the signal, then drains.
-    pub(crate) async fn run(
-        self: Rc<Worker>,
-        listener: std::net::TcpListener,
-        mut shutdown: Shutdown,
-    ) -> io::Result<()> {
+    pub(crate) async fn run(self: Rc<Worker>, listener: std::net::TcpListener) -> io::Result<()> {
+        let mut shutdown = self.shutdown.clone();
         let listener = TcpListener::from_std(listener)?;
         let mut clock = interval(self.limits.tick());
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -125,6 +132,18 @@ impl Worker {
         self.limits.tick().saturating_mul(ticks)
     }
 
+    /// An empty map, with the memory of one that is done with.
+    pub(crate) fn spare_headers(&self) -> HeaderMap {
+        self.spare_headers.take().unwrap_or_default()
+    }
+
+    pub(crate) fn spare(&self, mut headers: HeaderMap) {
+        if headers.capacity() <= SPARE_HEADERS {
+            headers.clear();
+            self.spare_headers.set(Some(headers));
+        }
+    }
+
     fn open(self: &Rc<Worker>, id: u64, stream: TcpStream, peer: SocketAddr) {
         // Answers are written whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
@@ -133,12 +152,19 @@ impl Worker {
             spawn_local(async move { worker.turn_away(stream).await });
             return;
         }
-        let connection = Rc::new(Connection::new(worker.clone(), peer));
-        worker.connections.borrow_mut().insert(id, connection.clone());
+        let link = Rc::new(Link::new(worker.clone(), peer));
+        worker.connections.borrow_mut().insert(id, link.clone());
         let listed = Listed { worker, id };
+        let connection = Connection::new(link, stream);
         spawn_local(async move {
-            let _listed = listed;
-            connection.serve(stream).await;
+            let taken_over = connection.serve().await;
+            if let Some(run) = taken_over {
+                // A task of its own, so that what serving needed is given back.
+                spawn_local(async move {
+                    let _listed = listed;
+                    run.await;
+                });
+            }
         });
     }
 
@@ -146,7 +172,7 @@ impl Worker {
     async fn turn_away(&self, stream: TcpStream) {
         if self.refusals.get() < MAX_REFUSALS {
             self.refusals.set(self.refusals.get() + 1);
-            connection::refuse(self, stream, Fault::Overloaded).await;
+            h1::refuse(self, stream, Fault::Overloaded).await;
             self.refusals.set(self.refusals.get() - 1);
         }
     }

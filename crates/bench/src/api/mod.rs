@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::load::{Load, Source};
+use crate::load::Source;
+use crate::measure::measure;
 use crate::options::Options;
 use crate::process::Service;
 use crate::report::Sample;
@@ -32,8 +33,6 @@ const SCENARIOS: [&str; 9] = [
     "get-under-writes",
     "million",
 ];
-/// Before each measured run: connections, caches and branch predictors.
-const WARM_UP: Duration = Duration::from_millis(300);
 
 /// True when every bar was met.
 pub fn run(options: &Options) -> Result<bool> {
@@ -102,18 +101,6 @@ impl<'a> Bench<'a> {
         expect: u16,
         source: &dyn Fn(usize) -> Source,
     ) -> Result<Sample> {
-        let address = service.address.as_str();
-        let (count, label) = (None, None);
-        let load = |duration| Load { address, connections, expect, duration, count, label };
-        load(WARM_UP).run(source)?;
-        let before = service.cpu()?;
-        let outcome = load(self.duration()).run(source)?;
-        let cpu = service.cpu()?.saturating_sub(before);
-        Ok(Sample {
-            per_second: outcome.per_second(),
-            p50_us: outcome.latency.micros(0.5),
-            p99_us: outcome.latency.micros(0.99),
-            cpu_us: cpu.as_secs_f64() * 1e6 / outcome.latency.count().max(1) as f64,
-        })
+        measure(service, connections, expect, self.duration(), source)
     }
 }

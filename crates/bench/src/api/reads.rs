@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::http::Client;
 use crate::load::{Load, Source};
+use crate::measure::WARM_UP;
 use crate::process::Service;
 use crate::report::{Bar, Sample};
 
@@ -121,7 +122,7 @@ fn while_writing(
 ) -> Result<(Sample, f64)> {
     let address = service.address.as_str();
     // The writers begin before the probe's warm-up and stay until after its end.
-    let duration = bench.duration() + super::WARM_UP * 3;
+    let duration = bench.duration() + WARM_UP * 3;
     let (count, label) = (None, None);
     let writers = Load { address, connections: WRITERS, expect: 201, duration, count, label };
     let requests = bench.requests.clone();

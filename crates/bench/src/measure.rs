@@ -1,0 +1,34 @@
+//! One measured run of one server: a short load that does not count, then the one that does.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::load::{Load, Source};
+use crate::process::Service;
+use crate::report::Sample;
+
+/// Before each measured run: connections, caches and branch predictors.
+pub const WARM_UP: Duration = Duration::from_millis(300);
+
+pub fn measure(
+    service: &Service,
+    connections: usize,
+    expect: u16,
+    duration: Duration,
+    source: &dyn Fn(usize) -> Source,
+) -> Result<Sample> {
+    let address = service.address.as_str();
+    let (count, label) = (None, None);
+    let load = |duration| Load { address, connections, expect, duration, count, label };
+    load(WARM_UP).run(source)?;
+    let before = service.cpu()?;
+    let outcome = load(duration).run(source)?;
+    let cpu = service.cpu()?.saturating_sub(before);
+    Ok(Sample {
+        per_second: outcome.per_second(),
+        p50_us: outcome.latency.micros(0.5),
+        p99_us: outcome.latency.micros(0.99),
+        cpu_us: cpu.as_secs_f64() * 1e6 / outcome.latency.count().max(1) as f64,
+    })
+}

@@ -1,0 +1,146 @@
+//! `bench wire`: our HTTP server against the bare hyper server, both answering fixed bytes: what a
+//! request costs, and what a connection costs that only waits.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::load::Source;
+use crate::measure::measure;
+use crate::options::Options;
+use crate::process::{Pinning, Service};
+use crate::report::{Bar, Report, Sample};
+
+const SCENARIOS: [&str; 2] = ["get", "idle"];
+const BODY_BYTES: usize = 1024;
+const CONNECTIONS: usize = 64;
+const IDLE_CONNECTIONS: usize = 15_000;
+/// Files beside the connections: the executable, sockets, pipes.
+const SPARE_FILES: usize = 500;
+/// Long enough for the server to have done what it does after the last answer.
+const SETTLE: Duration = Duration::from_secs(2);
+/// As a browser or a common client library would ask, so that heads have their usual size.
+const REQUEST: &[u8] = b"GET /v1/books/book_1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\
+    User-Agent: bench\r\nAccept: application/json\r\nAccept-Encoding: gzip\r\n\
+    Authorization: Bearer sk_test_0123456789abcdef0123456789abcdef\r\n\r\n";
+
+/// True when every bar was met.
+pub fn run(options: &Options) -> Result<bool> {
+    // First of all: threads started later inherit the core.
+    let pinning = Pinning::claim(options.pin);
+    if let Some(only) = options.only.as_deref()
+        && !SCENARIOS.contains(&only)
+    {
+        bail!("--only {only}: there are {}", SCENARIOS.join(" "));
+    }
+    let wants = |name| options.only.as_deref().is_none_or(|only| only == name);
+    println!("bench wire: {}", pinning.describe());
+    let mut report = Report::default();
+    if wants("get") {
+        get(options, pinning, &mut report).context("get")?;
+    }
+    if wants("idle") {
+        idle(pinning, &mut report).context("idle")?;
+    }
+    report.note(format!("{}; latency is seen by the client, closed loop", pinning.describe()));
+    report.note("CPU µs is user+system time of the server process per request");
+    report.print();
+    if let Some(file) = &options.json {
+        report.save(file)?;
+    }
+    Ok(report.passed())
+}
+
+fn start(pinning: Pinning, command: &str) -> Result<Service> {
+    let mut process = pinning.command(&std::env::current_exe()?);
+    process.args([command, "--book-bytes", &BODY_BYTES.to_string()]);
+    Service::start(process)
+}
+
+/// Both servers in turn, round by round; the bar is on CPU per request.
+fn get(options: &Options, pinning: Pinning, report: &mut Report) -> Result<()> {
+    println!("==> get: {BODY_BYTES} bytes, {CONNECTIONS} connections");
+    let (rounds, seconds) = if options.quick { (3, 1) } else { (5, 4) };
+    let duration = Duration::from_secs(seconds);
+    let (hyper, wire) = (start(pinning, "bare-http")?, start(pinning, "bare-wire")?);
+    let source = |_| -> Source { Box::new(|request| request.extend_from_slice(REQUEST)) };
+    let (mut limits, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        limits.push(measure(&hyper, CONNECTIONS, 200, duration, &source)?);
+        ours.push(measure(&wire, CONNECTIONS, 200, duration, &source)?);
+    }
+    let (limit, ours) = (Sample::median(&limits), Sample::median(&ours));
+    let bar = Bar::at_most("CPU ratio", ours.cpu_us / limit.cpu_us, 1.0, "× bare hyper");
+    report.sample("get 1 KB", "bare hyper", limit, None);
+    report.sample("get 1 KB", "wire", ours, Some(bar));
+    Ok(())
+}
+
+/// What the resident memory of the server grows by for each connection that asked once and now
+/// keeps silent. The kernel's part, some 4 KB a socket on each side, is not in it.
+fn idle(pinning: Pinning, report: &mut Report) -> Result<()> {
+    println!("==> idle: {IDLE_CONNECTIONS} connections that asked once");
+    allow_files(IDLE_CONNECTIONS + SPARE_FILES)?;
+    for (command, limit) in [("bare-http", None), ("bare-wire", Some(2.0))] {
+        let service = start(pinning, command)?;
+        // The same work before the first reading, so that what is kept for all is not counted.
+        drop(open(&service.address, CONNECTIONS)?);
+        std::thread::sleep(SETTLE);
+        let (before, _) = service.memory()?;
+        let streams = open(&service.address, IDLE_CONNECTIONS)?;
+        std::thread::sleep(SETTLE);
+        let (after, _) = service.memory()?;
+        let each = after.saturating_sub(before) as f64 / 1024.0 / streams.len() as f64;
+        let (what, unit) = ("resident per connection", "KiB");
+        match limit {
+            Some(limit) => report.bar("idle, wire", Bar::at_most(what, each, limit, unit)),
+            None => report.bar("idle, bare hyper", Bar::shown(what, each, unit)),
+        }
+    }
+    report.note(format!(
+        "idle: growth of VmRSS over {IDLE_CONNECTIONS} keep-alive connections of one request each, \
+         kernel memory not included"
+    ));
+    Ok(())
+}
+
+/// Connections that have had one answer each.
+fn open(address: &str, count: usize) -> Result<Vec<TcpStream>> {
+    let mut streams = Vec::with_capacity(count);
+    let mut answer = [0; 4096];
+    for number in 0..count {
+        let mut stream = TcpStream::connect(address).with_context(|| format!("{number}"))?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(REQUEST)?;
+        let mut read = 0;
+        while read < BODY_BYTES {
+            let count = stream.read(&mut answer)?;
+            anyhow::ensure!(count > 0, "connection {number} was closed");
+            read += count;
+        }
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+/// Raises this process's limit of open files, which its children inherit.
+fn allow_files(count: usize) -> Result<()> {
+    let limits = std::fs::read_to_string("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let mut columns = line.context("no limit of open files")?.split_whitespace();
+    if columns.next().is_some_and(|soft| soft.parse().is_ok_and(|soft: usize| soft >= count)) {
+        return Ok(());
+    }
+    let own = std::process::id().to_string();
+    let raised = Command::new("prlimit")
+        .args(["--pid", &own, &format!("--nofile={count}:{count}")])
+        .stderr(Stdio::null())
+        .status();
+    if !raised.is_ok_and(|status| status.success()) {
+        bail!("{count} open files are needed: raise the limit (ulimit -n) and try again");
+    }
+    Ok(())
+}

@@ -1,0 +1,421 @@
+//! One connection from its first byte to its last: requests in, answers out, and the end in good
+//! order. Everything here stays on one thread.
+
+use std::future::poll_fn;
+use std::io::Read as _;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode, Version};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+use super::admission::Framing;
+use super::buffer::Buffer;
+use super::encode::{self, After};
+use super::head::{self, Head, Scan};
+use super::inflow::{Inflow, Progress, read_into};
+use super::link::{Link, Phase};
+use super::outflow::{Gone, Next, Outgoing, Work};
+use crate::Answer;
+use crate::body::Body;
+use crate::call::{self, Place};
+use crate::exchange::{Exchange, Response};
+use crate::fault::Fault;
+use crate::hints::Hints;
+use crate::payload::Payload;
+use crate::raw::Raw;
+use crate::worker::Worker;
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// Requests answered in a row before other connections have their turn.
+const MAX_IN_A_ROW: usize = 16;
+
+pub(crate) struct Connection {
+    pub(super) link: Rc<Link>,
+    pub(super) stream: TcpStream,
+    /// Bytes that arrived and are not used up; none while idle.
+    pub(super) buffer: Option<Box<Buffer>>,
+    /// The body of the request being answered, while it is not received completely.
+    pub(super) inflow: Option<Box<Inflow>>,
+    /// Interim answers that are not sent yet.
+    pub(super) interim: Vec<u8>,
+}
+
+/// How a connection ends.
+pub(super) enum Ending {
+    /// The client is gone, or there is nothing left to say.
+    Drop,
+    /// The last answer is written; let it arrive.
+    Linger,
+    /// One more answer: why there is no other.
+    Refuse(Fault),
+}
+
+/// A request that the service has been given.
+struct Begun<'w> {
+    answer: Result<Answer<'w>, Fault>,
+    place: Option<Place<'w>>,
+    hints: Hints,
+    outgoing: Outgoing,
+}
+
+/// What a wait for bytes brought.
+enum Arrival {
+    Bytes,
+    End,
+    Overdue,
+    /// The server is going away and nothing has come.
+    Drained,
+}
+
+impl Connection {
+    pub(crate) fn new(link: Rc<Link>, stream: TcpStream) -> Connection {
+        Connection { link, stream, buffer: None, inflow: None, interim: Vec::new() }
+    }
+
+    /// Serves requests until either side ends the connection, or the service takes it over: then
+    /// what remains to be run is returned.
+    pub(crate) async fn serve(mut self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        poll_fn(|cx| {
+            self.link.remember(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        let worker = self.link.worker.clone();
+        let mut in_a_row = 0;
+        let ending = loop {
+            // Steps that wait hold little; what is large lives only in those that do not. So the
+            // task, which an idle connection keeps, stays small.
+            let begun = match self.head().await {
+                Ok(head) => self.begin(&worker, head),
+                Err(ending) => break ending,
+            };
+            let (work, next) = match self.wait(begun).await {
+                Some((outcome, outgoing)) => self.send(outcome, outgoing),
+                None => break Ending::Drop,
+            };
+            match (self.finish(work).await, next) {
+                (Err(Gone), _) => break Ending::Drop,
+                (Ok(()), Next::Request) => {}
+                (Ok(()), Next::End) => break Ending::Linger,
+                (Ok(()), Next::TakenOver(run)) => return Some(run(self.into_raw())),
+            }
+            self.link.enter(Phase::Idle);
+            // Pipelined requests never wait, so nothing else would make room for the others.
+            in_a_row = if self.buffer.is_some() { in_a_row + 1 } else { 0 };
+            if in_a_row == MAX_IN_A_ROW {
+                in_a_row = 0;
+                yield_now().await;
+            }
+        };
+        self.link.enter(Phase::Left);
+        // Boxed: room for it must not be kept while the connection lives.
+        match ending {
+            Ending::Drop => {}
+            Ending::Linger => {
+                Box::pin(linger(self.into_stream(), &[], worker.limits.linger_timeout)).await;
+            }
+            Ending::Refuse(fault) => Box::pin(refuse(&worker, self.into_stream(), fault)).await,
+        }
+        None
+    }
+
+    fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    fn into_raw(self) -> Raw {
+        self.link.enter(Phase::Left);
+        let before =
+            self.buffer.map_or(Bytes::new(), |buffer| Bytes::copy_from_slice(buffer.data()));
+        Raw::new(self.stream, before, self.link.worker.shutdown.clone())
+    }
+
+    /// The next request's head.
+    async fn head(&mut self) -> Result<Head, Ending> {
+        let mut scan = Scan::default();
+        loop {
+            if let Some(head) = self.find_head(&mut scan).map_err(Ending::Refuse)? {
+                return Ok(head);
+            }
+            let begun = scan.begun();
+            if begun {
+                self.link.enter_once(Phase::Head);
+            }
+            match (self.more(begun).await, begun) {
+                (Arrival::Bytes, _) => {}
+                (Arrival::End, true) => {
+                    let what = "The request ended before its headers were complete.";
+                    return Err(Ending::Refuse(Fault::Malformed(what)));
+                }
+                (Arrival::Overdue, true) => return Err(Ending::Refuse(Fault::HeadTimeout)),
+                (Arrival::Drained, _) if self.look() => {}
+                (Arrival::End | Arrival::Overdue | Arrival::Drained, _) => {
+                    return Err(Ending::Drop);
+                }
+            }
+        }
+    }
+
+    /// Reads a head off the buffer, if it is complete.
+    fn find_head(&mut self, scan: &mut Scan) -> Result<Option<Head>, Fault> {
+        let Some(buffer) = &mut self.buffer else { return Ok(None) };
+        let worker = &self.link.worker;
+        let Some(end) = scan.find(buffer.data(), &worker.limits)? else { return Ok(None) };
+        let bytes = &buffer.data()[scan.start..end];
+        let head = head::read(bytes, &worker.limits, worker.spare_headers())?;
+        buffer.consume(end);
+        Ok(Some(head))
+    }
+
+    /// Waits for bytes, without a buffer, and reads them into one.
+    async fn more(&mut self, begun: bool) -> Arrival {
+        poll_fn(|cx| {
+            if self.link.overdue() {
+                return Poll::Ready(Arrival::Overdue);
+            }
+            let buffers = &self.link.worker.buffers;
+            if self.stream.poll_read_ready(cx).is_ready() {
+                let buffer = self.buffer.get_or_insert_with(|| buffers.take());
+                match read_into(cx, &mut self.stream, buffer) {
+                    Poll::Ready(Ok(count)) if count > 0 => return Poll::Ready(Arrival::Bytes),
+                    Poll::Ready(_) => return Poll::Ready(Arrival::End),
+                    Poll::Pending => {}
+                }
+            }
+            buffers.shrink(&mut self.buffer);
+            match self.link.worker.draining.get() && !begun {
+                true => Poll::Ready(Arrival::Drained),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Asks the socket itself for bytes the runtime may not have heard of: a request that has
+    /// arrived before the server goes away is still answered.
+    fn look(&mut self) -> bool {
+        let mut buffer = self.buffer.take().unwrap_or_else(|| self.link.worker.buffers.take());
+        let socket = SockRef::from(&self.stream);
+        let count = (&*socket).read(buffer.room()).unwrap_or(0);
+        buffer.filled(count);
+        self.buffer = Some(buffer);
+        count > 0
+    }
+
+    /// Gives a request to the service, if there is a place.
+    fn begin<'w>(&mut self, worker: &'w Worker, head: Head) -> Begun<'w> {
+        self.link.enter(Phase::Answering);
+        let outgoing = Outgoing {
+            is_head: head.method == Method::HEAD,
+            version: head.version,
+            keep_alive: head.keep_alive,
+        };
+        let hints = match worker.early_hints.allowed(head.version, &head.headers) {
+            true => Hints::open(),
+            false => Hints::default(),
+        };
+        let exchange = self.admit(head, hints.clone());
+        let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
+        let answer = match place {
+            Some(_) => call::begin(&*worker.service, exchange),
+            None => Err(Fault::Overloaded),
+        };
+        Begun { answer, place, hints, outgoing }
+    }
+
+    /// The request as the service sees it. What follows its head in the buffer is its body.
+    fn admit(&mut self, head: Head, hints: Hints) -> Exchange {
+        let limits = &self.link.worker.limits;
+        let (whole, stall) = (limits.body_timeout, limits.body_stall);
+        let body = match (head.framing, &mut self.buffer) {
+            (Framing::Sized(0), _) => Body::empty(),
+            (Framing::Sized(length), Some(buffer)) if buffer.data().len() as u64 >= length => {
+                let bytes = Bytes::copy_from_slice(&buffer.data()[..length as usize]);
+                buffer.consume(length as usize);
+                bytes.into()
+            }
+            (framing, _) => {
+                let declared = match framing {
+                    Framing::Sized(length) => Some(length),
+                    Framing::Chunked => None,
+                };
+                let inflow = Inflow::new(framing, head.expects_continue);
+                let body = Body::arriving(inflow.pipe(), declared, whole, stall);
+                self.inflow = Some(Box::new(inflow));
+                body
+            }
+        };
+        self.release();
+        Exchange {
+            method: head.method,
+            uri: head.uri,
+            version: head.version,
+            headers: head.headers,
+            peer: self.link.peer,
+            body,
+            hints,
+        }
+    }
+
+    /// Whether the request is here to its last byte, used up or not.
+    fn received(&mut self) -> bool {
+        let Some(inflow) = &mut self.inflow else { return true };
+        inflow.answered();
+        inflow.skip(&mut self.buffer);
+        let received = inflow.is_complete();
+        if received {
+            self.inflow = None;
+        }
+        self.release();
+        received
+    }
+
+    /// Gives an empty buffer back.
+    fn release(&mut self) {
+        if let Some(buffer) = self.buffer.take_if(|buffer| buffer.data().is_empty()) {
+            self.link.worker.buffers.give(buffer);
+        }
+    }
+
+    /// The service's answer; none if the client is gone before. Meanwhile the body is fed to
+    /// whoever reads it and interim answers are sent.
+    async fn wait(&mut self, begun: Begun<'_>) -> Option<(Result<Response, Fault>, Outgoing)> {
+        let Begun { answer, place: _place, hints, outgoing } = begun;
+        let mut answer = match answer {
+            Ok(answer) => answer,
+            Err(fault) => return Some((Err(fault), outgoing)),
+        };
+        // Pipelined bytes, or an end of the client's sending side, stay readable: asked once.
+        let mut watching = true;
+        poll_fn(|cx| {
+            loop {
+                let outcome = call::poll(&mut answer, cx);
+                for headers in hints.take(cx) {
+                    encode::hints(&mut self.interim, &headers);
+                }
+                if let Poll::Ready(outcome) = outcome {
+                    return Poll::Ready(Some((outcome, outgoing)));
+                }
+                if self.poll_interim(cx).is_err() {
+                    return Poll::Ready(None);
+                }
+                match self.poll_feed(cx) {
+                    Progress::Fed => {}
+                    Progress::Continue => self.interim.extend_from_slice(CONTINUE),
+                    Progress::Waiting => break,
+                }
+            }
+            if watching && self.inflow.is_none() && self.stream.poll_read_ready(cx).is_ready() {
+                watching = false;
+                if !matches!(self.stream.take_error(), Ok(None)) {
+                    return Poll::Ready(None);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Encodes the answer and writes what the client takes at once. What is left to do, and what
+    /// follows then.
+    fn send(&mut self, outcome: Result<Response, Fault>, mut outgoing: Outgoing) -> (Work, Next) {
+        // What follows a half request on this connection cannot be understood.
+        let received = self.received();
+        outgoing.keep_alive &= received;
+        let response = outcome
+            .and_then(|response| sendable(response, outgoing.version, received))
+            .unwrap_or_else(|fault| call::refusal(&self.link.worker, fault));
+        self.answer(response, outgoing)
+    }
+
+    pub(super) fn poll_feed(&mut self, cx: &mut Context<'_>) -> Progress {
+        match &mut self.inflow {
+            None => Progress::Waiting,
+            Some(inflow) => {
+                let buffers = &self.link.worker.buffers;
+                inflow.poll(cx, &mut self.stream, &mut self.buffer, buffers)
+            }
+        }
+    }
+
+    /// Sends interim answers as far as the client takes them.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
+        while !self.interim.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.interim)? {
+                Poll::Ready(count) => drop(self.interim.drain(..count)),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        // They are rare: the memory is not kept for the next.
+        self.interim = Vec::new();
+        Ok(())
+    }
+}
+
+/// An answer that cannot stand on the wire is the service's fault. A connection can be taken over
+/// only behind a whole request: the rest of its body would be read as something else.
+fn sendable(response: Response, version: Version, received: bool) -> Result<Response, Fault> {
+    let taken_over = matches!(response.body, Payload::TakeOver(_));
+    let interim = response.status.is_informational();
+    let switching = response.status == StatusCode::SWITCHING_PROTOCOLS;
+    let wrong = match (interim, taken_over) {
+        (true, true) => !switching || version < Version::HTTP_11 || !received,
+        (true, false) => true,
+        (false, true) => !received,
+        (false, false) => false,
+    };
+    if wrong { Err(Fault::Internal) } else { Ok(response) }
+}
+
+/// Writes the refusal and ends the connection.
+pub(crate) async fn refuse(worker: &Worker, stream: TcpStream, fault: Fault) {
+    let Response { status, headers, body } = call::refusal(worker, fault);
+    let body = match body {
+        Payload::Whole(bytes) => bytes,
+        Payload::Stream(_) | Payload::TakeOver(_) => Bytes::new(),
+    };
+    let mut bytes = Vec::with_capacity(512 + body.len());
+    let length = encode::Length::Bytes(body.len() as u64);
+    let date = &worker.date;
+    encode::head(&mut bytes, status, &headers, length, After::Close, &mut date.borrow_mut());
+    bytes.extend_from_slice(&body);
+    linger(stream, &bytes, worker.limits.linger_timeout).await;
+}
+
+/// Writes the last bytes, says that no more follow, and takes what still arrives until the client
+/// closes: closing over unread bytes would reset the connection and lose the answer.
+async fn linger(mut stream: TcpStream, last: &[u8], patience: Duration) {
+    let _ = timeout(patience, async {
+        stream.write_all(last).await?;
+        stream.shutdown().await?;
+        let mut sink = [0; 4096];
+        while stream.read(&mut sink).await? > 0 {}
+        std::io::Result::Ok(())
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task_bytes<F: Future>(_: impl FnOnce(Connection) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connections_task_stays_small() {
+        // What 15,000 idle connections cost is this, the runtime's part (some 600 bytes) and the
+        // link: a large value held over a wait would show here first.
+        let bytes = task_bytes(Connection::serve) + size_of::<Link>();
+        assert!(bytes <= 640, "{bytes}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The head of a request: finds its end line by line as bytes arrive, then reads it once. The
+//! grammar is httparse's; what httparse lets pass and we do not (bare line feeds, more than a few
+//! empty lines, fragments) is refused here, the meaning of the headers in `admission`.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use memchr::{memchr, memchr_iter};
+
+use super::admission::{Admission, Framing};
+use crate::fault::Fault;
+use crate::limits::Limits;
+
+/// Method, two spaces, version: what a request line has beside its target.
+const LINE_SLACK_BYTES: usize = 64;
+/// The longest method registered has 17 letters.
+const METHOD_BYTES: usize = 32;
+/// Empty lines before a request: RFC 9112 2.2 asks to take at least one. More is a flood.
+const MAX_EMPTY_LINES: usize = 4;
+/// So many headers are held on the stack; more cost an allocation for each request.
+const STACK_HEADERS: usize = 100;
+
+const BARE_LF: Fault = Fault::Malformed("Lines must end with CR LF, not with a bare LF.");
+const NOT_A_PATH: Fault = Fault::Malformed("The request target must be a path.");
+
+/// A request's head, admitted.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+    pub(crate) framing: Framing,
+    pub(crate) keep_alive: bool,
+    pub(crate) expects_continue: bool,
+}
+
+/// How far the search for the end of a head has come. Positions count from the first byte given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scan {
+    /// Where the head begins, behind empty lines.
+    pub(crate) start: usize,
+    empty_lines: usize,
+    /// Where the line being read begins.
+    line: usize,
+    lines: usize,
+    /// Where the headers begin; 0 until the request line is complete.
+    headers: usize,
+    seen: usize,
+    /// The bytes there were at the last look at a half head.
+    looked: usize,
+}
+
+impl Scan {
+    /// The end of the head in `data`, which begins with the bytes given before.
+    pub(crate) fn find(&mut self, data: &[u8], limits: &Limits) -> Result<Option<usize>, Fault> {
+        let base = self.seen;
+        for offset in memchr_iter(b'\n', &data[base..]) {
+            let end = base + offset;
+            if end == 0 || data[end - 1] != b'\r' {
+                return Err(BARE_LF);
+            }
+            let empty = end - self.line == 1;
+            self.line = end + 1;
+            if empty && self.lines > 0 {
+                self.check(self.headers_end(), limits)?;
+                return Ok(Some(self.line));
+            }
+            if empty {
+                self.empty_lines += 1;
+                self.start = self.line;
+                if self.empty_lines > MAX_EMPTY_LINES {
+                    return Err(Fault::Malformed("Too many empty lines before a request."));
+                }
+                continue;
+            }
+            self.lines += 1;
+            if self.lines == 1 {
+                self.headers = self.line;
+                self.check_line(self.line - self.start, limits)?;
+            }
+            if self.lines - 1 > limits.max_headers {
+                return Err(Fault::HeadTooLarge);
+            }
+        }
+        self.seen = data.len();
+        self.check(data.len(), limits)?;
+        self.look(data)?;
+        Ok(None)
+    }
+
+    /// Whether bytes of a head are there, and not only empty lines.
+    pub(crate) fn begun(&self) -> bool {
+        self.seen > self.start
+    }
+
+    fn headers_end(&self) -> usize {
+        // Without the empty line.
+        self.line - 2
+    }
+
+    fn check_line(&self, line_bytes: usize, limits: &Limits) -> Result<(), Fault> {
+        let too_long = line_bytes > limits.url_bytes + LINE_SLACK_BYTES;
+        if too_long { Err(Fault::UrlTooLong) } else { Ok(()) }
+    }
+
+    fn check(&self, end: usize, limits: &Limits) -> Result<(), Fault> {
+        if self.headers == 0 {
+            return self.check_line(end - self.start, limits);
+        }
+        let too_large = end - self.headers > limits.header_bytes;
+        if too_large { Err(Fault::HeadTooLarge) } else { Ok(()) }
+    }
+
+    /// Reads half a head, to tell at once what can become no request. Only when twice the bytes
+    /// have arrived since the last look: a head sent byte by byte must not be read each time.
+    fn look(&mut self, data: &[u8]) -> Result<(), Fault> {
+        let half = &data[self.start..];
+        if half.is_empty() || half.len() < self.looked * 2 {
+            return Ok(());
+        }
+        self.looked = half.len();
+        let mut headers = [const { MaybeUninit::uninit() }; STACK_HEADERS];
+        let mut request = httparse::Request::new(&mut []);
+        match request.parse_with_uninit_headers(half, &mut headers) {
+            Ok(_) | Err(httparse::Error::TooManyHeaders) => Ok(()),
+            Err(error) => Err(blame(error, half)),
+        }
+    }
+}
+
+/// Reads a complete head. `headers` is an empty map whose memory is used again.
+pub(crate) fn read(bytes: &[u8], limits: &Limits, headers: HeaderMap) -> Result<Head, Fault> {
+    // One allocation for the head; target and values are slices of it.
+    let bytes = Bytes::copy_from_slice(bytes);
+    if limits.max_headers <= STACK_HEADERS {
+        let mut room = [const { MaybeUninit::uninit() }; STACK_HEADERS];
+        read_into(&bytes, limits, headers, &mut room)
+    } else {
+        let mut room = vec![MaybeUninit::uninit(); limits.max_headers];
+        read_into(&bytes, limits, headers, &mut room)
+    }
+}
+
+fn read_into<'b>(
+    bytes: &'b Bytes,
+    limits: &Limits,
+    mut headers: HeaderMap,
+    room: &mut [MaybeUninit<httparse::Header<'b>>],
+) -> Result<Head, Fault> {
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(bytes, room) {
+        Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
+        Ok(_) => return Err(Fault::Malformed("The request is not valid HTTP/1.1.")),
+        Err(error) => return Err(blame(error, bytes)),
+    }
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
+    else {
+        return Err(Fault::Malformed("The request line is not valid."));
+    };
+    if target.len() > limits.url_bytes {
+        return Err(Fault::UrlTooLong);
+    }
+    if method == "CONNECT" {
+        return Err(Fault::Tunnel);
+    }
+    let method = match Method::from_bytes(method.as_bytes()) {
+        Ok(known) if method.len() <= METHOD_BYTES => known,
+        _ => return Err(Fault::Malformed("The request method is not valid.")),
+    };
+    let mut admission = Admission::default();
+    for header in request.headers.iter() {
+        admission.header(header.name, header.value)?;
+        let name = HeaderName::from_bytes(header.name.as_bytes());
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(header.value));
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(Fault::Malformed("A header line is not valid."));
+        };
+        headers.append(name, value);
+    }
+    let old_version = minor == 0;
+    let framing = admission.framing(old_version)?;
+    Ok(Head {
+        uri: origin_form(bytes.slice_ref(target.as_bytes()), &method, &headers)?,
+        method,
+        version: if old_version { Version::HTTP_10 } else { Version::HTTP_11 },
+        headers,
+        framing,
+        keep_alive: !admission.close && (!old_version || admission.keep_alive),
+        expects_continue: admission.expects_continue && !old_version,
+    })
+}
+
+/// The request target as path and query. An absolute form must name the host that `Host` names:
+/// whoever routed the request here may have looked at the other one.
+fn origin_form(target: Bytes, method: &Method, headers: &HeaderMap) -> Result<Uri, Fault> {
+    if memchr(b'#', &target).is_some() {
+        return Err(Fault::Malformed("The request target must not carry a fragment."));
+    }
+    if target[..] == b"*"[..] && method == Method::OPTIONS {
+        return Ok(Uri::from_static("*"));
+    }
+    if target.starts_with(b"/") {
+        return PathAndQuery::from_maybe_shared(target).map(Uri::from).map_err(|_| NOT_A_PATH);
+    }
+    let uri = Uri::from_maybe_shared(target).map_err(|_| NOT_A_PATH)?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(NOT_A_PATH);
+    }
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let same = headers
+        .get(HOST)
+        .is_none_or(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
+    if !same {
+        return Err(Fault::Malformed("The request target and the Host header differ."));
+    }
+    uri.into_parts().path_and_query.map(Uri::from).ok_or(NOT_A_PATH)
+}
+
+/// What to say of a head that the grammar refuses. Off the usual way, so it may look again.
+fn blame(error: httparse::Error, head: &[u8]) -> Fault {
+    let line = memchr(b'\n', head).map_or(head, |end| &head[..end]);
+    Fault::Malformed(match error {
+        httparse::Error::TooManyHeaders => return Fault::HeadTooLarge,
+        httparse::Error::Version if line.trim_ascii_end().ends_with_version() => {
+            "This port speaks HTTP/1.1 and HTTP/1.0 only."
+        }
+        httparse::Error::Version | httparse::Error::Token => "The request line is not valid.",
+        httparse::Error::HeaderName if folded(head) => {
+            "A header must not continue on a further line."
+        }
+        httparse::Error::HeaderName => "A header name is not valid.",
+        httparse::Error::HeaderValue => "A header value is not valid.",
+        _ => "The request is not valid HTTP/1.1.",
+    })
+}
+
+fn folded(head: &[u8]) -> bool {
+    memchr_iter(b'\n', head).any(|end| matches!(head.get(end + 1), Some(b' ' | b'\t')))
+}
+
+trait Line {
+    fn ends_with_version(&self) -> bool;
+}
+
+impl Line for [u8] {
+    fn ends_with_version(&self) -> bool {
+        self.rsplit(|byte| *byte == b' ').next().is_some_and(|last| last.starts_with(b"HTTP/"))
+    }
+}

@@ -1,0 +1,92 @@
+//! What a worker's clock and a connection know of each other: what the connection waits for, since
+//! when, and how to wake it. One small allocation per connection.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Waker;
+
+use crate::worker::Worker;
+
+pub(crate) struct Link {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) peer: SocketAddr,
+    phase: Cell<Phase>,
+    /// The worker's tick at the last progress.
+    since: Cell<u64>,
+    overdue: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// What the connection is waiting for, which decides how long it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The first byte of a request.
+    Idle,
+    /// The rest of a head.
+    Head,
+    /// The service, which bounds its own work; reading a body has its own clock.
+    Answering,
+    /// The client, to take what we send.
+    Writing,
+    /// Nothing of ours: the service has the connection, or it is closing under its own clock.
+    Left,
+}
+
+impl Link {
+    pub(crate) fn new(worker: Rc<Worker>, peer: SocketAddr) -> Link {
+        Link {
+            since: Cell::new(worker.tick.get()),
+            worker,
+            peer,
+            phase: Cell::new(Phase::Idle),
+            overdue: Cell::new(false),
+            waker: RefCell::new(None),
+        }
+    }
+
+    /// The connection's task, which keeps the same waker for its whole life.
+    pub(crate) fn remember(&self, waker: &Waker) {
+        *self.waker.borrow_mut() = Some(waker.clone());
+    }
+
+    /// Waits for something else, or for the same after some progress.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
+        self.since.set(self.worker.tick.get());
+    }
+
+    /// Enters a phase whose time runs from its beginning, whatever progress is made.
+    pub(crate) fn enter_once(&self, phase: Phase) {
+        if self.phase.get() != phase {
+            self.enter(phase);
+        }
+    }
+
+    /// Called by the worker's clock: wakes the connection if it overstayed.
+    pub(crate) fn check(&self) {
+        let limits = &self.worker.limits;
+        let allowed = match self.phase.get() {
+            Phase::Idle => limits.idle_timeout,
+            Phase::Head => limits.head_timeout,
+            Phase::Writing => limits.write_stall,
+            Phase::Answering | Phase::Left => return,
+        };
+        if self.worker.elapsed(self.since.get()) > allowed {
+            self.overdue.set(true);
+            self.wake();
+        }
+    }
+
+    /// Whether the clock has given up on what the connection waits for now.
+    pub(crate) fn overdue(&self) -> bool {
+        // It may have moved on between the clock's look and this.
+        self.overdue.take() && self.since.get() != self.worker.tick.get()
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}

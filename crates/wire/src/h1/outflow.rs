@@ -1,0 +1,244 @@
+//! The answer on its way out: a small one leaves in one write from the worker's own memory, a large
+//! one beside its head, a stream piece by piece as fast as the client reads.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::header::CONTENT_LENGTH;
+use http::{StatusCode, Version};
+use tokio::io::AsyncWrite;
+
+use super::connection::Connection;
+use super::encode::{self, After, Length};
+use super::inflow::Progress;
+use super::link::Phase;
+use crate::exchange::Response;
+use crate::payload::{Chunks, Payload, TakeOver};
+
+/// Copying so many bytes behind the head costs less than a second slice for the kernel.
+const COPIED_BYTES: usize = 4 * 1024;
+const LAST_CHUNK: &[u8] = b"0\r\n";
+
+/// What of the request decides about its answer.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing {
+    pub(super) is_head: bool,
+    pub(super) version: Version,
+    pub(super) keep_alive: bool,
+}
+
+/// What is left of an answer after the first write.
+pub(super) enum Work {
+    Nothing,
+    /// The client did not take all of it at once.
+    Rest(Parts),
+    Stream(Box<Streaming>),
+    /// The client is gone.
+    Failed,
+}
+
+/// Bytes to be written one after the other.
+type Parts = Box<[Bytes; 3]>;
+
+/// A body that is made while it is sent.
+pub(super) struct Streaming {
+    /// The head, which waits for the first piece if that is there.
+    out: Vec<u8>,
+    chunks: Box<dyn Chunks>,
+    length: Length,
+}
+
+/// What follows a complete answer.
+pub(super) enum Next {
+    Request,
+    End,
+    /// The service goes on alone.
+    TakenOver(TakeOver),
+}
+
+/// The client is gone, or has been too slow for too long.
+pub(super) struct Gone;
+
+impl Connection {
+    /// Encodes the answer and writes as much as the client takes at once.
+    pub(super) fn answer(&mut self, mut response: Response, outgoing: Outgoing) -> (Work, Next) {
+        let length = length(&mut response, outgoing);
+        let Response { status, headers, body } = response;
+        let worker = self.link.worker.clone();
+        let keep = outgoing.keep_alive && length != Length::Close && !worker.draining.get();
+        let after = match status {
+            StatusCode::SWITCHING_PROTOCOLS => After::Upgrade,
+            _ if !keep => After::Close,
+            _ if outgoing.version == Version::HTTP_10 => After::KeepOld,
+            _ => After::Keep,
+        };
+        let mut out = worker.scratch.take();
+        out.clear();
+        out.append(&mut self.interim);
+        encode::head(&mut out, status, &headers, length, after, &mut worker.date.borrow_mut());
+        worker.spare(headers);
+        let next = if keep { Next::Request } else { Next::End };
+        match body {
+            _ if outgoing.is_head => (self.write(out, Bytes::new()), next),
+            Payload::TakeOver(run) => (self.write(out, Bytes::new()), Next::TakenOver(run)),
+            _ if has_no_body(status) => (self.write(out, Bytes::new()), next),
+            Payload::Whole(bytes) => (self.write(out, bytes), next),
+            Payload::Stream(chunks) => {
+                (Work::Stream(Box::new(Streaming { out, chunks, length })), next)
+            }
+        }
+    }
+
+    /// Does what the first write left.
+    pub(super) async fn finish(&mut self, work: Work) -> Result<(), Gone> {
+        match work {
+            Work::Nothing => Ok(()),
+            Work::Failed => Err(Gone),
+            Work::Rest(parts) => self.write_rest(parts).await,
+            Work::Stream(streaming) => Box::pin(self.stream(streaming)).await,
+        }
+    }
+
+    /// Writes a head with a body that is there. The head stands in the worker's memory, which goes
+    /// back before any wait.
+    fn write(&mut self, mut out: Vec<u8>, mut body: Bytes) -> Work {
+        if body.len() <= COPIED_BYTES {
+            out.extend_from_slice(&body);
+            body = Bytes::new();
+        }
+        let written = match body.is_empty() {
+            true => self.stream.try_write(&out),
+            false => self.stream.try_write_vectored(&[IoSlice::new(&out), IoSlice::new(&body)]),
+        };
+        let work = match written {
+            Ok(count) if count == out.len() + body.len() => Work::Nothing,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Work::Failed,
+            partly => {
+                let count = partly.unwrap_or(0);
+                let rest = Bytes::copy_from_slice(&out[count.min(out.len())..]);
+                body.advance(count.saturating_sub(out.len()));
+                Work::Rest(Box::new([rest, body, Bytes::new()]))
+            }
+        };
+        self.link.worker.scratch.set(out);
+        work
+    }
+
+    /// Writes all of it, as fast as the client reads.
+    async fn write_rest(&mut self, mut parts: Parts) -> Result<(), Gone> {
+        self.link.enter(Phase::Writing);
+        let written = poll_fn(|cx| {
+            while parts.iter().any(|part| !part.is_empty()) {
+                if self.link.overdue() {
+                    return Poll::Ready(Err(Gone));
+                }
+                // A client that sends before it reads must get rid of what it sends.
+                while self.poll_feed(cx) == Progress::Fed {}
+                let slices = [&parts[0], &parts[1], &parts[2]].map(|part| IoSlice::new(part));
+                let stream = Pin::new(&mut self.stream);
+                let mut count =
+                    ready!(stream.poll_write_vectored(cx, &slices)).map_err(|_| Gone)?;
+                for part in parts.iter_mut() {
+                    let taken = count.min(part.len());
+                    part.advance(taken);
+                    count -= taken;
+                }
+                self.link.enter(Phase::Writing);
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await;
+        self.link.enter(Phase::Answering);
+        written
+    }
+
+    async fn stream(&mut self, mut streaming: Box<Streaming>) -> Result<(), Gone> {
+        let mut left = match streaming.length {
+            Length::Bytes(bytes) => bytes,
+            _ => u64::MAX,
+        };
+        loop {
+            let step = poll_fn(|cx| {
+                loop {
+                    if let Poll::Ready(piece) = streaming.chunks.poll_chunk(cx) {
+                        return Poll::Ready(Some(piece));
+                    }
+                    if !streaming.out.is_empty() {
+                        return Poll::Ready(None);
+                    }
+                    if self.poll_feed(cx) != Progress::Fed {
+                        return Poll::Pending;
+                    }
+                }
+            });
+            let parts = match step.await {
+                None => streaming.frame(Bytes::new()),
+                Some(Some(Ok(piece))) => {
+                    // More than was declared is as wrong as less.
+                    left = left.checked_sub(piece.len() as u64).ok_or(Gone)?;
+                    streaming.frame(piece)
+                }
+                Some(None) if matches!(streaming.length, Length::Bytes(_)) && left > 0 => {
+                    return Err(Gone);
+                }
+                Some(None) => return self.write_rest(streaming.end()).await,
+                Some(Some(Err(_))) => {
+                    tracing::debug!("the source of an answer broke off");
+                    return Err(Gone);
+                }
+            };
+            self.write_rest(parts).await?;
+        }
+    }
+}
+
+impl Streaming {
+    /// A piece, behind what waits to be written and in the frame of a chunk.
+    fn frame(&mut self, piece: Bytes) -> Parts {
+        let mut tail = Bytes::new();
+        if self.length == Length::Chunked && !piece.is_empty() {
+            encode::chunk_size(&mut self.out, piece.len());
+            tail = Bytes::from_static(b"\r\n");
+        }
+        Box::new([std::mem::take(&mut self.out).into(), piece, tail])
+    }
+
+    fn end(mut self) -> Parts {
+        if self.length == Length::Chunked {
+            self.out.extend_from_slice(LAST_CHUNK);
+            encode::fields(&mut self.out, &self.chunks.trailers().unwrap_or_default());
+        }
+        Box::new([self.out.into(), Bytes::new(), Bytes::new()])
+    }
+}
+
+fn has_no_body(status: StatusCode) -> bool {
+    status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// How the end of this answer is told.
+fn length(response: &mut Response, outgoing: Outgoing) -> Length {
+    let status = response.status;
+    if status == StatusCode::NOT_MODIFIED {
+        return Length::None;
+    }
+    if has_no_body(status) {
+        // RFC 9110 8.6: these must not even say how long nothing is.
+        response.headers.remove(CONTENT_LENGTH);
+        return Length::None;
+    }
+    match response.body.length_bytes() {
+        // Whoever passes on the answer of another knows only what that one said.
+        Some(0) if outgoing.is_head && response.headers.contains_key(CONTENT_LENGTH) => {
+            Length::None
+        }
+        Some(bytes) => Length::Bytes(bytes),
+        None if outgoing.is_head => Length::None,
+        None if matches!(response.body, Payload::TakeOver(_)) => Length::Close,
+        None if outgoing.version == Version::HTTP_10 => Length::Close,
+        None => Length::Chunked,
+    }
+}

@@ -1,0 +1,89 @@
+//! A connection handed over to the service: the byte stream alone, without any of the buffers that
+//! reading requests needs.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::shutdown::Shutdown;
+
+/// What a [`crate::Payload::TakeOver`] is given. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Raw {
+    stream: TcpStream,
+    /// Bytes that arrived together with the request and belong behind it.
+    before: Bytes,
+    shutdown: Shutdown,
+}
+
+impl Raw {
+    pub(crate) fn new(stream: TcpStream, before: Bytes, shutdown: Shutdown) -> Raw {
+        Raw { stream, before, shutdown }
+    }
+
+    /// Ready when there is something to read, or the client is gone: whoever waits for it first
+    /// needs no buffer while nothing happens.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.before.is_empty() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    /// The signal that the server is going away. Whoever does not heed it is cut off when the
+    /// drain time is over.
+    pub fn shutdown_signal(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+}
+
+impl AsyncRead for Raw {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.before.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let count = self.before.len().min(buffer.remaining());
+        buffer.put_slice(&self.before[..count]);
+        self.before.advance(count);
+        if self.before.is_empty() {
+            // Gives the memory back: an empty slice would keep it.
+            self.before = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Raw {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -96,6 +96,7 @@ fn one(bench: &Bench<'_>, hanging: u32) -> Result<Sample> {
     let answering = ENDPOINTS - hanging;
     let before = sink.answered();
     create(&mut Client::connect(&service.address)?, &bench.requests, WARM_UP, u32::MAX)?;
+    sink.expect(before + 1, FIRST_DELIVERY_LIMIT)?;
     sink.expect(before + WARM_UP * u64::from(ENDPOINTS), BURST_LIMIT)?;
     sink.settle()?;
     sink.hang(hanging);

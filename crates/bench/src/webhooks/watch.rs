@@ -33,10 +33,13 @@ pub fn expect_durable(
     limit: Duration,
 ) -> Result<()> {
     let until = Instant::now() + limit;
+    let mut seen = 0;
     loop {
         let page = metrics(client, requests)?;
         let (succeeded, unsettled) = (metric(&page, SUCCEEDED)?, metric(&page, UNSETTLED)?);
-        if succeeded >= wanted && unsettled == 0 {
+        // Twice: the two figures are not of one moment, and an outcome may lie between them.
+        seen = if succeeded >= wanted && unsettled == 0 { seen + 1 } else { 0 };
+        if seen == 2 {
             return Ok(());
         }
         if Instant::now() >= until {

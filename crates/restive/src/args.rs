@@ -1,6 +1,7 @@
 //! What was said on the command line and in `RESTIVE_*`. What it means is each sub-command's
 //! affair.
 
+use crate::moment::Moment;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ pub enum Command {
     Openapi(Openapi),
     /// Copy the database consistently, also while it is being served
     Backup(Backup),
+    /// Follow the events of a service, or look at one
+    Events(Events),
 }
 
 impl Command {
@@ -209,4 +212,69 @@ pub struct Backup {
     pub data: Data,
     /// File to write; it must not exist yet
     pub file: PathBuf,
+}
+
+#[derive(Arguments)]
+pub struct Events {
+    #[command(subcommand)]
+    pub command: EventsCommand,
+}
+
+#[derive(Subcommand)]
+pub enum EventsCommand {
+    /// Print events as they are committed, until Ctrl-C
+    Tail(Tail),
+    /// Show one event and what became of its deliveries
+    Show(Show),
+}
+
+#[derive(Arguments)]
+pub struct Tail {
+    #[command(flatten)]
+    pub data: Data,
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    /// Only these types: exact, order.*, or * for all but the service's own; without it all
+    #[arg(long = "type", value_name = "PATTERN", value_delimiter = ',', value_parser = pattern)]
+    pub types: Vec<String>,
+    /// Only events about the record with this id
+    #[arg(long, value_name = "ID")]
+    pub resource: Option<String>,
+    /// Only those of this account; without it of all
+    #[arg(long, value_name = "ID")]
+    pub account: Option<String>,
+    /// Only those of this mode; without it of both
+    #[arg(long)]
+    pub mode: Option<Mode>,
+    /// Begin with those since 2h ago, a time, or an event; without it with what comes
+    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
+    pub since: Option<Moment>,
+    /// A line for people, or the event's envelope as a line of JSON
+    #[arg(long, default_value = "pretty")]
+    pub format: Format,
+    /// End when everything up to now was printed
+    #[arg(long, requires = "since")]
+    pub no_follow: bool,
+}
+
+#[derive(Arguments)]
+pub struct Show {
+    #[command(flatten)]
+    pub data: Data,
+    /// Id of the event
+    #[arg(value_name = "EVENT_ID")]
+    pub id: String,
+    /// For people, with its deliveries; or the envelope alone as a line of JSON
+    #[arg(long, default_value = "pretty")]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Pretty,
+    Json,
+}
+
+fn pattern(text: &str) -> Result<String, String> {
+    model::webhook::pattern::check_form(text).map(|()| text.to_owned())
 }

@@ -4,6 +4,7 @@ use crate::args::SchemaFile;
 use anyhow::{Context as _, bail};
 use model::Schema;
 use model::schema::{self, parse};
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
@@ -63,8 +64,17 @@ pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteSt
     Ok((store, Lock { _file: file }))
 }
 
-/// Opens the database beside a server that may be running.
+/// Opens the database beside a server that may be running. Keys and accounts are in every schema;
+/// which nouns there are beside them does not matter to most commands.
 pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
+    attach_as(folder, &SchemaFile { schema: None })
+}
+
+/// The same, for commands that need to know which nouns there are.
+pub fn attach_as(
+    folder: &Path,
+    file: &SchemaFile,
+) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
     let path = folder.join(DATABASE);
     if !path.exists() {
         bail!(
@@ -73,13 +83,18 @@ pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> 
             folder.display()
         );
     }
-    // Keys and accounts are in every schema; which nouns there are beside them does not matter
-    // here.
-    let schema = schema(&SchemaFile { schema: None })?;
+    let schema = schema(file)?;
     let options = Options { role: Role::Tool, ..Options::default() };
     let store = SqliteStore::open_with(&path, schema.clone(), options)
         .with_context(|| format!("the database in {} cannot be opened", folder.display()))?;
     Ok((schema, store))
+}
+
+/// Whether the schema has the collections that are served from this database.
+pub fn fits(schema: &Schema, store: &SqliteStore) -> bool {
+    let declared = schema.collections.iter().filter(|c| !c.internal && !c.is_view());
+    let declared: BTreeSet<&str> = declared.map(|collection| collection.name.as_str()).collect();
+    declared == store.collections().iter().map(String::as_str).collect()
 }
 
 /// A runtime for commands that do one thing and end.

@@ -7,11 +7,15 @@ mod backup;
 mod check;
 mod data;
 mod deliver;
+mod events;
 mod init;
 mod keys;
+mod moment;
 mod openapi;
+mod output;
 mod outside;
 mod serve;
+mod text;
 
 use args::{Args, Command};
 use clap::Parser as _;
@@ -32,6 +36,7 @@ fn main() -> ExitCode {
         Command::Keys(keys) => keys::run(keys),
         Command::Openapi(openapi) => openapi::run(&openapi),
         Command::Backup(backup) => backup::run(&backup),
+        Command::Events(events) => events::run(events),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -34,6 +34,8 @@ pub enum Command {
     Backup(Backup),
     /// Follow the events of a service, or look at one
     Events(Events),
+    /// Send kept events to a webhook endpoint again
+    Replay(Replay),
 }
 
 impl Command {
@@ -273,6 +275,38 @@ pub struct Show {
 pub enum Format {
     Pretty,
     Json,
+}
+
+#[derive(Arguments)]
+pub struct Replay {
+    #[command(flatten)]
+    pub data: Data,
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    /// Id of the endpoint that gets the events
+    #[arg(long, value_name = "ID")]
+    pub endpoint: String,
+    /// Events from here on: 2h ago, a time, or an event; without it all that are kept
+    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
+    pub since: Option<Moment>,
+    /// Events before this; without it up to now
+    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
+    pub until: Option<Moment>,
+    /// Only these types: exact, order.*, or *
+    #[arg(long = "type", value_name = "PATTERN", value_delimiter = ',', value_parser = pattern)]
+    pub types: Vec<String>,
+    /// Only events that this endpoint has not taken successfully
+    #[arg(long)]
+    pub without_success: bool,
+    /// Deliveries per second, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rate: Option<u32>,
+    /// Only count the events
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask whether it is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 fn pattern(text: &str) -> Result<String, String> {

@@ -6,12 +6,18 @@ use model::Schema;
 use model::schema::{self, parse};
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use store::sqlite::{Options, Role, SqliteStore};
 
 const DATABASE: &str = "restive.db";
 const LOCK: &str = "lock";
+/// A command that looks whether a server runs holds the lock for a moment: one that starts then
+/// tries again.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads and checks a schema; errors name the file, line and column, all of them.
 pub fn schema(file: &SchemaFile) -> anyhow::Result<Arc<Schema>> {
@@ -44,7 +50,7 @@ pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteSt
         .with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
     let file = File::create(folder.join(LOCK))
         .with_context(|| format!("the data folder {} is not writable", folder.display()))?;
-    match file.try_lock() {
+    match lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => bail!(
             "another restive serves {} already; stop it, or choose another folder with --data",
@@ -62,6 +68,31 @@ pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteSt
             .context(format!("the database in {} cannot be opened", folder.display())),
     })?;
     Ok((store, Lock { _file: file }))
+}
+
+fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
+}
+
+/// Whether a server runs on the folder right now.
+pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
+    let file = match File::open(folder.join(LOCK)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).context("the lock of the data folder cannot be read"),
+    };
+    // Let go when the file is closed, which is at once.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error).context("the lock cannot be looked at"),
+    }
 }
 
 /// Opens the database beside a server that may be running. Keys and accounts are in every schema;

@@ -14,6 +14,7 @@ mod moment;
 mod openapi;
 mod output;
 mod outside;
+mod replay;
 mod serve;
 mod text;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Openapi(openapi) => openapi::run(&openapi),
         Command::Backup(backup) => backup::run(&backup),
         Command::Events(events) => events::run(events),
+        Command::Replay(replay) => replay::run(&replay),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

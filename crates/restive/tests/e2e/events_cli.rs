@@ -1,6 +1,6 @@
-//! `restive events`, beside a running server and without one.
+//! `restive events` and `restive replay`, beside a running server and without one.
 
-use crate::harness::{PATIENCE, Server, eventually, executable, run};
+use crate::harness::{PATIENCE, Server, Start, eventually, executable, run};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -304,13 +304,118 @@ fn wrong_uses_of_the_event_commands_say_what_is_right() {
         (&["events", "tail", "--no-follow"], "--since"),
         (&["events", "tail", "--format", "xml"], "pretty"),
         (&["events", "tail", "--mode", "both"], "live"),
+        (&["replay"], "--endpoint"),
+        (&["replay", "--endpoint", "we_1", "--rate", "0"], "1..=10000"),
+        (&["replay", "--endpoint", "we_1", "--until", "soon"], "an age such as 30m"),
     ] {
         let (_, error, code) = server.tool(arguments);
         assert!(code == 2 && error.contains(hint), "{arguments:?}: {code} {error}");
     }
     let folder = tempfile::TempDir::new().unwrap();
-    for arguments in [&["events", "tail"][..], &["events", "show", "evt_1"]] {
+    for arguments in
+        [&["events", "tail"][..], &["events", "show", "evt_1"], &["replay", "--endpoint", "we_1"]]
+    {
         let (_, error, code) = run(folder.path(), arguments);
         assert!(code == 1 && error.contains("there is no database"), "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn a_replay_that_cannot_be_meant_is_refused() {
+    let server = Server::bookshop();
+    let (_, error, code) = server.tool(&["replay", "--endpoint", "we_1", "--yes"]);
+    assert!(code == 1 && error.contains("there is no endpoint yet"), "{error}");
+    let endpoint =
+        server.make("/v1/webhook-endpoints", json!({ "url": "http://127.0.0.1:9/hook" }));
+    let (id, known) = (endpoint.as_str(), format!("there are: {endpoint}"));
+    for (arguments, hint) in [
+        (&["--endpoint", "we_06gxtz49bwd063fdqws53xvgbj3rg"][..], known.as_str()),
+        (&["--endpoint", "endpoint_1"], "begin with we_"),
+        (&["--endpoint", id, "--type", "book.craeted", "--yes"], "book.created"),
+        (&["--endpoint", id, "--since", "1h", "--until", "2h", "--yes"], "later than `since`"),
+        (&["--endpoint", id], "--yes"),
+    ] {
+        let (out, error, code) = server.tool(&[&["replay"], arguments].concat());
+        assert!(code == 1 && out.is_empty() && error.contains(hint), "{arguments:?}: {error}");
+    }
+    assert_eq!(server.get("/v1/replays").column("id"), Vec::<Value>::new());
+}
+
+#[test]
+fn a_replay_without_a_server_waits_for_one() {
+    let server = Server::bookshop();
+    server.book("Dune");
+    let endpoint =
+        server.make("/v1/webhook-endpoints", json!({ "url": "http://127.0.0.1:9/hook" }));
+    let event = past(&server, &[]).remove(0)["id"].as_str().unwrap().to_owned();
+    let (_, folder) = server.stop();
+    let arguments = ["replay", "--endpoint", &endpoint, "--since", &event, "--type", "book.*"];
+    let more = ["--without-success", "--rate", "5", "--yes", "--data", "data"];
+    let (out, error, code) = run(folder.path(), &[&arguments[..], &more].concat());
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(out.contains("No server runs on data"), "{out}");
+    let id = out.lines().next().unwrap();
+    let server = Start::bookshop().on(&folder).go();
+    let replay = server.get(&format!("/v1/replays/{id}")).expect(200);
+    assert_eq!(replay["endpoint"], json!(endpoint));
+    assert_eq!(replay["types"], json!(["book.*"]));
+    assert_eq!((&replay["without_success"], &replay["rate_limit"]), (&json!(true), &json!(5)));
+    let created = server.get(&format!("/v1/events/{event}")).expect(200)["created"].as_i64();
+    let since = model::Timestamp::parse(replay["since"].as_str().unwrap()).unwrap();
+    assert_eq!(Some(since.seconds()), created);
+}
+
+#[test]
+fn a_replay_is_cancelled_by_the_signal_that_ends_the_command() {
+    let server = Server::bookshop();
+    let endpoint =
+        server.make("/v1/webhook-endpoints", json!({ "url": "http://127.0.0.1:9/hook" }));
+    // At one per second they take longer than anything here.
+    for number in 0..60 {
+        server.book(&format!("{number}"));
+    }
+    let replay =
+        Running::start(&server, &["replay", "--endpoint", &endpoint, "--rate", "1", "--yes"]);
+    let mut id = None;
+    eventually("the replay is there", || {
+        id = server
+            .get("/v1/replays")
+            .column("id")
+            .first()
+            .and_then(|id| Some(id.as_str()?.to_owned()));
+        id.is_some()
+    });
+    let id = id.unwrap();
+    replay.signal("-INT");
+    let (code, error) = replay.end();
+    assert!(code == 1 && error.contains(&format!("{id} was cancelled")), "{code} {error}");
+    // The server notices within a moment what another process has committed.
+    eventually("the server shows it", || {
+        server.get(&format!("/v1/replays/{id}")).expect(200)["status"] == "cancelled"
+    });
+}
+
+#[test]
+fn a_replay_wants_the_schema_that_is_served() {
+    let schema = "[collections.notes]\n[collections.notes.fields]\ntext = \"string\"\n\
+                  [webhooks]\ndevelopment = true\n";
+    let server = Start::schema(schema).go();
+    server.make("/v1/notes", json!({ "text": "a" }));
+    let endpoint =
+        server.make("/v1/webhook-endpoints", json!({ "url": "http://127.0.0.1:9/hook" }));
+    // To read, no schema is needed.
+    let kinds_of = |event: &Value| event["type"].as_str().unwrap().to_owned();
+    assert_eq!(
+        past(&server, &["--type", "note.*"]).first().map(kinds_of),
+        Some("note.created".into())
+    );
+    let (_, folder) = server.stop();
+    let file = folder.path().join("restive.toml");
+    let arguments = ["replay", "--endpoint", &endpoint, "--type", "note.*", "--yes"];
+    let data = ["--data", "data"];
+    let (_, error, code) = run(folder.path(), &[&arguments[..], &data].concat());
+    assert!(code == 1 && error.contains("--schema"), "{error}");
+    let named = ["--schema", file.to_str().unwrap()];
+    let (out, error, code) = run(folder.path(), &[&arguments[..], &data, &named].concat());
+    assert!(code == 0 && out.contains("rpl_"), "{error}");
 }

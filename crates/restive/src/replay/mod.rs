@@ -233,6 +233,9 @@ fn conclude(id: &str, progress: &Progress) -> anyhow::Result<()> {
         }
         "succeeded" => {
             println!("{id}: sent {} event(s), {} succeeded", progress.done, progress.succeeded);
+            if progress.succeeded < progress.done {
+                println!("What became of the others: GET /v1/deliveries, or `restive events show`");
+            }
             Ok(())
         }
         "cancelled" => bail!("{id} was cancelled; it had sent {}", progress.counts()),

@@ -1,6 +1,7 @@
 //! `restive events` and `restive replay`, beside a running server and without one.
 
 use crate::harness::{PATIENCE, Server, Start, eventually, executable, run};
+use crate::sink::{Manner, Sink};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -260,12 +261,24 @@ fn an_event_is_shown_with_what_became_of_it() {
     assert_eq!(serde_json::from_str::<Value>(envelope).unwrap(), event);
     assert!(envelope.starts_with(&format!("{{\n  \"id\": \"{id}\",\n  \"object\": \"event\",")));
     assert_eq!(rest, "No endpoint gets this event.\n");
-    server.make("/v1/webhook-endpoints", json!({ "url": "http://127.0.0.1:9/hook" }));
-    server.book("Emma");
-    let event = past(&server, &["--type", "book.*"]).remove(1);
-    let (out, _, code) = server.tool(&["events", "show", event["id"].as_str().unwrap()]);
-    let waits = out.contains("Not tried yet; 1 endpoint(s)") || out.contains("ENDPOINT");
-    assert!(code == 0 && waits, "{out}");
+    let sink = Sink::start();
+    let endpoint = server.make("/v1/webhook-endpoints", json!({ "url": sink.url() }));
+    for (title, answer, status) in [("Emma", 200, "succeeded"), ("Ulysses", 500, "pending")] {
+        sink.will(Manner::status(answer));
+        let book = server.book(title);
+        let event = past(&server, &["--resource", &book]).remove(0)["id"].clone();
+        let mut row = String::new();
+        eventually("its delivery is shown", || {
+            let (out, error, code) = server.tool(&["events", "show", event.as_str().unwrap()]);
+            assert_eq!((code, error.as_str()), (0, ""));
+            row = out.lines().last().unwrap().to_owned();
+            row.starts_with(&endpoint)
+        });
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!((words[1], words[2]), (status, "1"), "{row}");
+        assert!(words[4..].contains(&answer.to_string().as_str()), "{row}");
+        assert_eq!(words[3] == "-", status == "succeeded", "{row}");
+    }
 }
 
 #[test]
@@ -339,6 +352,34 @@ fn a_replay_that_cannot_be_meant_is_refused() {
         assert!(code == 1 && out.is_empty() && error.contains(hint), "{arguments:?}: {error}");
     }
     assert_eq!(server.get("/v1/replays").column("id"), Vec::<Value>::new());
+}
+
+#[test]
+fn a_replay_counts_then_sends_and_tells_how_far_it_is() {
+    let server = Server::bookshop();
+    for number in 0..5 {
+        server.book(&number.to_string());
+    }
+    let sink = Sink::start();
+    let wish = json!({ "url": sink.url(), "enabled_events": ["order.*"] });
+    let endpoint = server.make("/v1/webhook-endpoints", wish);
+    let replay = |arguments: &[&str]| {
+        let head = ["replay", "--endpoint", &endpoint, "--since", "1h", "--type", "book.*"];
+        server.tool(&[&head[..], arguments].concat())
+    };
+    let (out, error, code) = replay(&["--dry-run"]);
+    assert_eq!((code, out.as_str()), (0, "5 event(s) would be sent\n"), "{error}");
+    assert_eq!(sink.of("book.created").len(), 0);
+    let (out, error, code) = replay(&["--yes", "--rate", "20"]);
+    assert!(code == 0 && out.contains("sent 5 event(s), 5 succeeded\n"), "{out} {error}");
+    assert!(error.contains("100 %  5 of 5  5 succeeded"), "{error}");
+    assert!(!error.contains('\r'), "lines where there is no terminal: {error}");
+    assert_eq!(sink.of("book.created").len(), 5);
+    let (out, _, code) = replay(&["--yes", "--without-success"]);
+    assert!(code == 0 && out.contains("sent 0 event(s)"), "{out}");
+    sink.will(Manner::status(500));
+    let (out, _, code) = replay(&["--yes"]);
+    assert!(code == 0 && out.contains("0 succeeded\n") && out.contains("deliveries"), "{out}");
 }
 
 #[test]

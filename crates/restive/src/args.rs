@@ -1,6 +1,7 @@
 //! What was said on the command line and in `RESTIVE_*`. What it means is each sub-command's
 //! affair.
 
+use crate::moment::Moment;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,6 +32,10 @@ pub enum Command {
     Openapi(Openapi),
     /// Copy the database consistently, also while it is being served
     Backup(Backup),
+    /// Follow the events of a service, or look at one
+    Events(Events),
+    /// Send kept events to a webhook endpoint again
+    Replay(Replay),
 }
 
 impl Command {
@@ -209,4 +214,101 @@ pub struct Backup {
     pub data: Data,
     /// File to write; it must not exist yet
     pub file: PathBuf,
+}
+
+#[derive(Arguments)]
+pub struct Events {
+    #[command(subcommand)]
+    pub command: EventsCommand,
+}
+
+#[derive(Subcommand)]
+pub enum EventsCommand {
+    /// Print events as they are committed, until Ctrl-C
+    Tail(Tail),
+    /// Show one event and what became of its deliveries
+    Show(Show),
+}
+
+#[derive(Arguments)]
+pub struct Tail {
+    #[command(flatten)]
+    pub data: Data,
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    /// Only these types: exact, order.*, or * for all but the service's own; without it all
+    #[arg(long = "type", value_name = "PATTERN", value_delimiter = ',', value_parser = pattern)]
+    pub types: Vec<String>,
+    /// Only events about the record with this id
+    #[arg(long, value_name = "ID")]
+    pub resource: Option<String>,
+    /// Only those of this account; without it of all
+    #[arg(long, value_name = "ID")]
+    pub account: Option<String>,
+    /// Only those of this mode; without it of both
+    #[arg(long)]
+    pub mode: Option<Mode>,
+    /// Begin with those since 2h ago, a time, or an event; without it with what comes
+    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
+    pub since: Option<Moment>,
+    /// A line for people, or the event's envelope as a line of JSON
+    #[arg(long, default_value = "pretty")]
+    pub format: Format,
+    /// End when everything up to now was printed
+    #[arg(long, requires = "since")]
+    pub no_follow: bool,
+}
+
+#[derive(Arguments)]
+pub struct Show {
+    #[command(flatten)]
+    pub data: Data,
+    /// Id of the event
+    #[arg(value_name = "EVENT_ID")]
+    pub id: String,
+    /// For people, with its deliveries; or the envelope alone as a line of JSON
+    #[arg(long, default_value = "pretty")]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Pretty,
+    Json,
+}
+
+#[derive(Arguments)]
+pub struct Replay {
+    #[command(flatten)]
+    pub data: Data,
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    /// Id of the endpoint that gets the events
+    #[arg(long, value_name = "ID")]
+    pub endpoint: String,
+    /// Events from here on: 2h ago, a time, or an event; without it all that are kept
+    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
+    pub since: Option<Moment>,
+    /// Events before this; without it up to now
+    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
+    pub until: Option<Moment>,
+    /// Only these types: exact, order.*, or *
+    #[arg(long = "type", value_name = "PATTERN", value_delimiter = ',', value_parser = pattern)]
+    pub types: Vec<String>,
+    /// Only events that this endpoint has not taken successfully
+    #[arg(long)]
+    pub without_success: bool,
+    /// Deliveries per second, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rate: Option<u32>,
+    /// Only count the events
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask whether it is meant
+    #[arg(long)]
+    pub yes: bool,
+}
+
+fn pattern(text: &str) -> Result<String, String> {
+    model::webhook::pattern::check_form(text).map(|()| text.to_owned())
 }

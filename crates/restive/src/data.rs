@@ -4,13 +4,20 @@ use crate::args::SchemaFile;
 use anyhow::{Context as _, bail};
 use model::Schema;
 use model::schema::{self, parse};
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use store::sqlite::{Options, Role, SqliteStore};
 
 const DATABASE: &str = "restive.db";
 const LOCK: &str = "lock";
+/// A command that looks whether a server runs holds the lock for a moment: one that starts then
+/// tries again.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads and checks a schema; errors name the file, line and column, all of them.
 pub fn schema(file: &SchemaFile) -> anyhow::Result<Arc<Schema>> {
@@ -43,7 +50,7 @@ pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteSt
         .with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
     let file = File::create(folder.join(LOCK))
         .with_context(|| format!("the data folder {} is not writable", folder.display()))?;
-    match file.try_lock() {
+    match lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => bail!(
             "another restive serves {} already; stop it, or choose another folder with --data",
@@ -63,8 +70,42 @@ pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteSt
     Ok((store, Lock { _file: file }))
 }
 
-/// Opens the database beside a server that may be running.
+fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
+}
+
+/// Whether a server runs on the folder right now.
+pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
+    let file = match File::open(folder.join(LOCK)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).context("the lock of the data folder cannot be read"),
+    };
+    // Let go when the file is closed, which is at once.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error).context("the lock cannot be looked at"),
+    }
+}
+
+/// Opens the database beside a server that may be running. Keys and accounts are in every schema;
+/// which nouns there are beside them does not matter to most commands.
 pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
+    attach_as(folder, &SchemaFile { schema: None })
+}
+
+/// The same, for commands that need to know which nouns there are.
+pub fn attach_as(
+    folder: &Path,
+    file: &SchemaFile,
+) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
     let path = folder.join(DATABASE);
     if !path.exists() {
         bail!(
@@ -73,13 +114,18 @@ pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> 
             folder.display()
         );
     }
-    // Keys and accounts are in every schema; which nouns there are beside them does not matter
-    // here.
-    let schema = schema(&SchemaFile { schema: None })?;
+    let schema = schema(file)?;
     let options = Options { role: Role::Tool, ..Options::default() };
     let store = SqliteStore::open_with(&path, schema.clone(), options)
         .with_context(|| format!("the database in {} cannot be opened", folder.display()))?;
     Ok((schema, store))
+}
+
+/// Whether the schema has the collections that are served from this database.
+pub fn fits(schema: &Schema, store: &SqliteStore) -> bool {
+    let declared = schema.collections.iter().filter(|c| !c.internal && !c.is_view());
+    let declared: BTreeSet<&str> = declared.map(|collection| collection.name.as_str()).collect();
+    declared == store.collections().iter().map(String::as_str).collect()
 }
 
 /// A runtime for commands that do one thing and end.

@@ -7,11 +7,16 @@ mod backup;
 mod check;
 mod data;
 mod deliver;
+mod events;
 mod init;
 mod keys;
+mod moment;
 mod openapi;
+mod output;
 mod outside;
+mod replay;
 mod serve;
+mod text;
 
 use args::{Args, Command};
 use clap::Parser as _;
@@ -32,6 +37,8 @@ fn main() -> ExitCode {
         Command::Keys(keys) => keys::run(keys),
         Command::Openapi(openapi) => openapi::run(&openapi),
         Command::Backup(backup) => backup::run(&backup),
+        Command::Events(events) => events::run(events),
+        Command::Replay(replay) => replay::run(&replay),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

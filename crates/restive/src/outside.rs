@@ -1,8 +1,9 @@
-//! Clocks and randomness: the one place where the program reads them.
+//! Clocks, randomness and signals: the one place where the program reads them.
 
 use model::Timestamp;
 use model::id::Entropy;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{SignalKind, signal};
 
 pub struct System {
     started: Instant,
@@ -30,4 +31,17 @@ impl api::Outside for System {
         getrandom::fill(&mut bytes).expect("the system has random bytes");
         Entropy(bytes)
     }
+}
+
+/// SIGTERM or SIGINT. Heard from the moment this is made, so it is made before anyone is told that
+/// there is something to stop: a signal before that would end the process at once.
+pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }

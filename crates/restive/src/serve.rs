@@ -3,7 +3,7 @@
 use crate::args::{Serve, Switch};
 use crate::data;
 use crate::deliver::Deliveries;
-use crate::outside::System;
+use crate::outside::{System, stop_signal};
 use anyhow::{Context as _, bail};
 use api::keys::{Keyring, NewKey};
 use api::{AccessLog, Api, Outside, Parts, Settings};
@@ -85,19 +85,6 @@ fn describe(schema: &Schema, serve: &Serve) -> String {
         None => "built-in schema".to_owned(),
     };
     format!("`{}` ({source}), data in {}", schema.service.name, serve.data.data.display())
-}
-
-/// SIGTERM or SIGINT. Heard from the moment this is made, so it is made before anyone is told that
-/// the service runs: a signal before that would end it without a drain.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// `off`, `N` or `N/WINDOW`.

@@ -52,23 +52,28 @@ pub fn catalogue(schema: &Schema) -> BTreeSet<&str> {
 
 /// Why a pattern of `enabled_events` cannot be meant.
 pub fn check(schema: &Schema, pattern: &str) -> Result<(), String> {
-    let shown: String = pattern.chars().take(100).collect();
+    check_form(pattern)?;
     let catalogue = catalogue(schema);
-    let form = match pattern.strip_suffix('*') {
-        Some("") => return Ok(()),
-        Some(head) => head.ends_with('.') && !head.contains('*'),
-        None => !pattern.contains('*'),
-    };
-    if !form {
-        return Err(format!(
-            "`{shown}` is no event type: write one as it is, `object.*`, or `*` for all"
-        ));
-    }
-    if catalogue.iter().any(|kind| matches(pattern, kind)) {
+    if pattern == "*" || catalogue.iter().any(|kind| matches(pattern, kind)) {
         return Ok(());
     }
+    let shown: String = pattern.chars().take(100).collect();
     let known: Vec<&str> = catalogue.into_iter().take(40).collect();
     Err(format!("`{shown}` names no event type; there are: {}", known.join(", ")))
+}
+
+/// Whether it is written like a pattern; says nothing about the types there are.
+pub fn check_form(pattern: &str) -> Result<(), String> {
+    let form = match pattern.strip_suffix('*') {
+        Some("") => true,
+        Some(head) => head.ends_with('.') && head.len() > 1 && !head.contains('*'),
+        None => !pattern.is_empty() && !pattern.contains('*'),
+    };
+    if form {
+        return Ok(());
+    }
+    let shown: String = pattern.chars().take(100).collect();
+    Err(format!("`{shown}` is no event type: write one as it is, `object.*`, or `*` for all"))
 }
 
 /// Whether events of this collection stay inside the service: they tell of keys and accounts.

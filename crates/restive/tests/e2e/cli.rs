@@ -84,7 +84,8 @@ fn every_command_explains_itself_and_bad_flags_exit_with_2() {
     let folder = TempDir::new().unwrap();
     let (out, _, code) = run(folder.path(), &["--help"]);
     assert_eq!(code, 0);
-    for command in ["serve", "init", "check", "accounts", "keys", "openapi", "backup"] {
+    let commands = "serve init check accounts keys openapi backup events replay";
+    for command in commands.split(' ') {
         assert!(out.contains(command), "{command}");
         let (help, _, code) = run(folder.path(), &[command, "--help"]);
         assert!(code == 0 && help.contains("Usage"), "{command}");

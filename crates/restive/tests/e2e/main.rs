@@ -24,6 +24,7 @@ mod disk;
 mod endpoints;
 mod errors;
 mod events;
+mod events_cli;
 mod evolution;
 mod expansion;
 mod handlers;

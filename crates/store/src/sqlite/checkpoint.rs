@@ -1,8 +1,8 @@
 //! Checkpoints, on a thread and a connection of their own: pages move from the log file into the
 //! database without holding up a commit or a read. Knows the file and the readers at rest.
 
-use super::open;
 use super::shared::Shared;
+use super::{Role, open};
 use crate::Error;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,9 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub fn start(shared: &Arc<Shared>) -> Result<Checkpoints, Error> {
+    /// A tool beside the server makes one at its end, for there may be no server; two that make
+    /// them all the time would only be in each other's way.
+    pub fn start(shared: &Arc<Shared>, role: Role) -> Result<Checkpoints, Error> {
         let connection = open::connect(&shared.path)?;
         connection.pragma_update(None, "cache_size", -256)?;
         connection.busy_timeout(STALL)?;
@@ -41,7 +43,7 @@ impl Checkpoints {
                 while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                     let Ok(file) = std::fs::metadata(&log) else { continue };
                     let stamp = Some((file.len(), file.modified().ok()));
-                    if file.len() < WORTH_BYTES || done_at == stamp {
+                    if role == Role::Tool || file.len() < WORTH_BYTES || done_at == stamp {
                         continue;
                     }
                     let whole = shared.readers.without_rest(|| {

@@ -50,7 +50,8 @@ const IDS_INLINE: usize = 128;
 pub enum Role {
     /// Serves: brings the data to the schema and feeds the search indexes.
     Server,
-    /// A command beside a running server: changes keys and accounts, never the tables.
+    /// A command beside a running server: changes what is the service's own (keys, accounts,
+    /// replays), never the tables, and leaves checkpoints to the server.
     Tool,
 }
 
@@ -114,7 +115,7 @@ impl SqliteStore {
             tables,
             cursor_key: opened.cursor_key,
             clock: options.clock,
-            readers: Pool::new(path.to_owned()),
+            readers: Pool::new(path.to_owned(), options.role == Role::Server),
             newest: watch::Sender::new(opened.newest),
             timers: watch::Sender::new(0),
             settled: watch::Sender::new(opened_at << 16),
@@ -128,7 +129,7 @@ impl SqliteStore {
         Ok(Arc::new(SqliteStore {
             writer: writer::Handle::start(opened.writer, shared.clone())?,
             readers: Readers::start(&shared)?,
-            _checkpoints: Checkpoints::start(&shared)?,
+            _checkpoints: Checkpoints::start(&shared, options.role)?,
             shared,
             role: options.role,
             collections,
@@ -161,9 +162,10 @@ impl SqliteStore {
 impl Store for SqliteStore {
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>> {
         Box::pin(async move {
-            let internal = self.shared.schema.collections[write.collection].internal;
-            if self.role == Role::Tool && !internal {
-                return Err(Error::Failed("a tool changes only keys and accounts".into()));
+            let collection = &self.shared.schema.collections[write.collection];
+            let own = collection.internal || collection.builtin.is_some();
+            if self.role == Role::Tool && !own {
+                return Err(Error::Failed("a tool changes only what is the service's own".into()));
             }
             self.writer.write(write).await
         })

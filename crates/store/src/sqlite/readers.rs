@@ -32,6 +32,8 @@ pub struct Pool {
     changes: AtomicU64,
     /// While set, no connection rests inside a transaction.
     restless: AtomicBool,
+    /// Whether connections may rest at all.
+    rests: bool,
 }
 
 /// A connection at rest. It stays inside its read transaction as long as nothing is committed:
@@ -53,9 +55,12 @@ impl Reader {
 }
 
 impl Pool {
-    pub fn new(path: PathBuf) -> Pool {
+    /// Connections of a process beside the server do not rest (`rests`): the server, whose
+    /// checkpoints they would hold up, cannot ask them to leave.
+    pub fn new(path: PathBuf, rests: bool) -> Pool {
         let idle = Mutex::new(Vec::with_capacity(IDLE_CONNECTIONS));
-        Pool { path, idle, changes: AtomicU64::new(0), restless: AtomicBool::new(false) }
+        let (changes, restless) = (AtomicU64::new(0), AtomicBool::new(!rests));
+        Pool { path, idle, changes, restless, rests }
     }
 
     /// To be called after every commit, before anyone can learn of it: reads that begin from now on
@@ -110,7 +115,7 @@ impl Pool {
         self.restless.store(true, Ordering::SeqCst);
         self.idle.lock().retain_mut(|reader| reader.end().is_ok());
         let done = work();
-        self.restless.store(false, Ordering::SeqCst);
+        self.restless.store(!self.rests, Ordering::SeqCst);
         done
     }
 

@@ -175,3 +175,18 @@ async fn readers_at_rest_do_not_hold_back_the_log_file() {
     }
     panic!("the log file only grew, to {before} bytes");
 }
+
+#[tokio::test]
+async fn a_tool_that_reads_does_not_hold_back_the_servers_log_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let server = serve(&path);
+    server.put(book("Dune", json!(1))).await;
+    let tool = open(&path, schema(), Role::Tool).unwrap();
+    assert_eq!(tool.store.events(None, 0, 10).await.unwrap().len(), 1);
+    // The end in good order empties the file, unless somebody still reads from it.
+    drop(server);
+    let log = path.with_file_name("data.db-wal");
+    assert_eq!(std::fs::metadata(&log).unwrap().len(), 0);
+    assert_eq!(tool.store.events(None, 0, 10).await.unwrap().len(), 1);
+}

@@ -1,0 +1,96 @@
+//! `restive events show`: one event and, for people, what became of it at each endpoint.
+
+use super::find;
+use crate::accounts::text_of;
+use crate::args::{Format, Show};
+use crate::text::{indented, printable};
+use crate::{data, output};
+use model::query::{Filter, Page, Query, SortKey, Test};
+use model::record::{Fields, Scalar};
+use model::schema::Builtin;
+use model::{Schema, Scope};
+use serde_json::Value;
+use store::Store;
+
+/// Deliveries shown at most; an event has one per endpoint.
+const DELIVERIES: u32 = 500;
+
+pub fn run(show: &Show) -> anyhow::Result<()> {
+    let (schema, store) = data::attach(&show.data.data)?;
+    let text = data::block_on(async {
+        let (scope, event) = find(&schema, &*store, &show.id).await?;
+        match show.format {
+            Format::Json => Ok(format!("{}\n", event.body)),
+            Format::Pretty => {
+                let table = deliveries(&schema, &*store, scope, &event.id, &event.fields()).await?;
+                let envelope: Vec<String> = indented(&event.body).lines().map(printable).collect();
+                Ok(format!("{}\n\n{table}", envelope.join("\n")))
+            }
+        }
+    })?;
+    output::print(&text)
+}
+
+async fn deliveries(
+    schema: &Schema,
+    store: &dyn Store,
+    scope: Scope,
+    id: &str,
+    envelope: &Fields,
+) -> anyhow::Result<String> {
+    let of_event =
+        Filter { field: "event".into(), test: Test::AnyOf(vec![Scalar::Text(id.to_owned())]) };
+    let query = newest(None, vec![of_event], DELIVERIES);
+    let page = store.list(scope, schema.own(Builtin::Delivery), &query).await?;
+    let mut text = String::new();
+    for delivery in &page.records {
+        let query = newest(Some(delivery.id.clone()), Vec::new(), 1);
+        let attempts = store.list(scope, schema.own(Builtin::Attempt), &query).await?;
+        let last = attempts.records.first().map(|attempt| outcome(&attempt.fields()));
+        let fields = delivery.fields();
+        text.push_str(&format!(
+            "{:<34}{:<11}{:<10}{:<26}{}\n",
+            printable(&text_of(&fields, "endpoint")),
+            text_of(&fields, "status"),
+            text_of(&fields, "attempts"),
+            text_of(&fields, "next_attempt_at"),
+            last.as_deref().unwrap_or("-"),
+        ));
+    }
+    let open = envelope.get("pending_webhooks").and_then(Value::as_u64).unwrap_or(0);
+    Ok(match (text.is_empty(), open, page.has_more) {
+        (true, 0, _) => "No endpoint gets this event.\n".to_owned(),
+        (true, open, _) => format!("Not tried yet; {open} endpoint(s) are to get it.\n"),
+        (false, _, more) => {
+            let rest = if more { "… and more: GET /v1/deliveries?event=…\n" } else { "" };
+            format!(
+                "{:<34}{:<11}{:<10}{:<26}LAST ANSWER\n{text}{rest}",
+                "ENDPOINT", "STATUS", "ATTEMPTS", "NEXT ATTEMPT"
+            )
+        }
+    })
+}
+
+/// What came of an attempt: the status it was answered with, or why there was none.
+fn outcome(attempt: &Fields) -> String {
+    let word = |name: &str| attempt.get(name).and_then(Value::as_str);
+    let status = attempt.get("status").and_then(Value::as_i64).map(|status| status.to_string());
+    let parts = [status.as_deref(), word("error"), word("error_message")];
+    let said: Vec<&str> = parts.into_iter().flatten().collect();
+    match said.is_empty() {
+        true => "-".to_owned(),
+        false => printable(&said.join(" ")),
+    }
+}
+
+/// A query for the newest first.
+fn newest(parent: Option<String>, filters: Vec<Filter>, limit: u32) -> Query {
+    Query {
+        parent,
+        filters,
+        sort: vec![SortKey { field: "created_at".into(), descending: true }],
+        words: Vec::new(),
+        page: Page::First,
+        limit,
+    }
+}

@@ -1,0 +1,89 @@
+//! Standard output of commands that may be part of a pipe. Whoever reads may stop reading: a
+//! command that follows something still hears its signals then, and one whose reader has gone ends
+//! without a word.
+
+use std::io::{self, ErrorKind, Write as _};
+use tokio::io::Interest;
+use tokio::net::unix::pipe;
+use tokio::sync::{mpsc, oneshot};
+
+/// Texts that wait for a slow reader before whoever writes has to wait.
+const QUEUE: usize = 4;
+/// Standard output by a name, on Linux.
+const STDOUT: &str = "/proc/self/fd/1";
+/// What opening a pipe without a reader is answered with.
+const ENXIO: i32 = 6;
+
+/// Writes on a thread of its own: a write into a full pipe blocks, and a blocked thread hears no
+/// signal.
+pub struct Output {
+    texts: Option<mpsc::Sender<String>>,
+    ended: oneshot::Receiver<io::Result<()>>,
+}
+
+impl Output {
+    pub fn start() -> io::Result<Output> {
+        let (texts, mut waiting) = mpsc::channel::<String>(QUEUE);
+        let (end, ended) = oneshot::channel();
+        std::thread::Builder::new().name("output".into()).spawn(move || {
+            let mut result = Ok(());
+            while let Some(text) = waiting.blocking_recv() {
+                result = write(&text);
+                if result.is_err() {
+                    break;
+                }
+            }
+            let _ = end.send(result);
+        })?;
+        Ok(Output { texts: Some(texts), ended })
+    }
+
+    /// Hands text over, to be written and flushed as one.
+    pub async fn write(&mut self, text: String) -> io::Result<()> {
+        if let Some(texts) = &self.texts
+            && texts.send(text).await.is_ok()
+        {
+            return Ok(());
+        }
+        self.finish().await
+    }
+
+    /// Waits until everything is written.
+    pub async fn finish(&mut self) -> io::Result<()> {
+        self.texts = None;
+        (&mut self.ended).await.unwrap_or_else(|_| Err(ErrorKind::BrokenPipe.into()))
+    }
+}
+
+/// Prints everything there is to print.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    quietly(write(text).map_err(anyhow::Error::new))
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// That nobody reads on is no failure: `head` has seen enough.
+pub fn quietly(done: anyhow::Result<()>) -> anyhow::Result<()> {
+    let closed = |error: &anyhow::Error| {
+        error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+    };
+    match done {
+        Err(error) if closed(&error) => Ok(()),
+        other => other,
+    }
+}
+
+/// Comes true when the reader of standard output has gone, even if there is nothing to write. Only
+/// a pipe has such a reader; where the system cannot be asked, the next write tells.
+pub async fn reader_gone() {
+    // Opened anew, so that its settings are not those of whoever else writes to the same pipe.
+    match pipe::OpenOptions::new().open_sender(STDOUT) {
+        Ok(stdout) if stdout.ready(Interest::ERROR).await.is_ok() => {}
+        Err(error) if error.raw_os_error() == Some(ENXIO) => {}
+        _ => std::future::pending().await,
+    }
+}

@@ -1,0 +1,277 @@
+//! `restive replay`: asks for kept events to be sent to an endpoint again and watches it happen.
+//! The server does the sending; this makes the record it works on, as `POST /v1/replays` would.
+
+mod progress;
+
+use crate::args::Replay;
+use crate::data;
+use crate::outside::{System, stop_signal};
+use crate::text::printable;
+use anyhow::bail;
+use api::Outside;
+use model::problem::Problem;
+use model::record::{Fields, Record};
+use model::schema::Builtin;
+use model::validate::{self, Mode};
+use model::write::{Cause, Change, Committed, Precondition, Response, Write};
+use model::{Schema, Scope, Timestamp, id};
+use progress::{Bar, Progress};
+use serde_json::Value;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+use store::Store;
+use tokio::sync::watch;
+
+/// Endpoints read at once.
+const PAGE: usize = 500;
+/// How often progress is looked at while it moves: a store notices the commits of others as often.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long nothing may move before we look whether the server still runs.
+const QUIET: Duration = Duration::from_secs(1);
+
+pub fn run(replay: &Replay) -> anyhow::Result<()> {
+    let folder = &replay.data.data;
+    let (schema, store) = data::attach_as(folder, &replay.schema)?;
+    if !data::fits(&schema, &store) {
+        // Types are checked against the schema, and the replay's own event carries its version.
+        bail!(
+            "the data in {} is served with another schema; name its file with --schema",
+            folder.display()
+        );
+    }
+    let job = Job { schema: &schema, store: &*store, outside: &System::new(), folder };
+    data::block_on(async {
+        let (scope, endpoint) = job.endpoint(&replay.endpoint).await?;
+        let fields = job.fields(replay).await?;
+        if !replay.dry_run && !replay.yes && !confirmed(&question(scope, &endpoint, &fields))? {
+            bail!("nothing was sent");
+        }
+        let stop = stop_signal()?;
+        let made = job.commit(scope, None, Change::Create { fields }).await?;
+        if !data::is_served(folder)? {
+            println!("{}", made.id);
+            println!(
+                "No server runs on {}: the replay begins when `restive serve` is started.",
+                folder.display()
+            );
+            return Ok(());
+        }
+        eprintln!("{}: Ctrl-C cancels it", made.id);
+        job.watch(scope, made, stop).await
+    })
+}
+
+/// What every step needs to know.
+struct Job<'a> {
+    schema: &'a Schema,
+    store: &'a dyn Store,
+    outside: &'a dyn Outside,
+    folder: &'a Path,
+}
+
+impl Job<'_> {
+    /// An endpoint by its id, in whichever account and mode it is.
+    async fn endpoint(&self, id: &str) -> anyhow::Result<(Scope, Record)> {
+        let endpoints = self.schema.own(Builtin::Endpoint);
+        let prefix = &self.schema.collections[endpoints].id_prefix;
+        let mut known = Vec::new();
+        let mut after = 0;
+        loop {
+            let page = self.store.every(endpoints, after, PAGE).await?;
+            let full = page.len() == PAGE;
+            for (scope, endpoint) in page {
+                if endpoint.id == id {
+                    return Ok((scope, endpoint));
+                }
+                after = endpoint.number;
+                known.push(endpoint.id);
+            }
+            if !full {
+                break;
+            }
+        }
+        known.truncate(10);
+        let shown: String = id.chars().take(100).collect();
+        match (known.is_empty(), id::is_well_formed(prefix, id)) {
+            (true, _) => bail!("there is no endpoint yet; make one: POST /v1/webhook-endpoints"),
+            (_, true) => bail!("there is no endpoint {shown}; there are: {}", known.join(", ")),
+            (_, false) => bail!(
+                "`{shown}` is no endpoint id: they begin with {prefix}_; there are: {}",
+                known.join(", ")
+            ),
+        }
+    }
+
+    /// The fields of the replay, checked as if they had been posted.
+    async fn fields(&self, replay: &Replay) -> anyhow::Result<Fields> {
+        let now = self.outside.now();
+        let mut fields = Fields::new();
+        fields.insert("endpoint".into(), replay.endpoint.as_str().into());
+        for (name, moment) in [("since", &replay.since), ("until", &replay.until)] {
+            if let Some(moment) = moment {
+                let instant = moment.instant(self.schema, self.store, now).await?;
+                fields.insert(name.into(), instant.to_iso().into());
+            }
+        }
+        if !replay.types.is_empty() {
+            fields.insert("types".into(), replay.types.clone().into());
+        }
+        fields.insert("without_success".into(), replay.without_success.into());
+        fields.insert("dry_run".into(), replay.dry_run.into());
+        if let Some(rate) = replay.rate {
+            fields.insert("rate_limit".into(), rate.into());
+        }
+        let collection = &self.schema.collections[self.schema.own(Builtin::Replay)];
+        validate::body(collection, fields, Mode::Create).map_err(|problem| refusal(&problem))
+    }
+
+    async fn commit(
+        &self,
+        scope: Scope,
+        id: Option<&str>,
+        change: Change,
+    ) -> anyhow::Result<Record> {
+        let write = Write {
+            scope,
+            collection: self.schema.own(Builtin::Replay),
+            id: id.map(str::to_owned),
+            parent: None,
+            change,
+            precondition: Precondition::None,
+            idempotency: None,
+            cause: Cause::default(),
+            now: self.outside.now(),
+            entropy: self.outside.entropy(),
+        };
+        match self.store.commit(write).await? {
+            Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => {
+                Ok(record)
+            }
+            Ok(other) => bail!("unexpected answer of the store: {other:?}"),
+            Err(problem) => Err(refusal(&problem)),
+        }
+    }
+
+    /// Shows how it goes until it has ended, the server has, or somebody stops it.
+    async fn watch(
+        &self,
+        scope: Scope,
+        made: Record,
+        stop: impl Future<Output = ()>,
+    ) -> anyhow::Result<()> {
+        let replays = self.schema.own(Builtin::Replay);
+        let mut stop = pin!(stop);
+        let mut bar = Bar::new(std::io::stderr());
+        // Heard from before the first look, so that no change falls between the two.
+        let mut position = self.store.position();
+        loop {
+            position.borrow_and_update();
+            let Some(record) = self.store.record(scope, replays, None, &made.id).await? else {
+                bail!("the replay {} is gone", made.id);
+            };
+            let progress = Progress::read(&record);
+            bar.show(&progress, self.outside.uptime());
+            if progress.has_ended() {
+                bar.end();
+                return conclude(&made.id, &progress);
+            }
+            let moved = tokio::select! {
+                () = &mut stop => {
+                    bar.end();
+                    return self.cancel(scope, &made.id).await;
+                }
+                moved = moved(&mut position) => moved,
+            };
+            if !moved && !data::is_served(self.folder)? {
+                bar.end();
+                println!("The server has stopped; {} goes on when it is started.", made.id);
+                return Ok(());
+            }
+        }
+    }
+
+    async fn cancel(&self, scope: Scope, id: &str) -> anyhow::Result<()> {
+        let replays = self.schema.own(Builtin::Replay);
+        let actions = &self.schema.collections[replays].actions;
+        let Some(action) = actions.iter().position(|action| action.name == "cancel") else {
+            bail!("replays cannot be cancelled");
+        };
+        let change = Change::Act { action, params: Fields::new(), callout: None };
+        let cancelled = self.commit(scope, Some(id), change).await;
+        // It may have ended in the same moment: then it is told how.
+        let Some(record) = self.store.record(scope, replays, None, id).await? else {
+            bail!("the replay {id} is gone");
+        };
+        let progress = Progress::read(&record);
+        match cancelled {
+            Err(error) if !progress.has_ended() => Err(error),
+            _ => conclude(id, &progress),
+        }
+    }
+}
+
+/// Waits until something was committed; false if nothing was for a while.
+async fn moved(position: &mut watch::Receiver<i64>) -> bool {
+    match tokio::time::timeout(QUIET, position.changed()).await {
+        Ok(_) => {
+            // A busy server commits a thousand times a second; nobody reads so fast.
+            tokio::time::sleep(LOOK).await;
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// The last word, and whether it was a success.
+fn conclude(id: &str, progress: &Progress) -> anyhow::Result<()> {
+    match progress.status.as_str() {
+        "succeeded" if progress.dry_run => {
+            println!("{} event(s) would be sent", progress.total.unwrap_or(progress.done));
+            Ok(())
+        }
+        "succeeded" => {
+            println!("{id}: sent {} event(s), {} succeeded", progress.done, progress.succeeded);
+            if progress.succeeded < progress.done {
+                println!("What became of the others: GET /v1/deliveries, or `restive events show`");
+            }
+            Ok(())
+        }
+        "cancelled" => bail!("{id} was cancelled; it had sent {}", progress.counts()),
+        _ => {
+            let why = progress.error.as_deref().unwrap_or("no reason was given");
+            bail!("{id} failed after {}: {}", progress.counts(), printable(why))
+        }
+    }
+}
+
+fn question(scope: Scope, endpoint: &Record, fields: &Fields) -> String {
+    let of = endpoint.fields();
+    let url = of.get("url").and_then(Value::as_str).unwrap_or_default();
+    let mode = if scope.livemode() { "live" } else { "test" };
+    let time = |name: &str| fields.get(name).and_then(Value::as_str).and_then(Timestamp::parse);
+    let since = time("since").map_or("as far back as they are kept".to_owned(), |t| t.to_iso());
+    let until = time("until").map_or("now".to_owned(), |t| t.to_iso());
+    format!("Send the events from {since} to {until} to {} ({mode})? [y/N] ", printable(url))
+}
+
+/// Asks on a terminal. Elsewhere nobody can answer, and customers would get what nobody meant.
+fn confirmed(question: &str) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        bail!("this sends events to an endpoint again; confirm it with --yes");
+    }
+    eprint!("{question}");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+fn refusal(problem: &Problem) -> anyhow::Error {
+    let found: Vec<&str> = problem.violations.iter().map(|v| v.message.as_str()).collect();
+    match found.is_empty() {
+        true => anyhow::anyhow!("{}", problem.message),
+        false => anyhow::anyhow!("{}", found.join("\n  ")),
+    }
+}

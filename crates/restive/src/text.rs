@@ -1,0 +1,98 @@
+//! Text for people who read it on a terminal: JSON with line breaks, and nothing in it that would
+//! steer the terminal.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+
+/// Whether to colour what goes to this stream (no-color.org).
+pub fn is_coloured(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Control characters in the form that JSON has for them. Ids and payloads come from whoever uses
+/// the API: an escape sequence in them must not reach the terminal of the operator.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Breaks compact JSON into lines. Members keep their order and numbers their digits, which parsing
+/// and writing it again would not promise.
+pub fn indented(json: &str) -> String {
+    let mut out = String::with_capacity(json.len() * 2);
+    let (mut depth, mut quoted, mut escaped, mut opened) = (0_usize, false, false, false);
+    for c in json.chars() {
+        if quoted {
+            quoted = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+            out.push(c);
+            continue;
+        }
+        let closes = matches!(c, '}' | ']');
+        // An empty object or array stays on its line.
+        if opened && !closes {
+            depth += 1;
+            line(&mut out, depth);
+        }
+        if closes && !opened {
+            depth = depth.saturating_sub(1);
+            line(&mut out, depth);
+        }
+        opened = matches!(c, '{' | '[');
+        quoted = c == '"';
+        out.push(c);
+        match c {
+            ',' => line(&mut out, depth),
+            ':' => out.push(' '),
+            _ => {}
+        }
+    }
+    out
+}
+
+fn line(out: &mut String, depth: usize) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n("  ", depth));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn json_is_broken_into_lines_without_changing_it() {
+        let text = r#"{"z":1.50,"a":[],"o":{},"l":[1,{"k":"a\"},{\\"}],"n":null}"#;
+        let lines = r#"{
+  "z": 1.50,
+  "a": [],
+  "o": {},
+  "l": [
+    1,
+    {
+      "k": "a\"},{\\"
+    }
+  ],
+  "n": null
+}"#;
+        assert_eq!(indented(text), lines);
+        let whole: Value = json!({"a": [[], [[1]], {"b": {"c": "\\"}}], "d": "}"});
+        let again: Value = serde_json::from_str(&indented(&whole.to_string())).unwrap();
+        assert_eq!(again, whole);
+    }
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        let hostile = "a\u{1b}[2J\u{9b}b\r\n\u{7f}";
+        assert_eq!(printable(hostile), "a\\u001b[2J\\u009bb\\u000d\\u000a\\u007f");
+        assert_eq!(printable("Dürer 日本"), "Dürer 日本");
+    }
+}

@@ -115,6 +115,8 @@ pub enum Next {
     Skip(Job),
     /// Nothing now; look again then, or when something happens.
     Wait(Option<Instant>),
+    /// Nothing while so much is under way everywhere.
+    Crowded,
 }
 
 impl Lane {
@@ -263,8 +265,7 @@ impl Lane {
             return self.pick(limits).map_or(Next::Wait(None), Next::Skip);
         }
         if self.in_flight >= share {
-            self.crowded = true;
-            return Next::Wait(None);
+            return Next::Crowded;
         }
         match self.pace.gate(self.in_flight, now) {
             Gate::Open => {}

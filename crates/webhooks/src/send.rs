@@ -3,7 +3,6 @@
 use crate::engine::clock::Clock;
 use crate::guard;
 use crate::lane::Job;
-use crate::prepared::Prepared;
 use crate::request::{Broken, Post, Stamp};
 use crate::settle::Owner;
 use bytes::Bytes;
@@ -12,9 +11,9 @@ use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
 use model::Timestamp;
 use model::webhook::Reach;
-use std::future::Future;
+use std::future::{Future, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
@@ -72,24 +71,24 @@ impl Sends {
         clock: &Clock,
     ) {
         let (now, wall, created) = (clock.now, clock.wall, clock.iso());
-        let fate: Pin<Box<dyn Future<Output = Fate>>>;
-        match post {
+        let flight: Flight = match post {
             Ok(post) => {
                 self.stamp.set(wall);
-                let event: &Prepared = &job.event;
-                let body = post.body(event);
-                let headers = post.headers(event, &body, wall, &self.stamp);
-                fate = Box::pin(send(self.way.clone(), post.clone(), headers, body, now));
+                let body = post.body(&job.event);
+                let headers = post.headers(&job.event, &body, wall, &self.stamp);
+                let (way, post) = (self.way.clone(), post.clone());
+                Box::pin(async move {
+                    let mut sending = pin!(send(way, post, headers, body, now));
+                    let fate = poll_fn(|cx| guarded(|| sending.as_mut().poll(cx))).await;
+                    Landed { owner, job, fate, started: now, created }
+                })
             }
             Err(broken) => {
-                let broken = broken.clone();
-                fate = Box::pin(async move { Fate::Unsent(broken) });
+                let fate = Fate::Unsent(broken.clone());
+                Box::pin(ready(Landed { owner, job, fate, started: now, created }))
             }
-        }
-        self.flights.push(Box::pin(async move {
-            let fate = Guarded(fate).await;
-            Landed { owner, job, fate, started: now, created }
-        }));
+        };
+        self.flights.push(flight);
     }
 
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Landed>> {
@@ -112,16 +111,9 @@ async fn send(way: Rc<Way>, post: Rc<Post>, headers: HeaderMap, body: Bytes, now
 }
 
 /// Turns a panic into a fate.
-struct Guarded(Pin<Box<dyn Future<Output = Fate>>>);
-
-impl Future for Guarded {
-    type Output = Fate;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Fate> {
-        let inner = self.0.as_mut();
-        catch_unwind(AssertUnwindSafe(|| inner.poll(cx))).unwrap_or_else(|_| {
-            let message = "the attempt ended by a fault of the service".to_owned();
-            Poll::Ready(Fate::Unsent(Broken { class: "internal", message }))
-        })
-    }
+fn guarded(poll: impl FnOnce() -> Poll<Fate>) -> Poll<Fate> {
+    catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
+        let message = "the attempt ended by a fault of the service".to_owned();
+        Poll::Ready(Fate::Unsent(Broken { class: "internal", message }))
+    })
 }

@@ -33,24 +33,18 @@ impl Timers {
 
     /// The next alarm whose time has come.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Alarm> {
-        loop {
-            let Some(Reverse((at, alarm))) = self.heap.peek().copied() else {
-                return Poll::Pending;
-            };
-            if at <= now {
-                self.heap.pop();
-                return Poll::Ready(alarm);
-            }
+        let Some(Reverse((at, alarm))) = self.heap.peek().copied() else {
+            return Poll::Pending;
+        };
+        if at > now {
             if self.sleep.deadline() != at {
                 self.sleep.as_mut().reset(at);
             }
-            match self.sleep.as_mut().poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) => {
-                    self.heap.pop();
-                    return Poll::Ready(alarm);
-                }
+            if self.sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
             }
         }
+        self.heap.pop();
+        Poll::Ready(alarm)
     }
 }

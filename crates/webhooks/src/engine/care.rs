@@ -1,5 +1,5 @@
-//! What the engine writes into the records of endpoints: that they fail, recovered, or are disabled.
-//! One change of a record at a time, in order.
+//! What the engine writes into the records of endpoints: that they fail, recovered, or are
+//! disabled. One change of a record at a time, in order.
 
 use super::Engine;
 use crate::health::Remark;

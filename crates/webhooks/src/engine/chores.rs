@@ -7,6 +7,7 @@ use crate::limits::Limits;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 use model::event::Event;
+use model::webhook::Endpoint;
 use model::write::Write;
 use model::{CollectionIx, Record, Scope, Timestamp};
 use std::future::Future;
@@ -33,6 +34,9 @@ pub enum Chore {
 
 /// What a lane that lags behind has read.
 pub struct Batch {
+    /// For whom, as it was then, and from where on.
+    pub endpoint: Rc<Endpoint>,
+    pub after: i64,
     /// Those it wants that have no delivery yet.
     pub events: Vec<Event>,
     /// Everything up to here was looked at.
@@ -82,9 +86,10 @@ impl Chores {
             loop {
                 match follower.next_batch(most).await {
                     Ok(events) => return Chore::Head(follower, events),
-                    Err(error) => {
+                    Err(error) if wait == limits.store_wait => {
                         tracing::warn!(%error, "webhooks: the log cannot be read; trying again");
                     }
+                    Err(_) => {}
                 }
                 // waits for: the store to recover
                 tokio::time::sleep(wait).await;

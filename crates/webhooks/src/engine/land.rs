@@ -39,9 +39,7 @@ impl Engine {
             Owner::Lane(number) => self.landed_in_lane(number, landed),
             Owner::Replay { number, endpoint } => self.landed_in_replay(number, endpoint, landed),
         }
-        if let Some(number) = self.crowd.pop_front() {
-            self.touch(number);
-        }
+        self.thin_crowd();
     }
 
     fn landed_in_lane(&mut self, number: i64, landed: Landed) {
@@ -57,6 +55,7 @@ impl Engine {
             lane.pace.pause(pause, now);
         }
         let mut remark = None;
+        let counts = counts && lane.enabled;
         if counts && judgement.status == Status::Succeeded {
             lane.pace.succeeded();
             remark = lane.health.succeeded(lane.failing_since);

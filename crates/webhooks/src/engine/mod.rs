@@ -169,15 +169,29 @@ impl Engine {
             }
             Next::Wait(at) => {
                 lane.ready = false;
-                if lane.crowded {
-                    self.crowd.push_back(number);
-                }
                 if let Some(at) = at {
                     self.wake_lane(number, at);
                 }
                 self.want_read(number);
                 false
             }
+            Next::Crowded => {
+                lane.ready = false;
+                if !std::mem::replace(&mut lane.crowded, true) {
+                    self.crowd.push_back(number);
+                }
+                false
+            }
+        }
+    }
+
+    /// Room was made: one of those that waited for it gets its turn.
+    fn thin_crowd(&mut self) {
+        if let Some(number) = self.crowd.pop_front()
+            && let Some(lane) = self.lanes.get_mut(&number)
+        {
+            lane.crowded = false;
+            self.touch(number);
         }
     }
 
@@ -196,7 +210,6 @@ impl Engine {
             && !lane.ready
         {
             lane.ready = true;
-            lane.crowded = false;
             self.ready.push_back(number);
         }
     }

@@ -59,7 +59,12 @@ impl Engine {
         self.reads -= 1;
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.reading = false;
-        lane.seen = lane.seen.max(batch.seen);
+        // It went back in the log meanwhile, or wants something else by now: read again.
+        if lane.seen != batch.after || !Rc::ptr_eq(&lane.endpoint, &batch.endpoint) {
+            self.touch(number);
+            return;
+        }
+        lane.seen = batch.seen;
         let scope = lane.endpoint.scope;
         for event in batch.events {
             self.weighed(prepared::weigh(&event));
@@ -126,6 +131,6 @@ impl Reading {
             events.truncate(self.wanted);
             seen = events.last().map_or(seen, |event| event.seq);
         }
-        Batch { events, seen }
+        Batch { endpoint: self.endpoint, after: self.after, events, seen }
     }
 }

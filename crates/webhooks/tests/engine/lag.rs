@@ -88,3 +88,29 @@ async fn a_failing_endpoint_leaves_its_events_in_the_log() {
     assert!(tried < 100, "{tried}");
     assert_eq!(bed.position(number), before + tried);
 }
+
+#[tokio::test]
+async fn an_endpoint_that_fails_now_and_then_still_gets_every_event_once() {
+    let bed = Bed::new();
+    let sink = Sink::new(|_, number| match number % 200 {
+        100..120 => Reply::Status(500),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let schedule = json!({ "retry_schedule": [] });
+    let (number, _) = bed.endpoint(&sink, schedule).await;
+    bed.tell(&["book_1"; 600]);
+    let engine = bed.start_with(Limits {
+        batch: 40,
+        hold_first: std::time::Duration::from_millis(2),
+        hold_longest: std::time::Duration::from_millis(10),
+        ..limits()
+    });
+    let count = || bed.rows(number, Status::Succeeded) + bed.rows(number, Status::Failed);
+    until("half", || count() > 300).await;
+    bed.tell(&["book_2"; 600]);
+    until("all", || count() == 1201).await;
+    engine.stop().await;
+    each_once(&sink, 1200);
+    assert_eq!(bed.position(number), bed.newest());
+}

@@ -38,7 +38,7 @@ type Judge = dyn Fn(&Request, usize) -> Reply + Send + Sync;
 
 pub struct Sink {
     pub url: String,
-    seen: Arc<Mutex<Vec<Request>>>,
+    pub seen: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Sink {

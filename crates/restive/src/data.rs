@@ -123,7 +123,7 @@ pub fn attach_as(
 
 /// Whether the schema has the collections that are served from this database.
 pub fn fits(schema: &Schema, store: &SqliteStore) -> bool {
-    let declared = schema.collections.iter().filter(|c| !c.internal && !c.is_view());
+    let declared = schema.routed().map(|(_, collection)| collection);
     let declared: BTreeSet<&str> = declared.map(|collection| collection.name.as_str()).collect();
     declared == store.collections().iter().map(String::as_str).collect()
 }

@@ -183,4 +183,8 @@ fn a_restricted_key_needs_the_scope_of_endpoints() {
     let make = server.ask("POST", "/v1/webhook-endpoints").key(key).json(&endpoint(json!({})));
     assert_eq!(make.send().status, 403);
     assert_eq!(server.ask("GET", "/v1/events").key(key).send().status, 403);
+    let (out, err, code) = server.tool(&["keys", "create", "--scope", "events:read"]);
+    assert_eq!(code, 0, "{err}");
+    let key = out.split_whitespace().find(|word| word.starts_with("rk_test_")).unwrap();
+    server.ask("GET", "/v1/events").key(key).send().expect(200);
 }

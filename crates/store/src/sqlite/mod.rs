@@ -103,7 +103,9 @@ impl SqliteStore {
             schema.collections.iter().any(|other| other.internal && other.name == name)
         };
         let stored = opened.stored.collections.iter().map(|collection| &collection.name);
-        let collections = stored.filter(|name| !internal(name)).cloned().collect();
+        let views = schema.collections.iter().filter(|collection| collection.is_view());
+        let views = views.map(|collection| &collection.name);
+        let collections = stored.filter(|name| !internal(name)).chain(views).cloned().collect();
         if options.role == Role::Tool {
             tables.iter_mut().for_each(|table| table.search = None);
         }

@@ -320,7 +320,7 @@ impl Lane {
             self.due = Some(self.due.map_or(next, |due| due.min(next)));
         }
         if let Some(record) = mark.record.as_ref().filter(|_| mark.status != Status::Pending) {
-            self.order.settled(record);
+            self.order.settled(record, mark.seq);
         }
     }
 

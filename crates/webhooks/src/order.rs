@@ -7,11 +7,23 @@ use std::rc::Rc;
 
 #[derive(Default)]
 pub struct Order {
-    /// Records with a delivery that is under way or will be tried again, and what waits for it.
-    busy: HashMap<String, VecDeque<Rc<Prepared>>>,
+    /// Records with a delivery that is under way or will be tried again.
+    busy: HashMap<String, Turn>,
     /// Events whose turn has come.
     free: VecDeque<Rc<Prepared>>,
     held: usize,
+}
+
+struct Turn {
+    /// Sequence of the event that is being delivered.
+    holder: i64,
+    waiting: VecDeque<Rc<Prepared>>,
+}
+
+impl Turn {
+    fn of(holder: i64) -> Turn {
+        Turn { holder, waiting: VecDeque::new() }
+    }
 }
 
 impl Order {
@@ -25,22 +37,22 @@ impl Order {
     }
 
     /// A record whose delivery is somewhere else: in the retry table, from before the start.
-    pub fn occupy(&mut self, record: &str) {
+    pub fn occupy(&mut self, record: &str, seq: i64) {
         if !self.busy.contains_key(record) {
-            self.busy.insert(record.to_owned(), VecDeque::new());
+            self.busy.insert(record.to_owned(), Turn::of(seq));
         }
     }
 
     /// The event if it may go now; otherwise it is kept here.
     pub fn admit(&mut self, event: Rc<Prepared>) -> Option<Rc<Prepared>> {
         match self.busy.get_mut(&event.event.record) {
-            Some(waiting) => {
-                waiting.push_back(event);
+            Some(turn) => {
+                turn.waiting.push_back(event);
                 self.held += 1;
                 None
             }
             None => {
-                self.busy.insert(event.event.record.clone(), VecDeque::new());
+                self.busy.insert(event.event.record.clone(), Turn::of(event.event.seq));
                 Some(event)
             }
         }
@@ -51,11 +63,15 @@ impl Order {
         self.free.pop_front()
     }
 
-    /// The delivery of a record has its last outcome.
-    pub fn settled(&mut self, record: &str) {
-        let Some(waiting) = self.busy.get_mut(record) else { return };
-        match waiting.pop_front() {
+    /// The delivery of an event has its last outcome. One that nobody waited for, a delivery made
+    /// again on request, changes nothing.
+    pub fn settled(&mut self, record: &str, seq: i64) {
+        let Some(turn) = self.busy.get_mut(record).filter(|turn| turn.holder == seq) else {
+            return;
+        };
+        match turn.waiting.pop_front() {
             Some(event) => {
+                turn.holder = event.event.seq;
                 self.held -= 1;
                 self.free.push_back(event);
             }
@@ -68,7 +84,7 @@ impl Order {
     /// Everything that waited, oldest first; nothing is in order any more.
     pub fn dissolve(&mut self) -> Vec<Rc<Prepared>> {
         let mut all: Vec<_> = self.free.drain(..).collect();
-        all.extend(self.busy.drain().flat_map(|(_, waiting)| waiting));
+        all.extend(self.busy.drain().flat_map(|(_, turn)| turn.waiting));
         all.sort_by_key(|event| event.event.seq);
         self.held = 0;
         all
@@ -91,13 +107,15 @@ mod tests {
         assert!(admit(&mut order, 3, "b"));
         assert!(!admit(&mut order, 4, "a"));
         assert_eq!((order.held(), order.has_free()), (2, false));
-        order.settled("b");
+        order.settled("b", 3);
         assert!(admit(&mut order, 5, "b"));
-        order.settled("a");
+        order.settled("a", 9);
+        assert!(!order.has_free());
+        order.settled("a", 1);
         let next = |order: &mut Order| order.next().map(|event| event.event.seq);
         assert_eq!((next(&mut order), next(&mut order)), (Some(2), None));
         assert!(!admit(&mut order, 6, "a"));
-        order.settled("a");
+        order.settled("a", 2);
         assert_eq!(next(&mut order), Some(4));
         let left: Vec<_> = order.dissolve().iter().map(|event| event.event.seq).collect();
         assert_eq!((left, order.held()), (vec![6], 0));
@@ -106,10 +124,10 @@ mod tests {
     #[test]
     fn a_record_in_the_retry_table_holds_what_follows() {
         let (mut order, loaded) = (Order::default(), Loaded::default());
-        order.occupy("a");
-        assert!(order.admit(Prepared::new(event(1, "a"), 1, &loaded)).is_none());
-        order.settled("a");
+        order.occupy("a", 1);
+        assert!(order.admit(Prepared::new(event(2, "a"), 1, &loaded)).is_none());
+        order.settled("a", 1);
         assert!(order.has_free());
-        order.settled("unknown");
+        order.settled("unknown", 1);
     }
 }

@@ -113,15 +113,12 @@ impl Engine {
         };
         let attempt = Some(attempt.text(&self.limits));
         let ordered = matches!(owner, Owner::Lane(_)) && endpoint.ordered;
-        let in_order = ordered
-            && (job.known.is_none() || was_pending)
-            && !is_ping(&self.schema, &job.event.event);
         let mark = Mark {
             owner,
             seq: job.event.event.seq,
             status: judgement.status,
             next: judgement.next,
-            record: in_order.then(|| job.event.event.record.clone()),
+            record: ordered.then(|| job.event.event.record.clone()),
         };
         let outcome = Outcome {
             scope: endpoint.scope,

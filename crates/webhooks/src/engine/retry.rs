@@ -97,7 +97,7 @@ impl Engine {
             return;
         }
         for retry in &retries.due {
-            lane.order.occupy(&retry.event.record);
+            lane.order.occupy(&retry.event.record, retry.event.seq);
         }
         // Asked again at the next tick.
         lane.census = match retries.due.len() < most {

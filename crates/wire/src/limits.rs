@@ -6,14 +6,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Open connections of all threads together. Over it a connection is answered 503 and closed.
-    /// 10,000: at 14 KB for an idle connection that is 140 MB.
+    /// 20,000: at 1.3 KB for an idle connection that is 26 MB.
     pub max_connections: usize,
     /// Requests being answered at one moment, of all threads together; over it 503, connection
     /// kept. 4,096: far beyond what a healthy store has in flight, low enough to bound memory.
     pub max_exchanges: usize,
-    /// The read buffer of one connection, so the most a head can ever occupy. 64 KiB: twice
-    /// `header_bytes`, so that our own checks speak before the buffer is full.
-    pub head_bytes: usize,
     /// Sum of all header lines of one request → 431. 32 KiB: what nginx accepts in its large
     /// buffers (4 × 8 KiB).
     pub header_bytes: usize,
@@ -43,9 +40,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            max_connections: 10_000,
+            max_connections: 20_000,
             max_exchanges: 4_096,
-            head_bytes: 64 * 1024,
             header_bytes: 32 * 1024,
             max_headers: 100,
             url_bytes: 8 * 1024,

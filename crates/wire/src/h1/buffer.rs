@@ -4,7 +4,8 @@
 
 use std::cell::RefCell;
 
-/// One read: a head with a usual body in one go. Larger heads grow it, up to the limits.
+/// One read: a head with a usual body in one go. Larger heads grow it: to 64 KiB at the most, since
+/// `Limits::url_bytes` and `Limits::header_bytes` end them before.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// Spare buffers a worker keeps; more are needed only while many requests are half read.
 const MAX_SPARE: usize = 16;

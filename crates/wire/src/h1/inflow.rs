@@ -127,9 +127,9 @@ impl Inflow {
         Progress::Waiting
     }
 
-    /// Uses up what has arrived of a body that nobody reads.
+    /// Uses up what has arrived of a body, unless somebody still reads it.
     pub(crate) fn skip(&mut self, held: &mut Option<Box<Buffer>>) {
-        while self.state == State::Open {
+        while self.state == State::Open && self.pipe.is_closed() {
             match self.step(held) {
                 Step::Piece(_) if matches!(self.decoder, Decoder::Sized(0)) => {
                     self.state = State::Complete;

@@ -5,6 +5,7 @@
 
 mod drain;
 mod exchanges;
+mod hints;
 mod limits;
 mod outgoing;
 mod outgoing_hostile;
@@ -12,3 +13,5 @@ mod outgoing_kept;
 mod refusals;
 mod server;
 mod sink;
+mod streams;
+mod take_over;

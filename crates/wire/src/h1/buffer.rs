@@ -19,7 +19,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    fn new(capacity: usize) -> Box<Buffer> {
+    pub(crate) fn new(capacity: usize) -> Box<Buffer> {
         Box::new(Buffer { bytes: vec![0; capacity], start: 0, end: 0 })
     }
 

@@ -3,6 +3,7 @@
 // The helpers of tests state expectations too; clippy exempts only the test functions.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod drain;
 mod exchanges;
 mod hints;

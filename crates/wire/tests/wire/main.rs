@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod chance;
+mod corpus;
+mod differential;
 mod drain;
 mod exchanges;
 mod hints;

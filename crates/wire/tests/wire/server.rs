@@ -142,6 +142,11 @@ impl Wire {
         self.stream.shutdown(Half::Write).unwrap();
     }
 
+    /// The same towards a server that may have closed already.
+    pub fn finish_sending_if_open(&mut self) {
+        let _ = self.stream.shutdown(Half::Write);
+    }
+
     /// One response with a Content-Length, or an interim one, as text.
     pub fn response(&mut self) -> String {
         let end = loop {

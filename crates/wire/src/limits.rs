@@ -16,6 +16,10 @@ pub struct Limits {
     pub header_bytes: usize,
     /// Header lines of one request → 431. 100, as Apache; also what the parser holds on its stack.
     pub max_headers: usize,
+    /// Memory of one thread for bytes that are read and not used, mostly half heads. While it is
+    /// exceeded, a head that does not arrive in one piece is answered 503. 64 MiB: room for
+    /// thousands of the largest heads; a flood of them must not take the memory of all others.
+    pub buffer_bytes: usize,
     /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
     pub url_bytes: usize,
     /// From the first byte of a head to its last → 408. 10 s: a head is one packet or a few.
@@ -44,6 +48,7 @@ impl Default for Limits {
             max_exchanges: 4_096,
             header_bytes: 32 * 1024,
             max_headers: 100,
+            buffer_bytes: 64 * 1024 * 1024,
             url_bytes: 8 * 1024,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

@@ -1,6 +1,8 @@
 //! The codec's reading without sockets, services or clocks, for fuzzing and for tests that compare
 //! it with others: the same scan, parser, admission and decoders that a connection drives.
 
+use std::rc::Rc;
+
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::buffer::Buffer;
@@ -35,7 +37,8 @@ pub struct Seen {
 
 /// Reads requests from bytes that arrive in these pieces, until one ends the connection.
 pub fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, limits: &Limits) -> Vec<Verdict> {
-    let mut reading = Reading { buffer: Buffer::new(0), pieces: pieces.into_iter(), limits };
+    let mut reading =
+        Reading { buffer: Buffer::new(0, &Rc::default()), pieces: pieces.into_iter(), limits };
     let mut verdicts = Vec::new();
     while let Some(verdict) = reading.next() {
         let goes_on = matches!(&verdict, Verdict::Read(seen) if seen.keep_alive);

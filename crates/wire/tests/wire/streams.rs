@@ -41,6 +41,11 @@ impl Service for Streams {
                 "/echo" => {
                     Response::new(StatusCode::OK, Payload::Stream(Box::new(Echo(exchange.body))))
                 }
+                "/hold" => {
+                    let _held = Endless { made: self.made.clone(), seen: self.seen.clone() };
+                    let _ = self.seen.send("held".into());
+                    std::future::pending().await
+                }
                 "/slowly" => {
                     self.gate.acquire().await.unwrap().forget();
                     let mut bytes = 0;
@@ -206,6 +211,18 @@ fn a_client_that_leaves_ends_the_stream_it_asked_for() {
     let mut wire = server.connect();
     wire.send(get("/endless"));
     wire.until("\r\n\r\n");
+    drop(wire);
+    server.saw("dropped");
+}
+
+#[test]
+fn a_connection_that_breaks_ends_the_call_it_waits_for() {
+    let (server, _) = start(Limits::default());
+    let mut wire = server.connect();
+    wire.send(get("/hold"));
+    server.saw("held");
+    // Closed without a reset a client may still wait for its answer; with one it is gone.
+    socket2::SockRef::from(&wire.stream).set_linger(Some(Duration::ZERO)).unwrap();
     drop(wire);
     server.saw("dropped");
 }

@@ -30,6 +30,8 @@ use std::pin::Pin;
 pub use body::{Body, BodyFault};
 pub use exchange::{Exchange, Response};
 pub use fault::Fault;
+#[doc(hidden)]
+pub use h1::offline;
 pub use hints::{EarlyHints, Hints};
 pub use limits::Limits;
 pub use listen::{Listener, Running};

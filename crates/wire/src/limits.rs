@@ -6,19 +6,20 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Open connections of all threads together. Over it a connection is answered 503 and closed.
-    /// 10,000: at 14 KB for an idle connection that is 140 MB.
+    /// 20,000: at 1.3 KB for an idle connection that is 26 MB.
     pub max_connections: usize,
     /// Requests being answered at one moment, of all threads together; over it 503, connection
     /// kept. 4,096: far beyond what a healthy store has in flight, low enough to bound memory.
     pub max_exchanges: usize,
-    /// The read buffer of one connection, so the most a head can ever occupy. 64 KiB: twice
-    /// `header_bytes`, so that our own checks speak before the buffer is full.
-    pub head_bytes: usize,
     /// Sum of all header lines of one request → 431. 32 KiB: what nginx accepts in its large
     /// buffers (4 × 8 KiB).
     pub header_bytes: usize,
     /// Header lines of one request → 431. 100, as Apache; also what the parser holds on its stack.
     pub max_headers: usize,
+    /// Memory of one thread for bytes that are read and not used, mostly half heads. While it is
+    /// exceeded, a head that does not arrive in one piece is answered 503. 64 MiB: room for
+    /// thousands of the largest heads; a flood of them must not take the memory of all others.
+    pub buffer_bytes: usize,
     /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
     pub url_bytes: usize,
     /// From the first byte of a head to its last → 408. 10 s: a head is one packet or a few.
@@ -43,11 +44,11 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            max_connections: 10_000,
+            max_connections: 20_000,
             max_exchanges: 4_096,
-            head_bytes: 64 * 1024,
             header_bytes: 32 * 1024,
             max_headers: 100,
+            buffer_bytes: 64 * 1024 * 1024,
             url_bytes: 8 * 1024,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

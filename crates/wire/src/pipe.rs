@@ -54,6 +54,11 @@ impl Pipe {
         self.lock().closed = true;
     }
 
+    /// Whether the reader is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// The connection's side: whether a piece is wanted. If not, its task is woken when one is.
     pub(crate) fn wants(&self, cx: &mut Context<'_>) -> bool {
         let mut state = self.lock();

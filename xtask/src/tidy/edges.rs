@@ -7,6 +7,7 @@ use super::{File, Finding};
 const EDGES: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("wire", &[]),
+    ("wire-fuzz", &["wire"]),
     ("restive-kit", &[]),
     // To hold the HTTP server alone against the bare one.
     ("bench", &["wire"]),

@@ -2,9 +2,11 @@
 //! used up, so idle connections hold none. While it waits for the rest of a head it keeps only the
 //! bytes it has.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-/// One read: a head with a usual body in one go. Larger heads grow it, up to the limits.
+/// One read: a head with a usual body in one go. Larger heads grow it: to 64 KiB at the most, since
+/// `Limits::url_bytes` and `Limits::header_bytes` end them before.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// Spare buffers a worker keeps; more are needed only while many requests are half read.
 const MAX_SPARE: usize = 16;
@@ -15,11 +17,18 @@ pub(crate) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    /// The memory of all buffers that are counted together, this one included.
+    total: Rc<Cell<usize>>,
 }
 
 impl Buffer {
-    fn new(capacity: usize) -> Box<Buffer> {
-        Box::new(Buffer { bytes: vec![0; capacity], start: 0, end: 0 })
+    pub(crate) fn new(capacity: usize, total: &Rc<Cell<usize>>) -> Box<Buffer> {
+        Buffer::with(vec![0; capacity], 0, total)
+    }
+
+    fn with(bytes: Vec<u8>, end: usize, total: &Rc<Cell<usize>>) -> Box<Buffer> {
+        total.set(total.get() + bytes.len());
+        Box::new(Buffer { bytes, start: 0, end, total: total.clone() })
     }
 
     pub(crate) fn data(&self) -> &[u8] {
@@ -40,8 +49,10 @@ impl Buffer {
                 self.bytes.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             } else {
-                let doubled = (self.bytes.len() * 2).max(BUFFER_BYTES);
+                let length = self.bytes.len();
+                let doubled = (length * 2).max(BUFFER_BYTES);
                 self.bytes.resize(doubled, 0);
+                self.total.set(self.total.get() + doubled - length);
             }
         }
         &mut self.bytes[self.end..]
@@ -53,18 +64,34 @@ impl Buffer {
     }
 }
 
-/// A worker's spare buffers. Boxed as connections hold them: handed on, they are not moved.
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.total.set(self.total.get() - self.bytes.len());
+    }
+}
+
+/// A worker's buffers: the spare ones, and the memory of all. Boxed as connections hold them:
+/// handed on, they are not moved.
 #[derive(Debug, Default)]
 #[allow(clippy::vec_box)]
-pub(crate) struct Buffers(RefCell<Vec<Box<Buffer>>>);
+pub(crate) struct Buffers {
+    spare: RefCell<Vec<Box<Buffer>>>,
+    total: Rc<Cell<usize>>,
+}
 
 impl Buffers {
+    /// What all buffers of the worker occupy.
+    pub(crate) fn total_bytes(&self) -> usize {
+        self.total.get()
+    }
+
     pub(crate) fn take(&self) -> Box<Buffer> {
-        self.0.borrow_mut().pop().unwrap_or_else(|| Buffer::new(BUFFER_BYTES))
+        let spare = self.spare.borrow_mut().pop();
+        spare.unwrap_or_else(|| Buffer::new(BUFFER_BYTES, &self.total))
     }
 
     pub(crate) fn give(&self, mut buffer: Box<Buffer>) {
-        let mut spare = self.0.borrow_mut();
+        let mut spare = self.spare.borrow_mut();
         if buffer.bytes.len() == BUFFER_BYTES && spare.len() < MAX_SPARE {
             (buffer.start, buffer.end) = (0, 0);
             spare.push(buffer);
@@ -80,7 +107,7 @@ impl Buffers {
             return;
         }
         if !data.is_empty() {
-            *held = Some(Box::new(Buffer { bytes: data.to_vec(), start: 0, end: data.len() }));
+            *held = Some(Buffer::with(data.to_vec(), data.len(), &self.total));
         }
         self.give(buffer);
     }
@@ -99,7 +126,8 @@ mod tests {
 
     #[test]
     fn bytes_come_out_as_they_went_in_however_full_it_is() {
-        let mut buffer = Buffer { bytes: vec![0; 4], start: 0, end: 0 };
+        let total = Rc::default();
+        let mut buffer = Buffer::new(4, &total);
         put(&mut buffer, b"abcd");
         buffer.consume(3);
         put(&mut buffer, b"efg");
@@ -108,6 +136,9 @@ mod tests {
         assert_eq!(buffer.data(), b"defgh");
         buffer.consume(5);
         assert!(buffer.data().is_empty() && buffer.room().len() >= BUFFER_BYTES);
+        assert_eq!(total.get(), buffer.bytes.len());
+        drop(buffer);
+        assert_eq!(total.get(), 0);
     }
 
     #[test]
@@ -123,6 +154,7 @@ mod tests {
         assert_eq!((kept.data(), kept.bytes.capacity()), (&b"GET /"[..], 5));
         put(&mut kept, b"x");
         assert_eq!(kept.data(), b"GET /x");
-        assert_eq!(buffers.0.borrow().len(), 1, "the large one went back");
+        assert_eq!(buffers.spare.borrow().len(), 1, "the large one went back");
+        assert_eq!(buffers.total_bytes(), 2 * BUFFER_BYTES);
     }
 }

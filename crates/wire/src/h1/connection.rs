@@ -115,7 +115,7 @@ impl Connection {
                 yield_now().await;
             }
         };
-        self.link.enter(Phase::Left);
+        self.link.leave();
         // Boxed: room for it must not be kept while the connection lives.
         match ending {
             Ending::Drop => {}
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     fn into_raw(self) -> Raw {
-        self.link.enter(Phase::Left);
+        self.link.leave();
         let before =
             self.buffer.map_or(Bytes::new(), |buffer| Bytes::copy_from_slice(buffer.data()));
         Raw::new(self.stream, before, self.link.worker.shutdown.clone())
@@ -148,6 +148,10 @@ impl Connection {
             let begun = scan.begun();
             if begun {
                 self.link.enter_once(Phase::Head);
+                let worker = &self.link.worker;
+                if worker.buffers.total_bytes() > worker.limits.buffer_bytes {
+                    return Err(Ending::Refuse(Fault::Overloaded));
+                }
             }
             match (self.more(begun).await, begun) {
                 (Arrival::Bytes, _) => {}

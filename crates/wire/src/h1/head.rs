@@ -225,7 +225,7 @@ fn blame(error: httparse::Error, head: &[u8]) -> Fault {
     let line = memchr(b'\n', head).map_or(head, |end| &head[..end]);
     Fault::Malformed(match error {
         httparse::Error::TooManyHeaders => return Fault::HeadTooLarge,
-        httparse::Error::Version if line.trim_ascii_end().ends_with_version() => {
+        httparse::Error::Version if of_other_version(line) => {
             "This port speaks HTTP/1.1 and HTTP/1.0 only."
         }
         httparse::Error::Version | httparse::Error::Token => "The request line is not valid.",
@@ -242,12 +242,8 @@ fn folded(head: &[u8]) -> bool {
     memchr_iter(b'\n', head).any(|end| matches!(head.get(end + 1), Some(b' ' | b'\t')))
 }
 
-trait Line {
-    fn ends_with_version(&self) -> bool;
-}
-
-impl Line for [u8] {
-    fn ends_with_version(&self) -> bool {
-        self.rsplit(|byte| *byte == b' ').next().is_some_and(|last| last.starts_with(b"HTTP/"))
-    }
+/// A request line that is well formed but for the number of its version.
+fn of_other_version(line: &[u8]) -> bool {
+    let mut words = line.trim_ascii_end().split(|byte| *byte == b' ').skip(2);
+    words.next().is_some_and(|version| version.starts_with(b"HTTP/")) && words.next().is_none()
 }

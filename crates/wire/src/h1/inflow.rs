@@ -29,8 +29,9 @@ pub(crate) struct Inflow {
     awaits_continue: bool,
 }
 
+/// Removes the framing; no I/O.
 #[derive(Debug)]
-enum Decoder {
+pub(super) enum Decoder {
     Sized(u64),
     Chunked(Chunked),
 }
@@ -55,7 +56,8 @@ pub(crate) enum Progress {
     Waiting,
 }
 
-enum Step {
+/// What a decoder finds in the bytes at hand.
+pub(super) enum Step {
     Piece(Bytes),
     End(Option<HeaderMap>),
     More,
@@ -64,10 +66,7 @@ enum Step {
 
 impl Inflow {
     pub(crate) fn new(framing: Framing, awaits_continue: bool) -> Inflow {
-        let decoder = match framing {
-            Framing::Sized(length) => Decoder::Sized(length),
-            Framing::Chunked => Decoder::Chunked(Chunked::new()),
-        };
+        let decoder = Decoder::new(framing);
         Inflow { decoder, pipe: Arc::default(), state: State::Open, awaits_continue }
     }
 
@@ -95,13 +94,7 @@ impl Inflow {
         while self.state == State::Open && self.pipe.wants(cx) {
             match self.step(held) {
                 Step::More => {}
-                Step::Piece(bytes) => {
-                    self.pipe.fill(bytes, cx);
-                    if let Decoder::Sized(0) = self.decoder {
-                        self.end(State::Complete, Ok(None), cx);
-                    }
-                    return Progress::Fed;
-                }
+                Step::Piece(piece) => return self.fill(piece, cx),
                 Step::End(trailers) => return self.end(State::Complete, Ok(trailers), cx),
                 Step::Broken => return self.end(State::Lost, Err(BodyFault::Malformed), cx),
             }
@@ -111,13 +104,7 @@ impl Inflow {
             }
             match self.read(cx, stream, held, buffers) {
                 Poll::Pending => return Progress::Waiting,
-                Poll::Ready(Ok(Some(piece))) => {
-                    self.pipe.fill(piece, cx);
-                    if let Decoder::Sized(0) = self.decoder {
-                        self.end(State::Complete, Ok(None), cx);
-                    }
-                    return Progress::Fed;
-                }
+                Poll::Ready(Ok(Some(piece))) => return self.fill(piece, cx),
                 Poll::Ready(Ok(None)) => {}
                 Poll::Ready(Err(_)) => {
                     return self.end(State::Lost, Err(BodyFault::Incomplete), cx);
@@ -127,18 +114,23 @@ impl Inflow {
         Progress::Waiting
     }
 
-    /// Uses up what has arrived of a body that nobody reads.
+    /// Uses up what has arrived of a body, unless somebody still reads it.
     pub(crate) fn skip(&mut self, held: &mut Option<Box<Buffer>>) {
-        while self.state == State::Open {
+        while self.state == State::Open && self.pipe.is_closed() {
             match self.step(held) {
-                Step::Piece(_) if matches!(self.decoder, Decoder::Sized(0)) => {
-                    self.state = State::Complete;
-                }
                 Step::Piece(_) => {}
                 Step::End(_) => self.state = State::Complete,
                 Step::More | Step::Broken => return,
             }
         }
+    }
+
+    fn fill(&mut self, piece: Bytes, cx: &mut Context<'_>) -> Progress {
+        self.pipe.fill(piece, cx);
+        if let Decoder::Sized(0) = self.decoder {
+            self.end(State::Complete, Ok(None), cx);
+        }
+        Progress::Fed
     }
 
     fn end(
@@ -154,33 +146,9 @@ impl Inflow {
 
     /// What the bytes already read say.
     fn step(&mut self, held: &mut Option<Box<Buffer>>) -> Step {
-        let Some(buffer) = held else { return Step::More };
-        let data = buffer.data();
-        match &mut self.decoder {
-            Decoder::Sized(_) if data.is_empty() => Step::More,
-            Decoder::Sized(left) => {
-                let length = usize::try_from(*left).unwrap_or(usize::MAX).min(data.len());
-                let piece = Bytes::copy_from_slice(&data[..length]);
-                buffer.consume(length);
-                *left -= length as u64;
-                Step::Piece(piece)
-            }
-            Decoder::Chunked(chunked) => match chunked.next(data) {
-                Err(_) => Step::Broken,
-                Ok(Piece::More(used)) => {
-                    buffer.consume(used);
-                    Step::More
-                }
-                Ok(Piece::Data { skip, length }) => {
-                    let piece = Bytes::copy_from_slice(&data[skip..][..length]);
-                    buffer.consume(skip + length);
-                    Step::Piece(piece)
-                }
-                Ok(Piece::End { length, trailers }) => {
-                    buffer.consume(length);
-                    Step::End(trailers)
-                }
-            },
+        match held {
+            None => Step::More,
+            Some(buffer) => self.decoder.step(buffer),
         }
     }
 
@@ -216,6 +184,47 @@ impl Inflow {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(None),
         })
+    }
+}
+
+impl Decoder {
+    pub(super) fn new(framing: Framing) -> Decoder {
+        match framing {
+            Framing::Sized(length) => Decoder::Sized(length),
+            Framing::Chunked => Decoder::Chunked(Chunked::new()),
+        }
+    }
+
+    /// Takes the next piece off the buffer.
+    pub(super) fn step(&mut self, buffer: &mut Buffer) -> Step {
+        let data = buffer.data();
+        match self {
+            Decoder::Sized(0) => Step::End(None),
+            Decoder::Sized(_) if data.is_empty() => Step::More,
+            Decoder::Sized(left) => {
+                let length = usize::try_from(*left).unwrap_or(usize::MAX).min(data.len());
+                let piece = Bytes::copy_from_slice(&data[..length]);
+                buffer.consume(length);
+                *left -= length as u64;
+                Step::Piece(piece)
+            }
+            Decoder::Chunked(chunked) => match chunked.next(data) {
+                Err(_) => Step::Broken,
+                Ok(Piece::More(used)) => {
+                    buffer.consume(used);
+                    Step::More
+                }
+                Ok(Piece::Data { skip, length }) => {
+                    let piece = Bytes::copy_from_slice(&data[skip..][..length]);
+                    buffer.consume(skip + length);
+                    Step::Piece(piece)
+                }
+                Ok(Piece::End { length, trailers }) => {
+                    buffer.consume(length);
+                    Step::End(trailers)
+                }
+            },
+        }
     }
 }
 

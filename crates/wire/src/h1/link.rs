@@ -63,6 +63,12 @@ impl Link {
         }
     }
 
+    /// Nothing here concerns the connection any more. A waker kept would keep its task's memory.
+    pub(crate) fn leave(&self) {
+        self.phase.set(Phase::Left);
+        self.waker.take();
+    }
+
     /// Called by the worker's clock: wakes the connection if it overstayed.
     pub(crate) fn check(&self) {
         let limits = &self.worker.limits;

@@ -12,6 +12,7 @@ mod encode;
 mod head;
 mod inflow;
 mod link;
+pub mod offline;
 mod outflow;
 
 pub(crate) use buffer::Buffers;

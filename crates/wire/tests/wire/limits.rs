@@ -95,3 +95,30 @@ fn an_exchange_over_the_limit_is_told_503_and_may_try_again() {
     second.send(GET);
     assert!(second.response().starts_with("HTTP/1.1 200 "), "the place is free again");
 }
+
+#[test]
+fn a_flood_of_half_heads_is_told_503_before_it_takes_the_memory() {
+    let server = Server::with(Limits { buffer_bytes: 64 << 10, ..Limits::default() });
+    let half = format!("GET / HTTP/1.1\r\nHost: a\r\nx: {}", "y".repeat(12 << 10));
+    // More than both threads may hold.
+    let mut flood: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    for wire in &mut flood {
+        wire.send(&half);
+        wire.send("z");
+    }
+    // Those over the limit are closed with their answer; the others still wait for the rest.
+    let mut refused = 0;
+    for wire in &mut flood {
+        wire.stream.set_read_timeout(Some(SHORT)).unwrap();
+        let mut byte = [0];
+        if std::io::Read::read(&mut wire.stream, &mut byte).is_ok_and(|count| count == 1) {
+            assert!(wire.rest().starts_with("TTP/1.1 503 "));
+            refused += 1;
+        }
+    }
+    assert!(refused > 0 && refused < 20, "{refused}");
+    let mut whole = server.connect();
+    whole.send(GET);
+    assert!(whole.response().contains("GET /one"), "a head in one piece is still served");
+    drop(flood);
+}

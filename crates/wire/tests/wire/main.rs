@@ -3,8 +3,13 @@
 // The helpers of tests state expectations too; clippy exempts only the test functions.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
+mod chance;
+mod corpus;
+mod differential;
 mod drain;
 mod exchanges;
+mod hints;
 mod limits;
 mod outgoing;
 mod outgoing_hostile;
@@ -12,3 +17,5 @@ mod outgoing_kept;
 mod refusals;
 mod server;
 mod sink;
+mod streams;
+mod take_over;

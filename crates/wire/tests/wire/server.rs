@@ -10,7 +10,9 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::Semaphore;
-use wire::{Answer, Exchange, Fault, Limits, Listener, Response, Running, Service, Shutdown};
+use wire::{
+    Answer, EarlyHints, Exchange, Fault, Limits, Listener, Response, Running, Service, Shutdown,
+};
 
 /// Longer than anything here takes; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -75,14 +77,23 @@ impl Server {
     }
 
     pub fn with(limits: Limits) -> Server {
+        Server::serving(limits, EarlyHints::Asked, |gate, seen| Arc::new(Echo { gate, seen }))
+    }
+
+    /// Serves what is made with the gate and the sender of what was seen.
+    pub fn serving(
+        limits: Limits,
+        early_hints: EarlyHints,
+        service: impl FnOnce(Arc<Semaphore>, mpsc::Sender<String>) -> Arc<dyn Service>,
+    ) -> Server {
         let (trigger, shutdown) = Shutdown::channel();
         let gate = Arc::new(Semaphore::new(0));
         let (sender, seen) = mpsc::channel();
-        let service = Arc::new(Echo { gate: gate.clone(), seen: sender });
+        let service = service(gate.clone(), sender);
         let two = NonZeroUsize::new(2).unwrap();
         let listener = Listener::bind_threads(([127, 0, 0, 1], 0).into(), two).unwrap();
         let address = listener.local_addr();
-        let running = listener.run(service, limits, shutdown).unwrap();
+        let running = listener.early_hints(early_hints).run(service, limits, shutdown).unwrap();
         Server { address, trigger, gate, seen, running }
     }
 
@@ -131,6 +142,11 @@ impl Wire {
         self.stream.shutdown(Half::Write).unwrap();
     }
 
+    /// The same towards a server that may have closed already.
+    pub fn finish_sending_if_open(&mut self) {
+        let _ = self.stream.shutdown(Half::Write);
+    }
+
     /// One response with a Content-Length, or an interim one, as text.
     pub fn response(&mut self) -> String {
         let end = loop {
@@ -150,6 +166,18 @@ impl Wire {
         let rest = self.held.split_off(end + length);
         let response = std::mem::replace(&mut self.held, rest);
         String::from_utf8(response).unwrap()
+    }
+
+    /// Reads until this has come; everything up to its end.
+    pub fn until(&mut self, what: &str) -> String {
+        let end = loop {
+            if let Some(start) = find(&self.held, what.as_bytes()) {
+                break start + what.len();
+            }
+            self.more();
+        };
+        let rest = self.held.split_off(end);
+        String::from_utf8(std::mem::replace(&mut self.held, rest)).unwrap()
     }
 
     fn more(&mut self) {

@@ -11,6 +11,8 @@ pub struct Limits {
     pub queue: usize,
     /// Events read from the log at a time.
     pub batch: usize,
+    /// The pause between two looks at the log while there is no endpoint.
+    pub lone_rest: Duration,
     /// Events loaded over all endpoints, roughly, bodies included.
     pub loaded_bytes: usize,
     /// Reads of the log for endpoints that lag behind, at a time: the store has other readers.
@@ -59,6 +61,7 @@ impl Default for Limits {
             in_flight: 1024,
             queue: 256,
             batch: 256,
+            lone_rest: Duration::from_millis(20),
             loaded_bytes: 32 << 20,
             reads: 8,
             held: 1024,

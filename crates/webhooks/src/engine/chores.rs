@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use store::{Error, Follower, Retries, Settlement, Standing, Store};
 use tokio::sync::watch;
 
@@ -79,9 +80,14 @@ impl Chores {
         self.run(async move { chore(insist(what, &limits, || question(store.clone())).await) });
     }
 
-    pub fn follow(&mut self, mut follower: Follower, most: usize) {
+    /// Waits for events, after a rest if nobody is waiting for any.
+    pub fn follow(&mut self, mut follower: Follower, most: usize, rest: Option<Duration>) {
         let limits = self.limits.clone();
         self.run(async move {
+            if let Some(rest) = rest {
+                // waits for: more events, so that one look is enough for many commits
+                tokio::time::sleep(rest).await;
+            }
             let mut wait = limits.store_wait;
             loop {
                 match follower.next_batch(most).await {

@@ -27,6 +27,8 @@ pub struct Head {
     position: i64,
     /// Where the follower is.
     read_to: i64,
+    /// How many events the last reading brought.
+    handed: usize,
     ring: VecDeque<Rc<Prepared>>,
     ring_bytes: usize,
     /// Everything wanted after here is in the ring.
@@ -42,6 +44,7 @@ impl Head {
             reloading: false,
             position,
             read_to: position,
+            handed: 0,
             ring: VecDeque::new(),
             ring_bytes: 0,
             ring_since: position,
@@ -55,6 +58,7 @@ impl Head {
 
     pub fn came(&mut self, follower: Follower, events: Vec<Event>) {
         self.read_to = follower.position();
+        self.handed = events.len();
         self.events = events.into();
         self.follower = Some(follower);
     }
@@ -84,7 +88,11 @@ impl Engine {
             let Some(event) = self.head.events.pop_front() else {
                 self.head.position = self.head.read_to.max(self.head.position);
                 if let Some(follower) = self.head.follower.take() {
-                    self.chores.follow(follower, self.appetite());
+                    let most = self.appetite();
+                    // Without endpoints there is only the first one to hear of: whoever writes
+                    // shall not be disturbed by a look at each commit.
+                    let lone = self.lanes.is_empty() && self.head.handed < most;
+                    self.chores.follow(follower, most, lone.then_some(self.limits.lone_rest));
                 }
                 return;
             };

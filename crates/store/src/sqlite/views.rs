@@ -183,11 +183,8 @@ pub fn filter(schema: &Schema, table: &Table, filter: &Filter) -> Option<(String
             (text, values.clone())
         }
         (Source::Deliveries, "endpoint") => {
-            // By `=` where it can be: an index over scope and endpoint then keeps the order.
-            let test = if values.len() == 1 { "=" } else { "IN" };
-            let text = format!(
-                "t.endpoint_n {test} (SELECT w.n FROM {endpoints} w WHERE w.id IN ({marks}))"
-            );
+            let text =
+                format!("t.endpoint_n IN (SELECT w.n FROM {endpoints} w WHERE w.id IN ({marks}))");
             (text, values.clone())
         }
         (Source::Deliveries, "status") => {

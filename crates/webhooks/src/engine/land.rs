@@ -51,6 +51,7 @@ impl Engine {
         let judgement = self.conclude(&endpoint, landed);
         let (now, wall) = (self.clock.now, self.clock.wall);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.unsettled += 1;
         if let Some(pause) = judgement.pause {
             lane.pace.pause(pause, now);
         }
@@ -236,7 +237,8 @@ impl Engine {
                         lane.dirty = true;
                         self.dirty.push(number);
                     }
-                    if mark.next.is_some() || lane.endpoint.ordered {
+                    let awaited = std::mem::take(&mut lane.awaits_disk);
+                    if mark.next.is_some() || lane.endpoint.ordered || awaited {
                         self.touch(number);
                     }
                 }

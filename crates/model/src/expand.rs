@@ -96,7 +96,8 @@ pub fn expandable(schema: &Schema, from: CollectionIx) -> Vec<String> {
     let fields = schema.collections[from].fields.iter();
     let references =
         fields.filter(|f| f.reference.is_some() && !f.write_only).map(|f| f.name.clone());
-    references.chain(schema.children(from).map(|(_, child)| child_name(&child.name))).collect()
+    let children = schema.children(from).filter(|(_, child)| !child.is_view());
+    references.chain(children.map(|(_, child)| child_name(&child.name))).collect()
 }
 
 fn target(schema: &Schema, from: CollectionIx, name: &str) -> Option<Target> {
@@ -104,7 +105,8 @@ fn target(schema: &Schema, from: CollectionIx, name: &str) -> Option<Target> {
     if let Some(collection) = field.and_then(|field| field.reference) {
         return Some(Target::Reference(collection));
     }
-    let mut children = schema.children(from);
+    // A delivery counts its attempts under the name they would have.
+    let mut children = schema.children(from).filter(|(_, child)| !child.is_view());
     let child = children.find(|(_, child)| child_name(&child.name) == name || child.name == name);
     child.map(|(collection, _)| Target::Children(collection))
 }

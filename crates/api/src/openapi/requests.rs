@@ -4,7 +4,7 @@
 use super::names::Names;
 use super::own;
 use super::{filters, reference};
-use model::schema::{CollectionIx, Field, Kind, Schema};
+use model::schema::{Builtin, CollectionIx, Field, Kind, Schema};
 use model::validate::{MAX_ARRAY_ITEMS, MAX_INTEGER, MAX_OBJECT_BYTES, MAX_STRING_CHARS};
 use serde_json::{Map, Value, json};
 
@@ -66,6 +66,13 @@ pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<Strin
         let mut object = object_of(schema, fields, body, &about);
         if std::ptr::eq(fields, collection.fields.as_slice()) {
             own::refine(schema, index, &mut object);
+            // Changed by an action of its own.
+            if body == Body::Patch
+                && collection.builtin == Some(Builtin::Endpoint)
+                && let Some(properties) = object["properties"].as_object_mut()
+            {
+                properties.remove("secret");
+            }
         }
         object
     };

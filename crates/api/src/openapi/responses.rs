@@ -109,7 +109,9 @@ fn list(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
 fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
     let collection = &schema.collections[index];
     let mut properties = Map::new();
-    for (child, declared) in schema.children(index).filter(|(_, child)| !child.internal) {
+    for (child, declared) in
+        schema.children(index).filter(|(_, child)| !child.internal && !child.is_view())
+    {
         let mut property = reference("schemas", &names.list(child));
         let about = format!("The newest of its `{}`, when they are included.", declared.name);
         property["description"] = about.into();

@@ -79,7 +79,8 @@ fn definitions() -> [(&'static str, String); 3] {
             "attempts",
             "SELECT a.n AS n, '' AS id, d.scope AS scope, d.id AS parent, a.n AS version, \
              a.created AS created, a.created AS updated, 1 AS shape, a.body AS body, NULL AS \
-             hidden FROM deliveries d CROSS JOIN attempts a ON a.delivery = d.n",
+             hidden, d.id AS f_delivery FROM deliveries d CROSS JOIN attempts a \
+             ON a.delivery = d.n",
         ),
     ]
 }

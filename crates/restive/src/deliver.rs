@@ -5,6 +5,7 @@ use crate::outside::System;
 use model::Schema;
 use model::Timestamp;
 use model::id::Entropy;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use store::Store;
@@ -21,6 +22,7 @@ impl Deliveries {
     pub fn start(
         schema: Arc<Schema>,
         store: Arc<dyn Store>,
+        folder: &Path,
         metrics: Arc<Metrics>,
     ) -> anyhow::Result<Deliveries> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -30,6 +32,7 @@ impl Deliveries {
             schema,
             store,
             client: wire::Client::with_limits(limits),
+            folder: Some(folder.to_owned()),
             outside: Arc::new(System::new()),
             limits: Limits::default(),
             metrics,

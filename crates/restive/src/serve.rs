@@ -56,7 +56,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         // would end the process.
         let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
         let log = api.access_log().map(LogWriter::start);
-        let deliveries = Deliveries::start(schema.clone(), store.clone(), metrics)?;
+        let folder = &serve.data.data;
+        let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
         let timers = tokio::spawn(api::timers::run(store.clone(), outside.clone()));
         let retention = tokio::spawn(api::retention::run(schema, store, outside));
         let (trigger, shutdown) = Shutdown::channel();

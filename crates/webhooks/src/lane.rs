@@ -21,8 +21,6 @@ use tokio::time::Instant;
 /// Loaded events per place in the window: enough not to run dry between two reads.
 const LOADED_PER_WINDOW: usize = 16;
 const LOADED_LEAST: usize = 32;
-/// Waiting events per place in the window, from which on there is a backlog.
-const BACKLOG: usize = 2;
 /// One endpoint's part of all loaded bytes, at most.
 const BYTES_PART: usize = 16;
 
@@ -97,10 +95,6 @@ pub struct Lane {
     pub census: Census,
     pub ledger: Ledger,
     pub in_flight: usize,
-    /// Answered, and not durable yet: a crash would send them again.
-    pub unsettled: usize,
-    /// It waits for outcomes to become durable.
-    pub awaits_disk: bool,
     pub pace: Pace,
     pub health: Health,
     pub failing_since: Option<Timestamp>,
@@ -150,8 +144,6 @@ impl Lane {
             },
             ledger: Ledger::default(),
             in_flight: 0,
-            unsettled: 0,
-            awaits_disk: false,
             pace: Pace::new(endpoint.max_in_flight, endpoint.rate_limit),
             health: Health::default(),
             failing_since: endpoint.failing_since,
@@ -280,10 +272,6 @@ impl Lane {
             Gate::Until(at) => return Next::Wait(Some(at)),
             Gate::Full => return Next::Wait(None),
         }
-        if self.risks_too_much() {
-            self.awaits_disk = true;
-            return Next::Wait(None);
-        }
         match self.pick(limits) {
             None => Next::Wait(None),
             Some(job) => {
@@ -291,13 +279,6 @@ impl Lane {
                 Next::Send(job)
             }
         }
-    }
-
-    /// What a crash may repeat is what is under way or has no durable outcome yet: no more than the
-    /// window, unless so much waits that waiting for the disk costs more than a repetition.
-    fn risks_too_much(&self) -> bool {
-        let window = self.endpoint.max_in_flight;
-        self.in_flight + self.unsettled >= window && self.queue.len() <= BACKLOG * window
     }
 
     /// Retries first: they have waited longest.
@@ -332,7 +313,6 @@ impl Lane {
     /// An outcome of one of its deliveries is durable.
     pub fn settled(&mut self, mark: &Mark) {
         self.ledger.close(mark.seq);
-        self.unsettled = self.unsettled.saturating_sub(1);
         if self.trying.remove(&mark.seq) && self.asking {
             self.overtaken.insert(mark.seq);
         }

@@ -3,7 +3,7 @@
 //! get a row to be tried again. One single-threaded actor, `run`, does all of it.
 //!
 //! The way of a delivery: `engine::head` (or `engine::read`, for endpoints that lag behind) →
-//! `lane` → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `settle`. Must not know
+//! `lane` → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `journal` → `settle`. Must not know
 //! SQL, which HTTP library carries a request, what time it is or where randomness comes from.
 
 mod limits;
@@ -25,6 +25,7 @@ mod replay;
 mod subscriptions;
 mod send;
 mod settle;
+mod journal;
 mod timers;
 mod ids;
 mod insist;
@@ -36,6 +37,7 @@ pub use metrics::Metrics;
 use model::id::Entropy;
 use model::{Schema, Timestamp};
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use store::Store;
 
@@ -51,6 +53,8 @@ pub struct Parts {
     pub schema: Arc<Schema>,
     pub store: Arc<dyn Store>,
     pub client: wire::Client,
+    /// Where to write down what a crash must not repeat; without it, it repeats a little more.
+    pub folder: Option<PathBuf>,
     pub outside: Arc<dyn Outside>,
     pub limits: Limits,
     pub metrics: Arc<Metrics>,

@@ -23,6 +23,10 @@ pub struct Limits {
     pub unsettled: usize,
     /// Outcomes in one settlement.
     pub settlement: usize,
+    /// So many are not kept waiting for more.
+    pub worth_settling: usize,
+    /// The pause from the beginning of one settlement to the next smaller one.
+    pub settle_rest: Duration,
     /// The answer's body is read this far, and kept this far.
     pub response_bytes: usize,
     pub kept_body_bytes: usize,
@@ -67,6 +71,8 @@ impl Default for Limits {
             held: 1024,
             unsettled: 4096,
             settlement: 1024,
+            worth_settling: 512,
+            settle_rest: Duration::from_millis(5),
             response_bytes: 16 << 10,
             kept_body_bytes: 4 << 10,
             kept_headers: 64,

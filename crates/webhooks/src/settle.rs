@@ -1,9 +1,12 @@
 //! Outcomes on their way to being durable: one settlement at a time, the next gathers meanwhile.
 //! Does not know how they are kept, nor what follows from them.
 
+use crate::journal::Place;
+use crate::limits::Limits;
 use model::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 use store::{Outcome, Settlement, Status};
+use tokio::time::Instant;
 
 /// Whose delivery it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +24,8 @@ pub struct Mark {
     pub next: Option<Timestamp>,
     /// Set where deliveries of one record go one after the other.
     pub record: Option<String>,
+    /// Where it was written down meanwhile.
+    pub place: Place,
 }
 
 #[derive(Default)]
@@ -30,10 +35,24 @@ pub struct Settler {
     positions: BTreeMap<i64, i64>,
     flying: Vec<Mark>,
     is_flying: bool,
+    /// Somebody waits for one of them.
+    urgent: bool,
+    /// No settlement before this, unless there is enough for one.
+    rest: Option<Instant>,
+    /// Somebody will look when the rest is over.
+    is_awaited: bool,
+}
+
+pub enum Begin {
+    Now(Settlement),
+    /// Too early: look again then.
+    At(Instant),
+    Nothing,
 }
 
 impl Settler {
     pub fn push(&mut self, outcome: Outcome, mark: Mark) {
+        self.urgent |= mark.record.is_some();
         self.outcomes.push_back(outcome);
         self.marks.push_back(mark);
     }
@@ -56,17 +75,30 @@ impl Settler {
         !self.is_flying && self.outcomes.is_empty() && self.positions.is_empty()
     }
 
-    /// What is to be settled next, unless something is under way or nothing is there.
-    pub fn begin(&mut self, most: usize) -> Option<Settlement> {
+    /// What is to be settled next, unless something is under way or nothing is there. Many at a time
+    /// cost a fraction of few: after one settlement the next waits a moment, until it is large or
+    /// somebody is in a hurry.
+    pub fn begin(&mut self, now: Instant, hurry: bool, limits: &Limits) -> Begin {
         if self.is_flying || (self.outcomes.is_empty() && self.positions.is_empty()) {
-            return None;
+            return Begin::Nothing;
         }
-        self.is_flying = true;
-        let count = self.outcomes.len().min(most);
+        let enough = hurry || self.urgent || self.outcomes.len() >= limits.worth_settling;
+        if let Some(rest) = self.rest
+            && now < rest
+            && !enough
+        {
+            return match std::mem::replace(&mut self.is_awaited, true) {
+                true => Begin::Nothing,
+                false => Begin::At(rest),
+            };
+        }
+        self.rest = Some(now + limits.settle_rest);
+        (self.is_flying, self.is_awaited, self.urgent) = (true, false, false);
+        let count = self.outcomes.len().min(limits.settlement);
         self.flying.extend(self.marks.drain(..count));
         let outcomes = self.outcomes.drain(..count).collect();
         let positions = std::mem::take(&mut self.positions).into_iter().collect();
-        Some(Settlement { outcomes, positions })
+        Begin::Now(Settlement { outcomes, positions })
     }
 
     /// What was begun is durable.
@@ -95,25 +127,53 @@ mod tests {
             attempt: None,
         };
         let status = outcome.status;
-        let mark = Mark { owner: Owner::Lane(1), seq, status, next: None, record: None };
+        let mark = Mark { owner: Owner::Lane(1), seq, status, next: None, record: None, place: None };
         settler.push(outcome, mark);
+    }
+
+    fn begun(begin: Begin) -> Option<Settlement> {
+        match begin {
+            Begin::Now(settlement) => Some(settlement),
+            Begin::At(_) | Begin::Nothing => None,
+        }
     }
 
     #[test]
     fn one_settlement_is_under_way_while_the_next_gathers() {
-        let mut settler = Settler::default();
-        assert!(settler.begin(2).is_none());
+        let limits = Limits { settlement: 2, worth_settling: 1, ..Limits::default() };
+        let (mut settler, now) = (Settler::default(), Instant::now());
+        assert!(begun(settler.begin(now, false, &limits)).is_none());
         (1..=3).for_each(|seq| push(&mut settler, seq));
         settler.place(1, 5);
         settler.place(1, 6);
-        let first = settler.begin(2).unwrap();
+        let first = begun(settler.begin(now, false, &limits)).unwrap();
         assert_eq!((first.outcomes.len(), first.positions), (2, vec![(1, 6)]));
-        assert!(settler.begin(2).is_none());
+        assert!(begun(settler.begin(now, false, &limits)).is_none());
         assert_eq!((settler.unsettled(), settler.is_idle()), (3, false));
         let seqs: Vec<_> = settler.end().iter().map(|mark| mark.seq).collect();
         assert_eq!((seqs, settler.unsettled()), (vec![1, 2], 1));
-        assert_eq!(settler.begin(2).unwrap().outcomes[0].event, 3);
+        assert_eq!(begun(settler.begin(now, false, &limits)).unwrap().outcomes[0].event, 3);
         settler.end();
         assert!(settler.is_idle());
+    }
+
+    #[test]
+    fn after_a_settlement_the_next_waits_until_it_is_worth_it() {
+        let limits = Limits { worth_settling: 3, ..Limits::default() };
+        let (mut settler, now) = (Settler::default(), Instant::now());
+        push(&mut settler, 1);
+        assert!(begun(settler.begin(now, false, &limits)).is_some(), "the first waits for nobody");
+        settler.end();
+        push(&mut settler, 2);
+        let Begin::At(at) = settler.begin(now, false, &limits) else { panic!() };
+        assert!(matches!(settler.begin(now, false, &limits), Begin::Nothing), "told once");
+        assert_eq!(begun(settler.begin(at, false, &limits)).unwrap().outcomes.len(), 1);
+        settler.end();
+        (3..=5).for_each(|seq| push(&mut settler, seq));
+        assert_eq!(begun(settler.begin(at, false, &limits)).unwrap().outcomes.len(), 3);
+        settler.end();
+        push(&mut settler, 6);
+        assert!(begun(settler.begin(at, false, &limits)).is_none());
+        assert!(begun(settler.begin(at, true, &limits)).is_some(), "the end is in a hurry");
     }
 }

@@ -13,6 +13,8 @@ pub enum Alarm {
     Tick,
     Lane(i64),
     Replay(i64),
+    /// Outcomes have waited long enough to be made durable.
+    Settle,
     /// The end of the time to drain.
     End,
 }

@@ -8,7 +8,8 @@ use crate::lane::{Job, Known};
 use crate::outcome::{Answer, Judgement, Plan, judge};
 use crate::prepared::Prepared;
 use crate::send::{Fate, Landed};
-use crate::settle::{Mark, Owner};
+use crate::settle::{Begin, Mark, Owner};
+use crate::timers::Alarm;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 use model::webhook::Endpoint;
@@ -51,7 +52,6 @@ impl Engine {
         let judgement = self.conclude(&endpoint, landed);
         let (now, wall) = (self.clock.now, self.clock.wall);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.unsettled += 1;
         if let Some(pause) = judgement.pause {
             lane.pace.pause(pause, now);
         }
@@ -114,13 +114,6 @@ impl Engine {
         };
         let attempt = Some(attempt.text(&self.limits));
         let ordered = matches!(owner, Owner::Lane(_)) && endpoint.ordered;
-        let mark = Mark {
-            owner,
-            seq: job.event.event.seq,
-            status: judgement.status,
-            next: judgement.next,
-            record: ordered.then(|| job.event.event.record.clone()),
-        };
         let outcome = Outcome {
             scope: endpoint.scope,
             endpoint: endpoint.number,
@@ -132,6 +125,14 @@ impl Engine {
             next: judgement.next,
             now: self.clock.wall,
             attempt,
+        };
+        let mark = Mark {
+            owner,
+            seq: outcome.event,
+            status: judgement.status,
+            next: judgement.next,
+            record: ordered.then(|| job.event.event.record.clone()),
+            place: self.journal.note(&outcome, &job.event.event.id),
         };
         self.settler.push(outcome, mark);
         judgement
@@ -195,6 +196,7 @@ impl Engine {
             status: Status::Skipped,
             next: None,
             record: None,
+            place: None,
         };
         let outcome = Outcome {
             scope,
@@ -221,13 +223,17 @@ impl Engine {
     }
 
     pub(super) fn settle(&mut self) {
-        if let Some(settlement) = self.settler.begin(self.limits.settlement) {
-            self.chores.settle(settlement);
+        let hurry = !self.is_running();
+        match self.settler.begin(self.clock.now, hurry, &self.limits) {
+            Begin::Now(settlement) => self.chores.settle(settlement),
+            Begin::At(at) => self.timers.set(at, Alarm::Settle),
+            Begin::Nothing => {}
         }
     }
 
     pub(super) fn settled(&mut self) {
         for mark in self.settler.end() {
+            self.journal.settled(mark.place);
             match mark.owner {
                 Owner::Replay { number, .. } => self.settled_in_replay(number, &mark),
                 Owner::Lane(number) => {
@@ -237,8 +243,7 @@ impl Engine {
                         lane.dirty = true;
                         self.dirty.push(number);
                     }
-                    let awaited = std::mem::take(&mut lane.awaits_disk);
-                    if mark.next.is_some() || lane.endpoint.ordered || awaited {
+                    if mark.next.is_some() || lane.endpoint.ordered {
                         self.touch(number);
                     }
                 }

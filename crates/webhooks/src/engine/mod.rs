@@ -14,6 +14,7 @@ mod stop;
 mod replay;
 
 use crate::ids::Ids;
+use crate::journal::Journal;
 use crate::lane::{Lane, Next};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -63,6 +64,7 @@ pub(crate) struct Engine {
     sends: Sends,
     chores: Chores,
     settler: Settler,
+    journal: Journal,
     timers: Timers,
     /// Lanes to look at, in turn.
     ready: VecDeque<i64>,
@@ -132,6 +134,7 @@ impl Engine {
 
     /// Begins whatever can be begun.
     fn pump(&mut self) {
+        self.journal.flush();
         if self.is_running() {
             self.advance_head();
             self.advance_replays();
@@ -233,6 +236,8 @@ impl Engine {
                 }
             }
             Alarm::Replay(number) => self.wake_replay(number),
+            // The next turn of the loop looks for itself.
+            Alarm::Settle => {}
             Alarm::End => self.give_up(),
         }
     }

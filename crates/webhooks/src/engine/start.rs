@@ -10,6 +10,7 @@ use super::stop::Phase;
 use crate::Parts;
 use crate::ids::Ids;
 use crate::insist::insist;
+use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::limits::Limits;
 use crate::prepared::Loaded;
@@ -32,8 +33,9 @@ const FIRST_GUESS_BYTES: usize = 4096;
 
 impl Engine {
     pub(super) async fn start(parts: Parts) -> Engine {
-        let Parts { schema, store, client, outside, limits, metrics } = parts;
+        let Parts { schema, store, client, folder, outside, limits, metrics } = parts;
         let limits = Rc::new(limits);
+        let journal = Journal::open(folder.as_deref(), &store, &limits).await;
         let nudged = store.nudged();
         let newest = *store.position().borrow();
         let endpoints = every(&store, schema.own(Builtin::Endpoint), &limits).await;
@@ -59,6 +61,7 @@ impl Engine {
             sends: Sends::new(way, clock.wall),
             chores: Chores::new(store.clone(), limits.clone()),
             settler: Settler::default(),
+            journal,
             timers: Timers::new(clock.now),
             ready: VecDeque::new(),
             hungry: VecDeque::new(),

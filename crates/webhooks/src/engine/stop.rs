@@ -55,10 +55,11 @@ impl Engine {
                     self.phase = Phase::Closing { until, placed: true };
                     return Winding::Moved;
                 }
-                match self.replays.are_saved() {
-                    true => Winding::Over,
-                    false => Winding::Still,
+                if !self.replays.are_saved() {
+                    return Winding::Still;
                 }
+                self.journal.close();
+                Winding::Over
             }
             Phase::Draining(_) | Phase::Closing { .. } => Winding::Still,
             Phase::Over => Winding::Over,

@@ -28,6 +28,7 @@ pub struct Bed {
     pub store: Arc<Memory>,
     pub clock: Arc<Clock>,
     pub metrics: Arc<Metrics>,
+    pub folder: tempfile::TempDir,
 }
 
 pub struct Clock {
@@ -60,12 +61,19 @@ impl Outside for Clock {
 /// An engine under way.
 pub struct Running {
     stop: oneshot::Sender<()>,
+    /// Dropped, the engine is gone from one moment to the next.
+    life: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Running {
     pub async fn stop(self) {
         let _ = self.stop.send(());
+        tokio::task::spawn_blocking(move || self.thread.join().unwrap()).await.unwrap();
+    }
+
+    pub async fn crash(self) {
+        drop(self.life);
         tokio::task::spawn_blocking(move || self.thread.join().unwrap()).await.unwrap();
     }
 }
@@ -95,6 +103,7 @@ impl Bed {
             schema,
             clock: Arc::new(clock),
             metrics: Arc::new(Metrics::new()),
+            folder: tempfile::tempdir().unwrap(),
         }
     }
 
@@ -107,18 +116,26 @@ impl Bed {
             schema: self.schema.clone(),
             store: self.store.clone(),
             client: wire::Client::new(),
+            folder: Some(self.folder.path().to_owned()),
             outside: self.clock.clone(),
             limits,
             metrics: self.metrics.clone(),
         };
         let (stop, stopped) = oneshot::channel();
+        let (life, ended) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(webhooks::run(parts, async {
+            let run = webhooks::run(parts, async {
                 let _ = stopped.await;
-            }));
+            });
+            runtime.unwrap().block_on(async {
+                tokio::select! {
+                    () = run => {}
+                    _ = ended => {}
+                }
+            });
         });
-        Running { stop, thread }
+        Running { stop, life, thread }
     }
 
     /// Makes an endpoint; its number.

@@ -4,6 +4,7 @@ use crate::bed::{Bed, limits, until};
 use crate::sink::{Reply, Sink};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use store::Status;
 use webhooks::Limits;
@@ -49,6 +50,82 @@ async fn what_had_no_durable_outcome_is_sent_again_with_the_same_id() {
     let seen = sink.events();
     let ids: BTreeSet<_> = seen.iter().map(|request| request.id().to_owned()).collect();
     assert_eq!((seen.len(), ids.len()), (25, 20));
+}
+
+#[tokio::test]
+async fn a_crash_repeats_what_was_under_way_and_nothing_that_was_answered() {
+    let bed = Bed::new();
+    let sink = Sink::new(|request, _| match request.body["data"]["object"]["id"].as_str() {
+        Some("hangs") => Reply::Hang,
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (number, _) = bed.endpoint(&sink, json!({ "max_in_flight": 4 })).await;
+    let engine = bed.start();
+    until("the ping", || bed.rows(number, Status::Succeeded) == 1).await;
+    bed.store.full.store(true, SeqCst);
+    bed.tell(&["book_1"; 300]);
+    bed.tell(&["hangs"; 3]);
+    until("all sent", || sink.events().len() == 303).await;
+    engine.crash().await;
+    assert_eq!(bed.rows(number, Status::Succeeded), 1);
+    bed.store.full.store(false, SeqCst);
+    bed.tell(&["book_2"]);
+    let engine = bed.start();
+    until("what hung again, and the new one", || sink.events().len() == 307).await;
+    until("outcomes", || bed.rows(number, Status::Succeeded) == 302).await;
+    engine.stop().await;
+    let seen = sink.events();
+    let ids: BTreeSet<_> = seen.iter().map(|request| request.id().to_owned()).collect();
+    assert_eq!((seen.len(), ids.len()), (307, 304));
+    // Its attempt is known in full, as if nothing had happened.
+    let row = bed.row(number, bed.newest() - 10).unwrap();
+    assert_eq!((row.attempts, row.texts.len()), (1, 1));
+    assert!(row.texts[0].contains("\"status\":200"), "{}", row.texts[0]);
+}
+
+#[tokio::test]
+async fn a_journal_of_another_log_or_of_nonsense_is_not_believed() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    let (number, _) = bed.endpoint(&sink, json!({})).await;
+    bed.tell(&["book_1"; 2]);
+    let newest = bed.newest();
+    let line = |seq: i64, event: &str| {
+        json!({
+            "endpoint": number, "seq": seq, "event": event, "scope": 20, "delivery": "dlv_1",
+            "status": 1, "attempts": 1, "next": null, "now": 0, "attempt": null,
+        })
+    };
+    let first = format!("{}\n{{\"endpoint\":1\n", line(newest, "evt_of_another_log"));
+    std::fs::write(bed.folder.path().join("outcomes.0"), first).unwrap();
+    let second = format!("{}\n{}", line(newest, "evt_cut"), "\0".repeat(5000));
+    std::fs::write(bed.folder.path().join("outcomes.1"), second).unwrap();
+    let engine = bed.start();
+    until("all are sent", || bed.rows(number, Status::Succeeded) == 3).await;
+    engine.stop().await;
+    assert_eq!(sink.events().len(), 2);
+}
+
+#[tokio::test]
+async fn pages_of_the_journal_take_turns_and_stay_small() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    let (number, _) = bed.endpoint(&sink, json!({})).await;
+    let engine = bed.start();
+    let mut largest = 0;
+    for round in 1..=10 {
+        bed.tell(&["book_1"; 1000]);
+        until("a thousand more", || bed.rows(number, Status::Succeeded) > round * 1000).await;
+        let sizes = ["outcomes.0", "outcomes.1"].map(|name| {
+            std::fs::metadata(bed.folder.path().join(name)).unwrap().len()
+        });
+        largest = largest.max(sizes[0]).max(sizes[1]);
+    }
+    engine.stop().await;
+    assert!(largest > 100_000, "{largest}");
+    assert!(largest < 2 << 20, "{largest}");
+    assert_eq!(sink.events().len(), 10_000);
 }
 
 #[tokio::test]

@@ -74,6 +74,9 @@ impl Body {
         if self.declared_bytes().is_some_and(|declared| declared > limit_bytes as u64) {
             return Err(BodyFault::TooLarge);
         }
+        if let Source::Arriving(arriving) = &mut self.0 {
+            arriving.patience.bounded = true;
+        }
         // The usual body is one piece, passed on without a copy.
         let mut first = Bytes::new();
         let mut joined = BytesMut::new();
@@ -98,7 +101,8 @@ impl Body {
     }
 
     /// The next piece, or none at the end. Nothing more is taken from the client until it is asked
-    /// for, so a slow reader slows the client down.
+    /// for, so a slow reader slows the client down. `Limits::body_timeout` does not apply: a body
+    /// passed on in pieces may be as long as it likes.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFault> {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
@@ -156,6 +160,8 @@ impl Drop for Arriving {
 /// arrive together with their head.
 #[derive(Debug)]
 struct Patience {
+    /// Whether the whole has to arrive in time, and not only each piece.
+    bounded: bool,
     whole: Duration,
     stall: Duration,
     waiting: Option<Waiting>,
@@ -163,20 +169,21 @@ struct Patience {
 
 #[derive(Debug)]
 struct Waiting {
-    deadline: Instant,
+    deadline: Option<Instant>,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Patience {
     fn new(whole: Duration, stall: Duration) -> Patience {
-        Patience { whole, stall, waiting: None }
+        Patience { bounded: false, whole, stall, waiting: None }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyFault> {
         let waiting = self.waiting.get_or_insert_with(|| {
             let now = Instant::now();
-            let deadline = now + self.whole;
-            Waiting { deadline, timer: Box::pin(sleep_until(deadline.min(now + self.stall))) }
+            let deadline = self.bounded.then(|| now + self.whole);
+            let next = earlier(deadline, now + self.stall);
+            Waiting { deadline, timer: Box::pin(sleep_until(next)) }
         });
         ready!(waiting.timer.as_mut().poll(cx));
         Poll::Ready(BodyFault::Timeout)
@@ -184,8 +191,12 @@ impl Patience {
 
     fn progress(&mut self) {
         if let Some(waiting) = &mut self.waiting {
-            let next = waiting.deadline.min(Instant::now() + self.stall);
+            let next = earlier(waiting.deadline, Instant::now() + self.stall);
             waiting.timer.as_mut().reset(next);
         }
     }
+}
+
+fn earlier(deadline: Option<Instant>, stall: Instant) -> Instant {
+    deadline.map_or(stall, |deadline| deadline.min(stall))
 }

@@ -24,7 +24,7 @@ pub struct Limits {
     pub url_bytes: usize,
     /// From the first byte of a head to its last → 408. 10 s: a head is one packet or a few.
     pub head_timeout: Duration,
-    /// From the first wait for a body to its last byte → `BodyFault::Timeout`.
+    /// From the first wait for a body that is read whole to its last byte → `BodyFault::Timeout`.
     pub body_timeout: Duration,
     /// Longest pause between two pieces of a body → `BodyFault::Timeout`. 10 s: several TCP
     /// retransmissions fit in; a silent client is given up early.

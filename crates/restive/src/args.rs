@@ -71,6 +71,8 @@ pub struct Serve {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", env = "RESTIVE_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
+    #[command(flatten)]
+    pub tls: Tls,
     /// Requests per key and window, such as 100/1s; `off` for measurements [default: the schema's]
     #[arg(long, value_name = "N/WINDOW", env = "RESTIVE_RATE_LIMIT")]
     pub rate_limit: Option<String>,
@@ -83,6 +85,26 @@ pub struct Serve {
     /// Seconds between the signal to stop and the end of accepting; /health answers 503 meanwhile
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_DELAY", default_value_t = 0)]
     pub drain_delay: u64,
+}
+
+/// Whether HTTPS is spoken, and with which certificates. A list in a variable has commas.
+#[derive(Arguments)]
+pub struct Tls {
+    /// Serve HTTPS with this certificate chain (PEM); several times for several names
+    #[arg(long, value_name = "FILE", env = "RESTIVE_TLS_CERT", value_delimiter = ',')]
+    pub tls_cert: Vec<PathBuf>,
+    /// The private key of each --tls-cert, in the same order (PEM: PKCS#8, RSA or SEC1)
+    #[arg(long, value_name = "FILE", env = "RESTIVE_TLS_KEY", value_delimiter = ',')]
+    pub tls_key: Vec<PathBuf>,
+    /// Serve HTTPS without a certificate of your own, for development
+    #[arg(long, value_name = "MODE", env = "RESTIVE_TLS")]
+    pub tls: Option<TlsMode>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TlsMode {
+    /// One made at the first start and kept in the data folder
+    SelfSigned,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -17,6 +17,7 @@ mod outside;
 mod replay;
 mod serve;
 mod text;
+mod tls;
 
 use args::{Args, Command};
 use clap::Parser as _;

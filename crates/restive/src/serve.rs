@@ -4,11 +4,13 @@ use crate::args::{Serve, Switch};
 use crate::data;
 use crate::deliver::Deliveries;
 use crate::outside::{System, stop_signal};
+use crate::tls::{self, Secured};
 use anyhow::{Context as _, bail};
 use api::keys::{Keyring, NewKey};
 use api::{AccessLog, Api, Outside, Parts, Settings};
 use model::Schema;
 use model::schema::RateLimit;
+use std::fmt;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use wire::{Limits, Listener, Shutdown};
 
 /// How often gathered log lines are written.
@@ -29,15 +32,21 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let schema = data::schema(&serve.schema)?;
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
-    let listener = Listener::bind(serve.listen)
+    let certificates = tls::source(&serve.tls)?;
+    let mut listener = Listener::bind(serve.listen)
         .with_context(|| format!("{} cannot be listened on", serve.listen))?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone())?;
     let store: Arc<dyn Store> = store;
+    let load = |source| Secured::load(source, &serve.data.data, serve.listen.ip());
+    let secured = certificates.map(load).transpose()?;
+    if let Some(secured) = &secured {
+        listener = listener.tls(secured.tls());
+    }
     let outside: Arc<dyn Outside> = Arc::new(System::new());
     data::block_on(async move {
-        let address = listener.local_addr();
+        let site = Site { address: listener.local_addr(), secured: secured.as_ref() };
         println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
-        first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), address).await?;
+        first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &site).await?;
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let metrics = Arc::new(webhooks::Metrics::default());
         let figures = {
@@ -60,10 +69,11 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
         let timers = tokio::spawn(api::timers::run(store.clone(), outside.clone()));
         let retention = tokio::spawn(api::retention::run(schema, store, outside));
+        let reloads = secured.clone().map(Secured::follow).transpose()?.map(tokio::spawn);
         let (trigger, shutdown) = Shutdown::channel();
         let stop = stop_signal()?;
         let running = listener.run(api.clone(), Limits::default(), shutdown)?;
-        println!("listening on http://{address}");
+        println!("listening on {site}");
         std::io::stdout().flush()?;
         stop.await;
         api.drain();
@@ -71,6 +81,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_secs(serve.drain_delay)).await;
         trigger.fire();
         running.join().await?;
+        reloads.iter().for_each(JoinHandle::abort);
         timers.abort();
         retention.abort();
         deliveries.stop();
@@ -86,6 +97,29 @@ fn describe(schema: &Schema, serve: &Serve) -> String {
         None => "built-in schema".to_owned(),
     };
     format!("`{}` ({source}), data in {}", schema.service.name, serve.data.data.display())
+}
+
+/// Where it is served, as a URL.
+struct Site<'a> {
+    address: SocketAddr,
+    secured: Option<&'a Secured>,
+}
+
+impl Site<'_> {
+    /// How the command begins that calls it.
+    fn curl(&self) -> String {
+        match self.secured.and_then(Secured::self_signed) {
+            Some(file) => format!("curl --cacert {}", file.display()),
+            None => "curl".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Site<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secured.is_some() { "https" } else { "http" };
+        write!(formatter, "{scheme}://{}", self.address)
+    }
 }
 
 /// `off`, `N` or `N/WINDOW`.
@@ -113,7 +147,7 @@ async fn first_start(
     store: &dyn Store,
     outside: &dyn Outside,
     bootstrap: Option<&str>,
-    address: SocketAddr,
+    site: &Site<'_>,
 ) -> anyhow::Result<()> {
     let keyring = Keyring { schema, store, outside };
     let accounts = keyring.accounts().await?;
@@ -129,7 +163,7 @@ async fn first_start(
     println!("\nThe first account's keys, shown once (only digests are kept):");
     println!("  test  {test}\n  live  {live}");
     println!("\nTry:");
-    for line in curl_lines(schema, address, &test) {
+    for line in curl_lines(schema, site, &test) {
         println!("  {line}");
     }
     println!();
@@ -165,24 +199,25 @@ async fn bootstrap_key(
 }
 
 /// Three lines that work when pasted: on the bookshop they make, find and read a book.
-fn curl_lines(schema: &Schema, address: SocketAddr, key: &str) -> Vec<String> {
-    let base = format!("http://{address}{}", schema.service.mount);
+fn curl_lines(schema: &Schema, site: &Site<'_>, key: &str) -> Vec<String> {
+    let curl = site.curl();
+    let base = format!("{site}{}", schema.service.mount);
     if schema.find("books").is_some() && schema.service.name == "bookshop" {
         return vec![
             format!(
-                "curl {base}/books -u {key}: -H 'Content-Type: application/json' \
+                "{curl} {base}/books -u {key}: -H 'Content-Type: application/json' \
                  -d '{{\"title\":\"Dune\",\"author\":\"Frank Herbert\",\"price\":9.99}}'"
             ),
-            format!("curl '{base}/books?q=dune&sort=-price' -u {key}:"),
-            format!("curl http://{address}/health"),
+            format!("{curl} '{base}/books?q=dune&sort=-price' -u {key}:"),
+            format!("{curl} {site}/health"),
         ];
     }
     let top = schema.routed().find(|(_, collection)| collection.parent.is_none());
     let name = top.map_or("", |(_, collection)| collection.name.as_str());
     vec![
-        format!("curl {base}/{name} -u {key}:"),
-        format!("curl http://{address}/openapi.json"),
-        format!("curl http://{address}/health"),
+        format!("{curl} {base}/{name} -u {key}:"),
+        format!("{curl} {site}/openapi.json"),
+        format!("{curl} {site}/health"),
     ]
 }
 

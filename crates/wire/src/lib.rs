@@ -3,8 +3,9 @@
 //! vocabulary is the `http` crate. Wire knows no resource, no store and no error format: even the
 //! body of a `400` for bytes that are no request comes from [`Service::refuse`].
 //!
-//! The way of a request: `listen` → `worker` (one per core) → `h1` (the bytes become an exchange)
-//! → `call` → the service → `h1` again (the answer becomes bytes).
+//! The way of a request: `listen` → `worker` (one per core) → `tls` where the listener has it →
+//! `h1` (the bytes become an exchange) → `call` → the service → `h1` again (the answer becomes
+//! bytes).
 
 mod body;
 mod exchange;
@@ -15,9 +16,12 @@ mod payload;
 mod pipe;
 mod raw;
 mod shutdown;
+mod stream;
 
 mod listen;
 mod worker;
+
+pub mod tls;
 
 mod call;
 mod h1;
@@ -39,6 +43,7 @@ pub use outgoing::{Client, OutgoingFault};
 pub use payload::{Chunks, Cut, Gone, Payload, Sender, TakeOver};
 pub use raw::Raw;
 pub use shutdown::{Shutdown, Trigger};
+pub use tls::Tls;
 
 /// The future of one answer.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Response> + Send + 'a>>;

@@ -22,6 +22,13 @@ pub struct Limits {
     pub buffer_bytes: usize,
     /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
     pub url_bytes: usize,
+    /// TLS: from the connection to the end of its handshake; then it is closed. 10 s, as for a
+    /// head: a handshake is two packets each way.
+    pub handshake_timeout: Duration,
+    /// TLS: handshakes of one thread under way. One more ends the one that has taken longest, so
+    /// that those who never finish keep nobody out. 512: some 10 MiB, and at one a millisecond
+    /// half a second of work.
+    pub max_handshakes: usize,
     /// From the first byte of a head to its last → 408. 10 s: a head is one packet or a few.
     pub head_timeout: Duration,
     /// From the first wait for a body that is read whole to its last byte → `BodyFault::Timeout`.
@@ -50,6 +57,8 @@ impl Default for Limits {
             max_headers: 100,
             buffer_bytes: 64 * 1024 * 1024,
             url_bytes: 8 * 1024,
+            handshake_timeout: Duration::from_secs(10),
+            max_handshakes: 512,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             body_stall: Duration::from_secs(10),

@@ -16,6 +16,7 @@ use crate::Service;
 use crate::hints::EarlyHints;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
+use crate::tls::Tls;
 use crate::worker::{Shared, Worker};
 
 /// Connections the system holds for us between two accepts.
@@ -27,6 +28,7 @@ pub struct Listener {
     sockets: Vec<TcpListener>,
     address: SocketAddr,
     early_hints: EarlyHints,
+    tls: Option<Tls>,
 }
 
 impl Listener {
@@ -48,7 +50,7 @@ impl Listener {
         for _ in 1..threads.get() {
             sockets.push(bind_one(address, true)?);
         }
-        Ok(Listener { sockets, address, early_hints: EarlyHints::default() })
+        Ok(Listener { sockets, address, early_hints: EarlyHints::default(), tls: None })
     }
 
     /// Where it listens, with the port the system chose.
@@ -59,6 +61,11 @@ impl Listener {
     /// Which clients are sent 103.
     pub fn early_hints(self, early_hints: EarlyHints) -> Listener {
         Listener { early_hints, ..self }
+    }
+
+    /// Only TLS is spoken, with these certificates.
+    pub fn tls(self, tls: Tls) -> Listener {
+        Listener { tls: Some(tls), ..self }
     }
 
     /// Serves until the signal. Clients that connected since `bind` are served as well.
@@ -73,7 +80,7 @@ impl Listener {
         for (number, socket) in self.sockets.into_iter().enumerate() {
             let (service, limits) = (service.clone(), limits.clone());
             let (shared, shutdown) = (shared.clone(), shutdown.clone());
-            let early_hints = self.early_hints;
+            let (early_hints, tls) = (self.early_hints, self.tls.clone());
             let (ended, end) = oneshot::channel();
             let thread =
                 thread::Builder::new().name(format!("wire-{number}")).spawn(move || {
@@ -82,7 +89,7 @@ impl Listener {
                     let options = LocalOptions::default();
                     let runtime =
                         Builder::new_current_thread().enable_all().build_local(options)?;
-                    let worker = Worker::new(service, limits, early_hints, shared, shutdown);
+                    let worker = Worker::new(service, limits, early_hints, tls, shared, shutdown);
                     runtime.block_on(Rc::new(worker).run(socket))
                 })?;
             workers.push((thread, end));

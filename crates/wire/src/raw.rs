@@ -7,26 +7,28 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::shutdown::Shutdown;
+use crate::stream::Stream;
 
-/// What a [`crate::Payload::TakeOver`] is given. Dropping it closes the connection.
+/// What a [`crate::Payload::TakeOver`] is given. Dropping it closes the connection. Whoever waits
+/// after a write flushes first: under TLS, bytes may stand here that the socket had no room for.
 #[derive(Debug)]
 pub struct Raw {
-    stream: TcpStream,
+    stream: Stream,
     /// Bytes that arrived together with the request and belong behind it.
     before: Bytes,
     shutdown: Shutdown,
 }
 
 impl Raw {
-    pub(crate) fn new(stream: TcpStream, before: Bytes, shutdown: Shutdown) -> Raw {
+    pub(crate) fn new(stream: Stream, before: Bytes, shutdown: Shutdown) -> Raw {
         Raw { stream, before, shutdown }
     }
 
     /// Ready when there is something to read, or the client is gone: whoever waits for it first
-    /// needs no buffer while nothing happens.
+    /// needs no buffer while nothing happens. A read may still have to wait: a packet is not always
+    /// a byte of the client's.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.before.is_empty() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
     }
@@ -35,6 +37,12 @@ impl Raw {
     /// drain time is over.
     pub fn shutdown_signal(&self) -> Shutdown {
         self.shutdown.clone()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.stream.farewell();
     }
 }
 

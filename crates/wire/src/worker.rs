@@ -2,7 +2,7 @@
 //! to their end, keeps one clock for all of them, and drains them on shutdown.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,8 +13,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout_at};
+use tokio::task::{AbortHandle, spawn_local, yield_now};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use crate::Service;
 use crate::call::take_place;
@@ -23,12 +23,16 @@ use crate::h1::{self, Buffers, Connection, Date, Link};
 use crate::hints::EarlyHints;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
+use crate::stream::Stream;
+use crate::tls::{Accepted, Protocol, Tls};
 
 /// The most connections over the limit that one worker answers with 503 at a time; a flood beyond
 /// it is cut off without a word, which costs nothing.
 const MAX_REFUSALS: usize = 64;
 /// A header map with more room than this is not kept for the next request.
 const SPARE_HEADERS: usize = 128;
+/// For whoever speaks plain HTTP to a port of TLS.
+const SPEAK_TLS: &str = "This port speaks HTTPS only; use https:// instead of http:// in the URL.";
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -43,6 +47,7 @@ pub(crate) struct Worker {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) limits: Limits,
     pub(crate) early_hints: EarlyHints,
+    tls: Option<Tls>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) shutdown: Shutdown,
     pub(crate) buffers: Buffers,
@@ -55,6 +60,10 @@ pub(crate) struct Worker {
     pub(crate) tick: Cell<u64>,
     pub(crate) draining: Cell<bool>,
     connections: RefCell<HashMap<u64, Rc<Link>>>,
+    /// Those under way, the oldest first.
+    handshakes: RefCell<BTreeMap<u64, AbortHandle>>,
+    /// A handshake was ended to make room.
+    ended_one: Cell<bool>,
     emptied: Notify,
     refusals: Cell<usize>,
 }
@@ -64,6 +73,7 @@ impl Worker {
         service: Arc<dyn Service>,
         limits: Limits,
         early_hints: EarlyHints,
+        tls: Option<Tls>,
         shared: Arc<Shared>,
         shutdown: Shutdown,
     ) -> Worker {
@@ -71,6 +81,7 @@ impl Worker {
             service,
             limits,
             early_hints,
+            tls,
             shared,
             shutdown,
             buffers: Buffers::default(),
@@ -80,6 +91,8 @@ impl Worker {
             tick: Cell::new(0),
             draining: Cell::new(false),
             connections: RefCell::default(),
+            handshakes: RefCell::default(),
+            ended_one: Cell::new(false),
             emptied: Notify::new(),
             refusals: Cell::new(0),
         }
@@ -103,6 +116,10 @@ impl Worker {
                     Ok((stream, peer)) => {
                         self.open(next, stream, peer);
                         next += 1;
+                        if self.ended_one.take() {
+                            // Its place is free once its task has run; a flood must not come first.
+                            yield_now().await;
+                        }
                     }
                     Err(error) if is_one_connections(&error) => {}
                     Err(error) => {
@@ -149,31 +166,56 @@ impl Worker {
         let _ = stream.set_nodelay(true);
         let worker = self.clone();
         if !take_place(&worker.shared.connections, worker.limits.max_connections) {
-            spawn_local(async move { worker.turn_away(stream).await });
+            // Under TLS a word would cost a handshake, which is what there is no room for.
+            if worker.tls.is_none() {
+                spawn_local(async move { worker.turn_away(stream, Fault::Overloaded).await });
+            }
             return;
         }
         let link = Rc::new(Link::new(worker.clone(), peer));
         worker.connections.borrow_mut().insert(id, link.clone());
         let listed = Listed { worker, id };
-        let connection = Connection::new(link, stream);
-        spawn_local(async move {
-            let taken_over = connection.serve().await;
-            if let Some(run) = taken_over {
-                // A task of its own, so that what serving needed is given back.
-                spawn_local(async move {
-                    let _listed = listed;
-                    run.await;
-                });
+        match &self.tls {
+            None => listed.serve(link, Stream::Plain(stream), Protocol::Http1),
+            Some(tls) => self.shake_hands(tls.clone(), listed, link, stream),
+        }
+    }
+
+    /// In a task of its own, which ends with the handshake: what that needs is much more than what
+    /// the connection needs later.
+    fn shake_hands(self: &Rc<Worker>, tls: Tls, listed: Listed, link: Rc<Link>, stream: TcpStream) {
+        let id = listed.id;
+        let under_way = UnderWay { worker: self.clone(), id };
+        let task = spawn_local(async move {
+            let worker = &under_way.worker;
+            match timeout(worker.limits.handshake_timeout, tls.accept(stream)).await {
+                Ok(Ok(Accepted::Secured(stream, protocol))) => {
+                    listed.serve(link, stream, protocol);
+                }
+                Ok(Ok(Accepted::Plain(stream))) => {
+                    worker.turn_away(stream, Fault::Malformed(SPEAK_TLS)).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
         });
+        let mut handshakes = self.handshakes.borrow_mut();
+        handshakes.insert(id, task.abort_handle());
+        if handshakes.len() > self.limits.max_handshakes
+            && let Some((_, oldest)) = handshakes.pop_first()
+        {
+            oldest.abort();
+            self.ended_one.set(true);
+        }
     }
 
     /// A clear answer instead of a connection that hangs in the queue of the system.
-    async fn turn_away(&self, stream: TcpStream) {
+    async fn turn_away(&self, stream: TcpStream, fault: Fault) {
         if self.refusals.get() < MAX_REFUSALS {
             self.refusals.set(self.refusals.get() + 1);
-            h1::refuse(self, stream, Fault::Overloaded).await;
-            self.refusals.set(self.refusals.get() - 1);
+            // Counted down also if the task is ended before its time.
+            let _refusal = Refusal(self);
+            h1::refuse(self, Stream::Plain(stream), fault).await;
         }
     }
 
@@ -189,11 +231,17 @@ impl Worker {
             connection.wake();
         }
         let deadline = Instant::now() + self.limits.drain_timeout;
+        let handshakes_end = sleep(self.limits.linger_timeout);
+        tokio::pin!(handshakes_end);
         let emptied = async {
             while !self.connections.borrow().is_empty() {
                 tokio::select! {
                     () = self.emptied.notified() => {}
                     _ = clock.tick() => self.check_all(),
+                    () = &mut handshakes_end, if !handshakes_end.is_elapsed() => {
+                        // Whoever has not finished by now would not bring a request in time.
+                        self.handshakes.borrow().values().for_each(AbortHandle::abort);
+                    }
                 }
             }
         };
@@ -210,6 +258,26 @@ struct Listed {
     id: u64,
 }
 
+impl Listed {
+    /// Serves what the two sides agreed on, in a task of its own.
+    fn serve(self, link: Rc<Link>, stream: Stream, protocol: Protocol) {
+        match protocol {
+            Protocol::Http1 => drop(spawn_local(self.serve_http1(Connection::new(link, stream)))),
+        }
+    }
+
+    async fn serve_http1(self, connection: Connection) {
+        let taken_over = connection.serve().await;
+        if let Some(run) = taken_over {
+            // A task of its own, so that what serving needed is given back.
+            spawn_local(async move {
+                let _listed = self;
+                run.await;
+            });
+        }
+    }
+}
+
 impl Drop for Listed {
     fn drop(&mut self) {
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -218,6 +286,27 @@ impl Drop for Listed {
         if connections.is_empty() {
             self.worker.emptied.notify_one();
         }
+    }
+}
+
+/// Keeps a handshake in its worker's list.
+struct UnderWay {
+    worker: Rc<Worker>,
+    id: u64,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.worker.handshakes.borrow_mut().remove(&self.id);
+    }
+}
+
+/// The place of one who is turned away with a word.
+struct Refusal<'a>(&'a Worker);
+
+impl Drop for Refusal<'_> {
+    fn drop(&mut self) {
+        self.0.refusals.set(self.0.refusals.get() - 1);
     }
 }
 

@@ -75,8 +75,9 @@ impl Tools {
 
 /// Programs that the tests themselves call: name, the option that proves it works, and the Debian
 /// package that has it.
-const PROGRAMS: [(&str, &str, &str); 5] = [
+const PROGRAMS: [(&str, &str, &str); 6] = [
     ("curl", "--version", "curl"),
+    ("openssl", "version", "openssl"),
     ("faketime", "--version", "faketime"),
     ("strace", "-V", "strace"),
     ("sqlite3", "-version", "sqlite3"),

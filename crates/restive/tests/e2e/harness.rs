@@ -26,6 +26,8 @@ pub struct Server {
     pub folder: Arc<TempDir>,
     pub key: String,
     agent: ureq::Agent,
+    /// What it has printed before it listened.
+    pub greeting: String,
     /// Everything it has written to stderr: the log.
     pub log: Arc<Mutex<String>>,
 }
@@ -116,12 +118,16 @@ impl Server {
             }
         });
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut greeting = String::new();
         let address = loop {
             match lines.next() {
                 Some(Ok(line)) => {
-                    if let Some(address) = line.strip_prefix("listening on http://") {
+                    if let Some(url) = line.strip_prefix("listening on http") {
+                        let (_, address) = url.split_once("://").unwrap();
                         break address.parse().unwrap();
                     }
+                    greeting.push_str(&line);
+                    greeting.push('\n');
                 }
                 _ => {
                     let _ = child.wait();
@@ -136,7 +142,7 @@ impl Server {
             .timeout_global(Some(PATIENCE))
             .build()
             .new_agent();
-        Server { child, address, folder, key: KEY.to_owned(), agent, log }
+        Server { child, address, folder, key: KEY.to_owned(), agent, greeting, log }
     }
 
     pub fn url(&self, path: &str) -> String {

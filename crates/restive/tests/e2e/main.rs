@@ -35,3 +35,4 @@ mod lists;
 mod resources;
 mod service;
 mod signatures;
+mod tls;

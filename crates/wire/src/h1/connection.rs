@@ -2,7 +2,6 @@
 //! order. Everything here stays on one thread.
 
 use std::future::poll_fn;
-use std::io::Read as _;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -10,9 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
-use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -31,6 +28,7 @@ use crate::fault::Fault;
 use crate::hints::Hints;
 use crate::payload::Payload;
 use crate::raw::Raw;
+use crate::stream::Stream;
 use crate::worker::Worker;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -39,7 +37,7 @@ const MAX_IN_A_ROW: usize = 16;
 
 pub(crate) struct Connection {
     pub(super) link: Rc<Link>,
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     /// Bytes that arrived and are not used up; none while idle.
     pub(super) buffer: Option<Box<Buffer>>,
     /// The body of the request being answered, while it is not received completely.
@@ -76,7 +74,7 @@ enum Arrival {
 }
 
 impl Connection {
-    pub(crate) fn new(link: Rc<Link>, stream: TcpStream) -> Connection {
+    pub(crate) fn new(link: Rc<Link>, stream: Stream) -> Connection {
         Connection { link, stream, buffer: None, inflow: None, interim: Vec::new() }
     }
 
@@ -85,6 +83,7 @@ impl Connection {
     pub(crate) async fn serve(mut self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         poll_fn(|cx| {
             self.link.remember(cx.waker());
+            self.link.enter(Phase::Idle);
             Poll::Ready(())
         })
         .await;
@@ -118,7 +117,7 @@ impl Connection {
         self.link.leave();
         // Boxed: room for it must not be kept while the connection lives.
         match ending {
-            Ending::Drop => {}
+            Ending::Drop => self.stream.farewell(),
             Ending::Linger => {
                 Box::pin(linger(self.into_stream(), &[], worker.limits.linger_timeout)).await;
             }
@@ -127,7 +126,7 @@ impl Connection {
         None
     }
 
-    fn into_stream(self) -> TcpStream {
+    fn into_stream(self) -> Stream {
         self.stream
     }
 
@@ -207,8 +206,7 @@ impl Connection {
     /// arrived before the server goes away is still answered.
     fn look(&mut self) -> bool {
         let mut buffer = self.buffer.take().unwrap_or_else(|| self.link.worker.buffers.take());
-        let socket = SockRef::from(&self.stream);
-        let count = (&*socket).read(buffer.room()).unwrap_or(0);
+        let count = self.stream.read_now(buffer.room());
         buffer.filled(count);
         self.buffer = Some(buffer);
         count > 0
@@ -358,6 +356,7 @@ impl Connection {
                 Poll::Pending => return Ok(()),
             }
         }
+        let _ = Pin::new(&mut self.stream).poll_flush(cx)?;
         // They are rare: the memory is not kept for the next.
         self.interim = Vec::new();
         Ok(())
@@ -380,7 +379,7 @@ fn sendable(response: Response, version: Version, received: bool) -> Result<Resp
 }
 
 /// Writes the refusal and ends the connection.
-pub(crate) async fn refuse(worker: &Worker, stream: TcpStream, fault: Fault) {
+pub(crate) async fn refuse(worker: &Worker, stream: Stream, fault: Fault) {
     let Response { status, headers, body } = call::refusal(worker, fault);
     let body = match body {
         Payload::Whole(bytes) => bytes,
@@ -396,7 +395,7 @@ pub(crate) async fn refuse(worker: &Worker, stream: TcpStream, fault: Fault) {
 
 /// Writes the last bytes, says that no more follow, and takes what still arrives until the client
 /// closes: closing over unread bytes would reset the connection and lose the answer.
-async fn linger(mut stream: TcpStream, last: &[u8], patience: Duration) {
+async fn linger(mut stream: Stream, last: &[u8], patience: Duration) {
     let _ = timeout(patience, async {
         stream.write_all(last).await?;
         stream.shutdown().await?;

@@ -9,13 +9,13 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::admission::Framing;
 use super::buffer::{Buffer, Buffers};
 use super::chunked::{Chunked, Piece};
 use crate::body::BodyFault;
 use crate::pipe::Pipe;
+use crate::stream::Stream;
 
 /// The most one piece of a body of known length has.
 const PIECE_BYTES: u64 = 64 * 1024;
@@ -87,7 +87,7 @@ impl Inflow {
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         held: &mut Option<Box<Buffer>>,
         buffers: &Buffers,
     ) -> Progress {
@@ -156,7 +156,7 @@ impl Inflow {
     fn read(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         held: &mut Option<Box<Buffer>>,
         buffers: &Buffers,
     ) -> Poll<io::Result<Option<Bytes>>> {
@@ -240,7 +240,7 @@ impl Drop for Inflow {
 /// One read into the buffer's room: so many bytes.
 pub(crate) fn read_into(
     cx: &mut Context<'_>,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     buffer: &mut Buffer,
 ) -> Poll<io::Result<usize>> {
     let mut room = ReadBuf::new(buffer.room());

@@ -2,9 +2,9 @@
 //! one beside its head, a stream piece by piece as fast as the client reads.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::pin::Pin;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http::header::CONTENT_LENGTH;
@@ -17,6 +17,7 @@ use super::inflow::Progress;
 use super::link::Phase;
 use crate::exchange::Response;
 use crate::payload::{Chunks, Payload, TakeOver};
+use crate::stream::Written;
 
 /// Copying so many bytes behind the head costs less than a second slice for the kernel.
 const COPIED_BYTES: usize = 4 * 1024;
@@ -109,15 +110,12 @@ impl Connection {
             out.extend_from_slice(&body);
             body = Bytes::new();
         }
-        let written = match body.is_empty() {
-            true => self.stream.try_write(&out),
-            false => self.stream.try_write_vectored(&[IoSlice::new(&out), IoSlice::new(&body)]),
-        };
-        let work = match written {
-            Ok(count) if count == out.len() + body.len() => Work::Nothing,
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Work::Failed,
-            partly => {
-                let count = partly.unwrap_or(0);
+        let work = match self.stream.write_now(&out, &body) {
+            Err(_) => Work::Failed,
+            Ok(Written { count, is_flushed: true }) if count == out.len() + body.len() => {
+                Work::Nothing
+            }
+            Ok(Written { count, .. }) => {
                 let rest = Bytes::copy_from_slice(&out[count.min(out.len())..]);
                 body.advance(count.saturating_sub(out.len()));
                 Work::Rest(Box::new([rest, body, Bytes::new()]))
@@ -148,11 +146,20 @@ impl Connection {
                 }
                 self.link.enter(Phase::Writing);
             }
-            Poll::Ready(Ok(()))
+            self.poll_flush(cx)
         })
         .await;
         self.link.enter(Phase::Answering);
         written
+    }
+
+    /// Under TLS what is written is not yet sent.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        if self.link.overdue() {
+            return Poll::Ready(Err(Gone));
+        }
+        while self.poll_feed(cx) == Progress::Fed {}
+        Pin::new(&mut self.stream).poll_flush(cx).map_err(|_| Gone)
     }
 
     async fn stream(&mut self, mut streaming: Box<Streaming>) -> Result<(), Gone> {

@@ -19,3 +19,5 @@ mod server;
 mod sink;
 mod streams;
 mod take_over;
+mod tls;
+mod tls_hostile;

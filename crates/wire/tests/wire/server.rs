@@ -12,6 +12,7 @@ use http::{HeaderValue, StatusCode};
 use tokio::sync::Semaphore;
 use wire::{
     Answer, EarlyHints, Exchange, Fault, Limits, Listener, Response, Running, Service, Shutdown,
+    Tls,
 };
 
 /// Longer than anything here takes; a test that reaches it has failed.
@@ -86,6 +87,20 @@ impl Server {
         early_hints: EarlyHints,
         service: impl FnOnce(Arc<Semaphore>, mpsc::Sender<String>) -> Arc<dyn Service>,
     ) -> Server {
+        Server::listening(|listener| listener.early_hints(early_hints), limits, service)
+    }
+
+    /// The same under TLS.
+    pub fn secured(limits: Limits, tls: Tls) -> Server {
+        let echo = |gate, seen| -> Arc<dyn Service> { Arc::new(Echo { gate, seen }) };
+        Server::listening(|listener| listener.tls(tls), limits, echo)
+    }
+
+    fn listening(
+        prepare: impl FnOnce(Listener) -> Listener,
+        limits: Limits,
+        service: impl FnOnce(Arc<Semaphore>, mpsc::Sender<String>) -> Arc<dyn Service>,
+    ) -> Server {
         let (trigger, shutdown) = Shutdown::channel();
         let gate = Arc::new(Semaphore::new(0));
         let (sender, seen) = mpsc::channel();
@@ -93,7 +108,7 @@ impl Server {
         let two = NonZeroUsize::new(2).unwrap();
         let listener = Listener::bind_threads(([127, 0, 0, 1], 0).into(), two).unwrap();
         let address = listener.local_addr();
-        let running = listener.early_hints(early_hints).run(service, limits, shutdown).unwrap();
+        let running = prepare(listener).run(service, limits, shutdown).unwrap();
         Server { address, trigger, gate, seen, running }
     }
 

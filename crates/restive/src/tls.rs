@@ -1,0 +1,225 @@
+//! The certificates of `restive serve`: which files hold them, what is wrong with them, and reading
+//! them anew when they change. What is done with them is wire's affair.
+
+use crate::args::{self, TlsMode};
+use anyhow::{Context as _, bail};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use wire::Tls;
+use wire::tls::Certificate;
+
+/// In the data folder.
+const SELF_SIGNED_CERT: &str = "self-signed.crt";
+const SELF_SIGNED_KEY: &str = "self-signed.key";
+/// How long a certificate of our own is good for: what browsers accept (398 days), and a day less.
+const SELF_SIGNED_LIFE: Duration = Duration::from_secs(397 * 86_400);
+/// One that ends so soon is replaced at the start.
+const SELF_SIGNED_REST: Duration = Duration::from_secs(7 * 86_400);
+/// Clocks of clients may be behind.
+const SELF_SIGNED_BACKDATED: Duration = Duration::from_secs(86_400);
+/// How often the files are looked at. A change is read when it has stood for a second look, so
+/// that a key that follows its certificate by a moment is no error.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where certificates come from.
+pub enum Source {
+    Files(Vec<Pair>),
+    SelfSigned,
+}
+
+/// The files of one certificate and its key.
+#[derive(Clone)]
+pub struct Pair {
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+/// What was said about TLS; none if nothing was.
+pub fn source(said: &args::Tls) -> anyhow::Result<Option<Source>> {
+    let (certs, keys) = (said.tls_cert.len(), said.tls_key.len());
+    match said.tls {
+        Some(TlsMode::SelfSigned) if certs + keys > 0 => bail!(
+            "--tls self-signed and --tls-cert exclude each other; leave out --tls to serve your \
+             own certificate"
+        ),
+        Some(TlsMode::SelfSigned) => return Ok(Some(Source::SelfSigned)),
+        None => {}
+    }
+    if certs != keys {
+        bail!(
+            "{certs} --tls-cert and {keys} --tls-key were given; give one key for each \
+             certificate, in the same order"
+        );
+    }
+    let pairs = said.tls_cert.iter().cloned().zip(said.tls_key.iter().cloned());
+    let pairs: Vec<Pair> = pairs.map(|(cert, key)| Pair { cert, key }).collect();
+    Ok(if pairs.is_empty() { None } else { Some(Source::Files(pairs)) })
+}
+
+/// Certificates that are served, and the files they are from.
+#[derive(Clone)]
+pub struct Secured {
+    tls: Tls,
+    pairs: Vec<Pair>,
+    is_self_signed: bool,
+    /// The files as they were when they were read.
+    stamp: Vec<Option<Stamp>>,
+}
+
+/// What of a file changes when its content does: time, size, and which file it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp(i64, i64, u64, u64);
+
+impl Secured {
+    /// Reads the files, or makes them in the data folder.
+    pub fn load(source: Source, data: &Path, listen: IpAddr) -> anyhow::Result<Secured> {
+        let (pairs, is_self_signed) = match source {
+            Source::Files(pairs) => (pairs, false),
+            Source::SelfSigned => (vec![self_signed(data, listen)?], true),
+        };
+        let stamp = stamp(&pairs);
+        let certificates = read_all(&pairs)?;
+        if let (true, Some(certificate)) = (is_self_signed, certificates.first()) {
+            println!("self-signed certificate {}", pairs[0].cert.display());
+            println!("  SHA-256 {}", fingerprint(certificate));
+        }
+        let tls = Tls::new(certificates).context("TLS cannot be set up")?;
+        Ok(Secured { tls, pairs, is_self_signed, stamp })
+    }
+
+    pub fn tls(&self) -> Tls {
+        self.tls.clone()
+    }
+
+    /// The certificate that clients must be told to trust.
+    pub fn self_signed(&self) -> Option<&Path> {
+        self.is_self_signed.then(|| self.pairs[0].cert.as_path())
+    }
+
+    /// Reads the files anew when they change, and on SIGHUP. Heard from the call on.
+    pub fn follow(mut self) -> anyhow::Result<impl Future<Output = ()> + Send> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        Ok(async move {
+            loop {
+                self.change(&mut hangup).await;
+                // Not tried again before the next change: what is wrong is told once.
+                self.stamp = stamp(&self.pairs);
+                match self.reload() {
+                    Ok(()) => tracing::info!("the TLS certificates were read anew"),
+                    Err(error) => tracing::error!(
+                        error = format!("{error:#}"),
+                        "the new TLS certificates cannot be used; the old ones are served on"
+                    ),
+                }
+            }
+        })
+    }
+
+    /// Completes when the files differ from those that were read and have come to rest.
+    async fn change(&self, hangup: &mut Signal) {
+        let mut last = self.stamp.clone();
+        loop {
+            tokio::select! {
+                _ = hangup.recv() => return,
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            }
+            let now = stamp(&self.pairs);
+            if now != self.stamp && now == last {
+                return;
+            }
+            last = now;
+        }
+    }
+
+    fn reload(&self) -> anyhow::Result<()> {
+        Ok(self.tls.replace(read_all(&self.pairs)?)?)
+    }
+}
+
+fn stamp(pairs: &[Pair]) -> Vec<Option<Stamp>> {
+    let files = pairs.iter().flat_map(|pair| [&pair.cert, &pair.key]);
+    files
+        .map(|file| {
+            let data = fs::metadata(file).ok()?;
+            Some(Stamp(data.mtime(), data.mtime_nsec(), data.size(), data.ino()))
+        })
+        .collect()
+}
+
+fn read_all(pairs: &[Pair]) -> anyhow::Result<Vec<Certificate>> {
+    pairs.iter().map(read).collect()
+}
+
+fn read(pair: &Pair) -> anyhow::Result<Certificate> {
+    let (cert, key) = (pair.cert.display(), pair.key.display());
+    let chain = fs::read(&pair.cert)
+        .with_context(|| format!("the certificate file {cert} cannot be read"))?;
+    let secret =
+        fs::read(&pair.key).with_context(|| format!("the key file {key} cannot be read"))?;
+    let certificate = Certificate::from_pem(&chain, &secret).with_context(|| {
+        format!("the certificate in {cert} cannot be served with the key in {key}")
+    })?;
+    if certificate.expires_at().is_some_and(|end| end < SystemTime::now()) {
+        tracing::warn!(file = %cert, "the certificate has expired; clients will refuse it");
+    }
+    Ok(certificate)
+}
+
+/// As `openssl x509 -fingerprint -sha256` and browsers show it.
+fn fingerprint(certificate: &Certificate) -> String {
+    let digest = Sha256::digest(certificate.der());
+    let pairs: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
+    pairs.join(":")
+}
+
+/// The certificate of an earlier start, as long as it is good; else a new one.
+fn self_signed(data: &Path, listen: IpAddr) -> anyhow::Result<Pair> {
+    let pair = Pair { cert: data.join(SELF_SIGNED_CERT), key: data.join(SELF_SIGNED_KEY) };
+    if pair.cert.exists() && pair.key.exists() {
+        let kept = read(&pair).context("delete the two files to have new ones made")?;
+        if kept.expires_at().is_none_or(|end| end > SystemTime::now() + SELF_SIGNED_REST) {
+            return Ok(pair);
+        }
+    }
+    let key = KeyPair::generate()?;
+    let certificate = self_signed_params(listen).self_signed(&key)?;
+    write(&pair.key, &key.serialize_pem(), 0o600)?;
+    write(&pair.cert, &certificate.pem(), 0o644)?;
+    Ok(pair)
+}
+
+fn self_signed_params(listen: IpAddr) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "restive, self-signed");
+    let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let listen = (!listen.is_unspecified() && !local.contains(&listen)).then_some(listen);
+    params.subject_alt_names = local.into_iter().chain(listen).map(SanType::IpAddress).collect();
+    if let Ok(name) = "localhost".try_into() {
+        params.subject_alt_names.push(SanType::DnsName(name));
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(SELF_SIGNED_BACKDATED);
+    params.not_after = epoch + now + SELF_SIGNED_LIFE;
+    params
+}
+
+/// Whole or not at all, and never readable for others in between.
+fn write(file: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let written = || -> std::io::Result<()> {
+        let draft = file.with_extension("new");
+        let _ = fs::remove_file(&draft);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(mode).open(&draft)?.write_all(text.as_bytes())?;
+        fs::rename(&draft, file)
+    };
+    written().with_context(|| format!("{} cannot be written", file.display()))
+}

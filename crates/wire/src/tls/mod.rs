@@ -1,0 +1,119 @@
+//! TLS on the server's side, between the socket and the protocols: which certificate a client is
+//! shown, which protocol the two agree on, and the handshake. Versions 1.2 and 1.3, by rustls on
+//! aws-lc. Reads no files: certificates are given, and replaced, as PEM text.
+
+mod certificate;
+mod der;
+mod resolver;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, Ticketer, kx_group};
+use rustls::server::{NoServerSessionStorage, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+pub use self::certificate::{Certificate, CertificateFault};
+use self::resolver::Resolver;
+use crate::stream::Stream;
+
+/// What a session keeps of an answer that the socket has no room for. 32 KiB: two full records, so
+/// that one write to the socket is worth its cost; a client that reads slowly holds no more.
+const UNSENT_BYTES: usize = 32 * 1024;
+/// The first byte of every TLS connection: a record of the handshake (RFC 8446 5.1).
+const HANDSHAKE_RECORD: u8 = 22;
+
+/// What is spoken inside. The one place where ALPN decides; `Worker::serve` acts on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+}
+
+/// What we offer, best first.
+const PROTOCOLS: &[(&[u8], Protocol)] = &[(b"http/1.1", Protocol::Http1)];
+
+/// The certificates of a listener and everything else its handshakes need. Clones are the same
+/// one: [`Tls::replace`] on any of them counts for all.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    resolver: Arc<Resolver>,
+}
+
+impl Tls {
+    /// The first certificate is also the one for clients that name no host, or one that none of
+    /// them is for.
+    pub fn new(certificates: Vec<Certificate>) -> Result<Tls, rustls::Error> {
+        let resolver = Arc::new(Resolver::new(certificates)?);
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(resolver.clone());
+        config.alpn_protocols = PROTOCOLS.iter().map(|(name, _)| name.to_vec()).collect();
+        // Resumption by tickets, which the clients keep: sessions that rest cost us nothing. The
+        // keys live in memory and change every six hours.
+        config.ticketer = Ticketer::new()?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        // Early data could be sent again by anybody who saw it.
+        config.max_early_data_size = 0;
+        Ok(Tls { config: Arc::new(config), resolver })
+    }
+
+    /// Handshakes from now on show these; connections that are open go on.
+    pub fn replace(&self, certificates: Vec<Certificate>) -> Result<(), rustls::Error> {
+        self.resolver.replace(certificates)
+    }
+
+    /// Waits for the first byte, and shakes hands if it is one of TLS.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Accepted> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match first[0] {
+            HANDSHAKE_RECORD => {}
+            // As every method of HTTP begins, and no record of TLS.
+            b'A'..=b'Z' | b'a'..=b'z' => return Ok(Accepted::Plain(stream)),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        let acceptor = TlsAcceptor::from(self.config.clone());
+        let stream = acceptor
+            .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES)))
+            .await?;
+        let agreed = stream.get_ref().1.alpn_protocol();
+        let known = PROTOCOLS.iter().find(|(name, _)| Some(*name) == agreed);
+        // Whoever asks for nothing speaks what everybody spoke before there was a choice.
+        let protocol = known.map_or(Protocol::Http1, |(_, protocol)| *protocol);
+        Ok(Accepted::Secured(Stream::Tls(Box::new(stream)), protocol))
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The configuration holds keys.
+        formatter.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+/// What a new connection turned out to be.
+pub(crate) enum Accepted {
+    Secured(Stream, Protocol),
+    /// The client speaks plain HTTP to a port that does not.
+    Plain(TcpStream),
+}
+
+fn provider() -> CryptoProvider {
+    CryptoProvider {
+        // The hybrid first: what is recorded today must not be read by a quantum computer later.
+        kx_groups: vec![
+            kx_group::X25519MLKEM768,
+            kx_group::X25519,
+            kx_group::SECP256R1,
+            kx_group::SECP384R1,
+        ],
+        ..aws_lc_rs::default_provider()
+    }
+}

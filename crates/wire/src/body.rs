@@ -1,13 +1,15 @@
 //! The body of a request: read on demand, never beyond the limit the reader names. The pieces come
-//! from `pipe`, which the connection fills only while somebody waits for one.
+//! from `pipe`, which the connection fills only while somebody waits for one, or from a stream of
+//! HTTP/2, which holds no more than its window.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -21,6 +23,7 @@ pub struct Body(Source);
 enum Source {
     Whole(Bytes),
     Arriving(Box<Arriving>),
+    Stream(Box<Stream>),
     Ended(Option<Box<HeaderMap>>),
 }
 
@@ -29,6 +32,16 @@ struct Arriving {
     pipe: Arc<Pipe>,
     declared_bytes: Option<u64>,
     patience: Patience,
+}
+
+/// A body on a stream of HTTP/2.
+#[derive(Debug)]
+struct Stream {
+    incoming: RecvStream,
+    declared_bytes: Option<u64>,
+    invitation: Option<Invitation>,
+    patience: Patience,
+    ending: bool,
 }
 
 /// Why a body could not be had.
@@ -40,7 +53,7 @@ pub enum BodyFault {
     Timeout,
     /// The client went away in the middle.
     Incomplete,
-    /// The chunked framing is broken.
+    /// The chunked framing is broken, or the body is not as long as declared.
     Malformed,
 }
 
@@ -59,11 +72,24 @@ impl Body {
         Body(Source::Arriving(Box::new(Arriving { pipe, declared_bytes, patience })))
     }
 
-    /// The length the client declared; `None` for a chunked body.
+    pub(crate) fn stream(
+        incoming: RecvStream,
+        declared_bytes: Option<u64>,
+        invitation: Option<Invitation>,
+        whole: Duration,
+        stall: Duration,
+    ) -> Body {
+        let patience = Patience::new(whole, stall);
+        let stream = Stream { incoming, declared_bytes, invitation, patience, ending: false };
+        Body(Source::Stream(Box::new(stream)))
+    }
+
+    /// The length the client declared; `None` where it did not, as for a chunked body.
     pub fn declared_bytes(&self) -> Option<u64> {
         match &self.0 {
             Source::Whole(bytes) => Some(bytes.len() as u64),
             Source::Arriving(arriving) => arriving.declared_bytes,
+            Source::Stream(stream) => stream.declared_bytes,
             Source::Ended(_) => None,
         }
     }
@@ -112,6 +138,15 @@ impl Body {
             Source::Whole(bytes) => Ok(Some(std::mem::take(bytes)).filter(|all| !all.is_empty())),
             Source::Ended(_) => Ok(None),
             Source::Arriving(arriving) => ready!(arriving.poll(cx)),
+            Source::Stream(stream) => {
+                let (outcome, trailers) = match ready!(stream.poll(cx)) {
+                    Ok(Some(piece)) => return Poll::Ready(Ok(Some(piece))),
+                    Ok(None) => (Ok(None), ready!(stream.poll_trailers(cx))),
+                    Err(fault) => (Err(fault), None),
+                };
+                self.0 = Source::Ended(trailers.map(Box::new));
+                return Poll::Ready(outcome);
+            }
         };
         let trailers = match (&mut self.0, &outcome) {
             (Source::Arriving(_), Ok(Some(_))) => return Poll::Ready(outcome),
@@ -123,7 +158,7 @@ impl Body {
         Poll::Ready(outcome)
     }
 
-    /// The fields behind a chunked body, once it was read to its end.
+    /// The fields behind a body, once it was read to its end.
     pub fn trailers(&mut self) -> Option<HeaderMap> {
         match &mut self.0 {
             Source::Ended(trailers) => trailers.take().map(|trailers| *trailers),
@@ -153,6 +188,63 @@ impl Arriving {
 impl Drop for Arriving {
     fn drop(&mut self) {
         self.pipe.close();
+    }
+}
+
+impl Stream {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
+        if self.ending {
+            return Poll::Ready(Ok(None));
+        }
+        let Poll::Ready(polled) = self.incoming.poll_data(cx) else {
+            if let Some(invitation) = self.invitation.take() {
+                invitation.send();
+            }
+            return self.patience.poll(cx).map(Err);
+        };
+        self.patience.progress();
+        Poll::Ready(match polled {
+            // What is taken makes room for more; a stream that is gone needs none.
+            Some(Ok(piece)) => {
+                let _ = self.incoming.flow_control().release_capacity(piece.len());
+                Ok(Some(piece))
+            }
+            // h2 says so where the length is not the declared one.
+            Some(Err(error)) if error.reason() == Some(Reason::PROTOCOL_ERROR) => {
+                Err(BodyFault::Malformed)
+            }
+            Some(Err(_)) => Err(BodyFault::Incomplete),
+            None => {
+                self.ending = true;
+                Ok(None)
+            }
+        })
+    }
+
+    /// They have arrived with the end, or there are none.
+    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderMap>> {
+        self.incoming.poll_trailers(cx).map(|trailers| trailers.ok().flatten())
+    }
+}
+
+/// Tells the task of a stream that its body is wanted, for a client that waits to be asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Invitation(Arc<Mutex<(bool, Option<Waker>)>>);
+
+impl Invitation {
+    fn send(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it was sent; if not, the context's task is woken when it is.
+    pub(crate) fn wanted(&self, cx: &mut Context<'_>) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 = Some(cx.waker().clone());
+        state.0
     }
 }
 

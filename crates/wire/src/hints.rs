@@ -9,7 +9,8 @@ use http::{HeaderMap, HeaderValue, Version};
 /// More hints than this for one request are dropped: each is a packet the client did not ask for.
 const MAX_HINTS: usize = 8;
 
-/// When a listener lets early hints through to an HTTP/1.1 client. Some old ones take the first
+/// When a listener lets early hints through. HTTP/2 clients are sent them unless they are off; of
+/// those that speak HTTP/1.1 some old ones take the first
 /// head they see for the answer (RFC 8297, 3), so the default asks for a sign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyHints {
@@ -27,6 +28,8 @@ impl EarlyHints {
         match self {
             _ if version < Version::HTTP_11 => false,
             EarlyHints::Off => false,
+            // They came with 103 already in the books.
+            _ if version >= Version::HTTP_2 => true,
             EarlyHints::Always => true,
             EarlyHints::Asked => {
                 headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")

@@ -4,8 +4,8 @@
 //! body of a `400` for bytes that are no request comes from [`Service::refuse`].
 //!
 //! The way of a request: `listen` → `worker` (one per core) → `tls` where the listener has it →
-//! `h1` (the bytes become an exchange) → `call` → the service → `h1` again (the answer becomes
-//! bytes).
+//! `h1` or `h2` (the bytes become an exchange) → `call` → the service → `h1` or `h2` again (the
+//! answer becomes bytes).
 
 mod body;
 mod exchange;
@@ -17,6 +17,7 @@ mod pipe;
 mod raw;
 mod shutdown;
 mod stream;
+mod terms;
 
 mod listen;
 mod worker;
@@ -25,6 +26,7 @@ pub mod tls;
 
 mod call;
 mod h1;
+mod h2;
 
 pub mod outgoing;
 

@@ -41,6 +41,10 @@ pub struct Limits {
     /// A connection without a request in progress is closed. 75 s: nginx's default, longer than
     /// the 60 s that common load balancers keep a connection, so that they close first.
     pub idle_timeout: Duration,
+    /// On HTTP/2, with requests being answered: after so long without a sign of the client it is
+    /// asked for one, and cut off if none comes within `write_stall`. 30 s: a stream of events may
+    /// be silent for hours, and a client that is gone without a word should not hold it for those.
+    pub ping_after: Duration,
     /// After an answer that ends the connection: how long arriving bytes are still taken, because
     /// closing over unread bytes resets the connection and destroys the answer on its way.
     pub linger_timeout: Duration,
@@ -64,6 +68,7 @@ impl Default for Limits {
             body_stall: Duration::from_secs(10),
             write_stall: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
+            ping_after: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(10),
         }
@@ -74,7 +79,8 @@ impl Limits {
     /// How often a worker looks for connections that overstayed: fine enough that no timeout is
     /// late by more than a tenth, and never more than once a second on a default server.
     pub(crate) fn tick(&self) -> Duration {
-        let shortest = self.head_timeout.min(self.idle_timeout).min(self.write_stall);
+        let shortest = [self.head_timeout, self.idle_timeout, self.write_stall, self.ping_after];
+        let shortest = shortest.into_iter().min().unwrap_or_default();
         (shortest / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 }

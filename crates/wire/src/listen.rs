@@ -16,6 +16,7 @@ use crate::Service;
 use crate::hints::EarlyHints;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
+use crate::terms::Terms;
 use crate::tls::Tls;
 use crate::worker::{Shared, Worker};
 
@@ -27,8 +28,7 @@ const BACKLOG: i32 = 1024;
 pub struct Listener {
     sockets: Vec<TcpListener>,
     address: SocketAddr,
-    early_hints: EarlyHints,
-    tls: Option<Tls>,
+    terms: Terms,
 }
 
 impl Listener {
@@ -50,7 +50,7 @@ impl Listener {
         for _ in 1..threads.get() {
             sockets.push(bind_one(address, true)?);
         }
-        Ok(Listener { sockets, address, early_hints: EarlyHints::default(), tls: None })
+        Ok(Listener { sockets, address, terms: Terms::default() })
     }
 
     /// Where it listens, with the port the system chose.
@@ -59,13 +59,22 @@ impl Listener {
     }
 
     /// Which clients are sent 103.
-    pub fn early_hints(self, early_hints: EarlyHints) -> Listener {
-        Listener { early_hints, ..self }
+    pub fn early_hints(mut self, early_hints: EarlyHints) -> Listener {
+        self.terms.early_hints = early_hints;
+        self
     }
 
     /// Only TLS is spoken, with these certificates.
-    pub fn tls(self, tls: Tls) -> Listener {
-        Listener { tls: Some(tls), ..self }
+    pub fn tls(mut self, tls: Tls) -> Listener {
+        self.terms.tls = Some(tls);
+        self
+    }
+
+    /// Whether a client may speak HTTP/2 from its first byte on, as it can without TLS only if it
+    /// knows before. It may, unless this says no.
+    pub fn prior_knowledge(mut self, prior_knowledge: bool) -> Listener {
+        self.terms.prior_knowledge = prior_knowledge;
+        self
     }
 
     /// Serves until the signal. Clients that connected since `bind` are served as well.
@@ -80,7 +89,7 @@ impl Listener {
         for (number, socket) in self.sockets.into_iter().enumerate() {
             let (service, limits) = (service.clone(), limits.clone());
             let (shared, shutdown) = (shared.clone(), shutdown.clone());
-            let (early_hints, tls) = (self.early_hints, self.tls.clone());
+            let terms = self.terms.clone();
             let (ended, end) = oneshot::channel();
             let thread =
                 thread::Builder::new().name(format!("wire-{number}")).spawn(move || {
@@ -89,7 +98,7 @@ impl Listener {
                     let options = LocalOptions::default();
                     let runtime =
                         Builder::new_current_thread().enable_all().build_local(options)?;
-                    let worker = Worker::new(service, limits, early_hints, tls, shared, shutdown);
+                    let worker = Worker::new(service, limits, terms, shared, shutdown);
                     runtime.block_on(Rc::new(worker).run(socket))
                 })?;
             workers.push((thread, end));

@@ -8,29 +8,63 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::h2::Channel;
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
 
-/// What a [`crate::Payload::TakeOver`] is given. Dropping it closes the connection. Whoever waits
-/// after a write flushes first: under TLS, bytes may stand here that the socket had no room for.
+/// What a [`crate::Payload::TakeOver`] is given: a connection, or one stream of an HTTP/2
+/// connection. Dropping it closes that. Whoever waits after a write flushes first: under TLS, bytes
+/// may stand here that the socket had no room for.
 #[derive(Debug)]
 pub struct Raw {
-    stream: Stream,
+    carrier: Carrier,
     /// Bytes that arrived together with the request and belong behind it.
     before: Bytes,
     shutdown: Shutdown,
 }
 
+#[derive(Debug)]
+enum Carrier {
+    Connection(Stream),
+    Channel(Channel),
+}
+
+/// The same call on whatever carries the bytes.
+macro_rules! on {
+    ($raw:ident, $carrier:ident => $call:expr) => {
+        match &mut $raw.carrier {
+            Carrier::Connection(stream) => {
+                let $carrier = Pin::new(stream);
+                $call
+            }
+            Carrier::Channel(channel) => {
+                let $carrier = Pin::new(channel);
+                $call
+            }
+        }
+    };
+}
+
 impl Raw {
     pub(crate) fn new(stream: Stream, before: Bytes, shutdown: Shutdown) -> Raw {
-        Raw { stream, before, shutdown }
+        Raw { carrier: Carrier::Connection(stream), before, shutdown }
+    }
+
+    pub(crate) fn over(channel: Channel, shutdown: Shutdown) -> Raw {
+        Raw { carrier: Carrier::Channel(channel), before: Bytes::new(), shutdown }
     }
 
     /// Ready when there is something to read, or the client is gone: whoever waits for it first
     /// needs no buffer while nothing happens. A read may still have to wait: a packet is not always
     /// a byte of the client's.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.before.is_empty() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
+        if !self.before.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        match &self.carrier {
+            Carrier::Connection(stream) => stream.poll_read_ready(cx),
+            Carrier::Channel(channel) => channel.poll_readable(cx),
+        }
     }
 
     /// The signal that the server is going away. Whoever does not heed it is cut off when the
@@ -42,7 +76,9 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        self.stream.farewell();
+        if let Carrier::Connection(stream) = &mut self.carrier {
+            stream.farewell();
+        }
     }
 }
 
@@ -53,7 +89,7 @@ impl AsyncRead for Raw {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.before.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+            return on!(self, carrier => carrier.poll_read(cx, buffer));
         }
         let count = self.before.len().min(buffer.remaining());
         buffer.put_slice(&self.before[..count]);
@@ -72,7 +108,7 @@ impl AsyncWrite for Raw {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        on!(self, carrier => carrier.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -80,7 +116,7 @@ impl AsyncWrite for Raw {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        on!(self, carrier => carrier.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -88,10 +124,10 @@ impl AsyncWrite for Raw {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        on!(self, carrier => carrier.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        on!(self, carrier => carrier.poll_shutdown(cx))
     }
 }

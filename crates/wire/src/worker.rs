@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -19,11 +20,12 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 use crate::Service;
 use crate::call::take_place;
 use crate::fault::Fault;
-use crate::h1::{self, Buffers, Connection, Date, Link};
-use crate::hints::EarlyHints;
+use crate::h1::{self, Buffers, Connection, Date, Leaving, Link};
+use crate::h2;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
+use crate::terms::Terms;
 use crate::tls::{Accepted, Protocol, Tls};
 
 /// The most connections over the limit that one worker answers with 503 at a time; a flood beyond
@@ -46,8 +48,7 @@ pub(crate) struct Shared {
 pub(crate) struct Worker {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) limits: Limits,
-    pub(crate) early_hints: EarlyHints,
-    tls: Option<Tls>,
+    pub(crate) terms: Terms,
     pub(crate) shared: Arc<Shared>,
     pub(crate) shutdown: Shutdown,
     pub(crate) buffers: Buffers,
@@ -72,16 +73,14 @@ impl Worker {
     pub(crate) fn new(
         service: Arc<dyn Service>,
         limits: Limits,
-        early_hints: EarlyHints,
-        tls: Option<Tls>,
+        terms: Terms,
         shared: Arc<Shared>,
         shutdown: Shutdown,
     ) -> Worker {
         Worker {
             service,
             limits,
-            early_hints,
-            tls,
+            terms,
             shared,
             shutdown,
             buffers: Buffers::default(),
@@ -167,7 +166,7 @@ impl Worker {
         let worker = self.clone();
         if !take_place(&worker.shared.connections, worker.limits.max_connections) {
             // Under TLS a word would cost a handshake, which is what there is no room for.
-            if worker.tls.is_none() {
+            if worker.terms.tls.is_none() {
                 spawn_local(async move { worker.turn_away(stream, Fault::Overloaded).await });
             }
             return;
@@ -175,7 +174,7 @@ impl Worker {
         let link = Rc::new(Link::new(worker.clone(), peer));
         worker.connections.borrow_mut().insert(id, link.clone());
         let listed = Listed { worker, id };
-        match &self.tls {
+        match &self.terms.tls {
             None => listed.serve(link, Stream::Plain(stream), Protocol::Http1),
             Some(tls) => self.shake_hands(tls.clone(), listed, link, stream),
         }
@@ -262,19 +261,30 @@ impl Listed {
     /// Serves what the two sides agreed on, in a task of its own.
     fn serve(self, link: Rc<Link>, stream: Stream, protocol: Protocol) {
         match protocol {
-            Protocol::Http1 => drop(spawn_local(self.serve_http1(Connection::new(link, stream)))),
+            Protocol::Http1 => {
+                let connection = Connection::new(link.clone(), stream);
+                drop(spawn_local(self.serve_http1(link, connection)));
+            }
+            Protocol::Http2 => drop(spawn_local(self.serve_http2(link, stream, Bytes::new()))),
         }
     }
 
-    async fn serve_http1(self, connection: Connection) {
-        let taken_over = connection.serve().await;
-        if let Some(run) = taken_over {
-            // A task of its own, so that what serving needed is given back.
-            spawn_local(async move {
+    async fn serve_http1(self, link: Rc<Link>, connection: Connection) {
+        // A task of its own for what follows, so that what serving needed is given back.
+        match connection.serve().await {
+            Leaving::Closed => {}
+            Leaving::TakenOver(run) => drop(spawn_local(async move {
                 let _listed = self;
                 run.await;
-            });
+            })),
+            Leaving::Http2(stream, before) => {
+                drop(spawn_local(self.serve_http2(link, stream, before)));
+            }
         }
+    }
+
+    async fn serve_http2(self, link: Rc<Link>, stream: Stream, before: Bytes) {
+        h2::serve(link, stream, before).await;
     }
 }
 

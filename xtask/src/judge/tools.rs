@@ -75,9 +75,10 @@ impl Tools {
 
 /// Programs that the tests themselves call: name, the option that proves it works, and the Debian
 /// package that has it.
-const PROGRAMS: [(&str, &str, &str); 6] = [
+const PROGRAMS: [(&str, &str, &str); 7] = [
     ("curl", "--version", "curl"),
     ("openssl", "version", "openssl"),
+    ("nghttp", "--version", "nghttp2-client"),
     ("faketime", "--version", "faketime"),
     ("strace", "-V", "strace"),
     ("sqlite3", "-version", "sqlite3"),

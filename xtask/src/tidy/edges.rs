@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Outside crates that only the named crates of ours may know.
 const HOMES: &[(&str, &[&str])] = &[
     ("rusqlite", &["store", "bench"]),
+    ("h2", &["wire"]),
     ("hyper", &["wire", "bench"]),
     ("hyper-util", &["wire", "bench"]),
 ];

@@ -27,6 +27,7 @@ mod events;
 mod events_cli;
 mod evolution;
 mod expansion;
+mod h2;
 mod handlers;
 mod hostile;
 mod idempotency;

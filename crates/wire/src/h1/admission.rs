@@ -29,7 +29,7 @@ impl Admission {
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
                 self.hosts += 1;
-                if !value.iter().all(|byte| host_byte(*byte)) {
+                if !is_host(value) {
                     return Err(Fault::Malformed("The Host header is not a valid host."));
                 }
             }
@@ -81,6 +81,10 @@ impl Admission {
 }
 
 /// RFC 3986 host and port, IPv6 literals included; loose about their order.
+pub(crate) fn is_host(value: &[u8]) -> bool {
+    value.iter().all(|byte| host_byte(*byte))
+}
+
 fn host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte)
 }

@@ -25,8 +25,9 @@ use crate::body::Body;
 use crate::call::{self, Place};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
+use crate::h2::PREFACE;
 use crate::hints::Hints;
-use crate::payload::Payload;
+use crate::payload::{Payload, TakeOver};
 use crate::raw::Raw;
 use crate::stream::Stream;
 use crate::worker::Worker;
@@ -44,6 +45,15 @@ pub(crate) struct Connection {
     pub(super) inflow: Option<Box<Inflow>>,
     /// Interim answers that are not sent yet.
     pub(super) interim: Vec<u8>,
+}
+
+/// What becomes of a connection that speaks HTTP/1.x no more.
+pub(crate) enum Leaving {
+    Closed,
+    /// The service goes on with it: what remains to be run.
+    TakenOver(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// It began with the preface of HTTP/2; these bytes were read.
+    Http2(Stream, Bytes),
 }
 
 /// How a connection ends.
@@ -78,9 +88,8 @@ impl Connection {
         Connection { link, stream, buffer: None, inflow: None, interim: Vec::new() }
     }
 
-    /// Serves requests until either side ends the connection, or the service takes it over: then
-    /// what remains to be run is returned.
-    pub(crate) async fn serve(mut self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    /// Serves requests until either side ends the connection, or it becomes something else.
+    pub(crate) async fn serve(mut self) -> Leaving {
         poll_fn(|cx| {
             self.link.remember(cx.waker());
             self.link.enter(Phase::Idle);
@@ -89,13 +98,17 @@ impl Connection {
         .await;
         let worker = self.link.worker.clone();
         let mut in_a_row = 0;
+        let mut first = true;
         let ending = loop {
             // Steps that wait hold little; what is large lives only in those that do not. So the
             // task, which an idle connection keeps, stays small.
             let begun = match self.head().await {
                 Ok(head) => self.begin(&worker, head),
+                // Looked at only where HTTP/1.x ends, so it costs its requests nothing.
+                Err(Ending::Refuse(_)) if first && self.has_preface() => return self.into_http2(),
                 Err(ending) => break ending,
             };
+            first = false;
             let (work, next) = match self.wait(begun).await {
                 Some((outcome, outgoing)) => self.send(outcome, outgoing),
                 None => break Ending::Drop,
@@ -104,7 +117,7 @@ impl Connection {
                 (Err(Gone), _) => break Ending::Drop,
                 (Ok(()), Next::Request) => {}
                 (Ok(()), Next::End) => break Ending::Linger,
-                (Ok(()), Next::TakenOver(run)) => return Some(run(self.into_raw())),
+                (Ok(()), Next::TakenOver(run)) => return self.taken_over(run),
             }
             self.link.enter(Phase::Idle);
             // Pipelined requests never wait, so nothing else would make room for the others.
@@ -123,17 +136,39 @@ impl Connection {
             }
             Ending::Refuse(fault) => Box::pin(refuse(&worker, self.into_stream(), fault)).await,
         }
-        None
+        Leaving::Closed
+    }
+
+    /// Whether the bytes at hand are the beginning of HTTP/2, and may be. Half of it will do: no
+    /// request begins like that, and whoever reads it next waits for the rest.
+    fn has_preface(&self) -> bool {
+        let data = self.buffer.as_ref().map_or(&[][..], |buffer| buffer.data());
+        let length = data.len().min(PREFACE.len());
+        self.link.worker.terms.takes_http2_unasked() && length > 0 && data[..length] == PREFACE[..length]
+    }
+
+    fn into_http2(mut self) -> Leaving {
+        let before = self.take_before();
+        self.link.leave();
+        Leaving::Http2(self.stream, before)
+    }
+
+    fn taken_over(self, run: TakeOver) -> Leaving {
+        Leaving::TakenOver(run(self.into_raw()))
+    }
+
+    /// What was read and not used up.
+    fn take_before(&mut self) -> Bytes {
+        self.buffer.take().map_or(Bytes::new(), |buffer| Bytes::copy_from_slice(buffer.data()))
     }
 
     fn into_stream(self) -> Stream {
         self.stream
     }
 
-    fn into_raw(self) -> Raw {
+    fn into_raw(mut self) -> Raw {
         self.link.leave();
-        let before =
-            self.buffer.map_or(Bytes::new(), |buffer| Bytes::copy_from_slice(buffer.data()));
+        let before = self.take_before();
         Raw::new(self.stream, before, self.link.worker.shutdown.clone())
     }
 
@@ -220,7 +255,7 @@ impl Connection {
             version: head.version,
             keep_alive: head.keep_alive,
         };
-        let hints = match worker.early_hints.allowed(head.version, &head.headers) {
+        let hints = match worker.terms.early_hints.allowed(head.version, &head.headers) {
             true => Hints::open(),
             false => Hints::default(),
         };

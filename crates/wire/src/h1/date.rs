@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::HeaderValue;
+
 const NAME: &[u8] = b"date: ";
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
 const VALUE_BYTES: usize = 29;
@@ -12,11 +14,13 @@ const LINE_BYTES: usize = NAME.len() + VALUE_BYTES + 2;
 pub(crate) struct Date {
     second: u64,
     line: [u8; LINE_BYTES],
+    /// The value alone, for HTTP/2.
+    value: Option<HeaderValue>,
 }
 
 impl Date {
     pub(crate) fn new() -> Date {
-        Date { second: u64::MAX, line: [b' '; LINE_BYTES] }
+        Date { second: u64::MAX, line: [b' '; LINE_BYTES], value: None }
     }
 
     /// The line with its end.
@@ -31,8 +35,16 @@ impl Date {
             let value = &mut self.line[NAME.len()..][..VALUE_BYTES];
             value.copy_from_slice(&text.as_bytes()[..VALUE_BYTES]);
             self.line[LINE_BYTES - 2..].copy_from_slice(b"\r\n");
+            self.value = None;
         }
         &self.line
+    }
+
+    pub(crate) fn value(&mut self) -> HeaderValue {
+        self.line();
+        let text = &self.line[NAME.len()..][..VALUE_BYTES];
+        let make = || HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static(""));
+        self.value.get_or_insert_with(make).clone()
     }
 }
 

@@ -29,6 +29,10 @@ pub(crate) enum Phase {
     Answering,
     /// The client, to take what we send.
     Writing,
+    /// Any sign of life from the client of an HTTP/2 connection that is in use; a ping follows.
+    Quiet,
+    /// The answer to that ping.
+    Pong,
     /// Nothing of ours: the service has the connection, or it is closing under its own clock.
     Left,
 }
@@ -63,6 +67,10 @@ impl Link {
         }
     }
 
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
     /// Nothing here concerns the connection any more. A waker kept would keep its task's memory.
     pub(crate) fn leave(&self) {
         self.phase.set(Phase::Left);
@@ -75,7 +83,8 @@ impl Link {
         let allowed = match self.phase.get() {
             Phase::Idle => limits.idle_timeout,
             Phase::Head => limits.head_timeout,
-            Phase::Writing => limits.write_stall,
+            Phase::Quiet => limits.ping_after,
+            Phase::Writing | Phase::Pong => limits.write_stall,
             Phase::Answering | Phase::Left => return,
         };
         if self.worker.elapsed(self.since.get()) > allowed {

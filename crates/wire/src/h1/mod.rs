@@ -15,7 +15,8 @@ mod link;
 pub mod offline;
 mod outflow;
 
+pub(crate) use admission::is_host;
 pub(crate) use buffer::Buffers;
-pub(crate) use connection::{Connection, refuse};
+pub(crate) use connection::{Connection, Leaving, refuse};
 pub(crate) use date::Date;
-pub(crate) use link::Link;
+pub(crate) use link::{Link, Phase};

@@ -29,11 +29,13 @@ const HANDSHAKE_RECORD: u8 = 22;
 /// What is spoken inside. The one place where ALPN decides; `Worker::serve` acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
+    Http2,
     Http1,
 }
 
 /// What we offer, best first.
-const PROTOCOLS: &[(&[u8], Protocol)] = &[(b"http/1.1", Protocol::Http1)];
+const PROTOCOLS: &[(&[u8], Protocol)] =
+    &[(b"h2", Protocol::Http2), (b"http/1.1", Protocol::Http1)];
 
 /// The certificates of a listener and everything else its handshakes need. Clones are the same
 /// one: [`Tls::replace`] on any of them counts for all.

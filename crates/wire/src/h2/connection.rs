@@ -1,0 +1,230 @@
+//! One connection: accepts its streams, answers those that need no waiting in its own task and the
+//! others in tasks of theirs, watches the clock, and ends in good order. One thread.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::server::{Connection, SendResponse};
+use h2::{Ping, PingPong, Reason, RecvStream};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+use super::tap::Tap;
+use super::{settings, stream};
+use crate::h1::{Link, Phase};
+
+/// A stream that was accepted and not looked at yet.
+type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
+
+struct Serving<S> {
+    link: Rc<Link>,
+    tap: Tap<S>,
+    connection: Connection<Tap<S>, Bytes>,
+    pings: Option<PingPong>,
+    /// Streams being answered.
+    under_way: Rc<Cell<usize>>,
+    /// The worker's tick when the budgets of frames were last refilled.
+    refilled: u64,
+    drained: bool,
+}
+
+/// How the serving ends.
+enum Ending {
+    /// h2 has said what there was to say, or the client is gone.
+    Over,
+    /// GOAWAY with this reason.
+    Say(Reason),
+    /// The client answers nothing any more.
+    Dead,
+}
+
+/// Serves HTTP/2 until either side ends the connection. `before` are bytes of the stream that were
+/// read already, the preface among them.
+pub(crate) async fn serve<S>(link: Rc<Link>, stream: S, before: Bytes)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let linger = link.worker.limits.linger_timeout;
+    let tap = Tap::new(stream, before);
+    if let Some(mut serving) = begin(link.clone(), tap.clone()).await {
+        let ending = poll_fn(|cx| serving.poll(cx)).await;
+        link.leave();
+        if let Ending::Say(reason) = ending {
+            serving.connection.abrupt_shutdown(reason);
+            let _ = timeout(linger, poll_fn(|cx| serving.connection.poll_closed(cx))).await;
+        }
+        drop(serving);
+        if !matches!(ending, Ending::Dead) {
+            // Closing over unread bytes would reset the connection and lose the last frames.
+            let _ = timeout(linger, poll_fn(|cx| tap.poll_discard(cx))).await;
+        }
+    }
+    link.leave();
+}
+
+/// The preface and our settings.
+async fn begin<S>(link: Rc<Link>, tap: Tap<S>) -> Option<Serving<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut handshake = settings::handshake(tap.clone(), &link.worker.limits);
+    link.enter(Phase::Head);
+    let shaken = poll_fn(|cx| {
+        link.remember(cx.waker());
+        match link.overdue() {
+            true => Poll::Ready(None),
+            false => Pin::new(&mut handshake).poll(cx).map(Result::ok),
+        }
+    });
+    let mut connection = shaken.await?;
+    link.enter(Phase::Idle);
+    Some(Serving {
+        pings: connection.ping_pong(),
+        refilled: link.worker.tick.get(),
+        link,
+        tap,
+        connection,
+        under_way: Rc::default(),
+        drained: false,
+    })
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        self.refill();
+        if self.link.worker.draining.get() && !self.drained {
+            self.drained = true;
+            self.connection.graceful_shutdown();
+        }
+        let mut begun = false;
+        loop {
+            let (accepted, over) = self.accept(cx);
+            if self.tap.look().frames.excess() {
+                return Poll::Ready(Ending::Say(Reason::ENHANCE_YOUR_CALM));
+            }
+            if over {
+                return Poll::Ready(Ending::Over);
+            }
+            if accepted.is_empty() {
+                break;
+            }
+            begun = true;
+            // Their answers leave together, in the next call of h2.
+            accepted.into_iter().for_each(|accepted| self.start(accepted, cx));
+        }
+        self.watch(begun, cx)
+    }
+
+    /// Everything that has arrived, and whether the connection is over.
+    fn accept(&mut self, cx: &mut Context<'_>) -> (Vec<Accepted>, bool) {
+        let mut accepted = Vec::new();
+        loop {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok(stream))) => accepted.push(stream),
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(%error, "an HTTP/2 connection ended");
+                    return (accepted, true);
+                }
+                Poll::Ready(None) => return (accepted, true),
+                Poll::Pending => return (accepted, false),
+            }
+        }
+    }
+
+    /// Answers at once what can be; a task is made only for what has to wait.
+    fn start(&self, (request, respond): Accepted, cx: &mut Context<'_>) {
+        let place = UnderWay::enter(&self.under_way, &self.link);
+        let mut answering = Box::pin(stream::answer(self.link.clone(), request, respond, place));
+        match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => drop(spawn_local(answering)),
+            Ok(Poll::Ready(())) => {}
+            Err(_) => tracing::error!("an HTTP/2 stream panicked"),
+        }
+    }
+
+    /// What the connection waits for now, and whether it has waited too long.
+    fn watch(&mut self, begun: bool, cx: &mut Context<'_>) -> Poll<Ending> {
+        let (heard, half_head) = {
+            let mut tapped = self.tap.look();
+            (std::mem::take(&mut tapped.heard), tapped.frames.half_head())
+        };
+        let overdue = self.link.overdue();
+        let phase = self.link.phase();
+        if overdue && !(heard && phase == Phase::Pong) {
+            match phase {
+                Phase::Idle => return Poll::Ready(Ending::Say(Reason::NO_ERROR)),
+                Phase::Head => return Poll::Ready(Ending::Say(Reason::ENHANCE_YOUR_CALM)),
+                Phase::Quiet => self.ping(),
+                _ => return Poll::Ready(Ending::Dead),
+            }
+        }
+        let busy = self.under_way.get() > 0 || self.connection.has_streams();
+        match (half_head, busy) {
+            (true, _) => self.link.enter_once(Phase::Head),
+            (false, true) if heard || self.link.phase() != Phase::Pong => {
+                if heard || self.link.phase() != Phase::Quiet {
+                    self.link.enter(Phase::Quiet);
+                }
+            }
+            (false, true) => {}
+            (false, false) if begun => self.link.enter(Phase::Idle),
+            (false, false) => self.link.enter_once(Phase::Idle),
+        }
+        self.poll_pong(cx);
+        Poll::Pending
+    }
+
+    fn ping(&mut self) {
+        if let Some(pings) = &mut self.pings {
+            // Refused only while one is on its way, which will do.
+            let _ = pings.send_ping(Ping::opaque());
+            self.link.enter(Phase::Pong);
+        }
+    }
+
+    /// The answer must be taken before another ping can be sent.
+    fn poll_pong(&mut self, cx: &mut Context<'_>) {
+        if let Some(pings) = &mut self.pings {
+            let _ = pings.poll_pong(cx);
+        }
+    }
+
+    fn refill(&mut self) {
+        let seconds = self.link.worker.elapsed(self.refilled).as_secs();
+        if seconds > 0 {
+            self.refilled = self.link.worker.tick.get();
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            self.tap.look().frames.refill(seconds);
+        }
+    }
+}
+
+/// Counts a stream while it is answered.
+pub(super) struct UnderWay {
+    count: Rc<Cell<usize>>,
+    link: Rc<Link>,
+}
+
+impl UnderWay {
+    fn enter(count: &Rc<Cell<usize>>, link: &Rc<Link>) -> UnderWay {
+        count.set(count.get() + 1);
+        UnderWay { count: count.clone(), link: link.clone() }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+        if self.count.get() == 0 {
+            // The connection's clock runs differently now.
+            self.link.wake();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Watches the frames of a client go by and counts those that cost us and not them: pings and
+//! settings want an answer each, a reset throws away work that was begun. h2 keeps their memory
+//! bounded, not their number. Reads frame headers alone; no I/O, and time is passed in as ticks.
+
+use super::PREFACE;
+
+const HEADER_BYTES: usize = 9;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const DATA: u8 = 0;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Resets a client may send at once and then each second: what nghttp2 allows.
+const RESETS: Rate = Rate { burst: 1000, each_second: 33 };
+/// Pings, settings, priorities and frames nobody knows. Clients that measure the line with pings
+/// send a few for each round trip.
+const CONTROLS: Rate = Rate { burst: 1000, each_second: 100 };
+
+#[derive(Clone, Copy)]
+struct Rate {
+    burst: u32,
+    each_second: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Frames {
+    preface_left: usize,
+    header: [u8; HEADER_BYTES],
+    header_bytes: usize,
+    payload_left: usize,
+    block_open: bool,
+    resets: u32,
+    controls: u32,
+    excess: bool,
+}
+
+impl Frames {
+    pub(super) fn new() -> Frames {
+        Frames {
+            preface_left: PREFACE.len(),
+            header: [0; HEADER_BYTES],
+            header_bytes: 0,
+            payload_left: 0,
+            block_open: false,
+            resets: RESETS.burst,
+            controls: CONTROLS.burst,
+            excess: false,
+        }
+    }
+
+    /// The bytes that arrived next.
+    pub(super) fn pass(&mut self, mut bytes: &[u8]) {
+        skip(&mut bytes, &mut self.preface_left);
+        while !bytes.is_empty() {
+            skip(&mut bytes, &mut self.payload_left);
+            let taken = bytes.len().min(HEADER_BYTES - self.header_bytes);
+            self.header[self.header_bytes..][..taken].copy_from_slice(&bytes[..taken]);
+            self.header_bytes += taken;
+            bytes = &bytes[taken..];
+            if self.header_bytes == HEADER_BYTES {
+                self.header_bytes = 0;
+                self.frame();
+            }
+        }
+    }
+
+    /// So many seconds have passed.
+    pub(super) fn refill(&mut self, seconds: u32) {
+        self.resets = self.resets.saturating_add(RESETS.each_second.saturating_mul(seconds));
+        self.resets = self.resets.min(RESETS.burst);
+        self.controls = self.controls.saturating_add(CONTROLS.each_second.saturating_mul(seconds));
+        self.controls = self.controls.min(CONTROLS.burst);
+    }
+
+    /// Whether the client has sent more of something than anybody needs.
+    pub(super) fn excess(&self) -> bool {
+        self.excess
+    }
+
+    /// Whether a head has begun and not ended: meanwhile no other stream can say anything.
+    pub(super) fn half_head(&self) -> bool {
+        self.block_open || self.header_bytes > 0
+    }
+
+    fn frame(&mut self) {
+        let [high, middle, low, kind, flags, ..] = self.header;
+        self.payload_left = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let budget = match kind {
+            HEADERS | CONTINUATION => {
+                self.block_open = flags & END_HEADERS == 0;
+                return;
+            }
+            // These are bounded by the windows, by h2, or cost nothing.
+            DATA | WINDOW_UPDATE => return,
+            SETTINGS | PING if flags & ACK != 0 => return,
+            RESET => &mut self.resets,
+            _ => &mut self.controls,
+        };
+        match budget.checked_sub(1) {
+            Some(left) => *budget = left,
+            None => self.excess = true,
+        }
+    }
+}
+
+fn skip(bytes: &mut &[u8], left: &mut usize) {
+    let skipped = bytes.len().min(*left);
+    *left -= skipped;
+    *bytes = &bytes[skipped..];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = (payload.len() as u32).to_be_bytes();
+        let head = [length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
+        [&head, payload].concat()
+    }
+
+    fn pass(pieces: &[Vec<u8>], piece_bytes: usize) -> Frames {
+        let mut frames = Frames::new();
+        let bytes = [&PREFACE[..], &pieces.concat()].concat();
+        bytes.chunks(piece_bytes).for_each(|piece| frames.pass(piece));
+        frames
+    }
+
+    #[test]
+    fn what_is_counted_does_not_depend_on_how_the_bytes_are_cut() {
+        // Payloads full of what would be resets if they were taken for frames.
+        let decoy = frame(RESET, 0, &[0; 4]).repeat(50);
+        let pieces = [
+            frame(SETTINGS, 0, &[0; 6]),
+            frame(SETTINGS, ACK, &[]),
+            frame(HEADERS, END_HEADERS, &decoy),
+            frame(DATA, 0, &decoy),
+            frame(RESET, 0, &[0; 4]),
+            frame(PING, 0, &[0; 8]),
+            frame(PING, ACK, &[0; 8]),
+            frame(HEADERS, 0, b"half"),
+        ];
+        for piece_bytes in [1, 2, 7, 9, 10, 64, 100_000] {
+            let frames = pass(&pieces, piece_bytes);
+            assert_eq!(frames.resets, RESETS.burst - 1);
+            assert_eq!(frames.controls, CONTROLS.burst - 2);
+            assert!(frames.half_head() && !frames.excess());
+        }
+    }
+
+    #[test]
+    fn a_burst_is_allowed_and_then_a_rate() {
+        let burst = vec![frame(RESET, 0, &[0; 4]); RESETS.burst as usize];
+        let mut frames = pass(&burst, 1000);
+        assert!(!frames.excess());
+        frames.refill(1);
+        for _ in 0..RESETS.each_second {
+            frames.pass(&burst[0]);
+        }
+        assert!(!frames.excess());
+        frames.pass(&burst[0]);
+        assert!(frames.excess());
+    }
+}

@@ -1,0 +1,181 @@
+//! The answer on its way out: the head, then the body as fast as the client opens its windows, then
+//! trailers; or the stream handed over to the service.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+use super::channel::Channel;
+use super::connection::UnderWay;
+use crate::exchange::Response;
+use crate::payload::{Chunks, Cut, Payload};
+use crate::raw::Raw;
+use crate::worker::Worker;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// What of the request decides about its answer.
+pub(super) struct Outgoing {
+    pub(super) is_head: bool,
+    /// Where the client's bytes come from, if the stream can become a channel both ways.
+    pub(super) channel: Option<RecvStream>,
+}
+
+/// The client is gone, too slow for too long, or the answer cannot be completed.
+struct Broken;
+
+pub(super) async fn send(
+    worker: &Worker,
+    mut respond: SendResponse<Bytes>,
+    response: Response,
+    outgoing: Outgoing,
+    under_way: UnderWay,
+) {
+    let Response { status, mut headers, body } = response;
+    strip(&mut headers);
+    set_length(status, &mut headers, &body, outgoing.is_head);
+    if !headers.contains_key(DATE) {
+        headers.insert(DATE, worker.date.borrow_mut().value());
+    }
+    let ends = outgoing.is_head
+        || has_no_body(status)
+        || matches!(&body, Payload::Whole(bytes) if bytes.is_empty());
+    let mut head = http::Response::new(());
+    *head.status_mut() = status;
+    *head.headers_mut() = headers;
+    let Ok(mut stream) = respond.send_response(head, ends) else { return };
+    if ends {
+        return;
+    }
+    let stall = worker.limits.write_stall;
+    let sent = match body {
+        Payload::Whole(bytes) => data(&mut stream, bytes, true, stall).await,
+        Payload::Stream(chunks) => stream_body(&mut stream, chunks, stall).await,
+        Payload::TakeOver(run) => {
+            let channel = Channel::new(stream, outgoing.channel);
+            let raw = Raw::over(channel, worker.shutdown.clone());
+            // A task of its own, so that what answering needed is given back.
+            spawn_local(async move {
+                let _under_way = under_way;
+                run(raw).await;
+            });
+            return;
+        }
+    };
+    if sent.is_err() {
+        // The client must not take half an answer for a whole one.
+        stream.send_reset(Reason::INTERNAL_ERROR);
+    }
+}
+
+/// What speaks of a connection has no place on a stream (RFC 9113 8.2.2).
+pub(super) fn strip(headers: &mut HeaderMap) {
+    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE, KEEP_ALIVE, PROXY_CONNECTION, TE] {
+        headers.remove(name);
+    }
+}
+
+fn has_no_body(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// The same word about the length as on HTTP/1.1.
+fn set_length(status: StatusCode, headers: &mut HeaderMap, body: &Payload, is_head: bool) {
+    if status == StatusCode::NOT_MODIFIED {
+        return;
+    }
+    match body.length_bytes() {
+        _ if has_no_body(status) => drop(headers.remove(CONTENT_LENGTH)),
+        // Whoever passes on the answer of another knows only what that one said.
+        Some(0) if is_head && headers.contains_key(CONTENT_LENGTH) => {}
+        Some(bytes) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes))),
+        None if is_head => {}
+        None => drop(headers.remove(CONTENT_LENGTH)),
+    }
+}
+
+/// Sends all of it, waiting for the client's windows.
+async fn data(
+    stream: &mut SendStream<Bytes>,
+    mut bytes: Bytes,
+    last: bool,
+    stall: Duration,
+) -> Result<(), Broken> {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        if stream.capacity() == 0 {
+            let capacity = poll_fn(|cx| {
+                if stream.poll_reset(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                stream.poll_capacity(cx)
+            });
+            match timeout(stall, capacity).await {
+                Ok(Some(Ok(_))) => continue,
+                _ => return Err(Broken),
+            }
+        }
+        let piece = bytes.split_to(bytes.len().min(stream.capacity()));
+        let ends = last && bytes.is_empty();
+        stream.send_data(piece, ends).map_err(|_| Broken)?;
+    }
+    Ok(())
+}
+
+async fn stream_body(
+    stream: &mut SendStream<Bytes>,
+    mut chunks: Box<dyn Chunks>,
+    stall: Duration,
+) -> Result<(), Broken> {
+    let declared = chunks.length_bytes();
+    let mut left = declared.unwrap_or(u64::MAX);
+    loop {
+        match next(stream, &mut *chunks).await {
+            Some(Ok(piece)) => {
+                // More than was declared is as wrong as less.
+                left = left.checked_sub(piece.len() as u64).ok_or(Broken)?;
+                data(stream, piece, false, stall).await?;
+            }
+            Some(Err(Cut)) => {
+                tracing::debug!("the source of an answer broke off");
+                return Err(Broken);
+            }
+            None if declared.is_some() && left > 0 => return Err(Broken),
+            None => break,
+        }
+    }
+    let trailers = chunks.trailers().map(|mut trailers| {
+        strip(&mut trailers);
+        trailers
+    });
+    let ended = match trailers.filter(|trailers| !trailers.is_empty()) {
+        Some(trailers) => stream.send_trailers(trailers),
+        None => stream.send_data(Bytes::new(), true),
+    };
+    ended.map_err(|_| Broken)
+}
+
+/// The next piece; a client that takes its request back and a source that panics both cut it.
+async fn next(
+    stream: &mut SendStream<Bytes>,
+    chunks: &mut dyn Chunks,
+) -> Option<Result<Bytes, Cut>> {
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| chunks.poll_chunk(cx)));
+        match polled.unwrap_or(Poll::Ready(Some(Err(Cut)))) {
+            Poll::Ready(piece) => Poll::Ready(piece),
+            Poll::Pending => stream.poll_reset(cx).map(|_| Some(Err(Cut))),
+        }
+    })
+    .await
+}

@@ -1,0 +1,59 @@
+//! What a connection allows its client: windows, streams, sizes. The numbers of h2's own defences
+//! stand here beside ours.
+
+use bytes::Bytes;
+use h2::server::{Builder, Handshake};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::limits::Limits;
+
+/// Streams of one connection at a time; over it h2 refuses them, which a client may retry. 128:
+/// RFC 9113 asks for 100 or more, nginx has 128.
+pub(super) const MAX_STREAMS: u32 = 128;
+/// Body bytes one stream may send ahead of its reader. 256 KiB: 100 Mbit/s at a round trip of
+/// 20 ms, and a reader that keeps up opens it again long before it is used up.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same for all streams of a connection, and so the most it can hold of unread bodies.
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// The least the protocol allows: a larger frame only delays those of other streams.
+const MAX_FRAME_BYTES: u32 = 16 * 1024;
+/// What one stream may have waiting for the socket. 64 KiB: several packets, and 8 MiB for all
+/// streams of a client that does not read.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Streams that we have reset and still remember, so that late frames are not taken for errors.
+const MAX_REMEMBERED_RESETS: usize = 64;
+/// Streams the client has reset before we looked at them. A page that is left cancels all of its
+/// streams at once; more than there can be is an attack.
+const MAX_PENDING_RESETS: usize = MAX_STREAMS as usize;
+/// Streams that we had to reset for the client's errors, over the whole life of a connection.
+const MAX_ERROR_RESETS: usize = 256;
+/// What each field counts beside its name and value (RFC 9113 6.5.2).
+const FIELD_BYTES: usize = 32;
+/// `:method`, `:scheme`, `:authority`, `:path`, `:protocol` with their values, but for the path's.
+const PSEUDO_BYTES: usize = 1024;
+
+pub(super) fn handshake<S>(stream: S, limits: &Limits) -> Handshake<S, Bytes>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    Builder::new()
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .max_header_list_size(header_list_bytes(limits))
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
+        .max_concurrent_reset_streams(MAX_REMEMBERED_RESETS)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(Some(MAX_ERROR_RESETS))
+        .enable_connect_protocol()
+        .handshake(stream)
+}
+
+/// Above what admission lets through, so that the usual excess is answered 431 or 414 with a body.
+/// Beyond it h2 says 431 on its own, far beyond it ends the connection.
+fn header_list_bytes(limits: &Limits) -> u32 {
+    let fields = limits.header_bytes + (limits.max_headers + 8) * FIELD_BYTES;
+    let list = fields + limits.url_bytes + PSEUDO_BYTES;
+    u32::try_from(list + list / 2).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,149 @@
+//! One stream: its head is admitted, the service called, early hints and the answer sent. What the
+//! service reads of the body comes straight from h2, which holds no more than the window allows.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{HeaderMap, Method, Request, StatusCode, Version};
+
+use super::admission::{self, Head};
+use super::connection::UnderWay;
+use super::outflow::{self, Outgoing};
+use crate::Answer;
+use crate::body::{Body, Invitation};
+use crate::call::{self, Place};
+use crate::exchange::{Exchange, Response};
+use crate::fault::Fault;
+use crate::h1::Link;
+use crate::hints::Hints;
+use crate::payload::Payload;
+
+/// Answers the request; returns early if the client takes it back.
+pub(super) async fn answer(
+    link: Rc<Link>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    under_way: UnderWay,
+) {
+    let worker = link.worker.clone();
+    let (parts, body) = request.into_parts();
+    let mut outgoing = Outgoing { is_head: parts.method == Method::HEAD, channel: None };
+    let outcome = match admission::admit(parts, &worker.limits) {
+        Err(fault) => Some(Err(fault)),
+        Ok(head) => {
+            let upgrade = head.upgrade;
+            let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
+            let begun = begin(&link, head, body, &mut outgoing);
+            match place {
+                None => Some(Err(Fault::Overloaded)),
+                Some(_) => match call::begin(&*worker.service, begun.exchange) {
+                    Err(fault) => Some(Err(fault)),
+                    Ok(answer) => wait(answer, &mut respond, begun.hints, begun.invitation)
+                        .await
+                        .map(|outcome| outcome.and_then(|response| sendable(response, upgrade))),
+                },
+            }
+        }
+    };
+    // None: nobody waits for it any more.
+    if let Some(outcome) = outcome {
+        let response = outcome.unwrap_or_else(|fault| call::refusal(&worker, fault));
+        outflow::send(&worker, respond, response, outgoing, under_way).await;
+    }
+}
+
+/// What the service is given, and what we keep of it.
+struct Begun {
+    exchange: Exchange,
+    hints: Hints,
+    invitation: Option<Invitation>,
+}
+
+fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing) -> Begun {
+    let worker = &link.worker;
+    let hints = match worker.terms.early_hints.allowed(Version::HTTP_2, &head.headers) {
+        true => Hints::open(),
+        false => Hints::default(),
+    };
+    let (whole, stall) = (worker.limits.body_timeout, worker.limits.body_stall);
+    let mut invitation = None;
+    let body = if head.upgrade {
+        // What follows is no body: it belongs to whoever takes the stream over.
+        outgoing.channel = Some(incoming);
+        Body::empty()
+    } else if incoming.is_end_stream() {
+        Body::empty()
+    } else {
+        invitation = head.expects_continue.then(Invitation::default);
+        Body::stream(incoming, head.declared_bytes, invitation.clone(), whole, stall)
+    };
+    let exchange = Exchange {
+        method: head.method,
+        uri: head.uri,
+        version: Version::HTTP_2,
+        headers: head.headers,
+        peer: link.peer,
+        body,
+        hints: hints.clone(),
+    };
+    Begun { exchange, hints, invitation }
+}
+
+/// The service's answer; none if the client has reset the stream or is gone. Interim answers leave
+/// meanwhile.
+async fn wait(
+    mut answer: Answer<'_>,
+    respond: &mut SendResponse<Bytes>,
+    hints: Hints,
+    mut invitation: Option<Invitation>,
+) -> Option<Result<Response, Fault>> {
+    poll_fn(|cx| {
+        let outcome = call::poll(&mut answer, cx);
+        for mut headers in hints.take(cx) {
+            outflow::strip(&mut headers);
+            inform(respond, StatusCode::EARLY_HINTS, headers);
+        }
+        if let Poll::Ready(outcome) = outcome {
+            return Poll::Ready(Some(outcome));
+        }
+        if invitation.as_ref().is_some_and(|invitation| invitation.wanted(cx)) {
+            invitation = None;
+            inform(respond, StatusCode::CONTINUE, HeaderMap::new());
+        }
+        gone(respond, cx).map(|()| None)
+    })
+    .await
+}
+
+fn gone(respond: &mut SendResponse<Bytes>, cx: &mut Context<'_>) -> Poll<()> {
+    respond.poll_reset(cx).map(drop)
+}
+
+fn inform(respond: &mut SendResponse<Bytes>, status: StatusCode, headers: HeaderMap) {
+    let mut head = http::Response::new(());
+    *head.status_mut() = status;
+    *head.headers_mut() = headers;
+    // A client that is gone is noticed with the answer.
+    let _ = respond.send_informational(head);
+}
+
+/// An answer that cannot stand on the wire is the service's fault. There is no 101 on HTTP/2: who
+/// takes an upgrade over is answered 200, and no other answer to one may look like success.
+fn sendable(mut response: Response, upgrade: bool) -> Result<Response, Fault> {
+    let taken_over = matches!(response.body, Payload::TakeOver(_));
+    let switching = response.status == StatusCode::SWITCHING_PROTOCOLS;
+    if upgrade && taken_over && switching {
+        response.status = StatusCode::OK;
+    }
+    if response.status.is_informational() {
+        return Err(Fault::Internal);
+    }
+    if upgrade && !taken_over && response.status.is_success() {
+        return Err(Fault::Tunnel);
+    }
+    Ok(response)
+}

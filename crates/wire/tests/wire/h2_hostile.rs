@@ -1,0 +1,313 @@
+//! HTTP/2 from clients that do not behave, frame by frame: what concerns one stream costs that
+//! stream, what is an attack costs the connection, and nobody else notices.
+
+use std::time::Duration;
+
+use wire::Limits;
+
+use crate::h2_client::{
+    ACK, CALM, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GET, GOAWAY, HEADERS, PING,
+    PREFACE, PRIORITY, PROTOCOL_ERROR, RESET, SETTINGS, WINDOW_UPDATE, block, frame, raw,
+};
+use crate::server::Server;
+
+const SHORT: Duration = Duration::from_millis(100);
+
+/// A head with these fields in place of those of the same name, or behind them.
+fn head(changed: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+    let mut fields: Vec<_> = GET.into_iter().filter(|(name, _)| !named(changed, name)).collect();
+    fields.extend(changed.iter().filter(|(_, value)| *value != "-"));
+    fields.sort_by_key(|(name, _)| !name.starts_with(':'));
+    fields
+}
+
+fn named(fields: &[(&str, &str)], name: &str) -> bool {
+    fields.iter().any(|(other, _)| *other == name)
+}
+
+/// The status of the answer to these fields, or the code the stream was reset with.
+fn verdict(frames: &mut Frames, stream: u32, fields: &[(&str, &str)], body: &[u8]) -> String {
+    let ends = if body.is_empty() { END_STREAM } else { 0 };
+    frames.send(HEADERS, END_HEADERS | ends, stream, &block(fields));
+    if !body.is_empty() {
+        frames.send(DATA, END_STREAM, stream, body);
+    }
+    loop {
+        let frame = frames.next().expect("the connection goes on");
+        assert_ne!(frame.kind, GOAWAY, "{fields:?}");
+        match (frame.kind, frame.stream == stream) {
+            (HEADERS, true) => return status(&frame.payload),
+            (RESET, true) => return format!("reset {}", frame.payload[3]),
+            _ => {}
+        }
+    }
+}
+
+/// The status stands first, indexed or as a literal of the indexed name.
+fn status(block: &[u8]) -> String {
+    let at = usize::from(block[0] & 0xe0 == 0x20);
+    match block[at..] {
+        [indexed @ 0x88..=0x8e, ..] => {
+            let known = ["200", "204", "206", "304", "400", "404", "500"];
+            known[usize::from(indexed - 0x88)].to_owned()
+        }
+        [_, length, ..] if length & 0x80 == 0 => {
+            String::from_utf8_lossy(&block[at + 2..][..usize::from(length)]).into_owned()
+        }
+        // Three digits in Huffman's code: five bits each, `0` to `2`, six for the others.
+        [_, _, ..] => "4xx".to_owned(),
+        _ => panic!("{block:?}"),
+    }
+}
+
+#[test]
+fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_on() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    let cases: &[(&[(&str, &str)], &[u8], &str)] = &[
+        (&[], b"", "200"),
+        (&[("connection", "close")], b"", "reset 1"),
+        (&[("keep-alive", "x")], b"", "reset 1"),
+        (&[("proxy-connection", "x")], b"", "reset 1"),
+        (&[("transfer-encoding", "chunked")], b"", "reset 1"),
+        (&[("upgrade", "websocket")], b"", "reset 1"),
+        (&[("te", "gzip")], b"", "reset 1"),
+        (&[("te", "trailers")], b"", "200"),
+        (&[(":path", "-")], b"", "reset 1"),
+        (&[(":path", "one")], b"", "400"),
+        (&[(":path", "*")], b"", "400"),
+        (&[(":path", "*"), (":method", "OPTIONS")], b"", "200"),
+        (&[(":path", "")], b"", "reset 1"),
+        (&[(":scheme", "-")], b"", "reset 1"),
+        (&[(":scheme", "ftp")], b"", "400"),
+        (&[(":method", "-")], b"", "reset 1"),
+        (&[(":status", "200")], b"", "reset 1"),
+        (&[(":authority", "-")], b"", "400"),
+        (&[(":authority", "-"), ("host", "a")], b"", "200"),
+        (&[("host", "a")], b"", "200"),
+        (&[("host", "A")], b"", "200"),
+        (&[("host", "b")], b"", "400"),
+        (&[(":authority", "user@a")], b"", "400"),
+        (&[("host", "a"), ("host", "a")], b"", "400"),
+        (&[(":method", "CONNECT")], b"", "reset 1"),
+        (&[(":method", "CONNECT"), (":path", "-"), (":scheme", "-")], b"", "4xx"),
+        (&[("content-length", "4")], b"four", "200"),
+        (&[("content-length", "4"), ("content-length", "4")], b"four", "400"),
+        (&[("content-length", "4"), ("content-length", "5")], b"four", "reset 1"),
+        (&[("content-length", "+4")], b"four", "reset 1"),
+        (&[("content-length", "4")], b"", "reset 1"),
+    ];
+    for (number, (changed, body, expected)) in (0u32..).zip(cases) {
+        let stream = number * 2 + 1;
+        assert_eq!(verdict(&mut frames, stream, &head(changed), body), *expected, "{changed:?}");
+    }
+    frames.still_serves(1001);
+}
+
+#[test]
+fn fields_that_are_none_cost_at_most_the_connection() {
+    let server = Server::start();
+    for (name, value) in
+        [("Upper", "x"), ("", "x"), ("a b", "x"), ("a\nb", "x"), ("x", "a\r\nb: c")]
+    {
+        let mut frames = raw(&server);
+        frames.send(HEADERS, END_STREAM | END_HEADERS, 1, &block(&head(&[(name, value)])));
+        let refused = loop {
+            match frames.next() {
+                Some(frame) if frame.kind == RESET || frame.kind == GOAWAY => break true,
+                Some(frame) if frame.kind == DATA => break false,
+                Some(_) => {}
+                None => break true,
+            }
+        };
+        assert!(refused, "{name:?}: {value:?}");
+    }
+    server.saw_nothing();
+}
+
+#[test]
+fn a_body_of_another_length_than_declared_never_passes_for_whole() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    let fields = head(&[(":method", "POST"), ("content-length", "4")]);
+    for (stream, body) in [(1, &b"three"[..]), (3, b"two")] {
+        frames.send(HEADERS, END_HEADERS, stream, &block(&fields));
+        server.saw("POST /one");
+        frames.send(DATA, END_STREAM, stream, body);
+        frames.is_reset(stream, PROTOCOL_ERROR);
+    }
+    frames.still_serves(5);
+}
+
+#[test]
+fn too_many_or_too_large_fields_are_told_and_a_bomb_ends_the_connection() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    let many: Vec<(&str, &str)> = GET.into_iter().chain([("a", "b"); 200]).collect();
+    assert_eq!(verdict(&mut frames, 1, &many, b""), "4xx");
+    let long = format!("/{}", "x".repeat(9000));
+    let path: Vec<(&str, &str)> =
+        GET.into_iter().map(|(n, v)| if n == ":path" { (n, &long[..]) } else { (n, v) }).collect();
+    assert_eq!(verdict(&mut frames, 3, &path, b""), "4xx");
+    // One large field put into the table, then named again and again: a byte each.
+    let mut bomb = block(&GET);
+    let mut field = block(&[("x", &"y".repeat(3800))]);
+    field[0] = 0x40;
+    bomb.extend_from_slice(&field);
+    bomb.extend_from_slice(&[0xbe; 8000]);
+    frames.send(HEADERS, END_STREAM | END_HEADERS, 5, &bomb);
+    frames.goes_away(CALM);
+    server.saw_nothing();
+}
+
+#[test]
+fn a_head_that_never_ends_is_cut_off() {
+    let server = Server::with(Limits { head_timeout: SHORT, ..Limits::default() });
+    // In many pieces.
+    let mut frames = raw(&server);
+    frames.send(HEADERS, END_STREAM, 1, &block(&GET));
+    for _ in 0..1000 {
+        frames.send(CONTINUATION, 0, 1, &[]);
+    }
+    frames.goes_away(CALM);
+    // In silence, while another stream is being answered.
+    let mut frames = raw(&server);
+    let wait = head(&[(":path", "/wait")]);
+    frames.send(HEADERS, END_STREAM | END_HEADERS, 1, &block(&wait));
+    server.saw("GET /wait");
+    frames.send(HEADERS, END_STREAM, 3, &block(&GET));
+    frames.goes_away(CALM);
+    // Half a preface.
+    let mut wire = server.connect();
+    wire.send(&PREFACE[..20]);
+    wire.rest();
+}
+
+#[test]
+fn floods_end_their_own_connection_alone() {
+    let server = Server::start();
+    let mut bystander = raw(&server);
+    bystander.still_serves(1);
+    let floods: [(&str, Vec<u8>); 5] = [
+        ("pings", frame(PING, 0, 0, &[0; 8]).repeat(5000)),
+        ("settings", frame(SETTINGS, 0, 0, &[]).repeat(5000)),
+        ("priorities", frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 0]).repeat(5000)),
+        ("frames nobody knows", frame(77, 0, 0, b"what").repeat(5000)),
+        ("empty data", {
+            let post = head(&[(":method", "POST"), (":path", "/wait")]);
+            let begun = frame(HEADERS, END_HEADERS, 1, &block(&post));
+            [begun, frame(DATA, 0, 1, &[]).repeat(5000)].concat()
+        }),
+    ];
+    for (what, bytes) in floods {
+        let mut frames = raw(&server);
+        // Read meanwhile: each ping and setting is answered until it is too much.
+        let mut writer = frames.wire.stream.try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            let _ = std::io::Write::write_all(&mut writer, &bytes);
+        });
+        frames.goes_away(CALM);
+        sending.join().unwrap_or_else(|_| panic!("{what}"));
+    }
+    bystander.still_serves(3);
+}
+
+#[test]
+fn rapid_resets_end_the_connection_and_the_work_they_began() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    let mut writer = frames.wire.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let wait = block(&head(&[(":path", "/wait")]));
+        for number in 0..5000 {
+            let stream = number * 2 + 1;
+            let open = frame(HEADERS, END_STREAM | END_HEADERS, stream, &wait);
+            let reset = frame(RESET, 0, stream, &[0, 0, 0, 8]);
+            if std::io::Write::write_all(&mut writer, &[open, reset].concat()).is_err() {
+                break;
+            }
+        }
+    });
+    frames.goes_away(CALM);
+    sending.join().unwrap();
+    let begun = std::iter::from_fn(|| server.seen.try_recv().ok()).count();
+    assert!(begun <= 1001, "{begun}");
+    // None of them holds a place any more.
+    raw(&server).still_serves(1);
+}
+
+#[test]
+fn streams_over_the_limit_are_refused_and_may_be_tried_again() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    // The limit holds once it is acknowledged.
+    frames.until(SETTINGS);
+    frames.send(SETTINGS, ACK, 0, &[]);
+    let wait = block(&head(&[(":path", "/wait")]));
+    for number in 0..129 {
+        frames.send(HEADERS, END_STREAM | END_HEADERS, number * 2 + 1, &wait);
+    }
+    let refused = frames.until(RESET);
+    assert_eq!((refused.stream, refused.payload[3]), (257, 7), "REFUSED_STREAM");
+    server.gate.add_permits(128);
+    frames.still_serves(259);
+}
+
+#[test]
+fn a_client_that_errs_again_and_again_is_sent_away() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    let bad = block(&head(&[("connection", "close")]));
+    for number in 0..400 {
+        frames.send(HEADERS, END_STREAM | END_HEADERS, number * 2 + 1, &bad);
+    }
+    frames.goes_away(CALM);
+}
+
+#[test]
+fn windows_that_overflow_and_frames_that_are_none_are_errors() {
+    let server = Server::start();
+    let cases: [Vec<u8>; 4] = [
+        frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffffu32.to_be_bytes()),
+        frame(DATA, 0, 0, b"on no stream"),
+        frame(CONTINUATION, 0, 1, b"of nothing"),
+        frame(DATA, 0, 1, &[0; 20_000]),
+    ];
+    for bytes in cases {
+        let mut frames = raw(&server);
+        frames.wire.send(&bytes);
+        let goodbye = frames.until(GOAWAY);
+        assert_ne!(goodbye.payload[7], 0, "an error, whichever");
+        while frames.next().is_some() {}
+    }
+    server.saw_nothing();
+}
+
+#[test]
+fn a_silent_connection_is_told_goodbye_and_a_dead_one_cut_off() {
+    let server = Server::with(Limits { idle_timeout: SHORT, ..Limits::default() });
+    let mut frames = raw(&server);
+    frames.still_serves(1);
+    frames.goes_away(0);
+    // Pings do not make a connection useful.
+    let mut frames = raw(&server);
+    let begun = std::time::Instant::now();
+    while frames.next().is_some_and(|frame| frame.kind != GOAWAY) {
+        frames.send(PING, 0, 0, &[0; 8]);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5));
+
+    let limits = Limits { ping_after: SHORT, write_stall: SHORT, ..Limits::default() };
+    let server = Server::with(limits);
+    let mut frames = raw(&server);
+    let wait = head(&[(":path", "/wait")]);
+    frames.send(HEADERS, END_STREAM | END_HEADERS, 1, &block(&wait));
+    server.saw("GET /wait");
+    for _ in 0..3 {
+        let ping = frames.until(PING);
+        frames.send(PING, ACK, 0, &ping.payload);
+    }
+    frames.until(PING);
+    // No answer this time.
+    while frames.next().is_some() {}
+}

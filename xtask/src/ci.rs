@@ -17,6 +17,9 @@ pub fn test() -> Result<()> {
     // Before the tests: some of them ask the verifiers of others.
     let tools = install_tools(&mut summary);
     summary.step("cargo test --workspace", cargo_test);
+    for (version, over) in VERSIONS {
+        summary.step(&format!("the API over {version}"), || api_over(over));
+    }
     judges(&mut summary, tools);
     summary.finish()
 }
@@ -70,6 +73,33 @@ pub fn deny() -> Result<()> {
 
 fn cargo_test() -> Result<()> {
     run(&mut cargo(["test", "--workspace", "--locked", "--no-fail-fast"]))
+}
+
+/// What of the end-to-end suite speaks HTTP and nothing else.
+const API_TESTS: [&str; 15] = [
+    "actions::",
+    "auth::",
+    "concurrency::",
+    "conditions::",
+    "cursors::",
+    "endpoints::",
+    "errors::",
+    "events::",
+    "expansion::",
+    "idempotency::",
+    "limits::",
+    "lists::",
+    "odd::",
+    "resources::",
+    "service::",
+];
+/// Versions of HTTP besides the first, by the name that the suite knows.
+const VERSIONS: [(&str, &str); 1] = [("HTTP/2", "http2")];
+
+/// The same tests once more, in another version of HTTP.
+fn api_over(version: &str) -> Result<()> {
+    let mut command = cargo(["test", "--locked", "-p", "restive", "--test", "e2e", "--"]);
+    run(command.args(API_TESTS).env("RESTIVE_E2E_OVER", version))
 }
 
 fn install_tools(summary: &mut Summary) -> Option<Tools> {

@@ -127,7 +127,8 @@ mod tests {
             attempt: None,
         };
         let status = outcome.status;
-        let mark = Mark { owner: Owner::Lane(1), seq, status, next: None, record: None, place: None };
+        let mark =
+            Mark { owner: Owner::Lane(1), seq, status, next: None, record: None, place: None };
         settler.push(outcome, mark);
     }
 

@@ -1,5 +1,6 @@
 //! Starts the executable on a free port with a folder of its own, and speaks HTTP to it.
 
+use crate::carry::Carrier;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +26,7 @@ pub struct Server {
     pub address: SocketAddr,
     pub folder: Arc<TempDir>,
     pub key: String,
-    agent: ureq::Agent,
+    carrier: Carrier,
     /// What it has printed before it listened.
     pub greeting: String,
     /// Everything it has written to stderr: the log.
@@ -136,13 +137,8 @@ impl Server {
             }
         };
         std::thread::spawn(move || lines.for_each(drop));
-        let agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .allow_non_standard_methods(true)
-            .timeout_global(Some(PATIENCE))
-            .build()
-            .new_agent();
-        Server { child, address, folder, key: KEY.to_owned(), agent, greeting, log }
+        let carrier = Carrier::new(address);
+        Server { child, address, folder, key: KEY.to_owned(), carrier, greeting, log }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -307,17 +303,16 @@ impl Ask<'_> {
     }
 
     /// For servers that may be gone.
-    pub fn try_send(self) -> Result<Answer, ureq::Error> {
+    pub fn try_send(self) -> Result<Answer, String> {
         let request = self.request.body(self.body).expect("a test's request is well-formed");
-        let mut response = self.server.agent.run(request)?;
-        let headers = response
-            .headers()
+        let (status, headers, body) = self.server.carrier.run(request)?;
+        let headers = headers
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or("?").to_owned()))
             .collect();
-        let text = response.body_mut().read_to_string()?;
+        let text = String::from_utf8(body).map_err(|error| error.to_string())?;
         Ok(Answer {
-            status: response.status().as_u16(),
+            status: status.as_u16(),
             headers,
             json: serde_json::from_str(&text).unwrap_or(Value::Null),
             text,

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chance;
+mod carry;
 mod harness;
 mod odd;
 mod sink;

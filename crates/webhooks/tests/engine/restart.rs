@@ -117,9 +117,8 @@ async fn pages_of_the_journal_take_turns_and_stay_small() {
     for round in 1..=10 {
         bed.tell(&["book_1"; 1000]);
         until("a thousand more", || bed.rows(number, Status::Succeeded) > round * 1000).await;
-        let sizes = ["outcomes.0", "outcomes.1"].map(|name| {
-            std::fs::metadata(bed.folder.path().join(name)).unwrap().len()
-        });
+        let sizes = ["outcomes.0", "outcomes.1"]
+            .map(|name| std::fs::metadata(bed.folder.path().join(name)).unwrap().len());
         largest = largest.max(sizes[0]).max(sizes[1]);
     }
     engine.stop().await;

@@ -144,7 +144,9 @@ impl Connection {
     fn has_preface(&self) -> bool {
         let data = self.buffer.as_ref().map_or(&[][..], |buffer| buffer.data());
         let length = data.len().min(PREFACE.len());
-        self.link.worker.terms.takes_http2_unasked() && length > 0 && data[..length] == PREFACE[..length]
+        self.link.worker.terms.takes_http2_unasked()
+            && length > 0
+            && data[..length] == PREFACE[..length]
     }
 
     fn into_http2(mut self) -> Leaving {

@@ -34,8 +34,7 @@ pub(crate) enum Protocol {
 }
 
 /// What we offer, best first.
-const PROTOCOLS: &[(&[u8], Protocol)] =
-    &[(b"h2", Protocol::Http2), (b"http/1.1", Protocol::Http1)];
+const PROTOCOLS: &[(&[u8], Protocol)] = &[(b"h2", Protocol::Http2), (b"http/1.1", Protocol::Http1)];
 
 /// The certificates of a listener and everything else its handshakes need. Clones are the same
 /// one: [`Tls::replace`] on any of them counts for all.

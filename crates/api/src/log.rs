@@ -35,7 +35,7 @@ pub struct Line<'a> {
     pub status: u16,
     pub duration_us: u64,
     pub bytes: usize,
-    pub peer: IpAddr,
+    pub client: IpAddr,
     pub account: Option<&'a str>,
     pub key: Option<&'a str>,
     pub error: Option<&'a str>,
@@ -67,8 +67,8 @@ impl AccessLog {
         out.push_str(digits.format(line.duration_us));
         out.push_str(",\"bytes\":");
         out.push_str(digits.format(line.bytes));
-        out.push_str(",\"peer\":\"");
-        push_address(out, line.peer);
+        out.push_str(",\"client\":\"");
+        push_address(out, line.client);
         for (name, value) in [
             ("\",\"account\":\"", line.account),
             ("\",\"key\":\"", line.key),
@@ -152,7 +152,7 @@ mod tests {
             status: 404,
             duration_us: 12,
             bytes: 3,
-            peer: "127.0.0.1".parse().unwrap(),
+            client: "127.0.0.1".parse().unwrap(),
             account: None,
             key: Some("key_1"),
             error: Some("route_not_found"),
@@ -163,6 +163,6 @@ mod tests {
         assert_eq!(line["path"], "/v1/\"}\n{\"level\":\"fake\\");
         assert_eq!(line["key"], "key_1");
         assert_eq!(line["time"], "2027-01-15T08:00:00.007Z");
-        assert_eq!(line["peer"], "127.0.0.1");
+        assert_eq!(line["client"], "127.0.0.1");
     }
 }

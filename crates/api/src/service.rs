@@ -142,7 +142,7 @@ impl Api {
                 status: response.status.as_u16(),
                 duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                 bytes,
-                peer: exchange.peer.ip(),
+                client: exchange.client,
                 account: caller.map(|caller| caller.account.as_str()),
                 key: caller.map(|caller| caller.key.as_str()),
                 error: trace.error.as_deref(),
@@ -323,7 +323,7 @@ impl Api {
 
     /// Requests without a valid key count for the address they come from.
     fn take_for_address(&self, exchange: &Exchange, trace: &mut Trace) -> Result<(), Problem> {
-        let bucket = self.limiter.bucket(&exchange.peer.ip().to_string());
+        let bucket = self.limiter.bucket(&exchange.client.to_string());
         settle(self.limiter.take(&bucket, None, trace.now), trace)
     }
 

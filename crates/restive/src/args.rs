@@ -5,6 +5,7 @@ use crate::moment::Moment;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use wire::Networks;
 
 /// REST that cannot keep still: a schema file in, a complete service out.
 ///
@@ -73,6 +74,8 @@ pub struct Serve {
     pub listen: SocketAddr,
     #[command(flatten)]
     pub tls: Tls,
+    #[command(flatten)]
+    pub peers: Peers,
     /// Requests per key and window, such as 100/1s; `off` for measurements [default: the schema's]
     #[arg(long, value_name = "N/WINDOW", env = "RESTIVE_RATE_LIMIT")]
     pub rate_limit: Option<String>,
@@ -99,6 +102,23 @@ pub struct Tls {
     /// Serve HTTPS without a certificate of your own, for development
     #[arg(long, value_name = "MODE", env = "RESTIVE_TLS")]
     pub tls: Option<TlsMode>,
+}
+
+/// Who may connect, and who is believed about for whom.
+#[derive(Arguments)]
+pub struct Peers {
+    /// Proxies that are believed about the client's address: networks like 10.0.0.0/8, with commas
+    #[arg(long, value_name = "NETWORKS", env = "RESTIVE_TRUSTED_PROXIES", default_value = "")]
+    pub trusted_proxies: Networks,
+    /// Whether every connection begins with the PROXY protocol, from one of the trusted proxies
+    #[arg(long, value_name = "on|off", env = "RESTIVE_PROXY_PROTOCOL", default_value = "off")]
+    pub proxy_protocol: Switch,
+    /// Connections at a time; over it a client is answered 503
+    #[arg(long, value_name = "N", env = "RESTIVE_MAX_CONNECTIONS", default_value_t = 20_000)]
+    pub max_connections: usize,
+    /// Connections of one address at a time, trusted proxies aside [default: not limited]
+    #[arg(long, value_name = "N", env = "RESTIVE_MAX_CONNECTIONS_PER_ADDRESS")]
+    pub max_connections_per_address: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,6 +1,6 @@
 //! `restive serve`: puts the crates together, says where it listens, and drains on SIGTERM.
 
-use crate::args::{Serve, Switch};
+use crate::args::{Peers, Serve, Switch};
 use crate::data;
 use crate::deliver::Deliveries;
 use crate::outside::{System, stop_signal};
@@ -35,6 +35,15 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     let certificates = tls::source(&serve.tls)?;
     let mut listener = Listener::bind(serve.listen)
         .with_context(|| format!("{} cannot be listened on", serve.listen))?;
+    let Peers { trusted_proxies, proxy_protocol, .. } = &serve.peers;
+    let proxy_protocol = *proxy_protocol == Switch::On;
+    if proxy_protocol && trusted_proxies.is_empty() {
+        bail!(
+            "--proxy-protocol on needs --trusted-proxies: the networks of the proxies that may \
+             say for whom they connect"
+        );
+    }
+    listener = listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol);
     let (store, _lock) = data::serve(&serve.data.data, schema.clone())?;
     let store: Arc<dyn Store> = store;
     let load = |source| Secured::load(source, &serve.data.data, serve.listen.ip());
@@ -72,7 +81,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let reloads = secured.clone().map(Secured::follow).transpose()?.map(tokio::spawn);
         let (trigger, shutdown) = Shutdown::channel();
         let stop = stop_signal()?;
-        let running = listener.run(api.clone(), Limits::default(), shutdown)?;
+        let running = listener.run(api.clone(), limits(&serve.peers), shutdown)?;
         println!("listening on {site}");
         std::io::stdout().flush()?;
         stop.await;
@@ -89,6 +98,14 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
+}
+
+fn limits(peers: &Peers) -> Limits {
+    Limits {
+        max_connections: peers.max_connections,
+        max_connections_per_address: peers.max_connections_per_address.unwrap_or(usize::MAX),
+        ..Limits::default()
+    }
 }
 
 fn describe(schema: &Schema, serve: &Serve) -> String {

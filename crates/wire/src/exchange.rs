@@ -1,6 +1,6 @@
 //! The two values that cross the seam: what was asked and what is answered.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
@@ -21,8 +21,10 @@ pub struct Exchange {
     pub uri: Uri,
     pub version: Version,
     pub headers: HeaderMap,
-    /// The other end of the TCP connection, which may be a proxy.
+    /// The other end of the connection, which may be a proxy.
     pub peer: SocketAddr,
+    /// Who asks, as far as those tell who are trusted to: the address for logs, limits and rules.
+    pub client: IpAddr,
     pub body: Body,
     /// Sends early hints (103) before the answer is made.
     pub hints: Hints,

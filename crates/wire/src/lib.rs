@@ -16,6 +16,7 @@ mod payload;
 mod pipe;
 mod raw;
 mod shutdown;
+mod peer;
 mod stream;
 mod terms;
 
@@ -43,6 +44,7 @@ pub use limits::Limits;
 pub use listen::{Listener, Running};
 pub use outgoing::{Client, OutgoingFault};
 pub use payload::{Chunks, Cut, Gone, Payload, Sender, TakeOver};
+pub use peer::{Networks, NetworksFault};
 pub use raw::Raw;
 pub use shutdown::{Shutdown, Trigger};
 pub use tls::Tls;

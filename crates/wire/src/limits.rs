@@ -8,6 +8,9 @@ pub struct Limits {
     /// Open connections of all threads together. Over it a connection is answered 503 and closed.
     /// 20,000: at 1.3 KB for an idle connection that is 26 MB.
     pub max_connections: usize,
+    /// The same for one address, or one /64 of IPv6; proxies that are trusted are not counted.
+    /// Not limited by default: behind a proxy that is not declared, all clients are one address.
+    pub max_connections_per_address: usize,
     /// Requests being answered at one moment, of all threads together; over it 503, connection
     /// kept. 4,096: far beyond what a healthy store has in flight, low enough to bound memory.
     pub max_exchanges: usize,
@@ -22,10 +25,10 @@ pub struct Limits {
     pub buffer_bytes: usize,
     /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
     pub url_bytes: usize,
-    /// TLS: from the connection to the end of its handshake; then it is closed. 10 s, as for a
-    /// head: a handshake is two packets each way.
+    /// TLS and the PROXY protocol: from the connection to the end of their handshakes; then it is
+    /// closed. 10 s, as for a head: a handshake is two packets each way.
     pub handshake_timeout: Duration,
-    /// TLS: handshakes of one thread under way. One more ends the one that has taken longest, so
+    /// The same: handshakes of one thread under way. One more ends the one that has taken longest, so
     /// that those who never finish keep nobody out. 512: some 10 MiB, and at one a millisecond
     /// half a second of work.
     pub max_handshakes: usize,
@@ -56,6 +59,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             max_connections: 20_000,
+            max_connections_per_address: usize::MAX,
             max_exchanges: 4_096,
             header_bytes: 32 * 1024,
             max_headers: 100,

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::Service;
 use crate::hints::EarlyHints;
 use crate::limits::Limits;
+use crate::peer::Networks;
 use crate::shutdown::Shutdown;
 use crate::terms::Terms;
 use crate::tls::Tls;
@@ -74,6 +75,19 @@ impl Listener {
     /// knows before. It may, unless this says no.
     pub fn prior_knowledge(mut self, prior_knowledge: bool) -> Listener {
         self.terms.prior_knowledge = prior_knowledge;
+        self
+    }
+
+    /// Every connection begins with the PROXY protocol, version 1 or 2, from a proxy that is
+    /// trusted; others are closed.
+    pub fn proxy_protocol(mut self, proxy_protocol: bool) -> Listener {
+        self.terms.proxy_protocol = proxy_protocol;
+        self
+    }
+
+    /// Proxies that are believed about who the client is. Nobody is, unless this says so.
+    pub fn trusted(mut self, trusted: Networks) -> Listener {
+        self.terms.trusted = trusted;
         self
     }
 

@@ -1,6 +1,7 @@
 //! What a listener offers to those who connect to it; the same for all of its workers.
 
 use crate::hints::EarlyHints;
+use crate::peer::Networks;
 use crate::tls::Tls;
 
 #[derive(Clone, Debug)]
@@ -10,15 +11,30 @@ pub(crate) struct Terms {
     pub(crate) tls: Option<Tls>,
     /// Without TLS, HTTP/2 may be spoken from the first byte on.
     pub(crate) prior_knowledge: bool,
+    /// Every connection begins with the PROXY protocol.
+    pub(crate) proxy_protocol: bool,
+    /// Whose word on who the client is counts.
+    pub(crate) trusted: Networks,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { early_hints: EarlyHints::default(), tls: None, prior_knowledge: true }
+        Terms {
+            early_hints: EarlyHints::default(),
+            tls: None,
+            prior_knowledge: true,
+            proxy_protocol: false,
+            trusted: Networks::default(),
+        }
     }
 }
 
 impl Terms {
+    /// Whether a connection begins with something else than HTTP.
+    pub(crate) fn has_prelude(&self) -> bool {
+        self.proxy_protocol || self.tls.is_some()
+    }
+
     /// Under TLS the two sides have agreed on a protocol before.
     pub(crate) fn takes_http2_unasked(&self) -> bool {
         self.prior_knowledge && self.tls.is_none()

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,10 +23,11 @@ use crate::fault::Fault;
 use crate::h1::{self, Buffers, Connection, Date, Leaving, Link};
 use crate::h2;
 use crate::limits::Limits;
+use crate::peer::{Crowd, Place, introduction};
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
 use crate::terms::Terms;
-use crate::tls::{Accepted, Protocol, Tls};
+use crate::tls::{Accepted, Protocol};
 
 /// The most connections over the limit that one worker answers with 503 at a time; a flood beyond
 /// it is cut off without a word, which costs nothing.
@@ -43,6 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     pub(crate) exchanges: AtomicUsize,
+    crowd: Arc<Crowd>,
 }
 
 pub(crate) struct Worker {
@@ -173,29 +175,30 @@ impl Worker {
         }
         let link = Rc::new(Link::new(worker.clone(), peer));
         worker.connections.borrow_mut().insert(id, link.clone());
-        let listed = Listed { worker, id };
-        match &self.terms.tls {
-            None => listed.serve(link, Stream::Plain(stream), Protocol::Http1),
-            Some(tls) => self.shake_hands(tls.clone(), listed, link, stream),
+        let mut listed = Listed { worker, id, place: None };
+        if self.terms.has_prelude() {
+            self.prepare(listed, link, stream);
+        } else if listed.settle(link.peer().ip()) {
+            listed.serve(link, Stream::Plain(stream), Protocol::Http1);
+        } else {
+            let worker = self.clone();
+            spawn_local(async move { worker.turn_away(stream, Fault::Overloaded).await });
         }
     }
 
-    /// In a task of its own, which ends with the handshake: what that needs is much more than what
-    /// the connection needs later.
-    fn shake_hands(self: &Rc<Worker>, tls: Tls, listed: Listed, link: Rc<Link>, stream: TcpStream) {
+    /// What comes before HTTP, in a task of its own which ends with it: handshakes need much more
+    /// than the connection needs later.
+    fn prepare(self: &Rc<Worker>, listed: Listed, link: Rc<Link>, stream: TcpStream) {
         let id = listed.id;
         let under_way = UnderWay { worker: self.clone(), id };
         let task = spawn_local(async move {
             let worker = &under_way.worker;
-            match timeout(worker.limits.handshake_timeout, tls.accept(stream)).await {
-                Ok(Ok(Accepted::Secured(stream, protocol))) => {
-                    listed.serve(link, stream, protocol);
-                }
-                Ok(Ok(Accepted::Plain(stream))) => {
-                    worker.turn_away(stream, Fault::Malformed(SPEAK_TLS)).await;
-                }
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            let prelude = worker.prelude(listed, link, stream);
+            match timeout(worker.limits.handshake_timeout, prelude).await {
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some((stream, fault)))) => worker.turn_away(stream, fault).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                Err(_) => tracing::debug!("a handshake took too long"),
             }
         });
         let mut handshakes = self.handshakes.borrow_mut();
@@ -205,6 +208,41 @@ impl Worker {
         {
             oldest.abort();
             self.ended_one.set(true);
+        }
+    }
+
+    /// Hears for whom a proxy connects, shakes hands, and has the connection served. Gives back who
+    /// is to be told in plain text why not.
+    async fn prelude(
+        &self,
+        mut listed: Listed,
+        link: Rc<Link>,
+        mut stream: TcpStream,
+    ) -> io::Result<Option<(TcpStream, Fault)>> {
+        if self.terms.proxy_protocol {
+            if !self.terms.trusted.contains(link.peer().ip()) {
+                return Err(io::Error::other("the peer is no trusted proxy"));
+            }
+            if let Some(client) = introduction(&mut stream).await? {
+                link.speaks_for(client);
+            }
+        }
+        let settled = listed.settle(link.peer().ip());
+        match &self.terms.tls {
+            // Under TLS a word would cost a handshake.
+            Some(_) if !settled => Ok(None),
+            None if !settled => Ok(Some((stream, Fault::Overloaded))),
+            None => {
+                listed.serve(link, Stream::Plain(stream), Protocol::Http1);
+                Ok(None)
+            }
+            Some(tls) => match tls.accept(stream).await? {
+                Accepted::Secured(stream, protocol) => {
+                    listed.serve(link, stream, protocol);
+                    Ok(None)
+                }
+                Accepted::Plain(stream) => Ok(Some((stream, Fault::Malformed(SPEAK_TLS)))),
+            },
         }
     }
 
@@ -255,9 +293,21 @@ impl Worker {
 struct Listed {
     worker: Rc<Worker>,
     id: u64,
+    /// One of those its address may have, where that is limited.
+    place: Option<Box<Place>>,
 }
 
 impl Listed {
+    /// Takes one of the address's places; false if there is none left.
+    fn settle(&mut self, address: IpAddr) -> bool {
+        let most = self.worker.limits.max_connections_per_address;
+        if most == usize::MAX || self.worker.terms.trusted.contains(address) {
+            return true;
+        }
+        self.place = self.worker.shared.crowd.enter(address, most).map(Box::new);
+        self.place.is_some()
+    }
+
     /// Serves what the two sides agreed on, in a task of its own.
     fn serve(self, link: Rc<Link>, stream: Stream, protocol: Protocol) {
         match protocol {

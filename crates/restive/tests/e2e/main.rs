@@ -8,6 +8,7 @@ mod chance;
 mod carry;
 mod harness;
 mod odd;
+mod peers;
 mod sink;
 #[path = "../../../kit/tests/interop/receivers.rs"]
 mod receivers;

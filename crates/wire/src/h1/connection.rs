@@ -293,12 +293,14 @@ impl Connection {
             }
         };
         self.release();
+        let client = self.link.client(&head.headers);
         Exchange {
             method: head.method,
             uri: head.uri,
             version: head.version,
             headers: head.headers,
-            peer: self.link.peer,
+            peer: self.link.peer(),
+            client,
             body,
             hints,
         }

@@ -2,15 +2,18 @@
 //! when, and how to wake it. One small allocation per connection.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
 
+use http::HeaderMap;
+
+use crate::peer;
 use crate::worker::Worker;
 
 pub(crate) struct Link {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) peer: SocketAddr,
+    peer: Cell<SocketAddr>,
     phase: Cell<Phase>,
     /// The worker's tick at the last progress.
     since: Cell<u64>,
@@ -42,11 +45,25 @@ impl Link {
         Link {
             since: Cell::new(worker.tick.get()),
             worker,
-            peer,
+            peer: Cell::new(peer),
             phase: Cell::new(Phase::Idle),
             overdue: Cell::new(false),
             waker: RefCell::new(None),
         }
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer.get()
+    }
+
+    /// A proxy has said for whom it connects.
+    pub(crate) fn speaks_for(&self, client: SocketAddr) {
+        self.peer.set(client);
+    }
+
+    /// Who asks, with these headers.
+    pub(crate) fn client(&self, headers: &HeaderMap) -> IpAddr {
+        peer::client(self.peer().ip(), headers, &self.worker.terms.trusted)
     }
 
     /// The connection's task, which keeps the same waker for its whole life.

@@ -81,12 +81,14 @@ fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing)
         invitation = head.expects_continue.then(Invitation::default);
         Body::stream(incoming, head.declared_bytes, invitation.clone(), whole, stall)
     };
+    let client = link.client(&head.headers);
     let exchange = Exchange {
         method: head.method,
         uri: head.uri,
         version: Version::HTTP_2,
         headers: head.headers,
-        peer: link.peer,
+        peer: link.peer(),
+        client,
         body,
         hints: hints.clone(),
     };

@@ -17,6 +17,7 @@ mod limits;
 mod outgoing;
 mod outgoing_hostile;
 mod outgoing_kept;
+mod peer;
 mod refusals;
 mod server;
 mod sink;

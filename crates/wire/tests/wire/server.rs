@@ -42,6 +42,7 @@ impl Service for Echo {
             match exchange.uri.path() {
                 "/wait" => self.gate.acquire().await.unwrap().forget(),
                 "/panic" => panic!("the service fails on purpose"),
+                "/client" => return Response::new(StatusCode::OK, exchange.client.to_string()),
                 "/empty" => return Response::new(StatusCode::NO_CONTENT, ""),
                 "/interim" => return Response::new(StatusCode::PROCESSING, ""),
                 "/unread" => return Response::new(StatusCode::OK, "unread"),
@@ -92,8 +93,12 @@ impl Server {
 
     /// The same under TLS.
     pub fn secured(limits: Limits, tls: Tls) -> Server {
-        let echo = |gate, seen| -> Arc<dyn Service> { Arc::new(Echo { gate, seen }) };
-        Server::listening(|listener| listener.tls(tls), limits, echo)
+        Server::on(limits, |listener| listener.tls(tls))
+    }
+
+    /// The same on a listener with terms of its own.
+    pub fn on(limits: Limits, prepare: impl FnOnce(Listener) -> Listener) -> Server {
+        Server::listening(prepare, limits, |gate, seen| Arc::new(Echo { gate, seen }))
     }
 
     fn listening(

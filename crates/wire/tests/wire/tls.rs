@@ -40,7 +40,7 @@ pub struct Client {
 pub type Secured = StreamOwned<ClientConnection, TcpStream>;
 
 impl Client {
-    fn trusting(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Client {
+    pub fn trusting(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Client {
         Client::with(certificates, aws_lc_rs::default_provider(), &[&version::TLS13])
     }
 
@@ -65,11 +65,20 @@ impl Client {
     pub fn try_connect(&self, server: &Server, name: &str) -> std::io::Result<Secured> {
         let socket = TcpStream::connect(server.address)?;
         socket.set_read_timeout(Some(PATIENCE))?;
+        self.try_over(socket, name)
+    }
+
+    fn try_over(&self, socket: TcpStream, name: &str) -> std::io::Result<Secured> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let session = ClientConnection::new(Arc::new(self.config.clone()), name).unwrap();
         let mut stream = StreamOwned::new(session, socket);
         stream.conn.complete_io(&mut stream.sock)?;
         Ok(stream)
+    }
+
+    /// On a connection that is there already.
+    pub fn over(&self, socket: TcpStream) -> Secured {
+        self.try_over(socket, "localhost").expect("the handshake succeeds")
     }
 
     pub fn connect(&self, server: &Server) -> Secured {

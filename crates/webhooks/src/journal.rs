@@ -1,10 +1,10 @@
-//! Outcomes in a file of their own the moment they are known, written and not synced: a process that
-//! is killed has sent nothing again but what was under way. The store makes the same outcomes durable
-//! a little later, many at a time; waiting for that before the next request would cost half the
-//! speed. Only a machine that loses power loses this file's end, and sends a little more again.
+//! Outcomes in a file of their own the moment they are known, written and not synced: a process
+//! that is killed has sent nothing again but what was under way. The store makes the same outcomes
+//! durable a little later, many at a time; waiting for that before the next request would cost half
+//! the speed. Only a machine that loses power loses this file's end, and sends a little more again.
 //!
-//! Two pages take turns: one is written while what stands on the other becomes durable. Does not know
-//! what an outcome means.
+//! Two pages take turns: one is written while what stands on the other becomes durable. Does not
+//! know what an outcome means.
 
 use crate::insist::insist;
 use crate::limits::Limits;
@@ -145,7 +145,8 @@ impl Page {
         Ok(Page { file, bytes: 0, open: 0 })
     }
 
-    /// What stands there is written over, not cut off: that spares the file system finding room anew.
+    /// What stands there is written over, not cut off: that spares the file system finding room
+    /// anew.
     fn begin(&mut self) -> io::Result<()> {
         self.bytes = 0;
         self.file.rewind()
@@ -178,8 +179,8 @@ async fn settle_page(path: &Path, store: &Arc<dyn Store>, limits: &Limits) {
     }
 }
 
-/// The next lines that are whole. Others are remains: of a page that was written over, or of the last
-/// moment before the power went.
+/// The next lines that are whole. Others are remains: of a page that was written over, or of the
+/// last moment before the power went.
 fn read_some(reader: &mut impl BufRead, most: usize) -> Vec<(String, Outcome)> {
     let mut noted = Vec::new();
     let mut line = Vec::new();

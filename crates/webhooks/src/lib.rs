@@ -3,8 +3,9 @@
 //! get a row to be tried again. One single-threaded actor, `run`, does all of it.
 //!
 //! The way of a delivery: `engine::head` (or `engine::read`, for endpoints that lag behind) →
-//! `lane` → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `journal` → `settle`. Must not know
-//! SQL, which HTTP library carries a request, what time it is or where randomness comes from.
+//! `lane` → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `journal` → `settle`.
+//! Must not know SQL, which HTTP library carries a request, what time it is or where randomness
+//! comes from.
 
 mod limits;
 mod metrics;

@@ -75,9 +75,9 @@ impl Settler {
         !self.is_flying && self.outcomes.is_empty() && self.positions.is_empty()
     }
 
-    /// What is to be settled next, unless something is under way or nothing is there. Many at a time
-    /// cost a fraction of few: after one settlement the next waits a moment, until it is large or
-    /// somebody is in a hurry.
+    /// What is to be settled next, unless something is under way or nothing is there. Many at a
+    /// time cost a fraction of few: after one settlement the next waits a moment, until it is large
+    /// or somebody is in a hurry.
     pub fn begin(&mut self, now: Instant, hurry: bool, limits: &Limits) -> Begin {
         if self.is_flying || (self.outcomes.is_empty() && self.positions.is_empty()) {
             return Begin::Nothing;

@@ -28,8 +28,8 @@ pub struct Limits {
     /// TLS and the PROXY protocol: from the connection to the end of their handshakes; then it is
     /// closed. 10 s, as for a head: a handshake is two packets each way.
     pub handshake_timeout: Duration,
-    /// The same: handshakes of one thread under way. One more ends the one that has taken longest, so
-    /// that those who never finish keep nobody out. 512: some 10 MiB, and at one a millisecond
+    /// The same: handshakes of one thread under way. One more ends the one that has taken longest,
+    /// so that those who never finish keep nobody out. 512: some 10 MiB, and at one a millisecond
     /// half a second of work.
     pub max_handshakes: usize,
     /// From the first byte of a head to its last → 408. 10 s: a head is one packet or a few.

@@ -23,7 +23,8 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Outside crates that only the named crates of ours may know.
 const HOMES: &[(&str, &[&str])] = &[
     ("rusqlite", &["store", "bench"]),
-    ("h2", &["wire"]),
+    // restive: its end-to-end suite is a client of every version.
+    ("h2", &["wire", "bench", "restive"]),
     ("hyper", &["wire", "bench"]),
     ("hyper-util", &["wire", "bench"]),
 ];

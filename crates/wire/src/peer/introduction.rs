@@ -1,5 +1,6 @@
 //! The PROXY protocol, versions 1 and 2: before anything else a proxy says for whom it connects.
-//! Reads not one byte more than that, because what follows may be TLS. The format is `ppp`'s affair.
+//! Reads not one byte more than that, because what follows may be TLS. The format is `ppp`'s
+//! affair.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -172,6 +172,7 @@ impl Api {
             Route::Resource(target) => target,
             page => {
                 trace.route = Some(RouteKey::Page);
+                hint(exchange, &self.schema.service.early_hints).await;
                 let draining = self.draining.load(Ordering::Relaxed);
                 let shown = self.pages.show(&page, &exchange.method, &self.metrics, draining);
                 return Box::pin(shown).await;
@@ -231,6 +232,9 @@ impl Api {
         negotiate::check_accept(&exchange.headers)?;
         if !body.is_empty() && exchange.method != Method::DELETE {
             negotiate::check_content_type(&exchange.method, &exchange.headers)?;
+        }
+        if !writes {
+            hint(exchange, &collection.early_hints).await;
         }
         let context = Context {
             schema: &self.schema,
@@ -366,6 +370,16 @@ impl wire::Service for Api {
         let reply = respond::problem(&problem, self.usual_shape, &request_id);
         self.finish(reply, &request_id, None)
     }
+}
+
+/// Tells the client what it will need, before the answer is worked out.
+async fn hint(exchange: &Exchange, links: &[String]) {
+    if links.is_empty() || !exchange.hints.wanted() {
+        return;
+    }
+    exchange.hints.links(links.iter().filter_map(|link| HeaderValue::from_str(link).ok()));
+    // They leave when this waits: reading may not, and then they would be no earlier than it.
+    tokio::task::yield_now().await;
 }
 
 /// What is learned about a request on its way, for its headers, metrics and log line.

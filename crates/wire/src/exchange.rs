@@ -13,8 +13,9 @@ use crate::payload::Payload;
 /// `/`, or is `*` for `OPTIONS`. The authority of an absolute-form request equals its `Host`.
 ///
 /// What came by HTTP/2 looks the same: `:authority` is in `Host`, cookies are one field. A
-/// WebSocket (extended CONNECT, RFC 8441) is a `GET` with `Upgrade: websocket`, without the key that proves
-/// an upgrade on HTTP/1.1; the service answers it 101 with a take-over, and wire makes it 200.
+/// WebSocket (extended CONNECT, RFC 8441) is a `GET` with `Upgrade: websocket`, without the key
+/// that proves an upgrade on HTTP/1.1; the service answers it 101 with a take-over, and wire makes
+/// it 200.
 #[derive(Debug)]
 pub struct Exchange {
     pub method: Method,

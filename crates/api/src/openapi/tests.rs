@@ -32,6 +32,7 @@ fn collection(name: &str, object: &str, fields: Vec<Field>) -> Collection {
         require_if_match: false,
         require_idempotency_key: false,
         cache_control: "private".into(),
+        early_hints: Vec::new(),
         internal: false,
         builtin: None,
     }

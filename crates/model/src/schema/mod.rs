@@ -48,6 +48,8 @@ pub struct Service {
     /// Longest list page; asking for more is clamped.
     pub max_page: u32,
     /// Largest request body.
+    /// Values of `Link` that are sent before one of its own pages.
+    pub early_hints: Vec<String>,
     pub max_body_bytes: usize,
 }
 
@@ -106,6 +108,8 @@ pub struct Collection {
     pub require_idempotency_key: bool,
     /// `Cache-Control` of reads.
     pub cache_control: String,
+    /// Values of `Link` that are sent before a read is answered.
+    pub early_hints: Vec<String>,
     /// Kept by the service for itself; has no route.
     pub internal: bool,
     /// One of the service's own.

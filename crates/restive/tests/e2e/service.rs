@@ -219,3 +219,40 @@ fn data_survives_a_stop_and_a_kill() {
     server.get(&format!("/v1/books/{second}")).expect(200);
     assert_eq!(server.get("/v1/books?q=second").titles(), ["second"]);
 }
+
+#[test]
+fn early_hints_come_before_the_answer_to_those_who_understand_them() {
+    let link = "</style.css>; rel=preload; as=style";
+    let server = Start::schema(&format!(
+        "[service]\nearly_hints = [\"</page.css>; rel=preload\"]\n\
+         [collections.books]\nearly_hints = [\"{link}\"]\n\
+         [collections.books.fields]\ntitle = {{ type = \"string\" }}\n"
+    ))
+    .go();
+    let ask = |path: &str, more: &str| {
+        server.raw(
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n{more}\
+                 Connection: close\r\n\r\n"
+            )
+            .as_bytes(),
+        )
+    };
+    let browser = "Sec-Fetch-Mode: navigate\r\n";
+    let answer = ask("/v1/books", browser);
+    let (early, rest) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(early.starts_with("HTTP/1.1 103 Early Hints\r\n"), "{answer}");
+    assert!(early.contains(&format!("link: {link}")), "{answer}");
+    assert!(rest.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(ask("/v1/books", "").starts_with("HTTP/1.1 200 "), "others might not understand");
+    assert!(ask("/errors", browser).contains("</page.css>"));
+    let refused = ask("/v1/books?unknown=1", browser);
+    assert!(refused.contains("HTTP/1.1 400 "), "a hint is no promise: {refused}");
+    let curl = std::process::Command::new("curl")
+        .args(["-sSi", "--http2-prior-knowledge", "-u", &format!("{KEY}:")])
+        .arg(server.url("/v1/books"))
+        .output()
+        .unwrap();
+    let seen = String::from_utf8(curl.stdout).unwrap();
+    assert!(seen.starts_with("HTTP/2 103 ") && seen.contains("HTTP/2 200 "), "{seen}");
+}

@@ -189,6 +189,7 @@ pub fn collection(
         require_if_match: false,
         require_idempotency_key: false,
         cache_control: "no-store".into(),
+        early_hints: Vec::new(),
         internal: false,
         builtin: None,
     }

@@ -135,6 +135,7 @@ fn own(
         require_if_match: false,
         require_idempotency_key: false,
         cache_control: "no-store".into(),
+        early_hints: Vec::new(),
         internal: false,
         builtin: Some(builtin),
     }

@@ -6,7 +6,7 @@ use super::field::{self, Targets};
 use super::head::Head;
 use super::naming::{self, ASSIGNED, PARAMETERS};
 use super::reader::{self, Report, Table, Text};
-use super::{keys, states};
+use super::{hints, keys, states};
 use crate::schema::{
     Collection, CollectionIx, EventNames, Feed, Field, Index, Kind, Operations, States,
 };
@@ -51,6 +51,7 @@ pub(super) fn read(
         require_if_match: table.flag(report, "require_if_match").unwrap_or(false),
         require_idempotency_key: table.flag(report, "require_idempotency_key").unwrap_or(false),
         cache_control: read_cache_control(report, table),
+        early_hints: hints::read(report, table),
         internal: false,
         builtin: None,
     };

@@ -10,8 +10,17 @@ pub(super) const PUBLISHED: &[&str] = &["description"];
 
 pub(super) const WEBHOOKS: &[&str] = &["development"];
 
-pub(super) const SERVICE: &[&str] =
-    &["name", "description", "version", "mount", "errors", "max_page", "max_body", "rate_limit"];
+pub(super) const SERVICE: &[&str] = &[
+    "name",
+    "description",
+    "version",
+    "mount",
+    "errors",
+    "max_page",
+    "max_body",
+    "rate_limit",
+    "early_hints",
+];
 
 pub(super) const RATE_LIMIT: &[&str] = &["requests", "window"];
 
@@ -23,6 +32,7 @@ pub(super) const COLLECTION: &[&str] = &[
     "require_if_match",
     "require_idempotency_key",
     "cache_control",
+    "early_hints",
     "operations",
     "feed",
     "events",

@@ -9,6 +9,7 @@ mod expression;
 mod field;
 mod field_check;
 mod head;
+mod hints;
 mod keys;
 mod log;
 mod naming;

@@ -1,7 +1,7 @@
 //! Reads `[service]`: the settings of the whole service. Knows no collection.
 
 use super::reader::{self, Report, Table, Text};
-use super::{keys, naming, quantity};
+use super::{hints, keys, naming, quantity};
 use crate::schema::{ErrorShape, RateLimit, Service};
 use crate::time::is_date;
 use std::ops::RangeInclusive;
@@ -28,6 +28,7 @@ impl Default for Service {
             mount: "/v1".to_owned(),
             errors: ErrorShape::Structured,
             rate_limit: RateLimit { requests: 6000, window: Duration::from_secs(60) },
+            early_hints: Vec::new(),
             max_page: 100,
             max_body_bytes: 1 << 20,
         }
@@ -64,6 +65,7 @@ pub(super) fn read(report: &mut Report<'_>, file: &Table<'_>) -> Service {
     if let Some(page) = table.integer(report, "max_page", MAX_PAGE) {
         service.max_page = u32::try_from(page).unwrap_or(service.max_page);
     }
+    service.early_hints = hints::read(report, &table);
     read_max_body(report, &table, &mut service);
     read_rate_limit(report, &table, &mut service);
     service

@@ -35,6 +35,21 @@ indexes = 'name'",
 }
 
 #[test]
+fn early_hints_are_links() {
+    check(
+        "[service]
+early_hints = ['/style.css']
+[collections.books]
+early_hints = ['</a>; rel=preload', '</b>']
+fields = { title = 'string' }",
+        &[
+            "2:16: `early_hints` holds values of the header Link…",
+            "4:37: `early_hints` holds values of the header Link…",
+        ],
+    );
+}
+
+#[test]
 fn feeds_stand_alone() {
     check(
         "[collections.messages]

@@ -99,9 +99,21 @@ pub struct Tls {
     /// The private key of each --tls-cert, in the same order (PEM: PKCS#8, RSA or SEC1)
     #[arg(long, value_name = "FILE", env = "RESTIVE_TLS_KEY", value_delimiter = ',')]
     pub tls_key: Vec<PathBuf>,
-    /// Serve HTTPS without a certificate of your own, for development
+    /// Serve HTTPS without a certificate of your own
     #[arg(long, value_name = "MODE", env = "RESTIVE_TLS")]
     pub tls: Option<TlsMode>,
+    /// With --tls acme: the names of this server, for which the authority looks
+    #[arg(long, value_name = "NAME", env = "RESTIVE_ACME_DOMAIN", value_delimiter = ',')]
+    pub acme_domain: Vec<String>,
+    /// With --tls acme: where the authority writes to when a certificate is not renewed
+    #[arg(long, value_name = "ADDRESS", env = "RESTIVE_ACME_EMAIL")]
+    pub acme_email: Option<String>,
+    /// With --tls acme: the authority [default: Let's Encrypt]
+    #[arg(long, value_name = "URL", env = "RESTIVE_ACME_DIRECTORY")]
+    pub acme_directory: Option<String>,
+    /// Also listen here for plain HTTP: sends clients to HTTPS, and is where ACME then looks
+    #[arg(long, value_name = "ADDR", env = "RESTIVE_REDIRECT_HTTP")]
+    pub redirect_http: Option<SocketAddr>,
 }
 
 /// Who may connect, and who is believed about for whom.
@@ -123,8 +135,10 @@ pub struct Peers {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TlsMode {
-    /// One made at the first start and kept in the data folder
+    /// For development: one made at the first start and kept in the data folder
     SelfSigned,
+    /// From an authority such as Let's Encrypt, whose terms you agree to; renewed by itself
+    Acme,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,25 +1,23 @@
 //! `restive serve`: puts the crates together, says where it listens, and drains on SIGTERM.
 
-use crate::args::{Peers, Serve, Switch};
+use crate::args::{Serve, Switch};
 use crate::data;
 use crate::deliver::Deliveries;
+use crate::door::{Door, Site};
 use crate::outside::{System, stop_signal};
-use crate::tls::{self, Secured};
-use anyhow::{Context as _, bail};
+use crate::tls::Secured;
+use anyhow::bail;
 use api::keys::{Keyring, NewKey};
 use api::{AccessLog, Api, Outside, Parts, Settings};
 use model::Schema;
 use model::schema::RateLimit;
-use std::fmt;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
-use wire::{Limits, Listener, Shutdown};
+use wire::Shutdown;
 
 /// How often gathered log lines are written.
 const LOG_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,28 +30,15 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let schema = data::schema(&serve.schema)?;
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
-    let certificates = tls::source(&serve.tls)?;
-    let mut listener = Listener::bind(serve.listen)
-        .with_context(|| format!("{} cannot be listened on", serve.listen))?;
-    let Peers { trusted_proxies, proxy_protocol, .. } = &serve.peers;
-    let proxy_protocol = *proxy_protocol == Switch::On;
-    if proxy_protocol && trusted_proxies.is_empty() {
-        bail!(
-            "--proxy-protocol on needs --trusted-proxies: the networks of the proxies that may \
-             say for whom they connect"
-        );
-    }
-    listener = listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol);
+    let (mut door, source) = Door::bind(&serve)?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone())?;
     let store: Arc<dyn Store> = store;
-    let load = |source| Secured::load(source, &serve.data.data, serve.listen.ip());
-    let secured = certificates.map(load).transpose()?;
-    if let Some(secured) = &secured {
-        listener = listener.tls(secured.tls());
+    if let Some(source) = source {
+        door = door.secure(Secured::load(source, &serve.data.data, serve.listen.ip())?);
     }
     let outside: Arc<dyn Outside> = Arc::new(System::new());
     data::block_on(async move {
-        let site = Site { address: listener.local_addr(), secured: secured.as_ref() };
+        let site = door.site();
         println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &site).await?;
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
@@ -78,10 +63,12 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
         let timers = tokio::spawn(api::timers::run(store.clone(), outside.clone()));
         let retention = tokio::spawn(api::retention::run(schema, store, outside));
-        let reloads = secured.clone().map(Secured::follow).transpose()?.map(tokio::spawn);
         let (trigger, shutdown) = Shutdown::channel();
         let stop = stop_signal()?;
-        let running = listener.run(api.clone(), limits(&serve.peers), shutdown)?;
+        let open = door.open(api.clone(), &shutdown)?;
+        if let Some(address) = site.redirect {
+            println!("redirecting http://{address}");
+        }
         println!("listening on {site}");
         std::io::stdout().flush()?;
         stop.await;
@@ -89,8 +76,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         tracing::info!("draining");
         tokio::time::sleep(Duration::from_secs(serve.drain_delay)).await;
         trigger.fire();
-        running.join().await?;
-        reloads.iter().for_each(JoinHandle::abort);
+        open.closed().await?;
         timers.abort();
         retention.abort();
         deliveries.stop();
@@ -100,43 +86,12 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     })
 }
 
-fn limits(peers: &Peers) -> Limits {
-    Limits {
-        max_connections: peers.max_connections,
-        max_connections_per_address: peers.max_connections_per_address.unwrap_or(usize::MAX),
-        ..Limits::default()
-    }
-}
-
 fn describe(schema: &Schema, serve: &Serve) -> String {
     let source = match &serve.schema.schema {
         Some(file) => file.display().to_string(),
         None => "built-in schema".to_owned(),
     };
     format!("`{}` ({source}), data in {}", schema.service.name, serve.data.data.display())
-}
-
-/// Where it is served, as a URL.
-struct Site<'a> {
-    address: SocketAddr,
-    secured: Option<&'a Secured>,
-}
-
-impl Site<'_> {
-    /// How the command begins that calls it.
-    fn curl(&self) -> String {
-        match self.secured.and_then(Secured::self_signed) {
-            Some(file) => format!("curl --cacert {}", file.display()),
-            None => "curl".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Site<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.secured.is_some() { "https" } else { "http" };
-        write!(formatter, "{scheme}://{}", self.address)
-    }
 }
 
 /// `off`, `N` or `N/WINDOW`.
@@ -164,7 +119,7 @@ async fn first_start(
     store: &dyn Store,
     outside: &dyn Outside,
     bootstrap: Option<&str>,
-    site: &Site<'_>,
+    site: &Site,
 ) -> anyhow::Result<()> {
     let keyring = Keyring { schema, store, outside };
     let accounts = keyring.accounts().await?;
@@ -216,8 +171,8 @@ async fn bootstrap_key(
 }
 
 /// Three lines that work when pasted: on the bookshop they make, find and read a book.
-fn curl_lines(schema: &Schema, site: &Site<'_>, key: &str) -> Vec<String> {
-    let curl = site.curl();
+fn curl_lines(schema: &Schema, site: &Site, key: &str) -> Vec<String> {
+    let curl = &site.curl;
     let base = format!("{site}{}", schema.service.mount);
     if schema.find("books").is_some() && schema.service.name == "bookshop" {
         return vec![

@@ -8,7 +8,7 @@ use crate::settle::Owner;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use model::Timestamp;
 use model::webhook::Reach;
 use std::future::{Future, poll_fn, ready};
@@ -99,6 +99,7 @@ impl Sends {
 async fn send(way: Rc<Way>, post: Rc<Post>, headers: HeaderMap, body: Bytes, now: Instant) -> Fate {
     let reach = way.reach;
     let call = Call {
+        method: Method::POST,
         target: &post.target,
         headers,
         body,

@@ -315,6 +315,7 @@ impl Listed {
                 let connection = Connection::new(link.clone(), stream);
                 drop(spawn_local(self.serve_http1(link, connection)));
             }
+            Protocol::Challenge => {}
             Protocol::Http2 => drop(spawn_local(self.serve_http2(link, stream, Bytes::new()))),
         }
     }

@@ -13,6 +13,7 @@ mod sink;
 #[path = "../../../kit/tests/interop/receivers.rs"]
 mod receivers;
 
+mod acme;
 mod actions;
 mod auth;
 mod cli;

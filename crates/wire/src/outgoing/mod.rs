@@ -45,8 +45,9 @@ pub struct Client {
     shared: Arc<Shared>,
 }
 
-/// One POST to be sent.
+/// One request to be sent.
 pub struct Call<'a> {
+    pub method: Method,
     pub target: &'a Target,
     /// `Host` and `Content-Length` are added.
     pub headers: HeaderMap,
@@ -118,12 +119,13 @@ impl Client {
     ) -> Result<Reply, OutgoingFault> {
         let target = &Target::parse(url)?;
         let (vet, names) = (&|_| true, Names::AsConfigured);
-        let call = Call { target, headers, body, deadline, max_response_bytes, vet, names };
+        let method = Method::POST;
+        let call = Call { method, target, headers, body, deadline, max_response_bytes, vet, names };
         let reply = self.send(&call).await.result?;
         if reply.truncated { Err(OutgoingFault::TooLarge) } else { Ok(reply) }
     }
 
-    /// Sends a POST. Never panics, and never lasts beyond the deadline.
+    /// Sends a request. Never panics, and never lasts beyond the deadline.
     pub async fn send(&self, call: &Call<'_>) -> Report {
         let mut trace = Trace::start();
         let work = self.shared.attempt(call, &mut trace);
@@ -222,7 +224,7 @@ impl Shared {
 
 fn request(call: &Call<'_>) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(call.body.clone()));
-    *request.method_mut() = Method::POST;
+    *request.method_mut() = call.method.clone();
     *request.uri_mut() = call.target.path.clone();
     *request.headers_mut() = call.headers.clone();
     let headers = request.headers_mut();

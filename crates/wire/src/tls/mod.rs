@@ -31,10 +31,15 @@ const HANDSHAKE_RECORD: u8 = 22;
 pub(crate) enum Protocol {
     Http2,
     Http1,
+    /// An authority looks whether we are who we say; it has seen what it wanted.
+    Challenge,
 }
 
 /// What we offer, best first.
-const PROTOCOLS: &[(&[u8], Protocol)] = &[(b"h2", Protocol::Http2), (b"http/1.1", Protocol::Http1)];
+const PROTOCOLS: &[(&[u8], Protocol)] =
+    &[(b"h2", Protocol::Http2), (b"http/1.1", Protocol::Http1), (CHALLENGE, Protocol::Challenge)];
+/// The protocol in which an authority asks (RFC 8737).
+const CHALLENGE: &[u8] = b"acme-tls/1";
 
 /// The certificates of a listener and everything else its handshakes need. Clones are the same
 /// one: [`Tls::replace`] on any of them counts for all.
@@ -66,6 +71,12 @@ impl Tls {
     /// Handshakes from now on show these; connections that are open go on.
     pub fn replace(&self, certificates: Vec<Certificate>) -> Result<(), rustls::Error> {
         self.resolver.replace(certificates)
+    }
+
+    /// Shows this certificate to an authority that challenges us to (TLS-ALPN-01, RFC 8737), or none
+    /// from now on.
+    pub fn challenge(&self, name: &str, certificate: Option<&Certificate>) {
+        self.resolver.challenge(name, certificate);
     }
 
     /// Waits for the first byte, and shakes hands if it is one of TLS.

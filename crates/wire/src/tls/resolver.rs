@@ -7,11 +7,16 @@ use rustls::Error;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::CHALLENGE;
 use super::certificate::Certificate;
 
 /// Looked into once for each full handshake, which costs a thousand times as much as the lock.
 #[derive(Debug)]
-pub(super) struct Resolver(RwLock<Arc<Shown>>);
+pub(super) struct Resolver {
+    shown: RwLock<Arc<Shown>>,
+    /// Certificates that prove to an authority who we are (RFC 8737), by name.
+    challenges: RwLock<HashMap<String, Arc<CertifiedKey>>>,
+}
 
 #[derive(Debug)]
 struct Shown {
@@ -22,22 +27,42 @@ struct Shown {
 
 impl Resolver {
     pub(super) fn new(certificates: Vec<Certificate>) -> Result<Resolver, Error> {
-        Ok(Resolver(RwLock::new(Arc::new(Shown::new(certificates)?))))
+        let shown = RwLock::new(Arc::new(Shown::new(certificates)?));
+        Ok(Resolver { shown, challenges: RwLock::default() })
     }
 
     pub(super) fn replace(&self, certificates: Vec<Certificate>) -> Result<(), Error> {
         let shown = Arc::new(Shown::new(certificates)?);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = shown;
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
         Ok(())
     }
 
+    /// Shows this to an authority that asks for the name, or nothing from now on.
+    pub(super) fn challenge(&self, name: &str, certificate: Option<&Certificate>) {
+        let name = name.to_ascii_lowercase();
+        let mut challenges = self.challenges.write().unwrap_or_else(PoisonError::into_inner);
+        match certificate {
+            Some(certificate) => challenges.insert(name, certificate.key().clone()),
+            None => challenges.remove(&name),
+        };
+    }
+
+    fn challenged(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let challenges = self.challenges.read().unwrap_or_else(PoisonError::into_inner);
+        challenges.get(&name?.to_ascii_lowercase()).cloned()
+    }
+
     fn shown(&self) -> Arc<Shown> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let mut offered = hello.alpn().into_iter().flatten();
+        if offered.next() == Some(CHALLENGE) && offered.next().is_none() {
+            return self.challenged(hello.server_name());
+        }
         Some(self.shown().find(hello.server_name()).clone())
     }
 }

@@ -120,6 +120,7 @@ pub async fn send(client: Client, url: String, within: Duration) -> Report {
 
 fn call(target: &Target, within: Duration) -> Call<'_> {
     Call {
+        method: http::Method::POST,
         target,
         headers: target.headers(),
         body: Bytes::from_static(b"hello"),

@@ -1,8 +1,13 @@
 //! The certificates of `restive serve`: which files hold them, what is wrong with them, and reading
 //! them anew when they change. What is done with them is wire's affair.
 
+mod acme;
+
 use crate::args::{self, TlsMode};
+use crate::redirect::Tokens;
+use acme::{Acme, Keeper};
 use anyhow::{Context as _, bail};
+use instant_acme::LetsEncrypt;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, OpenOptions};
@@ -15,6 +20,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use wire::Tls;
 use wire::tls::Certificate;
 
+/// Of a host, at most (RFC 1035).
+const NAME_CHARS: usize = 253;
 /// In the data folder.
 const SELF_SIGNED_CERT: &str = "self-signed.crt";
 const SELF_SIGNED_KEY: &str = "self-signed.key";
@@ -32,6 +39,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub enum Source {
     Files(Vec<Pair>),
     SelfSigned,
+    Acme(Acme),
 }
 
 /// The files of one certificate and its key.
@@ -42,13 +50,15 @@ pub struct Pair {
 }
 
 /// What was said about TLS; none if nothing was.
-pub fn source(said: &args::Tls) -> anyhow::Result<Option<Source>> {
+pub fn source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Option<Source>> {
     let (certs, keys) = (said.tls_cert.len(), said.tls_key.len());
+    let wants_acme = !said.acme_domain.is_empty() || said.acme_directory.is_some();
     match said.tls {
-        Some(TlsMode::SelfSigned) if certs + keys > 0 => bail!(
-            "--tls self-signed and --tls-cert exclude each other; leave out --tls to serve your \
-             own certificate"
+        Some(_) if certs + keys > 0 => bail!(
+            "--tls and --tls-cert exclude each other; leave out --tls to serve your own certificate"
         ),
+        Some(TlsMode::Acme) => return acme_source(said, tokens).map(Some),
+        _ if wants_acme => bail!("--acme-domain and --acme-directory go with --tls acme"),
         Some(TlsMode::SelfSigned) => return Ok(Some(Source::SelfSigned)),
         None => {}
     }
@@ -63,14 +73,39 @@ pub fn source(said: &args::Tls) -> anyhow::Result<Option<Source>> {
     Ok(if pairs.is_empty() { None } else { Some(Source::Files(pairs)) })
 }
 
+fn acme_source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Source> {
+    if said.acme_domain.is_empty() {
+        bail!("--tls acme needs --acme-domain: the name clients call this server by");
+    }
+    for name in &said.acme_domain {
+        let fits = !name.is_empty() && name.len() <= NAME_CHARS && name.split('.').all(is_label);
+        if !fits {
+            bail!("--acme-domain `{name}` is no name of a host, such as shop.example.com");
+        }
+    }
+    let directory = said.acme_directory.clone();
+    Ok(Source::Acme(Acme {
+        domains: said.acme_domain.clone(),
+        email: said.acme_email.clone(),
+        directory: directory.unwrap_or_else(|| LetsEncrypt::Production.url().to_owned()),
+        tokens,
+    }))
+}
+
+fn is_label(label: &str) -> bool {
+    let letters = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    !label.is_empty() && letters && !label.starts_with('-') && !label.ends_with('-')
+}
+
 /// Certificates that are served, and the files they are from.
-#[derive(Clone)]
 pub struct Secured {
     tls: Tls,
     pairs: Vec<Pair>,
     is_self_signed: bool,
     /// The files as they were when they were read.
     stamp: Vec<Option<Stamp>>,
+    /// Who obtains them, where they are not given.
+    keeper: Option<Keeper>,
 }
 
 /// What of a file changes when its content does: time, size, and which file it is.
@@ -83,6 +118,13 @@ impl Secured {
         let (pairs, is_self_signed) = match source {
             Source::Files(pairs) => (pairs, false),
             Source::SelfSigned => (vec![self_signed(data, listen)?], true),
+            Source::Acme(acme) => {
+                let keeper = Some(Keeper::new(acme, data)?);
+                let first = keeper.iter().map(Keeper::first).collect::<Result<_, _>>()?;
+                let tls = Tls::new(first).context("TLS cannot be set up")?;
+                let (pairs, stamp) = (Vec::new(), Vec::new());
+                return Ok(Secured { tls, pairs, is_self_signed: false, stamp, keeper });
+            }
         };
         let stamp = stamp(&pairs);
         let certificates = read_all(&pairs)?;
@@ -91,7 +133,7 @@ impl Secured {
             println!("  SHA-256 {}", fingerprint(certificate));
         }
         let tls = Tls::new(certificates).context("TLS cannot be set up")?;
-        Ok(Secured { tls, pairs, is_self_signed, stamp })
+        Ok(Secured { tls, pairs, is_self_signed, stamp, keeper: None })
     }
 
     pub fn tls(&self) -> Tls {
@@ -103,10 +145,14 @@ impl Secured {
         self.is_self_signed.then(|| self.pairs[0].cert.as_path())
     }
 
-    /// Reads the files anew when they change, and on SIGHUP. Heard from the call on.
+    /// Reads the files anew when they change, and on SIGHUP, or has new ones made in time. Heard
+    /// from the call on.
     pub fn follow(mut self) -> anyhow::Result<impl Future<Output = ()> + Send> {
         let mut hangup = signal(SignalKind::hangup())?;
         Ok(async move {
+            if let Some(keeper) = self.keeper.take() {
+                return keeper.run(self.tls).await;
+            }
             loop {
                 self.change(&mut hangup).await;
                 // Not tried again before the next change: what is wrong is told once.

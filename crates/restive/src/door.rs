@@ -1,0 +1,122 @@
+//! The way in: which sockets are bound, what is spoken on them, and who is believed about whom.
+
+use crate::args::{Peers, Serve, Switch};
+use crate::redirect::{Redirect, Tokens};
+use crate::tls::{self, Secured, Source};
+use anyhow::{Context as _, bail};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+use wire::{Limits, Listener, Running, Service, Shutdown};
+
+/// Bound sockets that do not serve yet.
+pub struct Door {
+    listener: Listener,
+    secured: Option<Secured>,
+    /// Plain HTTP beside HTTPS.
+    redirect: Option<(Listener, Tokens)>,
+    limits: Limits,
+}
+
+/// What is open until it is closed.
+pub struct Open {
+    running: Vec<Running>,
+    certificates: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Binds before anything else is done: a port that is taken is the usual mistake. The
+    /// certificates follow with `secure`.
+    pub fn bind(serve: &Serve) -> anyhow::Result<(Door, Option<Source>)> {
+        let tokens = serve.tls.redirect_http.map(|_| Tokens::default());
+        let source = tls::source(&serve.tls, tokens.clone())?;
+        if source.is_none() && serve.tls.redirect_http.is_some() {
+            bail!("--redirect-http sends to HTTPS, which is not served; add --tls or --tls-cert");
+        }
+        let Peers { trusted_proxies, proxy_protocol, .. } = &serve.peers;
+        let proxy_protocol = *proxy_protocol == Switch::On;
+        if proxy_protocol && trusted_proxies.is_empty() {
+            bail!(
+                "--proxy-protocol on needs --trusted-proxies: the networks of the proxies that may \
+                 say for whom they connect"
+            );
+        }
+        let listener = bind(serve.listen)?;
+        let door = Door {
+            listener: listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol),
+            secured: None,
+            redirect: serve.tls.redirect_http.map(bind).transpose()?.zip(tokens),
+            limits: limits(&serve.peers),
+        };
+        Ok((door, source))
+    }
+
+    pub fn secure(self, secured: Secured) -> Door {
+        Door { listener: self.listener.tls(secured.tls()), secured: Some(secured), ..self }
+    }
+
+    pub fn site(&self) -> Site {
+        let trust = self.secured.as_ref().and_then(Secured::self_signed);
+        Site {
+            address: self.listener.local_addr(),
+            secure: self.secured.is_some(),
+            curl: trust
+                .map_or("curl".to_owned(), |file| format!("curl --cacert {}", file.display())),
+            redirect: self.redirect.as_ref().map(|(listener, _)| listener.local_addr()),
+        }
+    }
+
+    /// Serves until the signal.
+    pub fn open(self, service: Arc<dyn Service>, shutdown: &Shutdown) -> anyhow::Result<Open> {
+        let port = self.listener.local_addr().port();
+        let certificates = self.secured.map(Secured::follow).transpose()?.map(tokio::spawn);
+        let mut running =
+            vec![self.listener.run(service, self.limits.clone(), shutdown.clone())?];
+        if let Some((listener, tokens)) = self.redirect {
+            let redirect = Arc::new(Redirect { tokens, port });
+            running.push(listener.run(redirect, self.limits, shutdown.clone())?);
+        }
+        Ok(Open { running, certificates })
+    }
+}
+
+impl Open {
+    /// Completes when every connection has come to its end.
+    pub async fn closed(self) -> anyhow::Result<()> {
+        for running in self.running {
+            running.join().await?;
+        }
+        self.certificates.iter().for_each(JoinHandle::abort);
+        Ok(())
+    }
+}
+
+fn bind(address: SocketAddr) -> anyhow::Result<Listener> {
+    Listener::bind(address).with_context(|| format!("{address} cannot be listened on"))
+}
+
+fn limits(peers: &Peers) -> Limits {
+    Limits {
+        max_connections: peers.max_connections,
+        max_connections_per_address: peers.max_connections_per_address.unwrap_or(usize::MAX),
+        ..Limits::default()
+    }
+}
+
+/// Where it is served; shown as a URL.
+pub struct Site {
+    address: SocketAddr,
+    secure: bool,
+    /// How the command begins that calls it.
+    pub curl: String,
+    /// Where plain HTTP is sent on from.
+    pub redirect: Option<SocketAddr>,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
+        write!(formatter, "{scheme}://{}", self.address)
+    }
+}

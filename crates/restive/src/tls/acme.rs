@@ -1,6 +1,6 @@
 //! Certificates from an authority (ACME, RFC 8555): obtained after the start, kept in the data
-//! folder, renewed when two thirds of their life are over. The authority looks whether the names are
-//! ours through the TLS port itself (TLS-ALPN-01), or through plain HTTP where that is served
+//! folder, renewed when two thirds of their life are over. The authority looks whether the names
+//! are ours through the TLS port itself (TLS-ALPN-01), or through plain HTTP where that is served
 //! (HTTP-01).
 
 use super::{Pair, write};

@@ -73,8 +73,8 @@ impl Tls {
         self.resolver.replace(certificates)
     }
 
-    /// Shows this certificate to an authority that challenges us to (TLS-ALPN-01, RFC 8737), or none
-    /// from now on.
+    /// Shows this certificate to an authority that challenges us to (TLS-ALPN-01, RFC 8737), or
+    /// none from now on.
     pub fn challenge(&self, name: &str, certificate: Option<&Certificate>) {
         self.resolver.challenge(name, certificate);
     }

@@ -100,8 +100,10 @@ impl Body {
         if self.declared_bytes().is_some_and(|declared| declared > limit_bytes as u64) {
             return Err(BodyFault::TooLarge);
         }
-        if let Source::Arriving(arriving) = &mut self.0 {
-            arriving.patience.bounded = true;
+        match &mut self.0 {
+            Source::Arriving(arriving) => arriving.patience.bounded = true,
+            Source::Stream(stream) => stream.patience.bounded = true,
+            Source::Whole(_) | Source::Ended(_) => {}
         }
         // The usual body is one piece, passed on without a copy.
         let mut first = Bytes::new();
@@ -196,11 +198,18 @@ impl Stream {
         if self.ending {
             return Poll::Ready(Ok(None));
         }
-        let Poll::Ready(polled) = self.incoming.poll_data(cx) else {
-            if let Some(invitation) = self.invitation.take() {
-                invitation.send();
+        let polled = loop {
+            match self.incoming.poll_data(cx) {
+                // No progress, and no piece: to whoever passes it on it would look like the end.
+                Poll::Ready(Some(Ok(piece))) if piece.is_empty() => {}
+                Poll::Ready(polled) => break polled,
+                Poll::Pending => {
+                    if let Some(invitation) = self.invitation.take() {
+                        invitation.send();
+                    }
+                    return self.patience.poll(cx).map(Err);
+                }
             }
-            return self.patience.poll(cx).map(Err);
         };
         self.patience.progress();
         Poll::Ready(match polled {
@@ -209,8 +218,10 @@ impl Stream {
                 let _ = self.incoming.flow_control().release_capacity(piece.len());
                 Ok(Some(piece))
             }
-            // h2 says so where the length is not the declared one.
-            Some(Err(error)) if error.reason() == Some(Reason::PROTOCOL_ERROR) => {
+            // h2 says so where the length is not the declared one. A client may use the same word.
+            Some(Err(error))
+                if error.reason() == Some(Reason::PROTOCOL_ERROR) && !error.is_remote() =>
+            {
                 Err(BodyFault::Malformed)
             }
             Some(Err(_)) => Err(BodyFault::Incomplete),

@@ -14,7 +14,7 @@ use wire::{
     Shutdown,
 };
 
-use crate::h2_client::{Client, answer, next, request, run};
+use crate::h2_client::{Client, answer, next, request, run, seen};
 use crate::server::Server;
 
 const LARGE_BYTES: usize = 8 << 20;
@@ -41,6 +41,7 @@ impl Service for Streams {
                 "/count" => {
                     let mut count = 0;
                     while let Ok(Some(piece)) = exchange.body.chunk().await {
+                        assert!(!piece.is_empty(), "a piece of nothing looks like the end");
                         count += piece.len();
                     }
                     let trailers = exchange.body.trailers().unwrap_or_default();
@@ -198,17 +199,15 @@ fn many_streams_share_a_connection_and_those_over_the_limit_are_told() {
         for _ in 0..100 {
             responses.push(client.send(request(Method::GET, "/wait"), true).await.0);
         }
-        for _ in 0..64 {
-            tokio::task::yield_now().await;
+        for _ in 0..65 {
+            seen(&server).await;
         }
-        let served: Vec<_> =
-            std::iter::repeat_with(|| server.seen.recv_timeout(Duration::from_secs(5)))
-                .take(65)
-                .collect::<Result<_, _>>()
-                .unwrap();
-        assert_eq!(served.len(), 65);
-        server.gate.add_permits(64);
+        // None is answered before all have asked: those over the limit are told meanwhile.
         let mut statuses = Vec::new();
+        for response in responses.split_off(64) {
+            statuses.push(answer(response).await.unwrap().status.as_u16());
+        }
+        server.gate.add_permits(64);
         for response in responses {
             statuses.push(answer(response).await.unwrap().status.as_u16());
         }
@@ -268,6 +267,25 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
 }
 
 #[test]
+fn a_body_that_stalls_is_a_timeout_and_the_connection_goes_on() {
+    const SHORT: Duration = Duration::from_millis(100);
+    for limits in [
+        Limits { body_stall: SHORT, ..Limits::default() },
+        Limits { body_timeout: SHORT, ..Limits::default() },
+    ] {
+        let server = Server::with(limits);
+        run(async {
+            let mut client = Client::connect(&server).await;
+            let (response, mut body) = client.send(request(Method::POST, "/echo"), false).await;
+            body.send_data(Bytes::from_static(b"half"), false).unwrap();
+            let answer = answer(response).await.unwrap();
+            assert_eq!(answer.body, "{\"fault\":\"Timeout\"}");
+            assert_eq!(client.get("/one").await.status, StatusCode::OK);
+        });
+    }
+}
+
+#[test]
 fn streams_carry_trailers_both_ways_and_a_broken_one_is_reset() {
     let server = streams(Limits::default());
     run(async {
@@ -279,12 +297,15 @@ fn streams_carry_trailers_both_ways_and_a_broken_one_is_reset() {
         );
         let (response, mut body) = client.send(request(Method::POST, "/count"), false).await;
         body.send_data(Bytes::from(vec![b'x'; 3 << 20]), false).unwrap();
+        // Nothing is not an end.
+        body.send_data(Bytes::new(), false).unwrap();
+        body.send_data(Bytes::from_static(b"x"), false).unwrap();
         let sum = HeaderMap::from_iter([(
             http::HeaderName::from_static("sum"),
             HeaderValue::from_static("s"),
         )]);
         body.send_trailers(sum).unwrap();
-        assert_eq!(answer(response).await.unwrap().body, format!("{} s", 3 << 20));
+        assert_eq!(answer(response).await.unwrap().body, format!("{} s", (3 << 20) + 1));
         let (response, _) = client.send(request(Method::GET, "/cut"), true).await;
         let broken = answer(response).await.err().expect("half an answer is no answer");
         assert_eq!(broken.reason(), Some(h2::Reason::INTERNAL_ERROR));
@@ -296,7 +317,10 @@ fn streams_carry_trailers_both_ways_and_a_broken_one_is_reset() {
 fn a_stream_is_made_no_faster_than_it_is_read_and_ends_when_it_is_taken_back() {
     let server = streams(Limits::default());
     run(async {
-        let mut client = Client::connect(&server).await;
+        // More for all streams than for one: what is not read must not use up the others' share.
+        let mut roomy = h2::client::Builder::new();
+        roomy.initial_connection_window_size(1 << 20);
+        let mut client = Client::with(&server, &roomy).await;
         let (response, mut sending) = client.send(request(Method::GET, "/endless"), true).await;
         let mut body = response.await.unwrap().into_body();
         next(&mut body).await.unwrap().unwrap();
@@ -304,21 +328,9 @@ fn a_stream_is_made_no_faster_than_it_is_read_and_ends_when_it_is_taken_back() {
         assert_eq!(client.get("/pieces").await.body, "xxxxxxxxx");
         sending.send_reset(h2::Reason::CANCEL);
         drop(body);
-        tokio::time::timeout(Duration::from_secs(5), async {
-            loop {
-                match server.seen.try_recv() {
-                    Ok(gone) => {
-                        let pieces: usize =
-                            gone.strip_prefix("gone after ").unwrap().parse().unwrap();
-                        assert!(pieces < 40, "{gone} of 16 KiB each");
-                        break;
-                    }
-                    Err(_) => tokio::task::yield_now().await,
-                }
-            }
-        })
-        .await
-        .unwrap();
+        let gone = seen(&server).await;
+        let pieces: usize = gone.strip_prefix("gone after ").unwrap().parse().unwrap();
+        assert!(pieces < 40, "{gone} of 16 KiB each");
     });
 }
 
@@ -332,10 +344,7 @@ fn a_taken_over_stream_goes_on_until_either_side_ends_it() {
         server.gate.add_permits(1);
         assert_eq!(next(&mut body).await.unwrap().unwrap(), "data: x\n\n");
         sending.send_reset(h2::Reason::CANCEL);
-        // The connection's task must send it.
-        while server.seen.try_recv().is_err() {
-            tokio::task::yield_now().await;
-        }
+        assert_eq!(seen(&server).await, "left");
         let (response, _) = client.send(request(Method::GET, "/events"), true).await;
         let events = answer(response);
         server.trigger.fire();
@@ -358,7 +367,7 @@ fn a_websocket_is_an_upgrade_to_the_service_and_a_stream_to_the_client() {
         };
         let (response, mut sending) = client.send(upgrade("/socket", "websocket"), false).await;
         let response = response.await.unwrap();
-        server.saw("GET /socket websocket");
+        assert_eq!(seen(&server).await, "GET /socket websocket");
         assert_eq!(response.status(), StatusCode::OK);
         let mut body = response.into_body();
         for word in ["hello", "there"] {
@@ -367,7 +376,7 @@ fn a_websocket_is_an_upgrade_to_the_service_and_a_stream_to_the_client() {
         }
         sending.send_data(Bytes::new(), true).unwrap();
         assert!(next(&mut body).await.unwrap().is_none());
-        server.saw("over");
+        assert_eq!(seen(&server).await, "over");
         for (path, protocol, status) in [
             ("/socket?no", "websocket", StatusCode::FORBIDDEN),
             ("/socket?plain", "websocket", StatusCode::METHOD_NOT_ALLOWED),
@@ -385,9 +394,7 @@ fn draining_lets_streams_finish_and_takes_no_more() {
     run(async {
         let mut client = Client::connect(&server).await;
         let (waiting, _) = client.send(request(Method::GET, "/wait"), true).await;
-        while server.seen.try_recv().is_err() {
-            tokio::task::yield_now().await;
-        }
+        seen(&server).await;
         server.trigger.fire();
         // Told to go away, the client opens nothing more.
         while client.requests.clone().ready().await.is_ok() {

@@ -2,7 +2,6 @@
 //! by hand where it will not.
 
 use std::io::{ErrorKind, Read};
-use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
@@ -93,12 +92,26 @@ pub async fn answer(response: ResponseFuture) -> Result<Answer, h2::Error> {
     Ok(Answer { status: head.status, headers: head.headers, body, trailers })
 }
 
+/// The next bytes; frames without any, as at the end, are passed over.
 pub async fn next(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
-    let piece = body.data().await.transpose()?;
-    if let Some(piece) = &piece {
+    while let Some(piece) = body.data().await.transpose()? {
         body.flow_control().release_capacity(piece.len()).unwrap();
+        if !piece.is_empty() {
+            return Ok(Some(piece));
+        }
     }
-    Ok(piece)
+    Ok(None)
+}
+
+/// What the service saw next. Waiting for it must not keep the client's connection from its work,
+/// which is done on the same thread.
+pub async fn seen(server: &Server) -> String {
+    loop {
+        match server.seen.try_recv() {
+            Ok(seen) => return seen,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
 }
 
 /// A frame as it stands on the wire.
@@ -232,9 +245,5 @@ impl Frames {
                 return;
             }
         }
-    }
-
-    pub fn patience(&self, patience: Duration) {
-        self.wire.stream.set_read_timeout(Some(patience)).unwrap();
     }
 }

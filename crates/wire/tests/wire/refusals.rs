@@ -1,6 +1,7 @@
 //! Whatever arrives, the answer is complete: a status, a JSON body that says what is wrong, and an
 //! end of the connection that does not destroy the answer.
 
+use crate::h2_client::{PREFACE, SETTINGS, frame};
 use crate::server::Server;
 
 /// The answer must be one refusal and nothing else, and the service must not have been called.
@@ -41,10 +42,11 @@ fn bytes_that_are_no_request_are_answered_400_with_a_body() {
         "GET nowhere HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET * HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / b HTTP/1.1\r\nHost: a\r\n\r\n",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\u{0}\u{0}\u{0}\u{4}\u{0}\u{0}\u{0}\u{0}\u{0}",
     ] {
         check(&server, bytes, 400, "");
     }
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    check(&Server::without_http_2(), [PREFACE, &settings].concat(), 400, "");
 }
 
 #[test]

@@ -91,6 +91,13 @@ impl Server {
         Server::listening(|listener| listener.early_hints(early_hints), limits, service)
     }
 
+    /// The same for clients of HTTP/1.x only.
+    pub fn without_http_2() -> Server {
+        let echo = |gate, seen| -> Arc<dyn Service> { Arc::new(Echo { gate, seen }) };
+        let prepare = |listener: Listener| listener.prior_knowledge(false);
+        Server::listening(prepare, Limits::default(), echo)
+    }
+
     /// The same under TLS.
     pub fn secured(limits: Limits, tls: Tls) -> Server {
         Server::on(limits, |listener| listener.tls(tls))

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream};
 use http::Request;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
@@ -52,21 +52,27 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let linger = link.worker.limits.linger_timeout;
-    let tap = Tap::new(stream, before);
+    let mut tap = Tap::new(stream, before);
     if let Some(mut serving) = begin(link.clone(), tap.clone()).await {
         let ending = poll_fn(|cx| serving.poll(cx)).await;
         link.leave();
-        if let Ending::Say(reason) = ending {
-            serving.connection.abrupt_shutdown(reason);
-            let _ = timeout(linger, poll_fn(|cx| serving.connection.poll_closed(cx))).await;
-        }
-        drop(serving);
-        if !matches!(ending, Ending::Dead) {
-            // Closing over unread bytes would reset the connection and lose the last frames.
-            let _ = timeout(linger, poll_fn(|cx| tap.poll_discard(cx))).await;
+        match ending {
+            Ending::Dead => return,
+            Ending::Over => {}
+            Ending::Say(reason) => {
+                serving.connection.abrupt_shutdown(reason);
+                let _ = timeout(linger, poll_fn(|cx| serving.connection.poll_closed(cx))).await;
+            }
         }
     }
     link.leave();
+    // Closing over unread bytes would reset the connection and lose the last frames. h2 has closed
+    // the sending side, unless it broke off before it came to that.
+    let goodbye = async {
+        let _ = tap.shutdown().await;
+        poll_fn(|cx| tap.poll_discard(cx)).await;
+    };
+    let _ = timeout(linger, goodbye).await;
 }
 
 /// The preface and our settings.

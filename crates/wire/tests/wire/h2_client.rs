@@ -7,6 +7,7 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Method, Request, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::server::{PATIENCE, Server, Wire};
 
@@ -52,6 +53,14 @@ impl Client {
 
     pub async fn with(server: &Server, builder: &h2::client::Builder) -> Client {
         let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        Client::over(stream, builder).await
+    }
+
+    /// On any stream of bytes.
+    pub async fn over<S>(stream: S, builder: &h2::client::Builder) -> Client
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (requests, connection) = builder.handshake(stream).await.unwrap();
         Client { requests, connection: tokio::spawn(connection) }
     }

@@ -12,6 +12,7 @@ mod exchanges;
 mod h2;
 mod h2_client;
 mod h2_hostile;
+mod h2_tls;
 mod hints;
 mod limits;
 mod outgoing;

@@ -61,6 +61,17 @@ impl Client {
         Client { config }
     }
 
+    /// The same client, offering to speak these.
+    pub fn offering(&self, protocols: &[&str]) -> Client {
+        let mut config = self.config.clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Client { config }
+    }
+
+    pub fn config(&self) -> Arc<ClientConfig> {
+        Arc::new(self.config.clone())
+    }
+
     /// Shakes hands, asking for this name.
     pub fn try_connect(&self, server: &Server, name: &str) -> std::io::Result<Secured> {
         let socket = TcpStream::connect(server.address)?;
@@ -70,7 +81,7 @@ impl Client {
 
     fn try_over(&self, socket: TcpStream, name: &str) -> std::io::Result<Secured> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
-        let session = ClientConnection::new(Arc::new(self.config.clone()), name).unwrap();
+        let session = ClientConnection::new(self.config(), name).unwrap();
         let mut stream = StreamOwned::new(session, socket);
         stream.conn.complete_io(&mut stream.sock)?;
         Ok(stream)

@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ struct Arriving {
 /// A body on a stream of HTTP/2.
 #[derive(Debug)]
 struct Stream {
-    incoming: RecvStream,
+    incoming: Remainder,
     declared_bytes: Option<u64>,
     invitation: Option<Invitation>,
     patience: Patience,
@@ -73,7 +73,7 @@ impl Body {
     }
 
     pub(crate) fn stream(
-        incoming: RecvStream,
+        incoming: Remainder,
         declared_bytes: Option<u64>,
         invitation: Option<Invitation>,
         whole: Duration,
@@ -198,8 +198,9 @@ impl Stream {
         if self.ending {
             return Poll::Ready(Ok(None));
         }
+        let mut left = self.incoming.lock();
         let polled = loop {
-            match self.incoming.poll_data(cx) {
+            match left.incoming.poll_data(cx) {
                 // No progress, and no piece: to whoever passes it on it would look like the end.
                 Poll::Ready(Some(Ok(piece))) if piece.is_empty() => {}
                 Poll::Ready(polled) => break polled,
@@ -215,7 +216,7 @@ impl Stream {
         Poll::Ready(match polled {
             // What is taken makes room for more; a stream that is gone needs none.
             Some(Ok(piece)) => {
-                let _ = self.incoming.flow_control().release_capacity(piece.len());
+                let _ = left.incoming.flow_control().release_capacity(piece.len());
                 Ok(Some(piece))
             }
             // h2 says so where the length is not the declared one. A client may use the same word.
@@ -234,7 +235,72 @@ impl Stream {
 
     /// They have arrived with the end, or there are none.
     fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderMap>> {
-        self.incoming.poll_trailers(cx).map(|trailers| trailers.ok().flatten())
+        let trailers = self.incoming.lock().incoming.poll_trailers(cx);
+        trailers.map(|trailers| trailers.ok().flatten())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.ending {
+            self.incoming.leave();
+        }
+    }
+}
+
+/// The part of a body of HTTP/2 that its reader does not want. Whoever answers takes it meanwhile:
+/// what nobody takes would fill the window of all streams, and a client that is stopped in the
+/// middle of sending may never look at the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Remainder(Arc<Mutex<Left>>);
+
+#[derive(Debug)]
+struct Left {
+    incoming: RecvStream,
+    unwanted: bool,
+    discarding: Option<Waker>,
+}
+
+impl Remainder {
+    pub(crate) fn new(incoming: RecvStream) -> Remainder {
+        Remainder(Arc::new(Mutex::new(Left { incoming, unwanted: false, discarding: None })))
+    }
+
+    /// Nobody has asked for it.
+    pub(crate) fn unwanted(incoming: RecvStream) -> Remainder {
+        let remainder = Remainder::new(incoming);
+        remainder.leave();
+        remainder
+    }
+
+    /// Whether its reader has left something.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.lock().unwanted
+    }
+
+    /// Forgets what has arrived, once it is not wanted; ready at its end.
+    pub(crate) fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut left = self.lock();
+        if !left.unwanted {
+            left.discarding = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        while let Some(Ok(piece)) = ready!(left.incoming.poll_data(cx)) {
+            let _ = left.incoming.flow_control().release_capacity(piece.len());
+        }
+        Poll::Ready(())
+    }
+
+    fn leave(&self) {
+        let mut left = self.lock();
+        left.unwanted = true;
+        if let Some(waker) = left.discarding.take() {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Left> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Poll;
+use std::pin::pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use tokio::time::timeout;
 
 use super::channel::Channel;
 use super::connection::UnderWay;
+use crate::body::Remainder;
 use crate::exchange::Response;
 use crate::payload::{Chunks, Cut, Payload};
 use crate::raw::Raw;
@@ -29,6 +31,17 @@ pub(super) struct Outgoing {
     pub(super) is_head: bool,
     /// Where the client's bytes come from, if the stream can become a channel both ways.
     pub(super) channel: Option<RecvStream>,
+    /// What the service may leave of the body.
+    pub(super) remainder: Option<Remainder>,
+}
+
+impl Outgoing {
+    /// Takes what nobody wants of the body, as far as it has arrived.
+    pub(super) fn poll_discard(&self, cx: &mut Context<'_>) {
+        if let Some(remainder) = &self.remainder {
+            let _ = remainder.poll_discard(cx);
+        }
+    }
 }
 
 /// The client is gone, too slow for too long, or the answer cannot be completed.
@@ -38,7 +51,7 @@ pub(super) async fn send(
     worker: &Worker,
     mut respond: SendResponse<Bytes>,
     response: Response,
-    outgoing: Outgoing,
+    mut outgoing: Outgoing,
     under_way: UnderWay,
 ) {
     let Response { status, mut headers, body } = response;
@@ -54,15 +67,13 @@ pub(super) async fn send(
     *head.status_mut() = status;
     *head.headers_mut() = headers;
     let Ok(mut stream) = respond.send_response(head, ends) else { return };
-    if ends {
-        return;
-    }
     let stall = worker.limits.write_stall;
     let sent = match body {
-        Payload::Whole(bytes) => data(&mut stream, bytes, true, stall).await,
-        Payload::Stream(chunks) => stream_body(&mut stream, chunks, stall).await,
+        _ if ends => Ok(()),
+        Payload::Whole(bytes) => beside(&outgoing, data(&mut stream, bytes, true, stall)).await,
+        Payload::Stream(chunks) => beside(&outgoing, stream_body(&mut stream, chunks, stall)).await,
         Payload::TakeOver(run) => {
-            let channel = Channel::new(stream, outgoing.channel);
+            let channel = Channel::new(stream, outgoing.channel.take());
             let raw = Raw::over(channel, worker.shutdown.clone());
             // A task of its own, so that what answering needed is given back.
             spawn_local(async move {
@@ -75,7 +86,23 @@ pub(super) async fn send(
     if sent.is_err() {
         // The client must not take half an answer for a whole one.
         stream.send_reset(Reason::INTERNAL_ERROR);
+    } else if let Some(remainder) = outgoing.remainder
+        && remainder.is_unwanted()
+    {
+        // As long as on HTTP/1.1. Later the stream is dropped, which stops the client (NO_ERROR).
+        let rest = poll_fn(|cx| remainder.poll_discard(cx));
+        let _ = timeout(worker.limits.linger_timeout, rest).await;
     }
+}
+
+/// Sends, and takes meanwhile what nobody wants.
+async fn beside<T>(outgoing: &Outgoing, sending: impl Future<Output = T>) -> T {
+    let mut sending = pin!(sending);
+    poll_fn(|cx| {
+        outgoing.poll_discard(cx);
+        sending.as_mut().poll(cx)
+    })
+    .await
 }
 
 /// What speaks of a connection has no place on a stream (RFC 9113 8.2.2).

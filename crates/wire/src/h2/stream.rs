@@ -14,7 +14,7 @@ use super::admission::{self, Head};
 use super::connection::UnderWay;
 use super::outflow::{self, Outgoing};
 use crate::Answer;
-use crate::body::{Body, Invitation};
+use crate::body::{Body, Invitation, Remainder};
 use crate::call::{self, Place};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
@@ -31,9 +31,13 @@ pub(super) async fn answer(
 ) {
     let worker = link.worker.clone();
     let (parts, body) = request.into_parts();
-    let mut outgoing = Outgoing { is_head: parts.method == Method::HEAD, channel: None };
+    let is_head = parts.method == Method::HEAD;
+    let mut outgoing = Outgoing { is_head, channel: None, remainder: None };
     let outcome = match admission::admit(parts, &worker.limits) {
-        Err(fault) => Some(Err(fault)),
+        Err(fault) => {
+            outgoing.remainder = (!body.is_end_stream()).then(|| Remainder::unwanted(body));
+            Some(Err(fault))
+        }
         Ok(head) => {
             let upgrade = head.upgrade;
             let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
@@ -42,7 +46,7 @@ pub(super) async fn answer(
                 None => Some(Err(Fault::Overloaded)),
                 Some(_) => match call::begin(&*worker.service, begun.exchange) {
                     Err(fault) => Some(Err(fault)),
-                    Ok(answer) => wait(answer, &mut respond, begun.hints, begun.invitation)
+                    Ok(answer) => wait(answer, &mut respond, begun.interim, &outgoing)
                         .await
                         .map(|outcome| outcome.and_then(|response| sendable(response, upgrade))),
                 },
@@ -59,6 +63,11 @@ pub(super) async fn answer(
 /// What the service is given, and what we keep of it.
 struct Begun {
     exchange: Exchange,
+    interim: Interim,
+}
+
+/// What may be said before the answer.
+struct Interim {
     hints: Hints,
     invitation: Option<Invitation>,
 }
@@ -79,6 +88,8 @@ fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing)
         Body::empty()
     } else {
         invitation = head.expects_continue.then(Invitation::default);
+        let incoming = Remainder::new(incoming);
+        outgoing.remainder = Some(incoming.clone());
         Body::stream(incoming, head.declared_bytes, invitation.clone(), whole, stall)
     };
     let client = link.client(&head.headers);
@@ -92,7 +103,7 @@ fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing)
         body,
         hints: hints.clone(),
     };
-    Begun { exchange, hints, invitation }
+    Begun { exchange, interim: Interim { hints, invitation } }
 }
 
 /// The service's answer; none if the client has reset the stream or is gone. Interim answers leave
@@ -100,11 +111,12 @@ fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing)
 async fn wait(
     mut answer: Answer<'_>,
     respond: &mut SendResponse<Bytes>,
-    hints: Hints,
-    mut invitation: Option<Invitation>,
+    Interim { hints, mut invitation }: Interim,
+    outgoing: &Outgoing,
 ) -> Option<Result<Response, Fault>> {
     poll_fn(|cx| {
         let outcome = call::poll(&mut answer, cx);
+        outgoing.poll_discard(cx);
         for mut headers in hints.take(cx) {
             outflow::strip(&mut headers);
             inform(respond, StatusCode::EARLY_HINTS, headers);

@@ -141,6 +141,35 @@ fn a_body_of_another_length_than_declared_never_passes_for_whole() {
 }
 
 #[test]
+fn a_client_that_is_answered_early_may_send_to_the_end_and_is_stopped_if_there_is_none() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    // The windows hold once they are acknowledged.
+    frames.until(SETTINGS);
+    frames.send(SETTINGS, ACK, 0, &[]);
+    let unread = block(&head(&[(":method", "POST"), (":path", "/unread")]));
+    let refused = block(&head(&[(":method", "POST"), ("host", "b")]));
+    // Each within its own window, together far beyond the connection's.
+    for (number, fields) in [&unread, &refused].repeat(8).into_iter().enumerate() {
+        let stream = number as u32 * 4 + 1;
+        frames.send(HEADERS, END_HEADERS, stream, fields);
+        assert_eq!(frames.until(DATA).stream, stream);
+        for _ in 0..15 {
+            frames.send(DATA, 0, stream, &[b'x'; 16 << 10]);
+        }
+        frames.send(DATA, END_STREAM, stream, &[]);
+        // A reset would show here.
+        frames.still_serves(stream + 2);
+    }
+
+    let server = Server::with(Limits { linger_timeout: SHORT, ..Limits::default() });
+    let mut frames = raw(&server);
+    frames.send(HEADERS, END_HEADERS, 1, &unread);
+    frames.is_reset(1, 0);
+    frames.still_serves(3);
+}
+
+#[test]
 fn too_many_or_too_large_fields_are_told_and_a_bomb_ends_the_connection() {
     let server = Server::start();
     let mut frames = raw(&server);

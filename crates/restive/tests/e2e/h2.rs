@@ -5,11 +5,12 @@ use std::process::Command;
 use crate::harness::{Answer, KEY, Server};
 
 /// What speaks of one exchange or of the connection alone: it differs between any two answers.
-const OF_THE_EXCHANGE: [&str; 8] = [
+const OF_THE_EXCHANGE: [&str; 9] = [
     "connection",
     "date",
-    "idempotency-replayed",
+    "idempotent-replayed",
     "keep-alive",
+    "ratelimit",
     "request-id",
     "transfer-encoding",
     "x-ratelimit-remaining",

@@ -11,6 +11,9 @@ use crate::h2_client::{
 };
 use crate::server::Server;
 
+/// The fields that are changed, the body, and the verdict.
+type Case<'a> = (&'a [(&'static str, &'static str)], &'a [u8], &'a str);
+
 const SHORT: Duration = Duration::from_millis(100);
 
 /// A head with these fields in place of those of the same name, or behind them.
@@ -64,7 +67,7 @@ fn status(block: &[u8]) -> String {
 fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_on() {
     let server = Server::start();
     let mut frames = raw(&server);
-    let cases: &[(&[(&str, &str)], &[u8], &str)] = &[
+    let cases: &[Case<'_>] = &[
         (&[], b"", "200"),
         (&[("connection", "close")], b"", "reset 1"),
         (&[("keep-alive", "x")], b"", "reset 1"),
@@ -200,6 +203,14 @@ fn a_head_that_never_ends_is_cut_off() {
         frames.send(CONTINUATION, 0, 1, &[]);
     }
     frames.goes_away(CALM);
+    // In many large ones.
+    let mut frames = raw(&server);
+    frames.send(HEADERS, END_STREAM, 1, &block(&GET));
+    let piece = block(&[("x", &"y".repeat(16_000))]);
+    for _ in 0..1000 {
+        frames.send(CONTINUATION, 0, 1, &piece);
+    }
+    frames.goes_away(CALM);
     // In silence, while another stream is being answered.
     let mut frames = raw(&server);
     let wait = head(&[(":path", "/wait")]);
@@ -293,6 +304,79 @@ fn a_client_that_errs_again_and_again_is_sent_away() {
         frames.send(HEADERS, END_STREAM | END_HEADERS, number * 2 + 1, &bad);
     }
     frames.goes_away(CALM);
+}
+
+#[test]
+fn streams_that_we_are_made_to_reset_count_as_errors_and_end_their_work() {
+    let server = Server::start();
+    let wait = block(&head(&[(":method", "POST"), (":path", "/wait")]));
+    let overflow = 0x7fff_ffffu32.to_be_bytes();
+    for (what, kind, payload) in [
+        ("a window beyond its limit", WINDOW_UPDATE, &overflow[..]),
+        ("a window opened by nothing", WINDOW_UPDATE, &[0; 4]),
+        ("more than was declared", DATA, b"x"),
+    ] {
+        let begun = match kind {
+            DATA => block(&head(&[(":method", "POST"), ("content-length", "0")])),
+            _ => wait.clone(),
+        };
+        let mut frames = raw(&server);
+        let mut writer = frames.wire.stream.try_clone().unwrap();
+        let payload = payload.to_vec();
+        let sending = std::thread::spawn(move || {
+            for number in 0..2000 {
+                let stream = number * 2 + 1;
+                let open = frame(HEADERS, END_HEADERS, stream, &begun);
+                let break_it = frame(kind, 0, stream, &payload);
+                if std::io::Write::write_all(&mut writer, &[open, break_it].concat()).is_err() {
+                    break;
+                }
+            }
+        });
+        let goodbye = frames.until(GOAWAY);
+        // Some of these are errors of the connection to h2, which is as good.
+        let said = u32::from(goodbye.payload[7]);
+        assert!(said == CALM || said == PROTOCOL_ERROR, "{what}: {said}");
+        while frames.next().is_some() {}
+        sending.join().unwrap();
+    }
+    let begun = std::iter::from_fn(|| server.seen.try_recv().ok()).count();
+    assert!(begun <= 1000, "{begun}");
+    raw(&server).still_serves(1);
+}
+
+#[test]
+fn compression_that_is_none_ends_the_connection() {
+    let server = Server::start();
+    for (what, bytes) in [
+        ("no such index", &[0x80][..]),
+        ("an index beyond the table", &[0xff, 0x80, 0x80, 0x01]),
+        ("a number without end", &[0xff; 64]),
+        ("a table larger than agreed on", &[0x3f, 0xe1, 0xff, 0xff, 0x7f]),
+        ("a string longer than its frame", &[0x00, 0x7f, 0xff, 0x01, b'x']),
+        ("Huffman's code of nothing", &[0x00, 0x84, 0xff, 0xff, 0xff, 0xff, 0x00]),
+    ] {
+        let mut frames = raw(&server);
+        frames.send(HEADERS, END_STREAM | END_HEADERS, 1, bytes);
+        let goodbye = frames.until(GOAWAY);
+        // h2 says PROTOCOL_ERROR for some, where RFC 9113 4.3 wants COMPRESSION_ERROR.
+        assert!([1, 9].contains(&goodbye.payload[7]), "{what}: {goodbye:?}");
+        while frames.next().is_some() {}
+    }
+    server.saw_nothing();
+}
+
+#[test]
+fn settings_that_nobody_can_keep_end_the_connection() {
+    let server = Server::start();
+    for (setting, value, code) in [(2, 2, 1), (4, 0x8000_0000u32, 3), (5, 1, 1), (5, u32::MAX, 1)] {
+        let mut frames = raw(&server);
+        let value = value.to_be_bytes();
+        frames.send(SETTINGS, 0, 0, &[&[0, setting], &value[..]].concat());
+        let goodbye = frames.until(GOAWAY);
+        assert!([code, 1].contains(&goodbye.payload[7]), "{setting}: {goodbye:?}");
+        while frames.next().is_some() {}
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 /// What a storm may add to the resident memory, caches and buffers included.
-const GROWTH_KIB: u64 = 64 * 1024;
+pub const GROWTH_KIB: u64 = 64 * 1024;
 
 fn unlimited() -> Server {
     Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
@@ -78,14 +78,14 @@ fn post(body: &str, extra: &str) -> String {
     )
 }
 
-fn resident_kib(server: &Server) -> u64 {
+pub fn resident_kib(server: &Server) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// After a storm: it is well, and no larger than it may be.
-fn assert_unharmed(server: &Server, before_kib: u64) {
+pub fn assert_unharmed(server: &Server, before_kib: u64) {
     server.get("/health").expect(200);
     server.post("/v1/books", json!({ "title": "calm", "author": "a" })).expect(201);
     let now = resident_kib(server);

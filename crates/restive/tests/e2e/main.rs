@@ -31,6 +31,7 @@ mod events_cli;
 mod evolution;
 mod expansion;
 mod h2;
+mod h2_storms;
 mod handlers;
 mod hostile;
 mod idempotency;

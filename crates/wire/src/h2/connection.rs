@@ -84,9 +84,13 @@ where
     link.enter(Phase::Head);
     let shaken = poll_fn(|cx| {
         link.remember(cx.waker());
-        match link.overdue() {
-            true => Poll::Ready(None),
-            false => Pin::new(&mut handshake).poll(cx).map(Result::ok),
+        if link.overdue() {
+            return Poll::Ready(None);
+        }
+        let shaken = Pin::new(&mut handshake).poll(cx).map(Result::ok);
+        match tap.poll_send(cx) {
+            Poll::Ready(Err(_)) => Poll::Ready(None),
+            _ => shaken,
         }
     });
     let mut connection = shaken.await?;
@@ -124,6 +128,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
             begun = true;
             // Their answers leave together, in the next call of h2.
             accepted.into_iter().for_each(|accepted| self.start(accepted, cx));
+        }
+        if matches!(self.tap.poll_send(cx), Poll::Ready(Err(_))) {
+            return Poll::Ready(Ending::Dead);
         }
         self.watch(begun, cx)
     }

@@ -1,5 +1,7 @@
 //! The byte stream below h2, held by two: h2 reads and writes it, the connection looks at what goes
-//! by and takes it back when h2 is done with it. One thread, so no lock.
+//! by, sends what has gathered, and takes the stream back when h2 is done with it. h2 flushes after
+//! every frame with a body; here its frames gather until the connection has nothing more to say, so
+//! that the answers of many streams leave in one call of the system. One thread, so no lock.
 
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
@@ -12,12 +14,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::Frames;
 
+/// What gathers before it is sent in any case. 64 KiB: far more than one call of the system costs,
+/// and little beside what the windows allow.
+const GATHERED_BYTES: usize = 64 * 1024;
+/// From here on a write is passed on as it is: copying it costs as much as a call of the system.
+const LARGE_BYTES: usize = 8 * 1024;
+
 pub(super) struct Tap<S>(Rc<RefCell<Tapped<S>>>);
 
 pub(super) struct Tapped<S> {
     stream: S,
     /// Bytes read before it was known that they are HTTP/2.
     before: Bytes,
+    /// Written by h2 and not sent. Empty, it has no memory.
+    unsent: Vec<u8>,
+    /// How much of it is sent.
+    sent_bytes: usize,
     pub(super) frames: Frames,
     /// Something has arrived since the last look.
     pub(super) heard: bool,
@@ -25,7 +37,8 @@ pub(super) struct Tapped<S> {
 
 impl<S> Tap<S> {
     pub(super) fn new(stream: S, before: Bytes) -> Tap<S> {
-        let tapped = Tapped { stream, before, frames: Frames::new(), heard: false };
+        let (unsent, frames) = (Vec::new(), Frames::new());
+        let tapped = Tapped { stream, before, unsent, sent_bytes: 0, frames, heard: false };
         Tap(Rc::new(RefCell::new(tapped)))
     }
 
@@ -75,7 +88,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.look().stream).poll_write(cx, bytes)
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -83,19 +96,54 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.look().stream).poll_write_vectored(cx, slices)
+        let tapped = &mut *self.look();
+        if tapped.unsent.len() >= GATHERED_BYTES {
+            ready!(tapped.poll_send(cx))?;
+        }
+        let count = slices.iter().map(|slice| slice.len()).sum();
+        if count >= LARGE_BYTES && tapped.unsent.is_empty() {
+            return Pin::new(&mut tapped.stream).poll_write_vectored(cx, slices);
+        }
+        slices.iter().for_each(|slice| tapped.unsent.extend_from_slice(slice));
+        Poll::Ready(Ok(count))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.look().stream.is_write_vectored()
+        true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.look().stream).poll_flush(cx)
+    /// Says yes to everything: the connection sends what has gathered.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.look().stream).poll_shutdown(cx)
+        let tapped = &mut *self.look();
+        ready!(tapped.poll_send(cx))?;
+        Pin::new(&mut tapped.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Tapped<S> {
+    /// Sends what has gathered; ready when all of it is the kernel's.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent_bytes < self.unsent.len() {
+            let left = &self.unsent[self.sent_bytes..];
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, left))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.sent_bytes += count,
+            }
+        }
+        self.unsent = Vec::new();
+        self.sent_bytes = 0;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Tap<S> {
+    /// To be called after every call of h2.
+    pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.look().poll_send(cx)
     }
 }
 

@@ -52,6 +52,9 @@ pub fn ci() -> Result<()> {
 
 /// Builds server and bench for release and hands over; the bench crate does the rest.
 pub fn bench(arguments: &[String]) -> Result<()> {
+    if arguments.first().is_some_and(|name| name == "wire") {
+        judge::install_rivals()?;
+    }
     run(&mut cargo(["build", "--release", "--locked", "-p", "restive", "-p", "bench"]))?;
     let release = target_dir()?.join("release");
     let mut command = std::process::Command::new(release.join("bench"));

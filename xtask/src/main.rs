@@ -24,7 +24,7 @@ usage: cargo xtask COMMAND
   bench api|webhooks [--quick] [--only NAME] [--json FILE] [--no-pin]
                             the release server against the bare limits, in one run
   bench wire [--quick] [--only NAME] [--json FILE]
-                            our HTTP server alone against bare hyper, in one run
+                            our HTTP server alone against bare hyper and nginx, in one run
   deny                      licences, bans and sources of the dependencies (needs cargo-deny)
 ";
 

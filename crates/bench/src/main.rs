@@ -20,6 +20,7 @@ mod report;
 mod stage;
 mod webhooks;
 mod wire;
+mod wire_h2;
 
 use std::process::ExitCode;
 

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -79,6 +80,23 @@ impl Service {
             }
         };
         Ok(Self { child, address, started_in })
+    }
+
+    /// The same for a program that does not tell: waits until it takes connections at the address.
+    pub fn start_at(mut command: Command, address: String) -> Result<Self> {
+        let began = Instant::now();
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().with_context(|| describe(&command))?;
+        let mut service = Self { child, address, started_in: Duration::ZERO };
+        while TcpStream::connect(&service.address).is_err() {
+            let ended = service.child.try_wait()?;
+            if ended.is_some() || began.elapsed() > START_LIMIT {
+                bail!("{}: {ended:?}", describe(&command));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        service.started_in = began.elapsed();
+        Ok(service)
     }
 
     /// User and system time of all its threads so far, to 10 ms.

@@ -1,5 +1,5 @@
-//! `bench wire`: our HTTP server against the bare hyper server, both answering fixed bytes: what a
-//! request costs, and what a connection costs that only waits.
+//! `bench wire`: our HTTP server against the bare hyper server, over HTTP/2 against nginx, all
+//! answering fixed bytes: what a request costs, and what a connection costs that only waits.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,8 +13,9 @@ use crate::measure::measure;
 use crate::options::Options;
 use crate::process::{Pinning, Service};
 use crate::report::{Bar, Report, Sample};
+use crate::wire_h2;
 
-const SCENARIOS: [&str; 2] = ["get", "idle"];
+const SCENARIOS: [&str; 3] = ["get", "h2", "idle"];
 const BODY_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
 const IDLE_CONNECTIONS: usize = 15_000;
@@ -41,6 +42,10 @@ pub fn run(options: &Options) -> Result<bool> {
     let mut report = Report::default();
     if wants("get") {
         get(options, pinning, &mut report).context("get")?;
+    }
+    if wants("h2") {
+        let wire = start(pinning, "bare-wire")?;
+        wire_h2::run(options.quick, pinning, &wire, BODY_BYTES, &mut report).context("h2")?;
     }
     if wants("idle") {
         idle(pinning, &mut report).context("idle")?;

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 pub use self::server::Server;
-pub use self::tools::{Tools, install_programs};
+pub use self::tools::{Tools, install_programs, install_rivals};
 
 use crate::process::run;
 

@@ -85,9 +85,22 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
     ("prlimit", "--version", "util-linux"),
 ];
 
-/// Installs those that are missing.
+/// Those that `bench wire` measures by, in the same words.
+const RIVALS: [(&str, &str, &str); 2] =
+    [("nginx", "-v", "nginx-light"), ("h2load", "--version", "nghttp2-client")];
+
+/// Installs those that tests call and are missing.
 pub fn install_programs() -> Result<()> {
-    let missing = PROGRAMS.iter().filter(|(program, probe, _)| !exists(program, probe));
+    install_missing(&PROGRAMS)
+}
+
+/// The same for `bench wire`.
+pub fn install_rivals() -> Result<()> {
+    install_missing(&RIVALS)
+}
+
+fn install_missing(programs: &[(&str, &str, &str)]) -> Result<()> {
+    let missing = programs.iter().filter(|(program, probe, _)| !exists(program, probe));
     let packages: Vec<&str> = missing.map(|(_, _, package)| *package).collect();
     if packages.is_empty() { Ok(()) } else { apt(&packages) }
 }

@@ -25,6 +25,7 @@ mod worker;
 
 pub mod tls;
 
+mod admission;
 mod call;
 mod h1;
 mod h2;

@@ -79,7 +79,20 @@ impl Default for Limits {
     }
 }
 
+/// What each field counts beside its name and value (RFC 9113 6.5.2, RFC 9114 4.2.2).
+const FIELD_BYTES: usize = 32;
+/// `:method`, `:scheme`, `:authority`, `:path`, `:protocol` with their values, but for the path's.
+const PSEUDO_BYTES: usize = 1024;
+
 impl Limits {
+    /// What HTTP/2 and HTTP/3 clients are told that a head may be: above what admission lets
+    /// through, so that the usual excess is answered 431 or 414 with a body.
+    pub(crate) fn header_list_bytes(&self) -> u32 {
+        let fields = self.header_bytes + (self.max_headers + 8) * FIELD_BYTES;
+        let list = fields + self.url_bytes + PSEUDO_BYTES;
+        u32::try_from(list + list / 2).unwrap_or(u32::MAX)
+    }
+
     /// How often a worker looks for connections that overstayed: fine enough that no timeout is
     /// late by more than a tenth, and never more than once a second on a default server.
     pub(crate) fn tick(&self) -> Duration {

@@ -27,10 +27,6 @@ const MAX_REMEMBERED_RESETS: usize = 64;
 const MAX_PENDING_RESETS: usize = MAX_STREAMS as usize;
 /// Streams that we had to reset for the client's errors, over the whole life of a connection.
 const MAX_ERROR_RESETS: usize = 256;
-/// What each field counts beside its name and value (RFC 9113 6.5.2).
-const FIELD_BYTES: usize = 32;
-/// `:method`, `:scheme`, `:authority`, `:path`, `:protocol` with their values, but for the path's.
-const PSEUDO_BYTES: usize = 1024;
 
 pub(super) fn handshake<S>(stream: S, limits: &Limits) -> Handshake<S, Bytes>
 where
@@ -41,19 +37,12 @@ where
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
-        .max_header_list_size(header_list_bytes(limits))
+        // Beyond it h2 says 431 on its own, far beyond it ends the connection.
+        .max_header_list_size(limits.header_list_bytes())
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .max_concurrent_reset_streams(MAX_REMEMBERED_RESETS)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(Some(MAX_ERROR_RESETS))
         .enable_connect_protocol()
         .handshake(stream)
-}
-
-/// Above what admission lets through, so that the usual excess is answered 431 or 414 with a body.
-/// Beyond it h2 says 431 on its own, far beyond it ends the connection.
-fn header_list_bytes(limits: &Limits) -> u32 {
-    let fields = limits.header_bytes + (limits.max_headers + 8) * FIELD_BYTES;
-    let list = fields + limits.url_bytes + PSEUDO_BYTES;
-    u32::try_from(list + list / 2).unwrap_or(u32::MAX)
 }

@@ -7,13 +7,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::RecvStream;
+use h2::ext::Protocol;
 use h2::server::SendResponse;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 
-use super::admission::{self, Head};
 use super::connection::UnderWay;
 use super::outflow::{self, Outgoing};
 use crate::Answer;
+use crate::admission::{self, Head};
 use crate::body::{Body, Invitation, Remainder};
 use crate::call::{self, Place};
 use crate::exchange::{Exchange, Response};
@@ -33,7 +34,9 @@ pub(super) async fn answer(
     let (parts, body) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
     let mut outgoing = Outgoing { is_head, channel: None, remainder: None };
-    let outcome = match admission::admit(parts, &worker.limits) {
+    let protocol = parts.extensions.get::<Protocol>().cloned();
+    let protocol = protocol.as_ref().map(|name| name.as_str().as_bytes());
+    let outcome = match admission::admit(parts, protocol, &worker.limits) {
         Err(fault) => {
             outgoing.remainder = (!body.is_end_stream()).then(|| Remainder::unwanted(body));
             Some(Err(fault))

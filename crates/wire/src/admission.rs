@@ -1,9 +1,8 @@
-//! Which heads are let in, and how they look to the service: as an HTTP/1.1 request for the same
-//! thing would. h2 has refused what breaks the protocol (connection fields, upper case, wrong
-//! pseudo fields, a length that is not kept); what only another server in the chain might read
-//! differently is refused here. No I/O.
+//! Which heads of HTTP/2 and HTTP/3 are let in, and how they look to the service: as an HTTP/1.1
+//! request for the same thing would. What breaks the protocol was refused before (connection
+//! fields, upper case, wrong pseudo fields), by the h2 crate or by `h3/message`; what only another
+//! server in the chain might read differently is refused here. No I/O.
 
-use h2::ext::Protocol;
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
@@ -16,21 +15,22 @@ const NO_HOST: Fault = Fault::Malformed("A request must name exactly one host.")
 const NOT_A_PATH: Fault = Fault::Malformed("The request target must be a path.");
 
 /// A request's head, admitted.
-pub(super) struct Head {
-    pub(super) method: Method,
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
-    pub(super) declared_bytes: Option<u64>,
-    pub(super) expects_continue: bool,
+pub(crate) struct Head {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) declared_bytes: Option<u64>,
+    pub(crate) expects_continue: bool,
     /// An extended CONNECT: the stream becomes a channel, or nothing does.
-    pub(super) upgrade: bool,
+    pub(crate) upgrade: bool,
 }
 
-pub(super) fn admit(parts: Parts, limits: &Limits) -> Result<Head, Fault> {
-    let Parts { method, uri, mut headers, extensions, .. } = parts;
+/// `protocol` is what an extended CONNECT asks for.
+pub(crate) fn admit(parts: Parts, protocol: Option<&[u8]>, limits: &Limits) -> Result<Head, Fault> {
+    let Parts { method, uri, mut headers, .. } = parts;
     check_size(&uri, &headers, limits)?;
     let upgrade = method == Method::CONNECT;
-    if upgrade && extensions.get::<Protocol>().is_none_or(|name| name.as_str() != "websocket") {
+    if upgrade && protocol != Some(b"websocket") {
         return Err(Fault::Tunnel);
     }
     set_host(&uri, &mut headers)?;
@@ -103,14 +103,15 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Fault> {
     Ok(())
 }
 
-/// h2 has compared it with the body and with its like; twice the same is still one too many.
+/// The protocol compares it with the body; twice the same is still one too many.
 fn declared(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(length) = lengths.next() else { return Ok(None) };
     if lengths.next().is_some() {
         return Err(Fault::Malformed("A request must carry at most one Content-Length."));
     }
-    let length = length.to_str().ok().and_then(|digits| digits.parse().ok());
+    let digits = length.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let length = digits.and_then(|digits| digits.parse().ok());
     length.map(Some).ok_or(Fault::Malformed("The Content-Length header is not a number."))
 }
 

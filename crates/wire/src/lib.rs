@@ -27,6 +27,7 @@ pub mod tls;
 
 mod admission;
 mod call;
+mod fields;
 mod h1;
 mod h2;
 

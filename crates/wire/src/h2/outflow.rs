@@ -10,8 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TE, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
@@ -19,12 +17,10 @@ use super::channel::Channel;
 use super::connection::UnderWay;
 use crate::body::Remainder;
 use crate::exchange::Response;
+use crate::fields;
 use crate::payload::{Chunks, Cut, Payload};
 use crate::raw::Raw;
 use crate::worker::Worker;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// What of the request decides about its answer.
 pub(super) struct Outgoing {
@@ -50,19 +46,12 @@ struct Broken;
 pub(super) async fn send(
     worker: &Worker,
     mut respond: SendResponse<Bytes>,
-    response: Response,
+    mut response: Response,
     mut outgoing: Outgoing,
     under_way: UnderWay,
 ) {
-    let Response { status, mut headers, body } = response;
-    strip(&mut headers);
-    set_length(status, &mut headers, &body, outgoing.is_head);
-    if !headers.contains_key(DATE) {
-        headers.insert(DATE, worker.date.borrow_mut().value());
-    }
-    let ends = outgoing.is_head
-        || has_no_body(status)
-        || matches!(&body, Payload::Whole(bytes) if bytes.is_empty());
+    let ends = fields::complete(worker, &mut response, outgoing.is_head);
+    let Response { status, headers, body } = response;
     let mut head = http::Response::new(());
     *head.status_mut() = status;
     *head.headers_mut() = headers;
@@ -103,32 +92,6 @@ async fn beside<T>(outgoing: &Outgoing, sending: impl Future<Output = T>) -> T {
         sending.as_mut().poll(cx)
     })
     .await
-}
-
-/// What speaks of a connection has no place on a stream (RFC 9113 8.2.2).
-pub(super) fn strip(headers: &mut HeaderMap) {
-    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE, KEEP_ALIVE, PROXY_CONNECTION, TE] {
-        headers.remove(name);
-    }
-}
-
-fn has_no_body(status: StatusCode) -> bool {
-    matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-}
-
-/// The same word about the length as on HTTP/1.1.
-fn set_length(status: StatusCode, headers: &mut HeaderMap, body: &Payload, is_head: bool) {
-    if status == StatusCode::NOT_MODIFIED {
-        return;
-    }
-    match body.length_bytes() {
-        _ if has_no_body(status) => drop(headers.remove(CONTENT_LENGTH)),
-        // Whoever passes on the answer of another knows only what that one said.
-        Some(0) if is_head && headers.contains_key(CONTENT_LENGTH) => {}
-        Some(bytes) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes))),
-        None if is_head => {}
-        None => drop(headers.remove(CONTENT_LENGTH)),
-    }
 }
 
 /// Sends all of it, waiting for the client's windows.
@@ -182,7 +145,7 @@ async fn stream_body(
         }
     }
     let trailers = chunks.trailers().map(|mut trailers| {
-        strip(&mut trailers);
+        fields::strip(&mut trailers);
         trailers
     });
     let ended = match trailers.filter(|trailers| !trailers.is_empty()) {

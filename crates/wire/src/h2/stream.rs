@@ -19,9 +19,9 @@ use crate::body::{Body, Invitation, Remainder};
 use crate::call::{self, Place};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
+use crate::fields;
 use crate::h1::Link;
 use crate::hints::Hints;
-use crate::payload::Payload;
 
 /// Answers the request; returns early if the client takes it back.
 pub(super) async fn answer(
@@ -51,7 +51,9 @@ pub(super) async fn answer(
                     Err(fault) => Some(Err(fault)),
                     Ok(answer) => wait(answer, &mut respond, begun.interim, &outgoing)
                         .await
-                        .map(|outcome| outcome.and_then(|response| sendable(response, upgrade))),
+                        .map(|outcome| {
+                            outcome.and_then(|response| fields::sendable(response, upgrade))
+                        }),
                 },
             }
         }
@@ -121,7 +123,7 @@ async fn wait(
         let outcome = call::poll(&mut answer, cx);
         outgoing.poll_discard(cx);
         for mut headers in hints.take(cx) {
-            outflow::strip(&mut headers);
+            fields::strip(&mut headers);
             inform(respond, StatusCode::EARLY_HINTS, headers);
         }
         if let Poll::Ready(outcome) = outcome {
@@ -146,21 +148,4 @@ fn inform(respond: &mut SendResponse<Bytes>, status: StatusCode, headers: Header
     *head.headers_mut() = headers;
     // A client that is gone is noticed with the answer.
     let _ = respond.send_informational(head);
-}
-
-/// An answer that cannot stand on the wire is the service's fault. There is no 101 on HTTP/2: who
-/// takes an upgrade over is answered 200, and no other answer to one may look like success.
-fn sendable(mut response: Response, upgrade: bool) -> Result<Response, Fault> {
-    let taken_over = matches!(response.body, Payload::TakeOver(_));
-    let switching = response.status == StatusCode::SWITCHING_PROTOCOLS;
-    if upgrade && taken_over && switching {
-        response.status = StatusCode::OK;
-    }
-    if response.status.is_informational() {
-        return Err(Fault::Internal);
-    }
-    if upgrade && !taken_over && response.status.is_success() {
-        return Err(Fault::Tunnel);
-    }
-    Ok(response)
 }

@@ -1,6 +1,6 @@
 //! The body of a request: read on demand, never beyond the limit the reader names. The pieces come
 //! from `pipe`, which the connection fills only while somebody waits for one, or from a stream of
-//! HTTP/2, which holds no more than its window.
+//! HTTP/2 or HTTP/3, which holds no more than its window.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::h3::Inflow;
 use crate::pipe::Pipe;
 
 /// A request body that is still on its way, or already here.
@@ -34,14 +35,32 @@ struct Arriving {
     patience: Patience,
 }
 
-/// A body on a stream of HTTP/2.
+/// A body on a stream of HTTP/2 or HTTP/3.
 #[derive(Debug)]
 struct Stream {
-    incoming: Remainder,
+    incoming: Incoming,
     declared_bytes: Option<u64>,
     invitation: Option<Invitation>,
     patience: Patience,
     ending: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Http2(Remainder),
+    Http3(Box<Inflow>),
+}
+
+impl From<Remainder> for Incoming {
+    fn from(remainder: Remainder) -> Incoming {
+        Incoming::Http2(remainder)
+    }
+}
+
+impl From<Inflow> for Incoming {
+    fn from(inflow: Inflow) -> Incoming {
+        Incoming::Http3(Box::new(inflow))
+    }
 }
 
 /// Why a body could not be had.
@@ -73,13 +92,14 @@ impl Body {
     }
 
     pub(crate) fn stream(
-        incoming: Remainder,
+        incoming: impl Into<Incoming>,
         declared_bytes: Option<u64>,
         invitation: Option<Invitation>,
         whole: Duration,
         stall: Duration,
     ) -> Body {
         let patience = Patience::new(whole, stall);
+        let incoming = incoming.into();
         let stream = Stream { incoming, declared_bytes, invitation, patience, ending: false };
         Body(Source::Stream(Box::new(stream)))
     }
@@ -198,11 +218,10 @@ impl Stream {
         if self.ending {
             return Poll::Ready(Ok(None));
         }
-        let mut left = self.incoming.lock();
         let polled = loop {
-            match left.incoming.poll_data(cx) {
+            match self.incoming.poll_data(cx) {
                 // No progress, and no piece: to whoever passes it on it would look like the end.
-                Poll::Ready(Some(Ok(piece))) if piece.is_empty() => {}
+                Poll::Ready(Ok(Some(piece))) if piece.is_empty() => {}
                 Poll::Ready(polled) => break polled,
                 Poll::Pending => {
                     if let Some(invitation) = self.invitation.take() {
@@ -213,7 +232,28 @@ impl Stream {
             }
         };
         self.patience.progress();
-        Poll::Ready(match polled {
+        self.ending = matches!(polled, Ok(None));
+        Poll::Ready(polled)
+    }
+
+    /// They have arrived with the end, or there are none.
+    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderMap>> {
+        match &mut self.incoming {
+            Incoming::Http2(remainder) => {
+                remainder.lock().incoming.poll_trailers(cx).map(|all| all.ok().flatten())
+            }
+            Incoming::Http3(inflow) => Poll::Ready(inflow.take_trailers()),
+        }
+    }
+}
+
+impl Incoming {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
+        let mut left = match self {
+            Incoming::Http2(remainder) => remainder.lock(),
+            Incoming::Http3(inflow) => return inflow.poll_data(cx),
+        };
+        Poll::Ready(match ready!(left.incoming.poll_data(cx)) {
             // What is taken makes room for more; a stream that is gone needs none.
             Some(Ok(piece)) => {
                 let _ = left.incoming.flow_control().release_capacity(piece.len());
@@ -226,24 +266,15 @@ impl Stream {
                 Err(BodyFault::Malformed)
             }
             Some(Err(_)) => Err(BodyFault::Incomplete),
-            None => {
-                self.ending = true;
-                Ok(None)
-            }
+            None => Ok(None),
         })
-    }
-
-    /// They have arrived with the end, or there are none.
-    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderMap>> {
-        let trailers = self.incoming.lock().incoming.poll_trailers(cx);
-        trailers.map(|trailers| trailers.ok().flatten())
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !self.ending {
-            self.incoming.leave();
+        if let (false, Incoming::Http2(remainder)) = (self.ending, &self.incoming) {
+            remainder.leave();
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! The way of a request: `listen` → `worker` (one per core) → `tls` where the listener has it →
 //! `h1` or `h2` (the bytes become an exchange) → `call` → the service → `h1` or `h2` again (the
-//! answer becomes bytes).
+//! answer becomes bytes). HTTP/3 has a thread and a socket of its own: `listen` → `h3`.
 
 mod body;
 mod exchange;
@@ -30,6 +30,7 @@ mod call;
 mod fields;
 mod h1;
 mod h2;
+mod h3;
 
 pub mod outgoing;
 

@@ -32,6 +32,10 @@ pub struct Limits {
     /// so that those who never finish keep nobody out. 512: some 10 MiB, and at one a millisecond
     /// half a second of work.
     pub max_handshakes: usize,
+    /// HTTP/3: from so many handshakes under way on, a client has to prove first that its address
+    /// is its own (a Retry, which costs it a round trip). 64: more are only seen in a rush or an
+    /// attack, and so many cost an attacker nothing who lies about where he is.
+    pub retry_handshakes: usize,
     /// From the first byte of a head to its last → 408. 10 s: a head is one packet or a few.
     pub head_timeout: Duration,
     /// From the first wait for a body that is read whole to its last byte → `BodyFault::Timeout`.
@@ -67,6 +71,7 @@ impl Default for Limits {
             url_bytes: 8 * 1024,
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 512,
+            retry_handshakes: 64,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             body_stall: Duration::from_secs(10),

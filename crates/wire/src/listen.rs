@@ -2,17 +2,19 @@
 //! so that a connection lives and dies on one thread and no thread ever wakes another.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
+use http::HeaderValue;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::oneshot;
 
 use crate::Service;
+use crate::h3;
 use crate::hints::EarlyHints;
 use crate::limits::Limits;
 use crate::peer::Networks;
@@ -24,12 +26,16 @@ use crate::worker::{Shared, Worker};
 /// Connections the system holds for us between two accepts.
 const BACKLOG: i32 = 1024;
 
+/// For how long a client may remember where HTTP/3 is spoken: a day, as is usual.
+const ALTERNATIVE_SECONDS: u32 = 24 * 60 * 60;
+
 /// Bound sockets that do not serve yet.
 #[derive(Debug)]
 pub struct Listener {
     sockets: Vec<TcpListener>,
     address: SocketAddr,
     terms: Terms,
+    datagrams: Option<UdpSocket>,
 }
 
 impl Listener {
@@ -51,7 +57,7 @@ impl Listener {
         for _ in 1..threads.get() {
             sockets.push(bind_one(address, true)?);
         }
-        Ok(Listener { sockets, address, terms: Terms::default() })
+        Ok(Listener { sockets, address, terms: Terms::default(), datagrams: None })
     }
 
     /// Where it listens, with the port the system chose.
@@ -91,6 +97,15 @@ impl Listener {
         self
     }
 
+    /// HTTP/3 is spoken as well, which needs [`Listener::tls`]: binds the UDP port of the same
+    /// number, and has answers on the other protocols say so.
+    pub fn http3(mut self) -> io::Result<Listener> {
+        self.datagrams = Some(h3::bind(self.address)?);
+        let alternative = format!("h3=\":{}\"; ma={ALTERNATIVE_SECONDS}", self.address.port());
+        self.terms.alternative = HeaderValue::try_from(alternative).ok();
+        Ok(self)
+    }
+
     /// Serves until the signal. Clients that connected since `bind` are served as well.
     pub fn run(
         self,
@@ -98,33 +113,62 @@ impl Listener {
         limits: Limits,
         shutdown: Shutdown,
     ) -> io::Result<Running> {
-        let shared = Arc::new(Shared::default());
-        let mut workers = Vec::with_capacity(self.sockets.len());
+        let part = Part { service, limits, terms: self.terms, shared: Arc::default(), shutdown };
+        let mut workers = Vec::with_capacity(self.sockets.len() + 1);
+        if let Some(socket) = self.datagrams {
+            let Some(tls) = part.terms.tls.clone() else {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "HTTP/3 needs TLS"));
+            };
+            let serve = move |worker| h3::serve(worker, socket, tls);
+            workers.push(part.clone().start("wire-quic".to_owned(), serve)?);
+        }
         for (number, socket) in self.sockets.into_iter().enumerate() {
-            let (service, limits) = (service.clone(), limits.clone());
-            let (shared, shutdown) = (shared.clone(), shutdown.clone());
-            let terms = self.terms.clone();
-            let (ended, end) = oneshot::channel();
-            let thread =
-                thread::Builder::new().name(format!("wire-{number}")).spawn(move || {
-                    // Dropped when the thread ends, however it ends.
-                    let _ended: oneshot::Sender<()> = ended;
-                    let options = LocalOptions::default();
-                    let runtime =
-                        Builder::new_current_thread().enable_all().build_local(options)?;
-                    let worker = Worker::new(service, limits, terms, shared, shutdown);
-                    runtime.block_on(Rc::new(worker).run(socket))
-                })?;
-            workers.push((thread, end));
+            let serve = move |worker: Rc<Worker>| worker.run(socket);
+            workers.push(part.clone().start(format!("wire-{number}"), serve)?);
         }
         Ok(Running { workers })
     }
 }
 
+/// What every thread is given.
+#[derive(Clone)]
+struct Part {
+    service: Arc<dyn Service>,
+    limits: Limits,
+    terms: Terms,
+    shared: Arc<Shared>,
+    shutdown: Shutdown,
+}
+
+impl Part {
+    fn start<F>(
+        self,
+        name: String,
+        serve: impl FnOnce(Rc<Worker>) -> F + Send + 'static,
+    ) -> io::Result<Thread>
+    where
+        F: Future<Output = io::Result<()>>,
+    {
+        let (ended, end) = oneshot::channel();
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            // Dropped when the thread ends, however it ends.
+            let _ended: oneshot::Sender<()> = ended;
+            let options = LocalOptions::default();
+            let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
+            let Part { service, limits, terms, shared, shutdown } = self;
+            let worker = Rc::new(Worker::new(service, limits, terms, shared, shutdown));
+            runtime.block_on(async { serve(worker).await })
+        })?;
+        Ok((thread, end))
+    }
+}
+
+type Thread = (thread::JoinHandle<io::Result<()>>, oneshot::Receiver<()>);
+
 /// Worker threads at work.
 #[derive(Debug)]
 pub struct Running {
-    workers: Vec<(thread::JoinHandle<io::Result<()>>, oneshot::Receiver<()>)>,
+    workers: Vec<Thread>,
 }
 
 impl Running {

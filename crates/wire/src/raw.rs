@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::h2::Channel;
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
+use crate::{h2, h3};
 
 /// What a [`crate::Payload::TakeOver`] is given: a connection, or one stream of an HTTP/2
-/// connection. Dropping it closes that. Whoever waits after a write flushes first: under TLS, bytes
+/// or HTTP/3 connection. Dropping it closes that. Whoever waits after a write flushes first: under TLS, bytes
 /// may stand here that the socket had no room for.
 #[derive(Debug)]
 pub struct Raw {
@@ -26,7 +26,8 @@ pub struct Raw {
 #[derive(Debug)]
 enum Carrier {
     Connection(Stream),
-    Channel(Channel),
+    Http2(h2::Channel),
+    Http3(Box<h3::Channel>),
 }
 
 /// The same call on whatever carries the bytes.
@@ -37,7 +38,11 @@ macro_rules! on {
                 let $carrier = Pin::new(stream);
                 $call
             }
-            Carrier::Channel(channel) => {
+            Carrier::Http2(channel) => {
+                let $carrier = Pin::new(channel);
+                $call
+            }
+            Carrier::Http3(channel) => {
                 let $carrier = Pin::new(channel);
                 $call
             }
@@ -50,8 +55,12 @@ impl Raw {
         Raw { carrier: Carrier::Connection(stream), before, shutdown }
     }
 
-    pub(crate) fn over(channel: Channel, shutdown: Shutdown) -> Raw {
-        Raw { carrier: Carrier::Channel(channel), before: Bytes::new(), shutdown }
+    pub(crate) fn over(channel: h2::Channel, shutdown: Shutdown) -> Raw {
+        Raw { carrier: Carrier::Http2(channel), before: Bytes::new(), shutdown }
+    }
+
+    pub(crate) fn over_quic(channel: h3::Channel, shutdown: Shutdown) -> Raw {
+        Raw { carrier: Carrier::Http3(Box::new(channel)), before: Bytes::new(), shutdown }
     }
 
     /// Ready when there is something to read, or the client is gone: whoever waits for it first
@@ -63,7 +72,8 @@ impl Raw {
         }
         match &self.carrier {
             Carrier::Connection(stream) => stream.poll_read_ready(cx),
-            Carrier::Channel(channel) => channel.poll_readable(cx),
+            Carrier::Http2(channel) => channel.poll_readable(cx),
+            Carrier::Http3(channel) => channel.poll_readable(cx),
         }
     }
 

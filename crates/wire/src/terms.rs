@@ -1,5 +1,8 @@
 //! What a listener offers to those who connect to it; the same for all of its workers.
 
+use http::header::ALT_SVC;
+use http::{HeaderMap, HeaderValue};
+
 use crate::hints::EarlyHints;
 use crate::peer::Networks;
 use crate::tls::Tls;
@@ -15,6 +18,8 @@ pub(crate) struct Terms {
     pub(crate) proxy_protocol: bool,
     /// Whose word on who the client is counts.
     pub(crate) trusted: Networks,
+    /// Where HTTP/3 is spoken, for answers on other protocols.
+    pub(crate) alternative: Option<HeaderValue>,
 }
 
 impl Default for Terms {
@@ -25,6 +30,7 @@ impl Default for Terms {
             prior_knowledge: true,
             proxy_protocol: false,
             trusted: Networks::default(),
+            alternative: None,
         }
     }
 }
@@ -38,5 +44,14 @@ impl Terms {
     /// Under TLS the two sides have agreed on a protocol before.
     pub(crate) fn takes_http2_unasked(&self) -> bool {
         self.prior_knowledge && self.tls.is_none()
+    }
+
+    /// Tells clients of HTTP/3, unless the service has its own word about it.
+    pub(crate) fn advertise(&self, headers: &mut HeaderMap) {
+        if let Some(alternative) = &self.alternative
+            && !headers.contains_key(ALT_SVC)
+        {
+            headers.insert(ALT_SVC, alternative.clone());
+        }
     }
 }

@@ -23,7 +23,7 @@ use crate::fault::Fault;
 use crate::h1::{self, Buffers, Connection, Date, Leaving, Link};
 use crate::h2;
 use crate::limits::Limits;
-use crate::peer::{Crowd, Place, introduction};
+use crate::peer::{Crowd, Crowded, Place, introduction};
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
 use crate::terms::Terms;
@@ -54,6 +54,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) shutdown: Shutdown,
     pub(crate) buffers: Buffers,
+    /// HTTP/3: bytes of heads that have not arrived whole.
+    pub(crate) half_heads: Cell<usize>,
     /// Where answers are put together; taken, never held over a wait.
     pub(crate) scratch: Cell<Vec<u8>>,
     pub(crate) date: RefCell<Date>,
@@ -86,6 +88,7 @@ impl Worker {
             shared,
             shutdown,
             buffers: Buffers::default(),
+            half_heads: Cell::new(0),
             scratch: Cell::default(),
             date: RefCell::new(Date::new()),
             spare_headers: Cell::default(),
@@ -148,6 +151,16 @@ impl Worker {
     pub(crate) fn elapsed(&self, since: u64) -> Duration {
         let ticks = u32::try_from(self.tick.get() - since).unwrap_or(u32::MAX);
         self.limits.tick().saturating_mul(ticks)
+    }
+
+    /// One of the places of an address, where they are counted.
+    pub(crate) fn place_of(&self, address: IpAddr) -> Result<Option<Box<Place>>, Crowded> {
+        let most = self.limits.max_connections_per_address;
+        if most == usize::MAX || self.terms.trusted.contains(address) {
+            return Ok(None);
+        }
+        let place = self.shared.crowd.enter(address, most).ok_or(Crowded)?;
+        Ok(Some(Box::new(place)))
     }
 
     /// An empty map, with the memory of one that is done with.
@@ -300,12 +313,10 @@ struct Listed {
 impl Listed {
     /// Takes one of the address's places; false if there is none left.
     fn settle(&mut self, address: IpAddr) -> bool {
-        let most = self.worker.limits.max_connections_per_address;
-        if most == usize::MAX || self.worker.terms.trusted.contains(address) {
-            return true;
-        }
-        self.place = self.worker.shared.crowd.enter(address, most).map(Box::new);
-        self.place.is_some()
+        let place = self.worker.place_of(address);
+        let settled = place.is_ok();
+        self.place = place.unwrap_or_default();
+        settled
     }
 
     /// Serves what the two sides agreed on, in a task of its own.

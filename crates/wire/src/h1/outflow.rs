@@ -67,8 +67,9 @@ impl Connection {
     /// Encodes the answer and writes as much as the client takes at once.
     pub(super) fn answer(&mut self, mut response: Response, outgoing: Outgoing) -> (Work, Next) {
         let length = length(&mut response, outgoing);
-        let Response { status, headers, body } = response;
+        let Response { status, mut headers, body } = response;
         let worker = self.link.worker.clone();
+        worker.terms.advertise(&mut headers);
         let keep = outgoing.keep_alive && length != Length::Close && !worker.draining.get();
         let after = match status {
             StatusCode::SWITCHING_PROTOCOLS => After::Upgrade,

@@ -50,6 +50,7 @@ pub(super) async fn send(
     mut outgoing: Outgoing,
     under_way: UnderWay,
 ) {
+    worker.terms.advertise(&mut response.headers);
     let ends = fields::complete(worker, &mut response, outgoing.is_head);
     let Response { status, headers, body } = response;
     let mut head = http::Response::new(());

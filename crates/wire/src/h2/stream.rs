@@ -49,11 +49,11 @@ pub(super) async fn answer(
                 None => Some(Err(Fault::Overloaded)),
                 Some(_) => match call::begin(&*worker.service, begun.exchange) {
                     Err(fault) => Some(Err(fault)),
-                    Ok(answer) => wait(answer, &mut respond, begun.interim, &outgoing)
-                        .await
-                        .map(|outcome| {
+                    Ok(answer) => {
+                        wait(answer, &mut respond, begun.interim, &outgoing).await.map(|outcome| {
                             outcome.and_then(|response| fields::sendable(response, upgrade))
-                        }),
+                        })
+                    }
                 },
             }
         }

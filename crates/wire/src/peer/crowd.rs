@@ -9,6 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Crowd(Mutex<HashMap<IpAddr, usize>>);
 
+/// An address has as many as it may.
+#[derive(Debug)]
+pub(crate) struct Crowded;
+
 /// One of an address's connections; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {

@@ -68,6 +68,19 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), resolver })
     }
 
+    /// What QUIC needs: the same certificates, TLS 1.3 alone, HTTP/3 alone.
+    pub(crate) fn quic(&self) -> Result<ServerConfig, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth()
+            .with_cert_resolver(self.resolver.clone());
+        config.alpn_protocols = vec![b"h3".to_vec()];
+        config.ticketer = Ticketer::new()?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.max_early_data_size = 0;
+        Ok(config)
+    }
+
     /// Handshakes from now on show these; connections that are open go on.
     pub fn replace(&self, certificates: Vec<Certificate>) -> Result<(), rustls::Error> {
         self.resolver.replace(certificates)

@@ -20,9 +20,9 @@ use crate::server::Server;
 const LARGE_BYTES: usize = 8 << 20;
 
 /// What HTTP/2 adds to what the echo can show.
-struct Streams {
-    gate: Arc<Semaphore>,
-    seen: mpsc::Sender<String>,
+pub struct Streams {
+    pub gate: Arc<Semaphore>,
+    pub seen: mpsc::Sender<String>,
 }
 
 impl Service for Streams {

@@ -108,8 +108,38 @@ impl Server {
         Server::listening(prepare, limits, |gate, seen| Arc::new(Echo { gate, seen }))
     }
 
+    /// The same with HTTP/3 beside it.
+    pub fn quic(limits: Limits, tls: Tls) -> Server {
+        let echo = |gate, seen| -> Arc<dyn Service> { Arc::new(Echo { gate, seen }) };
+        Server::quic_serving(limits, tls, echo)
+    }
+
+    pub fn quic_serving(
+        limits: Limits,
+        tls: Tls,
+        service: impl FnOnce(Arc<Semaphore>, mpsc::Sender<String>) -> Arc<dyn Service>,
+    ) -> Server {
+        let two = NonZeroUsize::new(2).unwrap();
+        // The UDP port of the same number may be somebody else's.
+        let listener = (0..100).find_map(|_| {
+            let listener = Listener::bind_threads(([127, 0, 0, 1], 0).into(), two).unwrap();
+            listener.tls(tls.clone()).http3().ok()
+        });
+        Server::running(listener.expect("a free port"), limits, service)
+    }
+
     fn listening(
         prepare: impl FnOnce(Listener) -> Listener,
+        limits: Limits,
+        service: impl FnOnce(Arc<Semaphore>, mpsc::Sender<String>) -> Arc<dyn Service>,
+    ) -> Server {
+        let two = NonZeroUsize::new(2).unwrap();
+        let listener = Listener::bind_threads(([127, 0, 0, 1], 0).into(), two).unwrap();
+        Server::running(prepare(listener), limits, service)
+    }
+
+    fn running(
+        listener: Listener,
         limits: Limits,
         service: impl FnOnce(Arc<Semaphore>, mpsc::Sender<String>) -> Arc<dyn Service>,
     ) -> Server {
@@ -117,10 +147,8 @@ impl Server {
         let gate = Arc::new(Semaphore::new(0));
         let (sender, seen) = mpsc::channel();
         let service = service(gate.clone(), sender);
-        let two = NonZeroUsize::new(2).unwrap();
-        let listener = Listener::bind_threads(([127, 0, 0, 1], 0).into(), two).unwrap();
         let address = listener.local_addr();
-        let running = prepare(listener).run(service, limits, shutdown).unwrap();
+        let running = listener.run(service, limits, shutdown).unwrap();
         Server { address, trigger, gate, seen, running }
     }
 

@@ -1,0 +1,232 @@
+//! One connection: accepts its streams, answers those that need no waiting in its own task and the
+//! others in tasks of theirs, watches the clock, and ends in good order. One thread.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::control::Roles;
+use super::frames::{self, Code};
+use super::{control, settings, stream};
+use crate::worker::Worker;
+
+/// Requests that a client may take back before they are answered, at once and then each second: as
+/// resets on HTTP/2.
+const CANCELLED: (u32, u32) = (1000, 33);
+/// Between the two words of farewell: what the client has sent before it heard the first must have
+/// arrived, and the answers that were on their way must have been acknowledged.
+const LEAVE_ROUND_TRIPS: u32 = 4;
+const LEAVE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// What the streams of a connection share.
+pub(super) struct Line {
+    pub(super) worker: Rc<Worker>,
+    pub(super) connection: Connection,
+    pub(super) roles: Roles,
+    /// Streams being answered.
+    under_way: Cell<usize>,
+    quiet: Notify,
+    /// How many more requests the client may take back, and since when so many.
+    patience: RefCell<(u32, Instant)>,
+}
+
+impl Line {
+    /// The client has broken the protocol.
+    pub(super) fn fail(&self, code: VarInt) {
+        self.connection.close(code, b"");
+    }
+
+    /// A request was taken back: work that was begun is thrown away, which costs us and not the
+    /// client.
+    pub(super) fn cancelled(&self) {
+        let (burst, each_second) = CANCELLED;
+        let mut patience = self.patience.borrow_mut();
+        let (left, since) = &mut *patience;
+        let seconds = since.elapsed().as_secs();
+        if seconds > 0 {
+            let more = each_second.saturating_mul(u32::try_from(seconds).unwrap_or(u32::MAX));
+            *left = left.saturating_add(more).min(burst);
+            *since = Instant::now();
+        }
+        match left.checked_sub(1) {
+            Some(less) => *left = less,
+            None => self.fail(Code::EXCESSIVE_LOAD),
+        }
+    }
+}
+
+/// Counts a stream while it is answered.
+pub(super) struct UnderWay(Rc<Line>);
+
+impl UnderWay {
+    fn enter(line: &Rc<Line>) -> UnderWay {
+        line.under_way.set(line.under_way.get() + 1);
+        UnderWay(line.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let UnderWay(line) = self;
+        line.under_way.set(line.under_way.get() - 1);
+        if line.under_way.get() == 0 {
+            line.quiet.notify_one();
+        }
+    }
+}
+
+/// How far the farewell has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The client knows that the end is near; requests are still taken.
+    Leaving,
+    /// Requests from this one on are not.
+    Last(u64),
+}
+
+struct Serving {
+    line: Rc<Line>,
+    control: SendStream,
+    stage: Stage,
+    /// The stream that comes next.
+    next: u64,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// Serves HTTP/3 until either side ends the connection.
+pub(super) async fn serve(worker: Rc<Worker>, connection: Connection) {
+    let patience = RefCell::new((CANCELLED.0, Instant::now()));
+    let line = Rc::new(Line {
+        worker,
+        connection,
+        roles: Roles::default(),
+        under_way: Cell::new(0),
+        quiet: Notify::new(),
+        patience,
+    });
+    let limits = &line.worker.limits;
+    let Ok(Some(control)) = timeout(limits.handshake_timeout, begin(&line)).await else {
+        return line.fail(Code::NO_ERROR);
+    };
+    let timer = Box::pin(sleep(limits.idle_timeout));
+    Serving { line: line.clone(), control, stage: Stage::Open, next: 0, timer }.run().await;
+    // The streams' tasks end with it.
+    line.fail(Code::NO_ERROR);
+}
+
+/// Our control stream, with the settings.
+async fn begin(line: &Line) -> Option<SendStream> {
+    let mut control = line.connection.open_uni().await.ok()?;
+    control.write_all(&settings::control(&line.worker.limits)).await.ok()?;
+    Some(control)
+}
+
+impl Serving {
+    async fn run(mut self) {
+        let line = self.line.clone();
+        let mut shutdown = line.worker.shutdown.clone();
+        let fired = shutdown.fired();
+        tokio::pin!(fired);
+        while !self.is_over() {
+            tokio::select! {
+                biased;
+                accepted = line.connection.accept_bi() => match accepted {
+                    Ok((sending, receiving)) => self.start(sending, receiving).await,
+                    Err(error) => {
+                        tracing::debug!(%error, "an HTTP/3 connection ended");
+                        return;
+                    }
+                },
+                accepted = line.connection.accept_uni() => match accepted {
+                    Ok(receiving) => drop(spawn_local(control::read(line.clone(), receiving))),
+                    Err(_) => return,
+                },
+                () = line.quiet.notified() => self.rest(),
+                () = &mut fired, if self.stage == Stage::Open => self.leave().await,
+                () = &mut self.timer, if !self.timer.is_elapsed() => self.overdue().await,
+            }
+        }
+    }
+
+    /// Whether nothing more is to come and nothing to be done.
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Last(_)) && self.line.under_way.get() == 0
+    }
+
+    /// The last answer is complete: from now on the connection is idle.
+    fn rest(&mut self) {
+        if self.stage == Stage::Open && self.line.under_way.get() == 0 {
+            let deadline = Instant::now() + self.line.worker.limits.idle_timeout;
+            self.timer.as_mut().reset(deadline);
+        }
+    }
+
+    async fn overdue(&mut self) {
+        match self.stage {
+            // The answers under way end it later: `rest` sets the clock again.
+            Stage::Open if self.line.under_way.get() > 0 => {}
+            Stage::Open => self.leave().await,
+            Stage::Leaving => {
+                self.stage = Stage::Last(self.next);
+                self.say_goodbye(self.next).await;
+            }
+            Stage::Last(_) => {}
+        }
+    }
+
+    async fn leave(&mut self) {
+        self.stage = Stage::Leaving;
+        let wait = self.line.connection.rtt().saturating_mul(LEAVE_ROUND_TRIPS);
+        self.timer.as_mut().reset(Instant::now() + wait.clamp(LEAVE.0, LEAVE.1));
+        self.say_goodbye(frames::LAST_STREAM).await;
+    }
+
+    async fn say_goodbye(&mut self, last: u64) {
+        let mut frame = Vec::new();
+        let mut number = Vec::new();
+        frames::write_number(&mut number, last);
+        frames::write_head(&mut frame, frames::GOAWAY, number.len() as u64);
+        frame.extend_from_slice(&number);
+        // A client that does not take a few bytes learns of it by the end of the connection.
+        let linger = self.line.worker.limits.linger_timeout;
+        let _ = timeout(linger, self.control.write_all(&frame)).await;
+    }
+
+    /// Answers at once what can be; a task is made only for what has to wait.
+    async fn start(&mut self, mut sending: SendStream, mut receiving: RecvStream) {
+        let id = VarInt::from(sending.id()).into_inner();
+        if matches!(self.stage, Stage::Last(last) if id >= last) {
+            // Nobody has looked at it: the client may send it elsewhere.
+            let _ = sending.reset(Code::REQUEST_REJECTED);
+            let _ = receiving.stop(Code::REQUEST_REJECTED);
+            return;
+        }
+        self.next = self.next.max(id + 4);
+        let place = UnderWay::enter(&self.line);
+        let line = self.line.clone();
+        let mut answering = Box::pin(stream::answer(line, sending, receiving, place));
+        let pending = poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
+            Poll::Ready(match polled {
+                Ok(poll) => poll.is_pending(),
+                Err(_) => {
+                    tracing::error!("an HTTP/3 stream panicked");
+                    false
+                }
+            })
+        });
+        if pending.await {
+            drop(spawn_local(answering));
+        }
+    }
+}

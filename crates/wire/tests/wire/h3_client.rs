@@ -71,11 +71,11 @@ impl Trust {
         let (endpoint, quic) = self.dial(address).await;
         let (mut connection, requests) = h3::client::builder()
             .enable_extended_connect(true)
-            .build::<_, _, Bytes>(h3_quinn::Connection::new(quic.clone()))
+            .build::<_, _, Bytes>(h3_quinn::Connection::new(quic))
             .await
             .unwrap();
         let connection = tokio::spawn(async move { connection.wait_idle().await });
-        Client { endpoint, quic, requests, connection }
+        Client { endpoint, requests, connection }
     }
 
     /// A connection on which the client has said its settings, and whatever the test wants to.
@@ -99,7 +99,6 @@ pub type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 
 pub struct Client {
     pub endpoint: Endpoint,
-    pub quic: quinn::Connection,
     pub requests: SendRequest<OpenStreams, Bytes>,
     /// Ends with the connection, as it ended.
     pub connection: JoinHandle<ConnectionError>,

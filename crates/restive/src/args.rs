@@ -114,6 +114,9 @@ pub struct Tls {
     /// Also listen here for plain HTTP: sends clients to HTTPS, and is where ACME then looks
     #[arg(long, value_name = "ADDR", env = "RESTIVE_REDIRECT_HTTP")]
     pub redirect_http: Option<SocketAddr>,
+    /// With HTTPS: whether HTTP/3 is spoken as well, on the UDP port of the same number
+    #[arg(long, value_name = "on|off", env = "RESTIVE_HTTP3", default_value = "on")]
+    pub http3: Switch,
 }
 
 /// Who may connect, and who is believed about for whom.

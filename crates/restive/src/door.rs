@@ -5,10 +5,14 @@ use crate::redirect::{Redirect, Tokens};
 use crate::tls::{self, Secured, Source};
 use anyhow::{Context as _, bail};
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use wire::{Limits, Listener, Running, Service, Shutdown};
+
+/// Ports that are tried until one is free for both.
+const CHOICES: usize = 16;
 
 /// Bound sockets that do not serve yet.
 pub struct Door {
@@ -42,7 +46,12 @@ impl Door {
                  say for whom they connect"
             );
         }
-        let listener = bind(serve.listen)?;
+        // A proxy that says for whom it connects does not speak QUIC.
+        let http3 = source.is_some() && serve.tls.http3 == Switch::On && !proxy_protocol;
+        let listener = match http3 {
+            true => bind_both(serve.listen)?,
+            false => bind(serve.listen)?,
+        };
         let door = Door {
             listener: listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol),
             secured: None,
@@ -94,6 +103,22 @@ impl Open {
 
 fn bind(address: SocketAddr) -> anyhow::Result<Listener> {
     Listener::bind(address).with_context(|| format!("{address} cannot be listened on"))
+}
+
+/// The same number for TCP and UDP. Where the system chooses it, it does so for TCP alone.
+fn bind_both(address: SocketAddr) -> anyhow::Result<Listener> {
+    let mut tries = if address.port() == 0 { CHOICES } else { 1 };
+    loop {
+        tries -= 1;
+        match bind(address)?.http3() {
+            Ok(listener) => return Ok(listener),
+            Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => {
+                let said = "its UDP port cannot be listened on; --http3 off does without";
+                return Err(error).context(said);
+            }
+        }
+    }
 }
 
 fn limits(peers: &Peers) -> Limits {

@@ -1,13 +1,15 @@
 //! Our own HTTP server with nothing behind it: the `wire` crate answering bytes that were made
 //! before the first request, to be held against `bare_http`, which does the same on hyper.
 
-use std::sync::Arc;
+use std::fs;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use wire::{Answer, Exchange, Fault, Limits, Listener, Response, Service, Shutdown};
+use wire::tls::Certificate;
+use wire::{Answer, Exchange, Fault, Limits, Listener, Response, Service, Shutdown, Tls};
 
 use crate::bare_http::json;
 use crate::options::Options;
@@ -15,14 +17,28 @@ use crate::options::Options;
 /// More than any scenario opens.
 const MAX_CONNECTIONS: usize = 100_000;
 
-struct Fixed(Bytes);
+/// The path of a body that takes a while.
+pub const LARGE: &str = "/large";
+pub const LARGE_BYTES: usize = 100_000_000;
+/// In the folder that is given: what makes it speak TLS, and HTTP/3 with it.
+pub const CERTIFICATE: &str = "certificate.pem";
+pub const KEY: &str = "key.pem";
+
+struct Fixed {
+    small: Bytes,
+    large: OnceLock<Bytes>,
+}
 
 impl Service for Fixed {
-    fn call(&self, _: Exchange) -> Answer<'_> {
+    fn call(&self, exchange: Exchange) -> Answer<'_> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ETAG, HeaderValue::from_static("\"1\""));
-        let body = self.0.clone().into();
+        let body = match exchange.uri.path() {
+            LARGE => self.large.get_or_init(|| vec![b'x'; LARGE_BYTES].into()),
+            _ => &self.small,
+        };
+        let body = body.clone().into();
         Box::pin(async move { Response { status: StatusCode::OK, headers, body } })
     }
 
@@ -33,12 +49,19 @@ impl Service for Fixed {
 
 /// Serves until it is killed.
 pub fn run(options: &Options) -> Result<()> {
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into())?;
-    println!("listening on http://{}", listener.local_addr());
+    let mut listener = Listener::bind(([127, 0, 0, 1], 0).into())?;
+    let mut scheme = "http";
+    if let Some(dir) = &options.dir {
+        let (chain, key) = (fs::read(dir.join(CERTIFICATE))?, fs::read(dir.join(KEY))?);
+        let certificate = Certificate::from_pem(&chain, &key)?;
+        listener = listener.tls(Tls::new(vec![certificate])?).http3()?;
+        scheme = "https";
+    }
+    println!("listening on {scheme}://{}", listener.local_addr());
     let limits = Limits { max_connections: MAX_CONNECTIONS, ..Limits::default() };
     // Kept to the end: dropped, it would be the signal to stop.
     let (_trigger, shutdown) = Shutdown::channel();
-    let service = Arc::new(Fixed(json(options.book_bytes)));
+    let service = Arc::new(Fixed { small: json(options.book_bytes), large: OnceLock::new() });
     let running = listener.run(service, limits, shutdown)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     Ok(runtime.block_on(running.join())?)

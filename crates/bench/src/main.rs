@@ -18,6 +18,7 @@ mod options;
 mod process;
 mod report;
 mod stage;
+mod streams;
 mod webhooks;
 mod wire;
 mod wire_h2;
@@ -33,7 +34,7 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench webhooks --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
-       bench bare-wire [--book-bytes N]
+       bench bare-wire [--book-bytes N] [--dir DIR]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
        bench bare-webhooks --target ADDR [--body-bytes N] [--in-flight N] [--seconds S]
 
@@ -42,7 +43,7 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
   --only NAME     of api, one of: idle get list list-304 create-1 create-64 create-256
                   get-under-writes million (also: `create` for all three);
                   of webhooks, one of: bare drain live replay latency hanging million;
-                  of wire: get idle
+                  of wire: get idle h3 large
   --json FILE     the table once more, for programs
   --no-pin        do not pin the server to core 0 and the load to core 1
 ";

@@ -197,7 +197,8 @@ fn wait_for_address(child: &mut Child, began: Instant) -> Result<(String, Durati
     // A thread of its own gives the deadline and keeps the pipe drained afterwards.
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(|line| line.ok()) {
-            if let Some((_, address)) = line.split_once("listening on http://") {
+            let told = line.split_once("listening on http").map(|(_, url)| url);
+            if let Some((_, address)) = told.and_then(|url| url.split_once("://")) {
                 let address = address.split_whitespace().next().unwrap_or_default();
                 let address = address.trim_end_matches('/').to_owned();
                 let _ = sender.send((address, began.elapsed()));

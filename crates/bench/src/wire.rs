@@ -1,5 +1,6 @@
 //! `bench wire`: our HTTP server against the bare hyper server, over HTTP/2 against nginx, all
-//! answering fixed bytes: what a request costs, and what a connection costs that only waits.
+//! answering fixed bytes: what a request costs, and what a connection costs that only waits; and its
+//! HTTP/3 against its HTTP/2.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,18 +8,24 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustls::pki_types::CertificateDer;
+use tempfile::TempDir;
 
+use crate::bare_wire::{CERTIFICATE, KEY, LARGE, LARGE_BYTES};
 use crate::load::Source;
-use crate::measure::measure;
+use crate::measure::{WARM_UP, measure};
 use crate::options::Options;
 use crate::process::{Pinning, Service};
 use crate::report::{Bar, Report, Sample};
+use crate::streams::{self, Crowd, Protocol, Target};
 use crate::wire_h2;
 
-const SCENARIOS: [&str; 3] = ["get", "h2", "idle"];
+const SCENARIOS: [&str; 5] = ["get", "h2", "idle", "h3", "large"];
 const BODY_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
 const IDLE_CONNECTIONS: usize = 15_000;
+/// For the protocols that have streams.
+const CROWD: Crowd = Crowd { connections: 8, streams: 16 };
 /// Files beside the connections: the executable, sockets, pipes.
 const SPARE_FILES: usize = 500;
 /// Long enough for the server to have done what it does after the last answer.
@@ -50,6 +57,15 @@ pub fn run(options: &Options) -> Result<bool> {
     if wants("idle") {
         idle(pinning, &mut report).context("idle")?;
     }
+    if wants("h3") || wants("large") {
+        let secured = Secured::start(pinning)?;
+        if wants("h3") {
+            http3(options, &secured, &mut report).context("h3")?;
+        }
+        if wants("large") {
+            large(&secured, &mut report).context("large")?;
+        }
+    }
     report.note(format!("{}; latency is seen by the client, closed loop", pinning.describe()));
     report.note("CPU µs is user+system time of the server process per request");
     report.print();
@@ -63,6 +79,87 @@ fn start(pinning: Pinning, command: &str) -> Result<Service> {
     let mut process = pinning.command(&std::env::current_exe()?);
     process.args([command, "--book-bytes", &BODY_BYTES.to_string()]);
     Service::start(process)
+}
+
+/// Our server with TLS, and whom its clients trust.
+struct Secured {
+    service: Service,
+    trusted: CertificateDer<'static>,
+    _dir: TempDir,
+}
+
+impl Secured {
+    fn start(pinning: Pinning) -> Result<Secured> {
+        let dir = tempfile::tempdir()?;
+        let made = rcgen::generate_simple_self_signed([streams::HOST.to_owned()])?;
+        std::fs::write(dir.path().join(CERTIFICATE), made.cert.pem())?;
+        std::fs::write(dir.path().join(KEY), made.signing_key.serialize_pem())?;
+        let mut process = pinning.command(&std::env::current_exe()?);
+        process.args(["bare-wire", "--book-bytes", &BODY_BYTES.to_string(), "--dir"]);
+        process.arg(dir.path());
+        let service = Service::start(process)?;
+        Ok(Secured { service, trusted: made.cert.der().clone(), _dir: dir })
+    }
+
+    fn target(&self, protocol: Protocol) -> Result<Target> {
+        let address = self.service.address.parse()?;
+        Ok(Target { protocol, address, trusted: self.trusted.clone() })
+    }
+
+    fn sample(&self, protocol: Protocol, duration: Duration) -> Result<Sample> {
+        let target = self.target(protocol)?;
+        target.load(CROWD, WARM_UP)?;
+        let before = self.service.cpu()?;
+        let outcome = target.load(CROWD, duration)?;
+        let cpu = self.service.cpu()?.saturating_sub(before);
+        let count = outcome.latency.count().max(1) as f64;
+        Ok(Sample {
+            per_second: count / outcome.elapsed.as_secs_f64(),
+            p50_us: outcome.latency.micros(0.5),
+            p99_us: outcome.latency.micros(0.99),
+            cpu_us: cpu.as_secs_f64() * 1e6 / count,
+        })
+    }
+}
+
+/// The same requests on both protocols in turn, by clients of one family.
+fn http3(options: &Options, secured: &Secured, report: &mut Report) -> Result<()> {
+    let Crowd { connections, streams } = CROWD;
+    println!("==> h3: {BODY_BYTES} bytes, {connections} connections of {streams} streams, TLS");
+    let (rounds, seconds) = if options.quick { (3, 1) } else { (5, 4) };
+    let duration = Duration::from_secs(seconds);
+    let (mut limits, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        limits.push(secured.sample(Protocol::Http2, duration)?);
+        ours.push(secured.sample(Protocol::Http3, duration)?);
+    }
+    let (limit, ours) = (Sample::median(&limits), Sample::median(&ours));
+    let share = ours.per_second / limit.per_second;
+    let bar = Bar::at_least("rate", share, 0.5, "× our HTTP/2");
+    report.sample("h3 1 KB", "wire HTTP/2 + TLS", limit, None);
+    report.sample("h3 1 KB", "wire HTTP/3", ours, Some(bar));
+    Ok(())
+}
+
+/// One large body on one connection, the best of three: the clients' core is as busy as ours.
+fn large(secured: &Secured, report: &mut Report) -> Result<()> {
+    println!("==> large: {LARGE_BYTES} bytes");
+    let limits = [(Protocol::Http2, None), (Protocol::Http3, Some(1.0))];
+    for (protocol, limit) in limits {
+        let target = secured.target(protocol)?;
+        let mut best: f64 = 0.0;
+        for _ in 0..3 {
+            let (elapsed, bytes) = target.fetch(LARGE)?;
+            anyhow::ensure!(bytes == LARGE_BYTES as u64, "{bytes} bytes");
+            best = best.max(bytes as f64 * 8.0 / 1e9 / elapsed.as_secs_f64());
+        }
+        let (what, unit) = ("100 MB body", "Gbit/s");
+        match limit {
+            Some(limit) => report.bar("large, HTTP/3", Bar::at_least(what, best, limit, unit)),
+            None => report.bar("large, HTTP/2 + TLS", Bar::shown(what, best, unit)),
+        }
+    }
+    Ok(())
 }
 
 /// Both servers in turn, round by round; the bar is on CPU per request.

@@ -25,6 +25,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rusqlite", &["store", "bench"]),
     // restive: its end-to-end suite is a client of every version.
     ("h2", &["wire", "bench", "restive"]),
+    ("h3", &["wire", "bench", "restive"]),
+    ("h3-quinn", &["wire", "bench", "restive"]),
+    ("quinn", &["wire", "bench", "restive"]),
     ("hyper", &["wire", "bench"]),
     ("hyper-util", &["wire", "bench"]),
 ];

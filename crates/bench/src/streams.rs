@@ -1,0 +1,183 @@
+//! Clients of HTTP/2 and HTTP/3 for `bench wire`: the crates of one family, driven in the same way,
+//! so that what differs between the two figures is the protocol and the server.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::{Buf, Bytes};
+use http::{Request, StatusCode};
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::spawn_local;
+use tokio_rustls::TlsConnector;
+
+use crate::histogram::Histogram;
+
+/// The name in the certificate.
+pub const HOST: &str = "localhost";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http2,
+    Http3,
+}
+
+/// Who is asked, and whom to trust for it.
+#[derive(Clone)]
+pub struct Target {
+    pub protocol: Protocol,
+    pub address: SocketAddr,
+    pub trusted: CertificateDer<'static>,
+}
+
+/// So many connections with so many requests under way on each.
+#[derive(Clone, Copy)]
+pub struct Crowd {
+    pub connections: usize,
+    pub streams: usize,
+}
+
+pub struct Outcome {
+    pub latency: Histogram,
+    pub elapsed: Duration,
+}
+
+impl Target {
+    /// Asks without a pause for so long.
+    pub fn load(&self, crowd: Crowd, duration: Duration) -> Result<Outcome> {
+        run(async {
+            let mut clients = Vec::new();
+            for _ in 0..crowd.connections {
+                clients.push(self.connect().await?);
+            }
+            let began = Instant::now();
+            let mut askers = Vec::new();
+            for client in clients {
+                for _ in 0..crowd.streams {
+                    askers.push(spawn_local(ask_until(client.clone(), began + duration)));
+                }
+            }
+            let mut latency = Histogram::default();
+            for asker in askers {
+                latency.merge(&asker.await??);
+            }
+            Ok(Outcome { latency, elapsed: began.elapsed() })
+        })
+    }
+
+    /// How long the body of this path takes, and how many bytes it has.
+    pub fn fetch(&self, path: &str) -> Result<(Duration, u64)> {
+        run(async {
+            let client = self.connect().await?;
+            let began = Instant::now();
+            let bytes = client.get(path).await?;
+            Ok((began.elapsed(), bytes))
+        })
+    }
+
+    async fn connect(&self) -> Result<Rc<Client>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.trusted.clone())?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut tls = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Rc::new(match self.protocol {
+            Protocol::Http2 => {
+                tls.alpn_protocols = vec![b"h2".to_vec()];
+                let stream = TcpStream::connect(self.address).await?;
+                stream.set_nodelay(true)?;
+                let name = ServerName::try_from(HOST)?;
+                let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await?;
+                let mut builder = h2::client::Builder::new();
+                builder.initial_window_size(4 << 20).initial_connection_window_size(8 << 20);
+                let (requests, connection) = builder.handshake(stream).await?;
+                spawn_local(connection);
+                Client::Http2(requests)
+            }
+            Protocol::Http3 => {
+                tls.alpn_protocols = vec![b"h3".to_vec()];
+                let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into())?;
+                let crypto = QuicClientConfig::try_from(tls)?;
+                let config = quinn::ClientConfig::new(Arc::new(crypto));
+                let quic = endpoint.connect_with(config, self.address, HOST)?.await?;
+                let (mut connection, requests) = h3::client::builder()
+                    .build::<_, _, Bytes>(h3_quinn::Connection::new(quic))
+                    .await?;
+                spawn_local(async move { connection.wait_idle().await });
+                Client::Http3(requests, endpoint)
+            }
+        }))
+    }
+}
+
+enum Client {
+    Http2(h2::client::SendRequest<Bytes>),
+    /// The endpoint is kept: it ends with its last owner.
+    Http3(
+        h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>,
+        #[allow(dead_code)] quinn::Endpoint,
+    ),
+}
+
+impl Client {
+    /// The size of the body.
+    async fn get(&self, path: &str) -> Result<u64> {
+        let request = Request::get(format!("https://{HOST}{path}"))
+            .header("user-agent", "bench")
+            .header("accept", "application/json")
+            .header("authorization", "Bearer sk_test_0123456789abcdef0123456789abcdef")
+            .body(())?;
+        let mut bytes = 0;
+        match self {
+            Client::Http2(requests) => {
+                let mut requests = requests.clone().ready().await?;
+                let (response, _) = requests.send_request(request, true)?;
+                let response = response.await?;
+                ensure!(response.status() == StatusCode::OK, "{}", response.status());
+                let mut body = response.into_body();
+                while let Some(piece) = body.data().await.transpose()? {
+                    bytes += piece.len() as u64;
+                    body.flow_control().release_capacity(piece.len())?;
+                }
+            }
+            Client::Http3(requests, _) => {
+                let mut stream = requests.clone().send_request(request).await?;
+                stream.finish().await?;
+                let response = stream.recv_response().await?;
+                ensure!(response.status() == StatusCode::OK, "{}", response.status());
+                while let Some(piece) = stream.recv_data().await? {
+                    bytes += piece.remaining() as u64;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+async fn ask_until(client: Rc<Client>, end: Instant) -> Result<Histogram> {
+    let mut latency = Histogram::default();
+    loop {
+        let began = Instant::now();
+        if began >= end {
+            return Ok(latency);
+        }
+        client.get("/v1/books/book_1").await?;
+        latency.record(began.elapsed());
+    }
+}
+
+fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let options = LocalOptions::default();
+    let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
+    runtime.block_on(work).context("the load")
+}

@@ -102,6 +102,7 @@ fn schemas(schema: &Schema, names: &Names) -> Map<String, Value> {
     all.extend(filters::schemas());
     all.extend(requests::shared());
     all.extend(responses::shared());
+    all.extend(own::shared(schema, names));
     for (index, _) in schema.routed() {
         all.extend(requests::schemas(schema, names, index));
         all.extend(responses::schemas(schema, names, index));

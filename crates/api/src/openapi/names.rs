@@ -14,6 +14,7 @@ const FIXED: &[&str] = &[
     "JsonObject",
     "Deleted",
     "Health",
+    super::own::PING_OUTCOME,
     "CursorPagination",
     "OffsetPagination",
     "Timestamp",

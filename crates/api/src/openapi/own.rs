@@ -1,11 +1,30 @@
 //! What the bodies of the service's own collections hold beyond the form of their fields, as far as
-//! a schema can say it.
+//! a schema can say it, and the one answer that shows no record of its collection.
 
-use super::requests;
+use super::names::Names;
+use super::{reference, requests};
 use model::schema::{Builtin, CollectionIx, Kind, Schema};
 use model::webhook::{endpoint, pattern};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+
+/// Component of what a ping is answered with.
+pub const PING_OUTCOME: &str = "PingOutcome";
+
+pub fn shared(schema: &Schema, names: &Names) -> Map<String, Value> {
+    let shown = |builtin| reference("schemas", names.record(schema.own(builtin)));
+    let mut attempt = shown(Builtin::Attempt);
+    attempt["description"] = "The newest attempt, once one was made.".into();
+    let outcome = json!({
+        "description": "The delivery of a ping with its attempt. Where nothing is known in time, \
+                        its event, endpoint and `pending` stand alone.",
+        "allOf": [shown(Builtin::Delivery)],
+        "type": "object",
+        "properties": { "attempt": attempt },
+        "required": ["object", "event", "endpoint", "status"],
+    });
+    Map::from_iter([(PING_OUTCOME.to_owned(), outcome)])
+}
 
 /// Makes the schema of a body as narrow as the service is.
 pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {

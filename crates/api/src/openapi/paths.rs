@@ -3,8 +3,8 @@
 
 use super::errors::{self, Facets};
 use super::names::{Names, pascal};
-use super::{headers, parameters, reference, requests};
-use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Schema};
+use super::{headers, own, parameters, reference, requests};
+use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, Schema};
 use serde_json::{Map, Value, json};
 
 /// Tag of the routes that belong to no collection.
@@ -266,9 +266,17 @@ impl<'a> Place<'a> {
         let object = &self.collection.object;
         let needs_key = self.collection.require_idempotency_key;
         let mut responses = Map::new();
-        let more = &["Content-Location", "Idempotent-Replayed"];
-        let record = self.record("The record as it is now.", more);
-        responses.insert("200".into(), record);
+        let done = match action.native {
+            Some(Native::Ping) => {
+                let outcome = reference("schemas", own::PING_OUTCOME);
+                answer("What came of the ping.", &["Idempotent-Replayed"], outcome)
+            }
+            _ => {
+                let more = &["Content-Location", "Idempotent-Replayed"];
+                self.record("The record as it is now.", more)
+            }
+        };
+        responses.insert("200".into(), done);
         responses.extend(errors::responses(&Facets {
             body: true,
             idempotency: Some(needs_key),

@@ -289,6 +289,25 @@ fn bodies_have_what_a_client_may_write_and_records_what_it_may_read() {
 }
 
 #[test]
+fn a_ping_is_answered_with_its_delivery_and_other_actions_with_the_record() {
+    let document = document(&shop(), None);
+    let answered = |action: &str| {
+        let path = format!("/v1/webhook-endpoints/{{webhook_endpoint_id}}/{action}");
+        let success = &document["paths"][path]["post"]["responses"]["200"];
+        let headers: Vec<&str> =
+            success["headers"].as_object().unwrap().keys().map(String::as_str).collect();
+        let schema = &success["content"]["application/json"]["schema"]["$ref"];
+        (schema.as_str().unwrap().to_owned(), headers.contains(&"ETag"))
+    };
+    assert_eq!(answered("ping"), ("#/components/schemas/PingOutcome".to_owned(), false));
+    assert_eq!(answered("enable"), ("#/components/schemas/WebhookEndpoint".to_owned(), true));
+    let outcome = &document["components"]["schemas"]["PingOutcome"];
+    assert_eq!(outcome["allOf"], json!([{ "$ref": "#/components/schemas/Delivery" }]));
+    assert_eq!(outcome["properties"]["attempt"]["$ref"], "#/components/schemas/Attempt");
+    assert_eq!(outcome["required"], json!(["object", "event", "endpoint", "status"]));
+}
+
+#[test]
 fn the_catalogue_in_the_documentation_is_the_one_in_the_code() {
     let written = include_str!("../../../../docs/errors.md");
     let expected = errors_markdown();

@@ -44,9 +44,12 @@ fn secret(context: &Context<'_>) -> Value {
 pub async fn ping(context: &Context<'_>, write: Write) -> Result<Reply, Failure> {
     // Heard from before the commit, so that no outcome falls between the two.
     let mut settled = context.store.settled();
-    let seq = match context.store.commit(write).await?? {
-        Committed::Fresh(Response::Updated(record))
-        | Committed::Replayed { response: Response::Updated(record), .. } => record.version,
+    let (response, again) = match context.store.commit(write).await?? {
+        Committed::Fresh(response) => (response, false),
+        Committed::Replayed { response, .. } => (response, true),
+    };
+    let seq = match response {
+        Response::Updated(record) => record.version,
         _ => 0,
     };
     let scope = context.caller.scope;
@@ -73,7 +76,8 @@ pub async fn ping(context: &Context<'_>, write: Write) -> Result<Reply, Failure>
         json!({ "object": "delivery", "event": event, "endpoint": endpoint, "status": "pending" })
             .to_string()
     });
-    Ok(respond::unkept(Reply::json(StatusCode::OK, body)))
+    let reply = respond::unkept(Reply::json(StatusCode::OK, body));
+    Ok(if again { respond::replayed(reply) } else { reply })
 }
 
 /// The ping's delivery with its newest attempt, once there is one.

@@ -312,6 +312,44 @@ fn a_ping_is_sent_at_creation_and_on_request_and_tells_its_outcome() {
 }
 
 #[test]
+fn what_a_ping_is_answered_with_is_what_the_document_says() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({}));
+    let path = format!("/v1/webhook-endpoints/{id}/ping");
+    let document = server.get("/openapi.json").expect(200);
+    let described = "/paths/~1v1~1webhook-endpoints~1{webhook_endpoint_id}~1ping/post\
+                     /responses/200/content/application~1json/schema";
+    let mut schema = document.pointer(described).unwrap().clone();
+    let component = schema["$ref"].as_str().unwrap().trim_start_matches('#').to_owned();
+    schema["components"] = document["components"].clone();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let check = |told: &Value| assert!(validator.validate(told).is_ok(), "{told}");
+    let ask = || server.ask("POST", &path).header("idempotency-key", "p1").json(&json!({})).send();
+    let first = ask();
+    check(&first.json);
+    let again = ask();
+    assert_eq!((&again.text, again.header("idempotent-replayed")), (&first.text, Some("true")));
+    sink.will(Manner::status(500));
+    let told = server.post(&path, json!({})).expect(200);
+    assert_eq!((&told["status"], &told["object"]), (&json!("failed"), &json!("delivery")));
+    check(&told);
+    // Every member is one that the document names.
+    let outcome = document.pointer(&component).unwrap();
+    let delivery = &document["components"]["schemas"]["Delivery"]["properties"];
+    for name in told.as_object().unwrap().keys() {
+        let known = delivery.get(name).or_else(|| outcome["properties"].get(name));
+        assert!(known.is_some(), "{name}");
+    }
+    // What is answered when nothing came in time.
+    let mut bare = json!({"object": "delivery", "event": told["event"], "endpoint": id,
+        "status": "pending"});
+    check(&bare);
+    bare.as_object_mut().unwrap().remove("event");
+    assert!(validator.validate(&bare).is_err());
+}
+
+#[test]
 fn payload_filter_headers_and_plain_signature_are_the_endpoints_choice() {
     let server = Server::bookshop();
     let [thin, filtered] = [Sink::start(), Sink::start()];

@@ -13,7 +13,7 @@ use crate::settle::Mark;
 use model::Timestamp;
 use model::record::Fields;
 use model::webhook::Endpoint;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::rc::Rc;
 use store::Status;
 use tokio::time::Instant;
@@ -23,6 +23,9 @@ const LOADED_PER_WINDOW: usize = 16;
 const LOADED_LEAST: usize = 32;
 /// One endpoint's part of all loaded bytes, at most.
 const BYTES_PART: usize = 16;
+
+/// Pings that are remembered. One that was forgotten may come twice, as any event may.
+const PINGS: usize = 256;
 
 /// Something to be sent.
 pub struct Job {
@@ -81,6 +84,8 @@ pub struct Lane {
     queue_bytes: usize,
     /// Sent whatever the pace: pings, and what somebody asked for.
     pub urgent: VecDeque<Job>,
+    /// Pings it was given: they overtake what waits, and would come up again in the log.
+    pings: BTreeSet<i64>,
     /// Due by the schedule.
     pub retries: VecDeque<Job>,
     /// Events whose retry was taken up and is not durable yet.
@@ -131,6 +136,7 @@ impl Lane {
             queue: VecDeque::new(),
             queue_bytes: 0,
             urgent: VecDeque::new(),
+            pings: BTreeSet::new(),
             retries: VecDeque::new(),
             trying: HashSet::new(),
             overtaken: HashSet::new(),
@@ -228,8 +234,22 @@ impl Lane {
         self.queue.push_back(event);
     }
 
+    /// Whether it was given the event before, and not for the log to bring again.
+    pub fn has(&self, seq: i64) -> bool {
+        self.ledger.contains(seq) || self.pings.contains(&seq)
+    }
+
+    /// Whether another ping may overtake what waits.
+    pub fn takes_ping(&self, limits: &Limits) -> bool {
+        self.urgent.len() < limits.queue
+    }
+
     pub fn load_ping(&mut self, event: Rc<Prepared>) {
         self.ledger.open(event.event.seq, event.event.created);
+        self.pings.insert(event.event.seq);
+        if self.pings.len() > PINGS {
+            self.pings.pop_first();
+        }
         let trigger = Trigger::Event;
         self.urgent.push_back(Job { event, known: None, trigger, counts: false });
     }

@@ -163,8 +163,10 @@ impl Engine {
         let event = Prepared::new(event, pending, &self.loaded);
         self.head.keep(&event, self.limits.loaded_bytes / RING_BYTES_PART);
         for number in takers.iter() {
-            if self.lanes.get(number).is_some_and(|lane| lane.feed == Feed::Head) {
-                self.offer(*number, &event, claim);
+            match (self.lanes.get(number).map(|lane| lane.feed), claim) {
+                (Some(Feed::Head), _) => self.offer(*number, &event, claim),
+                (Some(Feed::Behind), Claim::Ping) => self.overtake(*number, &event),
+                _ => {}
             }
         }
     }
@@ -173,16 +175,31 @@ impl Engine {
     fn offer(&mut self, number: i64, event: &Rc<Prepared>, claim: Claim) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         let seq = event.event.seq;
-        if seq <= lane.seen || lane.ledger.contains(seq) {
+        if seq <= lane.seen || lane.has(seq) {
             return;
         }
-        if !lane.has_room(&self.limits) || self.loaded.bytes() > self.limits.loaded_bytes {
+        let room = match claim {
+            Claim::Ping => lane.takes_ping(&self.limits),
+            Claim::Wanted | Claim::None => lane.has_room(&self.limits),
+        };
+        if !room || self.loaded.bytes() > self.limits.loaded_bytes {
             lane.feed = Feed::Behind;
             lane.seen = seq - 1;
             self.touch(number);
             return;
         }
         self.accept(number, event, claim);
+    }
+
+    /// Gives a ping to a lane that is behind: whoever tries an endpoint that fails wants to know
+    /// now, and not once its backlog is gone.
+    fn overtake(&mut self, number: i64, event: &Rc<Prepared>) {
+        let Some(lane) = self.lanes.get(&number) else { return };
+        let seq = event.event.seq;
+        let room = lane.takes_ping(&self.limits) && self.loaded.bytes() <= self.limits.loaded_bytes;
+        if room && seq > lane.seen && !lane.has(seq) {
+            self.accept(number, event, Claim::Ping);
+        }
     }
 
     /// An event becomes the lane's, if its filter lets it pass.

@@ -74,7 +74,7 @@ impl Engine {
             let Some(lane) = self.lanes.get(&number) else { return };
             let claim = head::claim(&self.schema, &lane.endpoint, &event);
             // A ping may have overtaken what was loaded with it.
-            if claim == Claim::None || lane.ledger.contains(event.seq) {
+            if claim == Claim::None || lane.has(event.seq) {
                 continue;
             }
             let pending = u32::try_from(pending).unwrap_or(u32::MAX).max(1);

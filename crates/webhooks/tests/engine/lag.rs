@@ -2,6 +2,7 @@
 
 use crate::bed::{Bed, limits, until};
 use crate::sink::{Reply, Sink};
+use model::schema::Builtin;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -87,6 +88,32 @@ async fn a_failing_endpoint_leaves_its_events_in_the_log() {
     let tried = bed.rows(number, Status::Pending) as i64;
     assert!(tried < 100, "{tried}");
     assert_eq!(bed.position(number), before + tried);
+}
+
+#[tokio::test]
+async fn a_ping_reaches_a_failing_endpoint_at_once_and_only_once() {
+    let bed = Bed::new();
+    let sink = Sink::new(|request, _| match request.kind() {
+        "ping" => Reply::Status(200),
+        _ => Reply::Status(500),
+    })
+    .await;
+    let (number, id) = bed.endpoint(&sink, json!({ "retry_schedule": [] })).await;
+    let hold_longest = std::time::Duration::from_millis(100);
+    let engine = bed.start_with(Limits { batch: 40, hold_longest, ..limits() });
+    let pings = || sink.seen().iter().filter(|request| request.kind() == "ping").count();
+    until("the first ping", || pings() == 1).await;
+    bed.tell(&["book_1"; 40]);
+    until("held back", || bed.rows(number, Status::Failed) >= 6).await;
+    bed.act(Builtin::Endpoint, &id, "ping").await;
+    until("another ping", || bed.rows(number, Status::Succeeded) == 2).await;
+    assert!(bed.rows(number, Status::Failed) < 40, "the backlog is still there");
+    // The log brings it again to whoever reads through the backlog.
+    bed.tell(&["book_2"]);
+    until("the backlog is gone", || bed.rows(number, Status::Failed) == 41).await;
+    engine.stop().await;
+    assert_eq!(pings(), 2);
+    assert_eq!(bed.position(number), bed.newest());
 }
 
 #[tokio::test]

@@ -191,7 +191,8 @@ fn parent_not_found(schema: &Schema, write: &Write) -> Problem {
     not_found(&schema.collections[parent], write.parent.as_deref().unwrap_or_default())
 }
 
-fn check_precondition(precondition: &Precondition, current: &Record) -> Result<(), Problem> {
+/// Whether the record is still the one that the client has seen.
+pub fn check_precondition(precondition: &Precondition, current: &Record) -> Result<(), Problem> {
     let holds = match precondition {
         Precondition::None | Precondition::Exists => true,
         Precondition::Versions(versions) => versions.contains(&current.version),

@@ -150,6 +150,29 @@ fn only_2xx_is_success_and_redirects_are_never_followed() {
 }
 
 #[test]
+fn a_retry_by_hand_heeds_its_key_and_if_match() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({}));
+    server.book("A");
+    let delivery = wait_for(&server, &id, &["succeeded"]).remove(0);
+    let path = format!("/v1/deliveries/{}/retry", delivery["id"].as_str().unwrap());
+    let stale = server.ask("POST", &path).header("if-match", "\"1-1\"").json(&json!({})).send();
+    stale.error(412, "precondition_failed");
+    let ask = || server.ask("POST", &path).header("idempotency-key", "r1").json(&json!({})).send();
+    let first = ask();
+    assert_eq!((first.status, &first.json["status"]), (200, &json!("pending")), "{}", first.text);
+    let count = || attempts(&server, &delivery).len();
+    eventually("sent again", || count() == 2);
+    let again = ask();
+    assert_eq!((&again.text, again.header("idempotent-replayed")), (&first.text, Some("true")));
+    // Whatever is sent after a repetition would be the third attempt.
+    server.post(&path, json!({})).expect(200);
+    eventually("sent once more", || count() == 3);
+    assert_eq!(sink.of("book.created").len(), 3);
+}
+
+#[test]
 fn a_retry_waits_for_its_time_and_no_longer_than_a_tenth_more() {
     let server = Server::bookshop();
     let sink = Sink::start();

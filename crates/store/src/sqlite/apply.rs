@@ -79,7 +79,7 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
     }
     let builtin = turn.shared.schema.collections[write.collection].builtin;
     if builtin == Some(Builtin::Delivery) {
-        return outbox::retry(turn, write);
+        return outbox::retry(turn, write, now);
     }
     if builtin == Some(Builtin::Endpoint) && matches!(write.change, Change::Create { .. }) {
         outbox::refuse_too_many(turn, write)?;

@@ -2,7 +2,7 @@
 //! transactions, beside everyone else's changes; read by the engine when it starts and when
 //! something is due. Knows no rule of delivery.
 
-use super::apply::{Fault, Turn};
+use super::apply::{self, Fault, Turn};
 use super::{log, read};
 use crate::Error;
 use crate::delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
@@ -172,7 +172,7 @@ fn delivery_of(row: &Row<'_>) -> Result<Delivery, rusqlite::Error> {
 }
 
 /// Somebody wants a delivery tried again, now.
-pub fn retry(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
+pub fn retry(turn: &mut Turn<'_>, write: &Write, now: Timestamp) -> Result<Committed, Fault> {
     let id = write.id.as_deref().unwrap_or_default();
     let find = |turn: &Turn<'_>| -> Result<Option<model::Record>, rusqlite::Error> {
         read::record(turn.connection, turn.shared, write.scope, write.collection, None, id)
@@ -181,10 +181,12 @@ pub fn retry(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
         let collection = &turn.shared.schema.collections[write.collection];
         return Err(Fault::Problem(decide::not_found(collection, id)));
     };
+    decide::check_precondition(&write.precondition, &record).map_err(Fault::Problem)?;
     turn.connection.prepare_cached(RETRY)?.execute([record.number])?;
     turn.nudged = true;
-    let record = find(turn)?.unwrap_or(record);
-    Ok(Committed::Fresh(Response::Updated(record)))
+    let response = Response::Updated(find(turn)?.unwrap_or(record));
+    apply::remember(turn, write, &response, false, now)?;
+    Ok(Committed::Fresh(response))
 }
 
 /// Every endpoint follows the log: there may not be any number of them.

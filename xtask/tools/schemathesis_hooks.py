@@ -1,10 +1,13 @@
 """What no OpenAPI schema can say, told to schemathesis one rule at a time. Every check stays on; a
 rule here names the one error code that is right although the request matches the document."""
 
+import collections
 import itertools
 import re
 
+import requests
 import schemathesis
+from schemathesis.generation.meta import TestPhase
 
 # Code or message of the refusal -> why a request that matches the document may be refused with it.
 BEYOND_SCHEMA = {
@@ -12,18 +15,50 @@ BEYOND_SCHEMA = {
     "precondition_failed": "whether an ETag is current depends on the record",
     "cursor_invalid": "cursors are signed, and bound to the list that gave them",
     "bad_reference": "whether the record exists that a field names depends on the data",
-    "unsuitable": "which URLs, expressions, headers and secrets can be used, no pattern can say",
+    "unsuitable": "which URLs, expressions, headers and secrets can be used, no pattern can say, "
+    "nor that one time is later than another",
     "payment_method_missing": "a rule of the bookshop: the record or the request must name one",
     "card_declined": "a rule of the bookshop: this card is always declined",
 }
 
 KEY = re.compile(r'([!-~]{1,200}?)("?)')
 count = itertools.count()
-newest_book = None
+# Cases of each operation so far that shall be accepted.
+turns = collections.defaultdict(itertools.count)
+
+# What the fields of an endpoint can hold, which no generator would guess. The port is one where
+# nobody listens: connections are refused at once, and so a ping is answered at once too.
+USABLE = {
+    "url": "http://127.0.0.1:9/hook",
+    "filter": "event.type.startsWith('book.')",
+    "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    "headers": {"X-Shop": "bookshop"},
+}
+# Fields that must name a record, and its kind. A made-up id would never get past that.
+REFERENCES = {
+    ("/v1/orders", "book"): "book",
+    ("/v1/orders/{order_id}", "book"): "book",
+    ("/v1/replays", "endpoint"): "webhook_endpoint",
+    ("/v1/erasures", "resource"): "book",
+}
+MADE = {
+    "book": ("/v1/books", {"title": "Dune", "author": "Frank Herbert"}),
+    "webhook_endpoint": ("/v1/webhook-endpoints", {"url": USABLE["url"]}),
+}
+# Ids of records that exist, by kind, the newest last. So many that deletions leave others.
+MOST_KNOWN = 50
+known = collections.defaultdict(list)
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
+    # Asked before the case is touched. What is meant to be refused stays as it is.
+    meta = case.meta
+    if meta and meta.generation.mode.is_positive:
+        turn = next(turns[case.operation.label])
+        make_usable(case, turn)
+        if meta.phase.name != TestPhase.STATEFUL:
+            point_at_known(case, turn)
     # A key belongs to one request, as its description says. Drawn from the pattern it would be
     # the same short text again and again, and every second write would be refused for that.
     key = (case.headers or {}).get("Idempotency-Key")
@@ -37,16 +72,64 @@ def before_call(context, case, kwargs):
     # Where the generator finds no value for the pattern it sends none, and calls that valid.
     if (case.headers or {}).get("If-Match") == "":
         del case.headers["If-Match"]
-    # An order is about a book that exists; made-up ids would never get past that.
-    if newest_book and isinstance(case.body, dict) and isinstance(case.body.get("book"), str):
-        case.body["book"] = newest_book
+
+
+def make_usable(case, turn):
+    """Gives fields values that mean something. Every fourth case keeps what was made up: that such
+    values are refused properly is judged too."""
+    if not isinstance(case.body, dict) or turn % 4 == 3:
+        return
+    for (path, field), kind in REFERENCES.items():
+        if case.path == path and isinstance(case.body.get(field), str):
+            case.body[field] = existing(case, kind)
+    if case.path.startswith("/v1/webhook-endpoints"):
+        for field, value in USABLE.items():
+            if isinstance(case.body.get(field), type(value)):
+                case.body[field] = value
+
+
+def existing(case, kind):
+    """The id of a record that a body can name, made here where the run has made none so far."""
+    if not known[kind]:
+        schema = case.operation.schema
+        path, body = MADE[kind]
+        url = f"{schema.get_base_url().rstrip('/')}{path}"
+        headers = schema.config.headers_for(operation=case.operation)
+        made = requests.post(url, json=body, headers=headers, timeout=10)
+        made.raise_for_status()
+        known[kind].append(made.json()["id"])
+    return known[kind][-1]
+
+
+def point_at_known(case, turn):
+    """Puts the id of a record that exists into the path of every other case. Not where cases follow
+    one another: there the ids are those of the cases before."""
+    for name in case.path_parameters or {}:
+        ids = known[name.removesuffix("_id")]
+        deletes = case.method.upper() == "DELETE"
+        # A deletion takes the oldest, and never the last one: others need it.
+        if turn % 2 and ids and not (deletes and len(ids) == 1):
+            case.path_parameters[name] = str(ids[0 if deletes else -1])
 
 
 @schemathesis.hook
 def after_call(context, case, response):
-    global newest_book
-    if case.operation.label == "POST /v1/books" and response.status_code == 201:
-        newest_book = response.json()["id"]
+    try:
+        told = response.json()
+    except ValueError:
+        return
+    if not isinstance(told, dict) or response.status_code >= 300:
+        return
+    listed = told.get("data")
+    for record in [told, *(listed if isinstance(listed, list) else [])]:
+        if "id" not in record or "object" not in record:
+            continue
+        ids = known[record["object"]]
+        if record["id"] in ids:
+            ids.remove(record["id"])
+        if "deleted" not in record:
+            ids.append(record["id"])
+            del ids[:-MOST_KNOWN]
 
 
 @schemathesis.hook

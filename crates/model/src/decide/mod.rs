@@ -141,19 +141,29 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
             _ => Err(not_found(collection, write.id.as_deref().unwrap_or_default())),
         };
     };
-    check_precondition(&write.precondition, current)?;
-    refuse_missing(schema, facts)?;
     let stage = Stage { schema, collection, write, facts, current, before: current.fields() };
-    match &write.change {
+    let stale = check_precondition(&write.precondition, current).err();
+    let decision = refuse_missing(schema, facts).and_then(|()| change_of(&stage));
+    match (stale, decision) {
+        // What is wrong with the request is told whatever it is conditional on: RFC 9110, 13.2.1.
+        (Some(_), Err(problem)) if problem.code == Code::ValidationFailed => Err(problem),
+        (Some(stale), _) => Err(stale),
+        (None, decision) => decision,
+    }
+}
+
+/// The change of a record that is there.
+fn change_of(stage: &Stage<'_>) -> Result<Decision, Problem> {
+    match &stage.write.change {
         Change::Create { .. } => unreachable!("creates are decided above"),
-        Change::Replace { fields } => change::replace(&stage, fields),
-        Change::Merge { patch } => change::merge(&stage, patch),
-        Change::Delete => Ok(change::delete(&stage)),
+        Change::Replace { fields } => change::replace(stage, fields),
+        Change::Merge { patch } => change::merge(stage, patch),
+        Change::Delete => Ok(change::delete(stage)),
         Change::Act { action, params, callout } => {
-            act::act(&stage, &collection.actions[*action], params, callout.as_ref())
+            act::act(stage, &stage.collection.actions[*action], params, callout.as_ref())
         }
-        Change::Assign { fields, event } => Ok(change::assign(&stage, fields, event.as_deref())),
-        Change::Timed { transition } => act::timed(&stage, &collection.timed[*transition]),
+        Change::Assign { fields, event } => Ok(change::assign(stage, fields, event.as_deref())),
+        Change::Timed { transition } => act::timed(stage, &stage.collection.timed[*transition]),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Validators and preconditions: what a cache and a careful writer rely on.
 
 use crate::harness::{Answer, Server, Start};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const LONG_AGO: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const FAR_AHEAD: &str = "Fri, 01 Jan 2100 00:00:00 GMT";
@@ -173,6 +173,25 @@ fn a_tag_of_any_view_guards_a_write() {
     let pay = server.ask("POST", &format!("{path}/pay")).header("if-match", &old).send();
     pay.error(412, "precondition_failed");
     assert_eq!(server.get(&path).expect(200)["status"], "created");
+}
+
+#[test]
+fn what_is_wrong_with_a_body_is_told_before_a_stale_tag() {
+    let server = Server::bookshop();
+    let book = server.book("A");
+    let order = server.make("/v1/orders", json!({"book": book}));
+    let url = "https://hooks.example.com/";
+    let endpoint = server.make("/v1/webhook-endpoints", json!({"url": url, "status": "disabled"}));
+    for (path, wrong, good) in [
+        (format!("/v1/orders/{order}"), json!({"book": "book_none"}), json!({"quantity": 2})),
+        (format!("/v1/webhook-endpoints/{endpoint}"), json!({"url": "x"}), json!({"url": url})),
+    ] {
+        let patch = |body: &Value| {
+            server.ask("PATCH", &path).header("if-match", "\"1-1\"").json(body).send()
+        };
+        patch(&wrong).error(422, "validation_failed");
+        patch(&good).error(412, "precondition_failed");
+    }
 }
 
 #[test]

@@ -45,9 +45,11 @@ MADE = {
     "book": ("/v1/books", {"title": "Dune", "author": "Frank Herbert"}),
     "webhook_endpoint": ("/v1/webhook-endpoints", {"url": USABLE["url"]}),
 }
-# Ids of records that exist, by kind, the newest last. So many that deletions leave others.
+# Records that exist: kind -> id -> status, the newest last. So many that deletions leave others.
 MOST_KNOWN = 50
-known = collections.defaultdict(list)
+known = collections.defaultdict(dict)
+# How the description of an action says in which states it is possible.
+POSSIBLE = re.compile(r"Possible while it is ((?:`\w+`(?: or )?)+)")
 
 
 @schemathesis.hook
@@ -97,19 +99,22 @@ def existing(case, kind):
         headers = schema.config.headers_for(operation=case.operation)
         made = requests.post(url, json=body, headers=headers, timeout=10)
         made.raise_for_status()
-        known[kind].append(made.json()["id"])
-    return known[kind][-1]
+        remember(made.json())
+    return list(known[kind])[-1]
 
 
 def point_at_known(case, turn):
     """Puts the id of a record that exists into the path of every other case. Not where cases follow
     one another: there the ids are those of the cases before."""
-    for name in case.path_parameters or {}:
-        ids = known[name.removesuffix("_id")]
-        deletes = case.method.upper() == "DELETE"
-        # A deletion takes the oldest, and never the last one: others need it.
-        if turn % 2 and ids and not (deletes and len(ids) == 1):
-            case.path_parameters[name] = str(ids[0 if deletes else -1])
+    possible = POSSIBLE.search(case.operation.definition.raw.get("description", ""))
+    for name in case.path_parameters if turn % 2 else []:
+        records = known[name.removesuffix("_id")]
+        ids = [id for id, status in records.items() if not possible or f"`{status}`" in possible[1]]
+        if case.method.upper() == "DELETE":
+            # The oldest, and never the last one: others need it.
+            ids = ids[:1] if len(ids) > 1 else []
+        if ids:
+            case.path_parameters[name] = str(ids[turn // 2 % len(ids)])
 
 
 @schemathesis.hook
@@ -122,14 +127,17 @@ def after_call(context, case, response):
         return
     listed = told.get("data")
     for record in [told, *(listed if isinstance(listed, list) else [])]:
-        if "id" not in record or "object" not in record:
-            continue
-        ids = known[record["object"]]
-        if record["id"] in ids:
-            ids.remove(record["id"])
-        if "deleted" not in record:
-            ids.append(record["id"])
-            del ids[:-MOST_KNOWN]
+        if "id" in record and "object" in record:
+            remember(record)
+
+
+def remember(record):
+    records = known[record["object"]]
+    before = records.pop(record["id"], None)
+    if "deleted" not in record:
+        records[record["id"]] = record.get("status", before)
+    if len(records) > MOST_KNOWN:
+        del records[next(iter(records))]
 
 
 @schemathesis.hook

@@ -1,5 +1,6 @@
 """What no OpenAPI schema can say, told to schemathesis one rule at a time. Every check stays on; a
-rule here names the one error code that is right although the request matches the document."""
+rule here names the one error code that is right although the request matches the document. And
+values that no generator would guess, so that every operation is judged with good data too."""
 
 import collections
 import itertools

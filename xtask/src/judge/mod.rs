@@ -14,7 +14,7 @@ pub use self::tools::{Tools, install_programs, install_rivals};
 
 use crate::process::run;
 
-/// Cases per operation: some 6,000 in all, in two to three minutes.
+/// Cases per operation: some 9,500 in all, in two to three minutes.
 const MAX_EXAMPLES: &str = "50";
 /// A fixed seed: the CI must fail because of a change, never because of the day.
 const SEED: &str = "20260101";

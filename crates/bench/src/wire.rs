@@ -1,6 +1,6 @@
 //! `bench wire`: our HTTP server against the bare hyper server, over HTTP/2 against nginx, all
-//! answering fixed bytes: what a request costs, and what a connection costs that only waits; and its
-//! HTTP/3 against its HTTP/2.
+//! answering fixed bytes: what a request costs, and what a connection costs that only waits; and
+//! its HTTP/3 against its HTTP/2.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -12,8 +12,8 @@ use crate::shutdown::Shutdown;
 use crate::stream::Stream;
 use crate::{h2, h3};
 
-/// What a [`crate::Payload::TakeOver`] is given: a connection, or one stream of an HTTP/2
-/// or HTTP/3 connection. Dropping it closes that. Whoever waits after a write flushes first: under TLS, bytes
+/// What a [`crate::Payload::TakeOver`] is given: a connection, or one stream of an HTTP/2 or HTTP/3
+/// connection. Dropping it closes that. Whoever waits after a write flushes first: under TLS, bytes
 /// may stand here that the socket had no room for.
 #[derive(Debug)]
 pub struct Raw {

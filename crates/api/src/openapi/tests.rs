@@ -133,6 +133,7 @@ fn shop() -> Schema {
     let mut collections = vec![books(), reviews(), payments(), messages()];
     collections.extend(awkward());
     let service = Service {
+        early_hints: Vec::new(),
         name: "shop".into(),
         description: None,
         version: "2026-01-01".into(),

@@ -60,6 +60,7 @@ pub fn schema() -> Schema {
     );
     books.indexes = vec![model::schema::Index { fields: vec!["stock".into(), "price".into()] }];
     let service = Service {
+        early_hints: Vec::new(),
         name: "shop".into(),
         description: None,
         version: "2026-01-01".into(),

@@ -5,9 +5,9 @@
 //! (`frames` become heads and bodies), `message` (over `qpack`), `stream` (has the head admitted,
 //! calls the service), `outflow` or `channel` (the answer).
 //!
-//! The layer above QUIC is our own: the `h3` crate (0.0.8) keeps whole frames of any size in memory,
-//! takes a body that is cut off in the middle of a frame for complete, and does not tell which
-//! pseudo-header fields came twice. Only its client is used, by tests and measurements.
+//! The layer above QUIC is our own: the `h3` crate (0.0.8) keeps whole frames of any size in
+//! memory, takes a body that is cut off in the middle of a frame for complete, and does not tell
+//! which pseudo-header fields came twice. Only its client is used, by tests and measurements.
 
 mod channel;
 mod connection;

@@ -12,17 +12,18 @@ use crate::payload::Payload;
 /// one valid `Host` (HTTP/1.0 may have none), and `uri` is in origin form: the path begins with
 /// `/`, or is `*` for `OPTIONS`. The authority of an absolute-form request equals its `Host`.
 ///
-/// What came by HTTP/2 looks the same: `:authority` is in `Host`, cookies are one field. A
-/// WebSocket (extended CONNECT, RFC 8441) is a `GET` with `Upgrade: websocket`, without the key
-/// that proves an upgrade on HTTP/1.1; the service answers it 101 with a take-over, and wire makes
-/// it 200.
+/// What came by HTTP/2 or HTTP/3 looks the same: `:authority` is in `Host`, cookies are one field.
+/// A WebSocket (extended CONNECT, RFC 8441 and 9220) is a `GET` with `Upgrade: websocket`, without
+/// the key that proves an upgrade on HTTP/1.1; the service answers it 101 with a take-over, and wire
+/// makes it 200.
 #[derive(Debug)]
 pub struct Exchange {
     pub method: Method,
     pub uri: Uri,
     pub version: Version,
     pub headers: HeaderMap,
-    /// The other end of the connection, which may be a proxy.
+    /// The other end of the connection, which may be a proxy. On HTTP/3 it may move between two
+    /// requests.
     pub peer: SocketAddr,
     /// Who asks, as far as those tell who are trusted to: the address for logs, limits and rules.
     pub client: IpAddr,

@@ -2,8 +2,8 @@
 //! what is here decides what is let in, what one client may cost, and how a stream becomes the same
 //! `Exchange` and `Response` as on HTTP/1.1. The way of a request, in file order: `tap` (bytes in,
 //! counted by `frames`), `settings`, `connection` (accepts streams), `stream` (has the head
-//! admitted, calls the service), `outflow` or `channel` (the answer). Works over any byte
-//! stream, so TLS is nobody's business here.
+//! admitted, calls the service), `outflow` or `channel` (the answer). Works over any byte stream,
+//! so TLS is nobody's business here.
 
 mod channel;
 mod connection;

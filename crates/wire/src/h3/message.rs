@@ -1,6 +1,6 @@
 //! A block of fields as the head of a request (RFC 9114 4): what breaks the rules of the protocol
-//! is no request. What only another server in the chain might read differently is `admission`'s. No
-//! I/O.
+//! is no request. What only another server in the chain might read differently is left to
+//! `admission`. No I/O.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};

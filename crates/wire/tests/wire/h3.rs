@@ -9,7 +9,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use wire::{Limits, Tls};
 
 use crate::h2_client::run;
-use crate::h3_client::{Stream, answer, echo, endpoint, request, socket, streams};
+use crate::h3_client::{
+    DATA, HEADERS, Stream, answer, block, echo, endpoint, frame, request, socket, streams,
+};
 use crate::server::Server;
 use crate::tls::{self, identity};
 
@@ -67,6 +69,18 @@ fn answers_on_the_other_protocols_say_where_http_3_is_spoken() {
     let answer = tls::ask(&mut client.connect(&server), "GET /one HTTP/1.1\r\nHost: a\r\n\r\n");
     let expected = format!("alt-svc: h3=\":{}\"; ma=86400\r\n", server.address.port());
     assert!(answer.contains(&expected), "{answer}");
+    run(async {
+        let mut config = client.config.clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+        let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        let (response, _) = requests.send_request(request(Method::GET, "/one"), true).unwrap();
+        let told = response.await.unwrap().headers()["alt-svc"].clone();
+        assert_eq!(format!("alt-svc: {}\r\n", told.to_str().unwrap()), expected);
+    });
     // Where it is not spoken nobody says so.
     let (server, client) = tls::pair(Limits::default());
     let answer = tls::ask(&mut client.connect(&server), "GET /one HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -279,6 +293,35 @@ fn extended_connect_is_offered_and_only_for_websockets() {
         // This client adds what a plain CONNECT must not have.
         let refused = client.ask(plain).await;
         assert!(refused.is_err(), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_websocket_is_an_upgrade_to_the_service_and_a_stream_to_the_client() {
+    let (server, trust) = streams(Limits::default());
+    run(async {
+        let raw = trust.raw(&server).await;
+        let (mut sending, mut receiving) = raw.quic.open_bi().await.unwrap();
+        let upgrade = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":authority", "a"),
+            (":path", "/socket"),
+        ];
+        sending.write_all(&frame(HEADERS, &block(&upgrade))).await.unwrap();
+        assert_eq!(seen(&server).await, "GET /socket websocket");
+        let mut received = Vec::new();
+        for word in ["hello", "there"] {
+            sending.write_all(&frame(DATA, word.as_bytes())).await.unwrap();
+            while !received.ends_with(word.as_bytes()) {
+                let chunk = receiving.read_chunk(1000, true).await.unwrap().expect("it goes on");
+                received.extend_from_slice(&chunk.bytes);
+            }
+        }
+        sending.finish().unwrap();
+        assert!(receiving.read_to_end(1000).await.unwrap().is_empty());
+        assert_eq!(seen(&server).await, "over");
     });
 }
 

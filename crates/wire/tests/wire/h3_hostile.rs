@@ -461,6 +461,39 @@ fn a_rush_of_handshakes_makes_clients_prove_their_address_first() {
 }
 
 #[test]
+fn handshakes_that_never_end_keep_nobody_out() {
+    // In both cases all places are taken by clients that never hear of the server; in the first
+    // their time ends, in the second the oldest has to go.
+    let timed = Limits { max_connections: 2, handshake_timeout: SHORT, ..Limits::default() };
+    let counted = Limits {
+        max_connections: 2,
+        max_handshakes: 1,
+        handshake_timeout: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    for limits in [timed, counted] {
+        let (server, trust) = echo(limits);
+        run(async {
+            let deaf = Relay::start(server.address).await;
+            deaf.passes.store(false, Ordering::SeqCst);
+            let endpoints = [endpoint(), endpoint()];
+            let connect = |endpoint: &quinn::Endpoint| {
+                endpoint.connect_with(trust.config(), deaf.address, "localhost").unwrap()
+            };
+            let _half_open: Vec<_> = endpoints.iter().map(connect).collect();
+            let endpoint = endpoint();
+            loop {
+                let config = trust.config();
+                match endpoint.connect_with(config, server.address, "localhost").unwrap().await {
+                    Ok(_) => break,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn a_client_that_falls_silent_does_not_hold_its_place() {
     let limits =
         Limits { ping_after: SHORT, write_stall: SHORT, max_exchanges: 1, ..Limits::default() };

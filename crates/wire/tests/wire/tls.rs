@@ -34,7 +34,7 @@ pub fn pair(limits: Limits) -> (Server, Client) {
 }
 
 pub struct Client {
-    config: ClientConfig,
+    pub config: ClientConfig,
 }
 
 pub type Secured = StreamOwned<ClientConnection, TcpStream>;

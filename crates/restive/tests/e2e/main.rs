@@ -32,6 +32,7 @@ mod evolution;
 mod expansion;
 mod h2;
 mod h2_storms;
+mod h3;
 mod handlers;
 mod hostile;
 mod idempotency;

@@ -179,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn no_bytes_whatever_do_harm() {
+        let mut state = 1_u64;
+        let mut random = || {
+            // Knuth's; good enough to reach every branch.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        for _ in 0..20_000 {
+            let length = usize::from(random() % 64);
+            let block: Vec<u8> = [0, 0].into_iter().chain((0..length).map(|_| random())).collect();
+            let mut fields = Fields::read(block.into()).unwrap();
+            while let Ok(Some(_)) = fields.next() {}
+        }
+    }
+
+    #[test]
     fn broken_blocks_are_refused() {
         let endless = [&[0, 0, 0x27][..], &[0xff; 12]].concat();
         for block in [

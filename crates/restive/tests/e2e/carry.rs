@@ -2,12 +2,21 @@
 //! runs over every version.
 
 use crate::harness::PATIENCE;
-use std::net::SocketAddr;
-use std::sync::{LazyLock, Mutex};
+use bytes::{Buf as _, Bytes};
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, LazyLock, Mutex};
 use tokio::runtime::{Builder, Handle};
 use ureq::http::{HeaderMap, HeaderValue, Request, StatusCode};
 
-type H2Sender = h2::client::SendRequest<bytes::Bytes>;
+type Fault = Box<dyn std::error::Error + Send + Sync>;
+type H3Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
+type H2Sender = h2::client::SendRequest<Bytes>;
 
 /// The parts of an answer, read to its end.
 pub type Parts = (StatusCode, HeaderMap, Vec<u8>);
@@ -24,12 +33,26 @@ pub enum Carrier {
     Http1(ureq::Agent),
     /// The connection in use, once there is one.
     Http2(SocketAddr, Mutex<Option<H2Sender>>),
+    /// Asked for under the lock: its last user closes a connection.
+    Http3(SocketAddr, tokio::sync::Mutex<Option<H3Sender>>),
+}
+
+/// What a server must be told so that it can be asked this way.
+pub fn arguments() -> &'static [&'static str] {
+    match over().as_str() {
+        "http3" => &["--tls", "self-signed"],
+        _ => &[],
+    }
+}
+
+fn over() -> String {
+    std::env::var("RESTIVE_E2E_OVER").unwrap_or_else(|_| "http1".to_owned())
 }
 
 impl Carrier {
     pub fn new(address: SocketAddr) -> Carrier {
-        match std::env::var("RESTIVE_E2E_OVER").as_deref() {
-            Err(_) | Ok("http1") => Carrier::Http1(
+        match over().as_str() {
+            "http1" => Carrier::Http1(
                 ureq::Agent::config_builder()
                     .http_status_as_error(false)
                     .allow_non_standard_methods(true)
@@ -37,8 +60,9 @@ impl Carrier {
                     .build()
                     .new_agent(),
             ),
-            Ok("http2") => Carrier::Http2(address, Mutex::default()),
-            Ok(other) => panic!("RESTIVE_E2E_OVER={other}: there are http1 and http2"),
+            "http2" => Carrier::Http2(address, Mutex::default()),
+            "http3" => Carrier::Http3(address, tokio::sync::Mutex::default()),
+            other => panic!("RESTIVE_E2E_OVER={other}: there are http1, http2 and http3"),
         }
     }
 
@@ -50,6 +74,11 @@ impl Carrier {
                 let body = body.read_to_vec().map_err(|error| error.to_string())?;
                 Ok((head.status, head.headers, body))
             }
+            Carrier::Http3(address, kept) => RUNTIME.block_on(async {
+                let exchange = over_http3(*address, kept, request);
+                let done = tokio::time::timeout(PATIENCE, exchange).await;
+                done.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())
+            }),
             Carrier::Http2(address, kept) => RUNTIME.block_on(async {
                 let ready = kept.lock().unwrap().clone();
                 let sender = match ready {
@@ -95,4 +124,133 @@ async fn over_http2(mut sender: H2Sender, request: Request<Vec<u8>>) -> Result<P
         arriving.flow_control().release_capacity(piece.len())?;
     }
     Ok((head.status, head.headers, body))
+}
+
+async fn over_http3(
+    address: SocketAddr,
+    kept: &tokio::sync::Mutex<Option<H3Sender>>,
+    request: Request<Vec<u8>>,
+) -> Result<Parts, Fault> {
+    let (mut head, body) = request.into_parts();
+    let place = head.uri.path_and_query().map_or("/", |place| place.as_str());
+    head.uri = format!("https://localhost:{}{place}", address.port()).parse()?;
+    if !body.is_empty() {
+        head.headers.insert("content-length", HeaderValue::from(body.len()));
+    }
+    let head = Request::from_parts(head, ());
+    let mut kept = kept.lock().await;
+    let begun = match kept.as_mut() {
+        Some(sender) => sender.send_request(head.clone()).await.ok(),
+        None => None,
+    };
+    let mut stream = match begun {
+        Some(stream) => stream,
+        None => kept.insert(dial(address).await?).send_request(head).await?,
+    };
+    drop(kept);
+    // An answer may come before the whole body was wanted; then the rest is not.
+    let _ = stream.send_data(Bytes::from(body)).await;
+    let _ = stream.finish().await;
+    let (head, ()) = stream.recv_response().await?.into_parts();
+    let mut body = Vec::new();
+    while let Some(mut piece) = stream.recv_data().await? {
+        body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+    }
+    Ok((head.status, head.headers, body))
+}
+
+/// Believes whoever answers: who that is, other tests look at.
+fn trusting() -> Result<rustls::ClientConfig, rustls::Error> {
+    Ok(rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_no_client_auth())
+}
+
+/// A stream for bytes as they are, to a server that was started as `arguments` say.
+pub fn plain(address: SocketAddr) -> Box<dyn Bytewise> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    if arguments().is_empty() {
+        return Box::new(stream);
+    }
+    let name = ServerName::try_from("localhost").unwrap();
+    let session = rustls::ClientConnection::new(Arc::new(trusting().unwrap()), name).unwrap();
+    Box::new(rustls::StreamOwned::new(session, stream))
+}
+
+pub trait Bytewise: Read + Write {
+    fn finish(&mut self);
+}
+
+impl Bytewise for TcpStream {
+    fn finish(&mut self) {
+        let _ = self.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+impl Bytewise for rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    fn finish(&mut self) {
+        self.conn.send_close_notify();
+        let _ = self.flush();
+    }
+}
+
+async fn dial(address: SocketAddr) -> Result<H3Sender, Fault> {
+    let mut tls = trusting()?;
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    let config = QuicClientConfig::try_from(tls)?;
+    let mut endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into())?;
+    endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(config)));
+    let connection = endpoint.connect(address, "localhost")?.await?;
+    let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(connection)).await?;
+    tokio::spawn(async move {
+        // Kept as long as its only connection.
+        let _endpoint = endpoint;
+        driver.wait_idle().await
+    });
+    Ok(sender)
+}
+
+fn provider() -> CryptoProvider {
+    rustls::crypto::aws_lc_rs::default_provider()
+}
+
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
 }

@@ -1,9 +1,9 @@
 //! Starts the executable on a free port with a folder of its own, and speaks HTTP to it.
 
-use crate::carry::Carrier;
+use crate::carry::{self, Carrier};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -76,6 +76,7 @@ impl Start {
             std::fs::write(&file, schema).unwrap();
             command.arg("--schema").arg(file);
         }
+        command.args(carry::arguments());
         command.args(&self.arguments);
         command.env("RESTIVE_BOOTSTRAP_KEY", KEY);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -202,11 +203,10 @@ impl Server {
 
     /// Bytes as they are, on a connection of their own; what comes back until the server closes.
     pub fn raw(&self, bytes: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = carry::plain(self.address);
         // The server may answer and close before it has taken everything.
         let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
+        stream.finish();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()

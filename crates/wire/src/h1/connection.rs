@@ -25,7 +25,7 @@ use crate::body::Body;
 use crate::call::{self, Place};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
-use crate::h2::PREFACE;
+use crate::h2::{PREFACE, PREFACE_HEAD_BYTES};
 use crate::hints::Hints;
 use crate::payload::{Payload, TakeOver};
 use crate::raw::Raw;
@@ -139,13 +139,13 @@ impl Connection {
         Leaving::Closed
     }
 
-    /// Whether the bytes at hand are the beginning of HTTP/2, and may be. Half of it will do: no
-    /// request begins like that, and whoever reads it next waits for the rest.
+    /// Whether the bytes at hand are the beginning of HTTP/2, and may be. Not all of it need be
+    /// here: whoever reads it next waits for the rest.
     fn has_preface(&self) -> bool {
         let data = self.buffer.as_ref().map_or(&[][..], |buffer| buffer.data());
         let length = data.len().min(PREFACE.len());
         self.link.worker.terms.takes_http2_unasked()
-            && length > 0
+            && length >= PREFACE_HEAD_BYTES
             && data[..length] == PREFACE[..length]
     }
 

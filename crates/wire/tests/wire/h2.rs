@@ -1,6 +1,7 @@
 //! HTTP/2 by prior knowledge, with a client that behaves: the same exchanges as on HTTP/1.1.
 
 use std::future::poll_fn;
+use std::io::Read as _;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use wire::{
     Shutdown,
 };
 
-use crate::h2_client::{Client, answer, next, request, run, seen};
+use crate::h2_client::{Client, PREFACE, SETTINGS, answer, frame, next, request, run, seen};
 use crate::server::Server;
 
 const LARGE_BYTES: usize = 8 << 20;
@@ -417,11 +418,35 @@ fn a_listener_may_know_http_1_alone() {
     let _running = listener.run(service, Limits::default(), shutdown).unwrap();
     run(async {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.write_all(crate::h2_client::PREFACE).await.unwrap();
+        stream.write_all(PREFACE).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     });
+}
+
+#[test]
+fn a_preface_in_pieces_is_one_and_half_of_it_is_not() {
+    let server = Server::start();
+    for end in 1..PREFACE.len() {
+        let mut wire = server.connect();
+        wire.stream.set_nodelay(true).unwrap();
+        wire.send(&PREFACE[..end]);
+        wire.send(&PREFACE[end..]);
+        wire.send(frame(SETTINGS, 0, 0, &[]));
+        let mut settings = [0; 9];
+        wire.stream.read_exact(&mut settings).unwrap();
+        assert_eq!(settings[3], SETTINGS, "{end}: {}", settings.escape_ascii());
+    }
+    // What may become any request with a P is refused as one.
+    for end in 1..18 {
+        let mut wire = server.connect();
+        wire.send(&PREFACE[..end]);
+        wire.finish_sending();
+        let answer = wire.rest();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{end}: {answer}");
+    }
+    server.saw_nothing();
 }
 
 #[test]

@@ -14,8 +14,8 @@ use crate::payload::Payload;
 ///
 /// What came by HTTP/2 or HTTP/3 looks the same: `:authority` is in `Host`, cookies are one field.
 /// A WebSocket (extended CONNECT, RFC 8441 and 9220) is a `GET` with `Upgrade: websocket`, without
-/// the key that proves an upgrade on HTTP/1.1; the service answers it 101 with a take-over, and wire
-/// makes it 200.
+/// the key that proves an upgrade on HTTP/1.1; the service answers it 101 with a take-over, and
+/// wire makes it 200.
 #[derive(Debug)]
 pub struct Exchange {
     pub method: Method,

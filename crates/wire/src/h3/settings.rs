@@ -16,7 +16,6 @@ const MAX_STREAMS: u32 = 128;
 /// Streams of the client that go one way: it needs three, and may try out that others do no harm.
 const MAX_ONE_WAY_STREAMS: u32 = 8;
 /// Body bytes one stream may send ahead of its reader. 1 MiB: 100 Mbit/s at a round trip of 80 ms.
-/// More than on HTTP/2, since nothing is sent on loss or delay but what the window allows.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// The same for all streams of a connection, and so the most it can hold of unread bodies.
 const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;

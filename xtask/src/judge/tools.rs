@@ -75,10 +75,13 @@ impl Tools {
 
 /// Programs that the tests themselves call: name, the option that proves it works, and the Debian
 /// package that has it.
-const PROGRAMS: [(&str, &str, &str); 7] = [
+const PROGRAMS: [(&str, &str, &str); 10] = [
     ("curl", "--version", "curl"),
     ("openssl", "version", "openssl"),
     ("nghttp", "--version", "nghttp2-client"),
+    ("chromium", "--version", "chromium"),
+    ("testssl", "--version", "testssl.sh"),
+    ("pebble", "-h", "pebble"),
     ("faketime", "--version", "faketime"),
     ("strace", "-V", "strace"),
     ("sqlite3", "-version", "sqlite3"),

@@ -2,30 +2,17 @@
 //! flags say about it.
 
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::harness::{KEY, Start};
+use crate::tools;
 
 fn client() -> Command {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    let root = crates.and_then(Path::parent).expect("a crate stands two folders below the root");
-    let mut command = Command::new(installed("python").join("bin/python"));
-    command.arg(root.join("xtask/tools/http3/client.py"));
+    let mut command = Command::new(tools::installed("python").join("bin/python"));
+    command.arg(tools::root().join("xtask/tools/http3/client.py"));
     command
-}
-
-/// A folder of target/tools. A test is an executable somewhere below target, so its own path tells
-/// where that is, whatever CARGO_TARGET_DIR or a configuration file says.
-fn installed(name: &str) -> PathBuf {
-    let own = std::env::current_exe().expect("a test knows its own path");
-    let folders = own.ancestors().map(|above| above.join("tools").join(name));
-    // The file `installed` is written last: without it the installation was broken off.
-    folders.into_iter().find(|folder| folder.join("installed").is_file()).unwrap_or_else(|| {
-        panic!("target/tools/{name} is missing: `cargo xtask test` installs it");
-    })
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chance;
+mod browser;
 mod carry;
 mod harness;
 mod odd;
@@ -42,3 +43,4 @@ mod resources;
 mod service;
 mod signatures;
 mod tls;
+mod tools;

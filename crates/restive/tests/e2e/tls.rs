@@ -315,3 +315,24 @@ fn an_expired_certificate_is_served_with_a_warning() {
     let answer = curl(&server, "old", &cert, &["--insecure", "/health"]).unwrap();
     assert!(answer.starts_with("HTTP/2 200 "), "{answer}");
 }
+
+#[test]
+fn an_auditor_of_tls_finds_nothing_weak() {
+    let server = Start::bookshop().arg("--tls").arg("self-signed").go();
+    let folder = TempDir::new().unwrap();
+    let findings = folder.path().join("findings.json");
+    let output = Command::new("testssl")
+        // Versions, ciphers, forward secrecy, known attacks; what is worse than information.
+        .args(["-p", "-s", "-f", "-U", "--severity", "LOW", "--warnings", "off", "--jsonfile"])
+        .arg(&findings)
+        .arg(format!("https://{}", server.address))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("TLS 1.3") && said.contains("RC4"), "it came to its end: {said}");
+    let findings: Value = serde_json::from_slice(&std::fs::read(findings).unwrap()).unwrap();
+    let weak = findings.as_array().unwrap().iter();
+    // It warns of what its own openssl cannot do.
+    let weak: Vec<_> = weak.filter(|finding| finding["severity"] != "WARN").collect();
+    assert!(weak.is_empty(), "{weak:#?}");
+}

@@ -31,6 +31,10 @@ pub fn run(options: &Options) -> Result<()> {
     let pages = Pages { book: json(options.book_bytes), list: json(options.list_bytes) };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let cores = std::thread::available_parallelism()?.get();
+    if options.multi_thread {
+        println!("listening on http://{}", listener.local_addr()?);
+        return share(listener, pages, cores);
+    }
     let mut workers = Vec::with_capacity(cores);
     for _ in 0..cores {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -52,19 +56,34 @@ fn serve(mut streams: mpsc::UnboundedReceiver<std::net::TcpStream>, pages: Pages
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         while let Some(stream) = streams.recv().await {
-            let stream = TokioIo::new(TcpStream::from_std(stream)?);
-            let pages = pages.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let answer = answer(&request, &pages);
-                    async move { Ok::<_, Infallible>(answer) }
-                });
-                // A client that goes away is the normal end of a connection.
-                let _ = http1::Builder::new().serve_connection(stream, service).await;
-            });
+            tokio::spawn(connection(TcpStream::from_std(stream)?, pages.clone()));
         }
         Ok(())
     })
+}
+
+/// The same by one runtime whose threads take work from each other.
+fn share(listener: TcpListener, pages: Pages, cores: usize) -> Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build()?;
+    runtime.block_on(async {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            tokio::spawn(connection(stream, pages.clone()));
+        }
+    })
+}
+
+async fn connection(stream: TcpStream, pages: Pages) {
+    let service = service_fn(move |request| {
+        let answer = answer(&request, &pages);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    // A client that goes away is the normal end of a connection.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {

@@ -13,6 +13,8 @@ pub struct Options {
     pub only: Option<String>,
     pub json: Option<PathBuf>,
     pub pin: bool,
+    /// One runtime of all cores instead of one for each.
+    pub multi_thread: bool,
     pub dir: Option<PathBuf>,
     pub in_flight: usize,
     pub seconds: Duration,
@@ -30,6 +32,7 @@ impl Options {
             only: None,
             json: None,
             pin: true,
+            multi_thread: false,
             dir: None,
             in_flight: 64,
             seconds: Duration::from_secs(3),
@@ -42,6 +45,7 @@ impl Options {
             let mut value = || arguments.next().with_context(|| format!("{name} needs a value"));
             match name.as_str() {
                 "--quick" => options.quick = true,
+                "--multi-thread" => options.multi_thread = true,
                 "--no-pin" => options.pin = false,
                 "--server" => options.server = Some(value()?.into()),
                 "--only" => options.only = Some(value()?),

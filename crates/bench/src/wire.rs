@@ -5,10 +5,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustls::pki_types::CertificateDer;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
 use crate::bare_wire::{CERTIFICATE, KEY, LARGE, LARGE_BYTES};
@@ -20,7 +23,7 @@ use crate::report::{Bar, Report, Sample};
 use crate::streams::{self, Crowd, Protocol, Target};
 use crate::wire_h2;
 
-const SCENARIOS: [&str; 5] = ["get", "h2", "idle", "h3", "large"];
+const SCENARIOS: [&str; 7] = ["get", "threads", "h2", "idle", "idle-tls", "h3", "large"];
 const BODY_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
 const IDLE_CONNECTIONS: usize = 15_000;
@@ -50,12 +53,18 @@ pub fn run(options: &Options) -> Result<bool> {
     if wants("get") {
         get(options, pinning, &mut report).context("get")?;
     }
+    if wants("threads") {
+        threads(options, pinning, &mut report).context("threads")?;
+    }
     if wants("h2") {
         let wire = start(pinning, "bare-wire")?;
         wire_h2::run(options.quick, pinning, &wire, BODY_BYTES, &mut report).context("h2")?;
     }
     if wants("idle") {
         idle(pinning, &mut report).context("idle")?;
+    }
+    if wants("idle-tls") {
+        idle_tls(pinning, &mut report).context("idle-tls")?;
     }
     if wants("h3") || wants("large") {
         let secured = Secured::start(pinning)?;
@@ -77,9 +86,33 @@ pub fn run(options: &Options) -> Result<bool> {
 
 fn start(pinning: Pinning, command: &str) -> Result<Service> {
     let mut process = pinning.command(&std::env::current_exe()?);
-    process.args([command, "--book-bytes", &BODY_BYTES.to_string()]);
+    process.args(command.split(' ')).args(["--book-bytes", &BODY_BYTES.to_string()]);
     Service::start(process)
 }
+
+/// One runtime for each core against one for all of them, with hyper on both: which of the two our
+/// server should have.
+fn threads(options: &Options, pinning: Pinning, report: &mut Report) -> Result<()> {
+    println!("==> threads: {BODY_BYTES} bytes, {CONNECTIONS} connections");
+    let (rounds, seconds) = if options.quick { (3, 1) } else { (5, 4) };
+    let duration = Duration::from_secs(seconds);
+    let names = ["bare-http", "bare-http --multi-thread"];
+    let services = [start(pinning, names[0])?, start(pinning, names[1])?];
+    let source = |_| -> Source { Box::new(|request| request.extend_from_slice(REQUEST)) };
+    let mut samples = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (service, samples) in services.iter().zip(&mut samples) {
+            samples.push(measure(service, CONNECTIONS, 200, duration, &source)?);
+        }
+    }
+    let subjects = ["hyper, a runtime for each core", "hyper, one runtime of threads"];
+    for (subject, samples) in subjects.iter().zip(&samples) {
+        report.sample("threads", subject, Sample::median(samples), None);
+    }
+    Ok(())
+}
+
+type Session = StreamOwned<ClientConnection, TcpStream>;
 
 /// Our server with TLS, and whom its clients trust.
 struct Secured {
@@ -209,20 +242,63 @@ fn idle(pinning: Pinning, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// The same under TLS, where a session has keys and buffers of its own.
+fn idle_tls(pinning: Pinning, report: &mut Report) -> Result<()> {
+    println!("==> idle-tls: {IDLE_CONNECTIONS} connections under TLS that asked once");
+    allow_files(IDLE_CONNECTIONS + SPARE_FILES)?;
+    let secured = Secured::start(pinning)?;
+    drop(open_secured(&secured, CONNECTIONS)?);
+    std::thread::sleep(SETTLE);
+    let (before, _) = secured.service.memory()?;
+    let streams = open_secured(&secured, IDLE_CONNECTIONS)?;
+    std::thread::sleep(SETTLE);
+    let (after, _) = secured.service.memory()?;
+    let each = after.saturating_sub(before) as f64 / 1024.0 / streams.len() as f64;
+    report.bar("idle, wire + TLS", Bar::at_most("resident per connection", each, 14.0, "KiB"));
+    Ok(())
+}
+
+fn open_secured(secured: &Secured, count: usize) -> Result<Vec<Session>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(secured.trusted.clone())?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let (config, name) = (Arc::new(config), ServerName::try_from(streams::HOST)?);
+    let mut sessions = Vec::with_capacity(count);
+    for number in 0..count {
+        let socket = TcpStream::connect(&secured.service.address)?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        let session = ClientConnection::new(config.clone(), name.clone())?;
+        let mut stream = StreamOwned::new(session, socket);
+        ask(&mut stream).with_context(|| format!("connection {number}"))?;
+        sessions.push(stream);
+    }
+    Ok(sessions)
+}
+
+/// One request and its answer.
+fn ask(stream: &mut (impl Read + Write)) -> Result<()> {
+    let mut answer = [0; 4096];
+    stream.write_all(REQUEST)?;
+    let mut read = 0;
+    while read < BODY_BYTES {
+        let count = stream.read(&mut answer)?;
+        anyhow::ensure!(count > 0, "it was closed");
+        read += count;
+    }
+    Ok(())
+}
+
 /// Connections that have had one answer each.
 fn open(address: &str, count: usize) -> Result<Vec<TcpStream>> {
     let mut streams = Vec::with_capacity(count);
-    let mut answer = [0; 4096];
     for number in 0..count {
         let mut stream = TcpStream::connect(address).with_context(|| format!("{number}"))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        stream.write_all(REQUEST)?;
-        let mut read = 0;
-        while read < BODY_BYTES {
-            let count = stream.read(&mut answer)?;
-            anyhow::ensure!(count > 0, "connection {number} was closed");
-            read += count;
-        }
+        ask(&mut stream).with_context(|| format!("connection {number}"))?;
         streams.push(stream);
     }
     Ok(streams)

@@ -76,6 +76,12 @@ pub struct Serve {
     pub tls: Tls,
     #[command(flatten)]
     pub peers: Peers,
+    /// Which clients of HTTP/1.1 are sent 103: browsers that load a page, all, or none
+    #[arg(long, value_name = "WHOM", env = "RESTIVE_EARLY_HINTS", default_value = "asked")]
+    pub early_hints: Hints,
+    /// Without TLS: whether HTTP/2 is spoken to clients that begin with it
+    #[arg(long, value_name = "on|off", env = "RESTIVE_PRIOR_KNOWLEDGE", default_value = "on")]
+    pub prior_knowledge: Switch,
     /// Requests per key and window, such as 100/1s; `off` for measurements [default: the schema's]
     #[arg(long, value_name = "N/WINDOW", env = "RESTIVE_RATE_LIMIT")]
     pub rate_limit: Option<String>,
@@ -142,6 +148,14 @@ pub enum TlsMode {
     SelfSigned,
     /// From an authority such as Let's Encrypt, whose terms you agree to; renewed by itself
     Acme,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Hints {
+    /// Browsers that load a page
+    Asked,
+    Always,
+    Off,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,6 +1,6 @@
 //! The way in: which sockets are bound, what is spoken on them, and who is believed about whom.
 
-use crate::args::{Peers, Serve, Switch};
+use crate::args::{Hints, Peers, Serve, Switch};
 use crate::redirect::{Redirect, Tokens};
 use crate::tls::{self, Secured, Source};
 use anyhow::{Context as _, bail};
@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
-use wire::{Limits, Listener, Running, Service, Shutdown};
+use wire::{EarlyHints, Limits, Listener, Running, Service, Shutdown};
 
 /// Ports that are tried until one is free for both.
 const CHOICES: usize = 16;
@@ -52,10 +52,22 @@ impl Door {
             true => bind_both(serve.listen)?,
             false => bind(serve.listen)?,
         };
+        let behind = |listener: Listener| {
+            listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol)
+        };
+        let early_hints = match serve.early_hints {
+            Hints::Asked => EarlyHints::Asked,
+            Hints::Always => EarlyHints::Always,
+            Hints::Off => EarlyHints::Off,
+        };
+        let listener = listener
+            .early_hints(early_hints)
+            .prior_knowledge(serve.prior_knowledge == Switch::On);
+        let plain = serve.tls.redirect_http.map(bind).transpose()?;
         let door = Door {
-            listener: listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol),
+            listener: behind(listener),
             secured: None,
-            redirect: serve.tls.redirect_http.map(bind).transpose()?.zip(tokens),
+            redirect: plain.map(behind).zip(tokens),
             limits: limits(&serve.peers),
         };
         Ok((door, source))

@@ -13,7 +13,7 @@ const BUCKETS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 3
 pub struct Metrics {
     pub(crate) succeeded: AtomicU64,
     pub(crate) failed_attempts: AtomicU64,
-    pub(crate) exhausted: AtomicU64,
+    pub(crate) failed: AtomicU64,
     pub(crate) skipped: AtomicU64,
     pub(crate) in_flight: AtomicU64,
     pub(crate) unsettled: AtomicU64,
@@ -31,7 +31,7 @@ impl Metrics {
         Metrics {
             succeeded: AtomicU64::new(0),
             failed_attempts: AtomicU64::new(0),
-            exhausted: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             unsettled: AtomicU64::new(0),
@@ -61,15 +61,15 @@ impl Metrics {
     pub fn render(&self, out: &mut String) {
         let count = |cell: &AtomicU64| cell.load(Relaxed);
         head(out, "restive_webhook_deliveries_total", "counter", "Deliveries by outcome.");
-        for (outcome, cell) in [
-            ("succeeded", &self.succeeded),
-            ("failed_attempt", &self.failed_attempts),
-            ("exhausted", &self.exhausted),
-            ("skipped", &self.skipped),
-        ] {
+        for (outcome, cell) in
+            [("succeeded", &self.succeeded), ("failed", &self.failed), ("skipped", &self.skipped)]
+        {
             let name = "restive_webhook_deliveries_total";
             line(out, format_args!("{name}{{outcome=\"{outcome}\"}} {}", count(cell)));
         }
+        let name = "restive_webhook_failed_attempts_total";
+        head(out, name, "counter", "Attempts that did not succeed, tried again or not.");
+        line(out, format_args!("{name} {}", count(&self.failed_attempts)));
         self.render_latency(out);
         for (name, help, value) in [
             ("in_flight", "Requests under way.", count(&self.in_flight) as f64),

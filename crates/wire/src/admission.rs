@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 use crate::fault::Fault;
-use crate::h1::is_host;
+use crate::h1::{METHOD_BYTES, is_host};
 use crate::limits::Limits;
 
 const NO_HOST: Fault = Fault::Malformed("A request must name exactly one host.");
@@ -29,6 +29,9 @@ pub(crate) struct Head {
 pub(crate) fn admit(parts: Parts, protocol: Option<&[u8]>, limits: &Limits) -> Result<Head, Fault> {
     let Parts { method, uri, mut headers, .. } = parts;
     check_size(&uri, &headers, limits)?;
+    if method.as_str().len() > METHOD_BYTES {
+        return Err(Fault::Malformed("The request method is not valid."));
+    }
     let upgrade = method == Method::CONNECT;
     if upgrade && protocol != Some(b"websocket") {
         return Err(Fault::Tunnel);
@@ -60,7 +63,10 @@ fn check_size(uri: &Uri, headers: &HeaderMap, limits: &Limits) -> Result<(), Fau
         return Err(Fault::UrlTooLong);
     }
     let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
-    if headers.len() > limits.max_headers || lines.sum::<usize>() > limits.header_bytes {
+    // Cookies in crumbs are one line there.
+    let crumbs = headers.get_all(COOKIE).iter().count().saturating_sub(1);
+    let count = headers.len() - crumbs;
+    if count > limits.max_headers || lines.sum::<usize>() > limits.header_bytes {
         return Err(Fault::HeadTooLarge);
     }
     Ok(())

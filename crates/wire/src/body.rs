@@ -13,6 +13,7 @@ use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::h1::is_forbidden;
 use crate::h3::Inflow;
 use crate::pipe::Pipe;
 
@@ -163,7 +164,12 @@ impl Body {
             Source::Stream(stream) => {
                 let (outcome, trailers) = match ready!(stream.poll(cx)) {
                     Ok(Some(piece)) => return Poll::Ready(Ok(Some(piece))),
-                    Ok(None) => (Ok(None), ready!(stream.poll_trailers(cx))),
+                    Ok(None) => match ready!(stream.poll_trailers(cx)) {
+                        Some(all) if all.keys().any(is_forbidden) => {
+                            (Err(BodyFault::Malformed), None)
+                        }
+                        trailers => (Ok(None), trailers),
+                    },
                     Err(fault) => (Err(fault), None),
                 };
                 self.0 = Source::Ended(trailers.map(Box::new));
@@ -371,6 +377,8 @@ struct Patience {
 struct Waiting {
     deadline: Option<Instant>,
     timer: Pin<Box<Sleep>>,
+    /// Not set anew since the last piece.
+    rested: bool,
 }
 
 impl Patience {
@@ -383,16 +391,19 @@ impl Patience {
             let now = Instant::now();
             let deadline = self.bounded.then(|| now + self.whole);
             let next = earlier(deadline, now + self.stall);
-            Waiting { deadline, timer: Box::pin(sleep_until(next)) }
+            Waiting { deadline, timer: Box::pin(sleep_until(next)), rested: false }
         });
+        if std::mem::take(&mut waiting.rested) {
+            waiting.timer.as_mut().reset(earlier(waiting.deadline, Instant::now() + self.stall));
+        }
         ready!(waiting.timer.as_mut().poll(cx));
         Poll::Ready(BodyFault::Timeout)
     }
 
+    /// A piece has come. The clock stands until the next one is asked for and not there.
     fn progress(&mut self) {
         if let Some(waiting) = &mut self.waiting {
-            let next = earlier(waiting.deadline, Instant::now() + self.stall);
-            waiting.timer.as_mut().reset(next);
+            waiting.rested = true;
         }
     }
 }

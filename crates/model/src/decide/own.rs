@@ -34,12 +34,12 @@ pub fn create(
         }
         Builtin::Event => publish(schema, write, facts, fields),
         Builtin::Replay => {
-            refuse(check_replay(schema, fields))?;
             let mut fields = fields.clone();
             let until = fields.entry("until").or_insert(Value::Null);
             if until.is_null() {
                 *until = Value::String(facts.now.to_iso());
             }
+            refuse(check_replay(schema, &fields))?;
             Ok(change::create(schema, write, facts, &fields))
         }
         _ => Ok(change::create(schema, write, facts, fields)),
@@ -77,7 +77,7 @@ fn rotate(stage: &Stage<'_>, params: &Fields) -> Result<Decision, Problem> {
     sent.insert("secret".into(), secret.clone());
     refuse(endpoint::check_secret_of(&sent))?;
     let mut after = stage.before.clone();
-    let overlap = params.get("overlap").and_then(Value::as_i64).unwrap_or(0);
+    let overlap = params.get("overlap").and_then(Value::as_i64).unwrap_or(endpoint::OVERLAP_SECONDS);
     let until = Timestamp(stage.facts.now.0.saturating_add(overlap * 1000)).to_iso();
     let old = after.insert("secret".into(), secret).unwrap_or(Value::Null);
     let (old, until) = match overlap {

@@ -11,6 +11,8 @@ use crate::time::Timestamp;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
+/// How long an old secret still signs, unless said otherwise: a day to tell everybody.
+pub const OVERLAP_SECONDS: i64 = 86_400;
 /// Longest wait in a retry schedule: a week.
 pub const MAX_RETRY_SECONDS: i64 = 604_800;
 /// All own headers together, as Svix has it.

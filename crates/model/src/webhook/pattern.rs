@@ -4,6 +4,8 @@
 use crate::schema::{Builtin, Schema};
 use std::collections::BTreeSet;
 
+/// An endpoint fails and will be disabled if that goes on.
+pub const FAILING: &str = "webhook_endpoint.failing";
 /// Sent to try an endpoint, whatever it subscribed to.
 pub const PING: &str = "ping";
 
@@ -47,6 +49,8 @@ pub fn catalogue(schema: &Schema) -> BTreeSet<&str> {
     }
     kinds.extend(schema.events.published.iter().map(|kind| kind.name.as_str()));
     kinds.remove(PING);
+    // The delivery engine's own, which no operation makes.
+    kinds.insert(FAILING);
     kinds
 }
 

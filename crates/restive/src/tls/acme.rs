@@ -59,6 +59,15 @@ enum Failure {
     Refused(anyhow::Error),
 }
 
+impl Failure {
+    /// An authority that answers has refused; they count how often.
+    fn of(error: instant_acme::Error, what: &str) -> Failure {
+        let refused = matches!(error, instant_acme::Error::Api(_));
+        let error = anyhow::Error::from(error).context(what.to_owned());
+        if refused { Failure::Refused(error) } else { Failure::Unreachable(error) }
+    }
+}
+
 impl Keeper {
     pub fn new(acme: Acme, data: &Path) -> anyhow::Result<Keeper> {
         let folder = data.join(FOLDER);
@@ -70,12 +79,13 @@ impl Keeper {
     fn pair(&self) -> Pair {
         let name = self.acme.domains.first().map_or("certificate", String::as_str);
         let file = |kind: &str| self.folder.join(format!("{name}.{kind}"));
-        Pair { cert: file("crt"), key: file("key") }
+        Pair { cert: file("crt"), key: file("pem") }
     }
 
     /// The certificate of an earlier time, if it is for these names.
     fn stored(&self) -> Option<Certificate> {
-        let kept = super::read(&self.pair()).ok()?;
+        let both = self.pair().key;
+        let kept = super::read(&Pair { cert: both.clone(), key: both }).ok()?;
         let covers = |name: &String| kept.names().contains(&name.to_ascii_lowercase());
         self.acme.domains.iter().all(covers).then_some(kept)
     }
@@ -105,6 +115,8 @@ impl Keeper {
                 Ok(()) => {
                     tracing::info!(names, "a certificate was obtained");
                     failures = 0;
+                    // Whatever the clock makes of it: not the next one at once.
+                    tokio::time::sleep(REFUSED[0]).await;
                     continue;
                 }
                 Err(Failure::Unreachable(error)) => (error, UNREACHABLE),
@@ -129,18 +141,18 @@ impl Keeper {
         let Some(end) = self.stored().and_then(|kept| kept.expires_at()) else {
             return Duration::ZERO;
         };
-        let made = std::fs::metadata(self.pair().cert).and_then(|data| data.modified());
+        let made = std::fs::metadata(self.pair().key).and_then(|data| data.modified());
         let made = made.unwrap_or(SystemTime::UNIX_EPOCH);
         let life = end.duration_since(made).unwrap_or_default();
         (made + life / 3 * 2).duration_since(SystemTime::now()).unwrap_or_default()
     }
 
     async fn obtain(&self, tls: &Tls) -> Result<(), Failure> {
-        let account = self.account().await.map_err(Failure::Unreachable)?;
+        let account = self.account().await?;
         let names = self.acme.domains.iter().cloned().map(Identifier::Dns);
         let names: Vec<Identifier> = names.collect();
         let order = account.new_order(&NewOrder::new(&names)).await;
-        let mut order = order.context("the order was not taken").map_err(Failure::Refused)?;
+        let mut order = order.map_err(|error| Failure::of(error, "the order was not taken"))?;
         let fulfilled = self.fulfil(&mut order, tls).await;
         for name in &self.acme.domains {
             tls.challenge(name, None);
@@ -152,7 +164,7 @@ impl Keeper {
     }
 
     /// The account at this authority, made at the first time.
-    async fn account(&self) -> anyhow::Result<Account> {
+    async fn account(&self) -> Result<Account, Failure> {
         let directory = &self.acme.directory;
         let digest = Sha256::digest(directory.as_bytes());
         let place: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
@@ -160,8 +172,10 @@ impl Keeper {
         let builder = Account::builder_with_http(Box::new(Http(self.client.clone())));
         if let Ok(text) = std::fs::read_to_string(&file) {
             let credentials: AccountCredentials = serde_json::from_str(&text)
-                .with_context(|| format!("{} is damaged; delete it", file.display()))?;
-            return Ok(builder.from_credentials(credentials).await?);
+                .with_context(|| format!("{} is damaged; delete it", file.display()))
+                .map_err(Failure::Refused)?;
+            let account = builder.from_credentials(credentials).await;
+            return account.map_err(|error| Failure::of(error, "the account was not found"));
         }
         let contact = self.acme.email.as_ref().map(|email| format!("mailto:{email}"));
         let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
@@ -171,10 +185,12 @@ impl Keeper {
             only_return_existing: false,
         };
         let made = builder.create(&new, directory.clone(), None).await;
-        let (account, credentials) =
-            made.with_context(|| format!("no account was made at {directory}"))?;
-        write(&file, &serde_json::to_string(&credentials)?, 0o600)?;
-        Ok(account)
+        let (account, credentials) = made
+            .map_err(|error| Failure::of(error, &format!("no account was made at {directory}")))?;
+        // Not kept, it would be made anew with every try: as slowly as what was refused.
+        let kept = serde_json::to_string(&credentials).map_err(anyhow::Error::from);
+        let kept = kept.and_then(|text| write(&file, &text, 0o600));
+        kept.map(|()| account).map_err(Failure::Refused)
     }
 
     async fn fulfil(&self, order: &mut Order, tls: &Tls) -> anyhow::Result<()> {
@@ -190,9 +206,9 @@ impl Keeper {
         let certificate = Certificate::from_pem(chain.as_bytes(), key.as_bytes())
             .context("the authority's certificate cannot be served")?;
         tls.replace(vec![certificate])?;
+        // Both in one file, which is there whole or not at all; the other one is for people.
         let pair = self.pair();
-        // The key first: without its certificate it is not looked at.
-        write(&pair.key, &key, 0o600)?;
+        write(&pair.key, &format!("{key}{chain}"), 0o600)?;
         write(&pair.cert, &chain, 0o644)
     }
 

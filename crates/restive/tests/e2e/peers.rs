@@ -59,7 +59,8 @@ fn the_proxy_protocol_is_spoken_where_it_is_declared() {
 #[test]
 fn connections_of_one_address_are_limited() {
     let server = Start::bookshop().arg("--max-connections-per-address").arg("2").go();
-    let kept: Vec<_> = (0..2).map(|_| std::net::TcpStream::connect(server.address)).collect();
+    let connect = |_| std::net::TcpStream::connect(server.address).unwrap();
+    let kept: Vec<_> = (0..2).map(connect).collect();
     let status = || server.raw(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")[9..12].to_owned();
     eventually("both are counted, and a third is refused", || status() == "503");
     drop(kept);

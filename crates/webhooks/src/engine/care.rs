@@ -6,11 +6,11 @@ use crate::health::Remark;
 use crate::lane::Wish;
 use model::record::Fields;
 use model::schema::Builtin;
+use model::webhook::pattern::FAILING;
 use model::write::{Cause, Change, Precondition, Write};
 use serde_json::{Value, json};
 
 const DISABLED: &str = "webhook_endpoint.disabled";
-const FAILING: &str = "webhook_endpoint.failing";
 
 impl Engine {
     pub(super) fn remark(&mut self, number: i64, remark: Option<Remark>) {

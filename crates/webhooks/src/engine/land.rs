@@ -145,7 +145,7 @@ impl Engine {
         match judgement.status {
             Status::Succeeded => self.metrics.succeeded.fetch_add(1, Relaxed),
             Status::Failed => {
-                self.metrics.exhausted.fetch_add(1, Relaxed);
+                self.metrics.failed.fetch_add(1, Relaxed);
                 self.metrics.failed_attempts.fetch_add(1, Relaxed)
             }
             Status::Pending | Status::Skipped => self.metrics.failed_attempts.fetch_add(1, Relaxed),

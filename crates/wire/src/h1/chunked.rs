@@ -157,12 +157,17 @@ fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, Broken> {
     for line in lines {
         let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Broken)?;
         let value = HeaderValue::from_bytes(line.value).map_err(|_| Broken)?;
-        if FORBIDDEN.contains(&name.as_str()) {
+        if is_forbidden(&name) {
             return Err(Broken);
         }
         fields.append(name, value);
     }
     Ok(Some(fields))
+}
+
+/// Whether a field may not come behind a body.
+pub(crate) fn is_forbidden(name: &HeaderName) -> bool {
+    FORBIDDEN.contains(&name.as_str())
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {

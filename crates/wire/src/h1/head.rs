@@ -17,7 +17,7 @@ use crate::limits::Limits;
 /// Method, two spaces, version: what a request line has beside its target.
 const LINE_SLACK_BYTES: usize = 64;
 /// The longest method registered has 17 letters.
-const METHOD_BYTES: usize = 32;
+pub(crate) const METHOD_BYTES: usize = 32;
 /// Empty lines before a request: RFC 9112 2.2 asks to take at least one. More is a flood.
 const MAX_EMPTY_LINES: usize = 4;
 /// So many headers are held on the stack; more cost an allocation for each request.

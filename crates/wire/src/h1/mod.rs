@@ -17,6 +17,8 @@ mod outflow;
 
 pub(crate) use admission::is_host;
 pub(crate) use buffer::Buffers;
+pub(crate) use chunked::is_forbidden;
 pub(crate) use connection::{Connection, Leaving, refuse};
 pub(crate) use date::Date;
+pub(crate) use head::METHOD_BYTES;
 pub(crate) use link::{Link, Phase};

@@ -166,7 +166,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
     fn watch(&mut self, begun: bool, cx: &mut Context<'_>) -> Poll<Ending> {
         let (heard, half_head) = {
             let mut tapped = self.tap.look();
-            (std::mem::take(&mut tapped.heard), tapped.frames.half_head())
+            // One who talks and takes nothing is not there for what waits for it.
+            let spoke = std::mem::take(&mut tapped.heard) && !tapped.blocked;
+            let heard = std::mem::take(&mut tapped.taken) || spoke;
+            (heard, tapped.frames.half_head())
         };
         let overdue = self.link.overdue();
         let phase = self.link.phase();

@@ -34,6 +34,8 @@ pub(super) struct Frames {
     header_bytes: usize,
     payload_left: usize,
     block_open: bool,
+    /// The payload is a part of a head.
+    in_head: bool,
     resets: u32,
     controls: u32,
     excess: bool,
@@ -47,6 +49,7 @@ impl Frames {
             header_bytes: 0,
             payload_left: 0,
             block_open: false,
+            in_head: false,
             resets: RESETS.burst,
             controls: CONTROLS.burst,
             excess: false,
@@ -84,12 +87,13 @@ impl Frames {
 
     /// Whether a head has begun and not ended: meanwhile no other stream can say anything.
     pub(super) fn half_head(&self) -> bool {
-        self.block_open || self.header_bytes > 0
+        self.block_open || self.header_bytes > 0 || (self.in_head && self.payload_left > 0)
     }
 
     fn frame(&mut self) {
         let [high, middle, low, kind, flags, ..] = self.header;
         self.payload_left = u32::from_be_bytes([0, high, middle, low]) as usize;
+        self.in_head = matches!(kind, HEADERS | CONTINUATION);
         let budget = match kind {
             HEADERS | CONTINUATION => {
                 self.block_open = flags & END_HEADERS == 0;

@@ -33,12 +33,25 @@ pub(super) struct Tapped<S> {
     pub(super) frames: Frames,
     /// Something has arrived since the last look.
     pub(super) heard: bool,
+    /// Something was taken by the client since the last look.
+    pub(super) taken: bool,
+    /// Something waits for the client to take it.
+    pub(super) blocked: bool,
 }
 
 impl<S> Tap<S> {
     pub(super) fn new(stream: S, before: Bytes) -> Tap<S> {
         let (unsent, frames) = (Vec::new(), Frames::new());
-        let tapped = Tapped { stream, before, unsent, sent_bytes: 0, frames, heard: false };
+        let tapped = Tapped {
+            stream,
+            before,
+            unsent,
+            sent_bytes: 0,
+            frames,
+            heard: false,
+            taken: false,
+            blocked: false,
+        };
         Tap(Rc::new(RefCell::new(tapped)))
     }
 
@@ -102,7 +115,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
         }
         let count = slices.iter().map(|slice| slice.len()).sum();
         if count >= LARGE_BYTES && tapped.unsent.is_empty() {
-            return Pin::new(&mut tapped.stream).poll_write_vectored(cx, slices);
+            let written = Pin::new(&mut tapped.stream).poll_write_vectored(cx, slices);
+            tapped.wrote(&written);
+            return written;
         }
         slices.iter().for_each(|slice| tapped.unsent.extend_from_slice(slice));
         Poll::Ready(Ok(count))
@@ -124,12 +139,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
     }
 }
 
+impl<S> Tapped<S> {
+    fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
+        self.blocked = written.is_pending();
+        self.taken |= matches!(written, Poll::Ready(Ok(1..)));
+    }
+}
+
 impl<S: AsyncWrite + Unpin> Tapped<S> {
     /// Sends what has gathered; ready when all of it is the kernel's.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent_bytes < self.unsent.len() {
             let left = &self.unsent[self.sent_bytes..];
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, left))? {
+            let written = Pin::new(&mut self.stream).poll_write(cx, left);
+            self.wrote(&written);
+            match ready!(written)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => self.sent_bytes += count,
             }

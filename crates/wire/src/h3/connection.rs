@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -31,9 +32,12 @@ const LEAVE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 pub(super) struct Line {
     pub(super) worker: Rc<Worker>,
     pub(super) connection: Connection,
+    /// The client's address, proved by the handshake.
+    pub(super) peer: SocketAddr,
     pub(super) roles: Roles,
     /// Streams being answered.
     under_way: Cell<usize>,
+    leaving: Cell<bool>,
     quiet: Notify,
     /// How many more requests the client may take back, and since when so many.
     patience: RefCell<(u32, Instant)>,
@@ -72,6 +76,11 @@ impl UnderWay {
         line.under_way.set(line.under_way.get() + 1);
         UnderWay(line.clone())
     }
+
+    /// Whether the connection ends with the last stream that is under way.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.0.leaving.get()
+    }
 }
 
 impl Drop for UnderWay {
@@ -108,9 +117,11 @@ pub(super) async fn serve(worker: Rc<Worker>, connection: Connection) {
     let patience = RefCell::new((CANCELLED.0, Instant::now()));
     let line = Rc::new(Line {
         worker,
+        peer: connection.remote_address(),
         connection,
         roles: Roles::default(),
         under_way: Cell::new(0),
+        leaving: Cell::new(false),
         quiet: Notify::new(),
         patience,
     });
@@ -186,6 +197,7 @@ impl Serving {
 
     async fn leave(&mut self) {
         self.stage = Stage::Leaving;
+        self.line.leaving.set(true);
         let wait = self.line.connection.rtt().saturating_mul(LEAVE_ROUND_TRIPS);
         self.timer.as_mut().reset(Instant::now() + wait.clamp(LEAVE.0, LEAVE.1));
         self.say_goodbye(frames::LAST_STREAM).await;

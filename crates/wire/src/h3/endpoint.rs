@@ -96,15 +96,12 @@ impl Door {
             }
             return;
         }
-        let Ok(place) = self.worker.place_of(incoming.remote_address().ip()) else {
-            return incoming.refuse();
-        };
         if !take_place(&self.worker.shared.connections, limits.max_connections) {
             return incoming.refuse();
         }
         self.open.set(self.open.get() + 1);
         let id = self.next.replace(self.next.get() + 1);
-        let listed = Listed { door: self.clone(), _place: place };
+        let mut listed = Listed { door: self.clone(), place: None };
         let under_way = UnderWay { door: self.clone(), id };
         let task = spawn_local(async move {
             let worker = under_way.door.worker.clone();
@@ -113,10 +110,15 @@ impl Door {
             // What follows is a task of its own: what a handshake needs is given back, and it is
             // no longer among those that end to make room.
             match connected {
-                Ok(Ok(connection)) => drop(spawn_local(async move {
-                    let _listed = listed;
-                    connection::serve(worker, connection).await;
-                })),
+                // Counted when the address is proved: anybody can write another's.
+                Ok(Ok(connection)) => match worker.place_of(connection.remote_address().ip()) {
+                    Err(_) => connection.close(Code::EXCESSIVE_LOAD, b""),
+                    Ok(place) => drop(spawn_local(async move {
+                        listed.place = place;
+                        connection::serve(worker, connection).await;
+                        drop(listed);
+                    })),
+                },
                 Ok(Err(error)) => tracing::debug!(%error, "a QUIC handshake failed"),
                 Err(_) => tracing::debug!("a QUIC handshake took too long"),
             }
@@ -158,7 +160,7 @@ impl Door {
 struct Listed {
     door: Rc<Door>,
     /// One of those its address may have.
-    _place: Option<Box<Place>>,
+    place: Option<Box<Place>>,
 }
 
 impl Drop for Listed {

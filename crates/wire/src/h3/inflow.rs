@@ -152,7 +152,7 @@ impl Inflow {
 
     /// What of a head is held here.
     pub(super) fn held_bytes(&self) -> usize {
-        self.block.as_ref().map_or(0, |(_, length)| *length)
+        self.block.as_ref().map_or(0, |(block, _)| block.capacity())
     }
 
     /// The head's block of fields.

@@ -27,6 +27,9 @@ use crate::worker::Worker;
 
 /// Copying so many bytes behind the head costs less than a second piece.
 const COPIED_BYTES: usize = 4 * 1024;
+/// What quinn holds of an answer, some megabytes, may take a slow client so many times the longest
+/// stall to receive.
+const LAST_STALLS: u32 = 20;
 
 /// The client is gone, too slow for too long, or the answer cannot be completed.
 #[derive(Debug)]
@@ -144,6 +147,7 @@ pub(super) async fn send(
     worker.scratch.set(out);
     let parts: &mut [Bytes] = &mut [head, rest];
     let count = if parts[1].is_empty() { 1 } else { 2 };
+    let is_long = count > 1 || matches!(body, Payload::Stream(_));
     let mut sent = outlet.write(&mut parts[..count], stall).await;
     match body {
         _ if ends || sent.is_err() => {}
@@ -162,11 +166,15 @@ pub(super) async fn send(
     }
     if sent.is_ok() {
         outlet.finish();
-        if worker.draining.get() {
-            // The connection ends when the last stream is done, and what was not received by then
-            // is lost.
-            let _ = timeout(worker.limits.linger_timeout, outlet.stopped()).await;
-        }
+        // The connection ends when the last stream is done or nothing was under way for a while,
+        // and what the client has not received by then is lost. Small answers are received while
+        // others are made.
+        let patience = match (worker.draining.get(), is_long || under_way.is_leaving()) {
+            (true, _) => worker.limits.linger_timeout,
+            (false, true) => stall * LAST_STALLS,
+            (false, false) => return,
+        };
+        let _ = timeout(patience, outlet.stopped()).await;
     }
 }
 

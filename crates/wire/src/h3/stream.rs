@@ -195,8 +195,8 @@ fn begin(
         let (whole, stall) = (worker.limits.body_timeout, worker.limits.body_stall);
         Body::stream(inflow, head.declared_bytes, invitation.clone(), whole, stall)
     };
-    // Asked each time: it may have moved.
-    let peer = line.connection.remote_address();
+    // As it was at the handshake: an address to which it moved since may not be proved yet.
+    let peer = line.peer;
     let client = peer::client(peer.ip(), &head.headers, &worker.terms.trusted);
     let exchange = Exchange {
         method: head.method,

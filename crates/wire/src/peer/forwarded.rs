@@ -1,6 +1,7 @@
 //! The client of a request that came through proxies: `X-Forwarded-For` and `Forwarded` (RFC 7239)
 //! read from the right, where our own proxies wrote, to the first address that is none of theirs.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http::HeaderMap;
@@ -36,10 +37,12 @@ pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &Networks) -> I
     }
 }
 
-/// All values of a header, in their order; none if there are none or one is no text.
-fn texts<'h>(headers: &'h HeaderMap, name: &str) -> Option<Vec<&'h str>> {
-    let values = headers.get_all(name).iter().map(|value| value.to_str().ok());
-    values.collect::<Option<Vec<_>>>().filter(|texts| !texts.is_empty())
+/// All values of a header, in their order; none if there are none. What is no text stays, as an
+/// entry that cannot be read: left out, it would take what a proxy wrote behind it along.
+fn texts<'h>(headers: &'h HeaderMap, name: &str) -> Option<Vec<Cow<'h, str>>> {
+    let values = headers.get_all(name).iter();
+    let texts: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    (!texts.is_empty()).then_some(texts)
 }
 
 /// From the right: the first that is not trusted. What cannot be read ends the walk.
@@ -99,7 +102,11 @@ fn split(text: &str, separator: char) -> Vec<String> {
             part.push(letter);
         }
     }
-    parts
+    match quoted {
+        // A quote that does not end would swallow what a proxy wrote behind it.
+        true => vec![String::new()],
+        false => parts,
+    }
 }
 
 #[cfg(test)]
@@ -148,6 +155,18 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_no_text_hides_nothing() {
+        let mut headers = HeaderMap::new();
+        let broken = http::HeaderValue::from_bytes(b"\xff, 198.51.100.7").unwrap();
+        headers.insert(X_FORWARDED_FOR, broken);
+        headers.insert(FORWARDED, "for=9.9.9.9".parse().unwrap());
+        let (peer, trusted) = ("10.0.0.1".parse().unwrap(), "10.0.0.0/8".parse().unwrap());
+        assert_eq!(client(peer, &headers, &trusted), peer, "the two contradict each other");
+        headers.remove(FORWARDED);
+        assert_eq!(client(peer, &headers, &trusted).to_string(), "198.51.100.7");
+    }
+
+    #[test]
     fn the_standard_header_says_the_same_and_a_contradiction_nothing() {
         let f = "forwarded";
         for (fields, expected) in [
@@ -157,6 +176,7 @@ mod tests {
             (&[(f, "host=\"a,for=1.1.1.1\";for=198.51.100.1")], "198.51.100.1"),
             (&[(f, "for=_hidden, for=10.1.1.1")], "10.1.1.1"),
             (&[(f, "for=unknown")], "10.0.0.1"),
+            (&[(f, "for=9.9.9.9;x=\", for=198.51.100.1")], "10.0.0.1"),
             (&[(f, "proto=https")], "10.0.0.1"),
             (&[(f, "for=198.51.100.1"), ("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
             (&[(f, "for=198.51.100.1"), ("x-forwarded-for", "198.51.100.2")], "10.0.0.1"),

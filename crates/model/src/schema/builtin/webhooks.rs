@@ -4,6 +4,7 @@
 use super::{Builtin, own};
 use crate::schema::{Action, Collection, CollectionIx, Field, Kind, Native, Operations, States};
 use crate::schema::{Assignment, rule::Template};
+use crate::webhook::endpoint;
 use serde_json::{Value, json};
 
 /// Delays after each failure, in seconds (spec 6.1: 1 min, 5 min, 30 min, 2 h, 12 h), until the
@@ -115,7 +116,7 @@ pub fn endpoints() -> Collection {
     endpoints.actions[2].params = vec![
         integer("overlap")
             .within(0, 604_800)
-            .starting(86_400)
+            .starting(endpoint::OVERLAP_SECONDS)
             .told("Seconds during which the old secret still signs."),
         text("secret").sized(1, 100).told("The new secret; default: a random one."),
     ];

@@ -60,9 +60,8 @@ impl Door {
             Hints::Always => EarlyHints::Always,
             Hints::Off => EarlyHints::Off,
         };
-        let listener = listener
-            .early_hints(early_hints)
-            .prior_knowledge(serve.prior_knowledge == Switch::On);
+        let listener =
+            listener.early_hints(early_hints).prior_knowledge(serve.prior_knowledge == Switch::On);
         let plain = serve.tls.redirect_http.map(bind).transpose()?;
         let door = Door {
             listener: behind(listener),

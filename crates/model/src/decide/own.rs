@@ -77,7 +77,8 @@ fn rotate(stage: &Stage<'_>, params: &Fields) -> Result<Decision, Problem> {
     sent.insert("secret".into(), secret.clone());
     refuse(endpoint::check_secret_of(&sent))?;
     let mut after = stage.before.clone();
-    let overlap = params.get("overlap").and_then(Value::as_i64).unwrap_or(endpoint::OVERLAP_SECONDS);
+    let overlap =
+        params.get("overlap").and_then(Value::as_i64).unwrap_or(endpoint::OVERLAP_SECONDS);
     let until = Timestamp(stage.facts.now.0.saturating_add(overlap * 1000)).to_iso();
     let old = after.insert("secret".into(), secret).unwrap_or(Value::Null);
     let (old, until) = match overlap {

@@ -377,3 +377,42 @@ fn a_storm_of_connections_that_say_nothing_leaves_no_trace() {
     eventually("the connections are closed", || open() < 60);
     assert_unharmed(&server, before);
 }
+
+/// Connects in one rush.
+const RUSH: usize = 15_000;
+
+#[test]
+fn fifteen_thousand_connects_at_once_are_all_served() {
+    // Files of this process and, by inheritance, of the server.
+    let own = std::process::id().to_string();
+    let files = format!("--nofile={0}:{0}", RUSH + 4_000);
+    let raised = std::process::Command::new("prlimit").args(["--pid", &own, &files]).status();
+    assert!(raised.unwrap().success(), "the limit of open files can be raised");
+    let server = unlimited();
+    let before = resident_kib(&server);
+    let each = RUSH / 10;
+    let served: usize = std::thread::scope(|scope| {
+        let rush = |_| {
+            scope.spawn(|| {
+                let mut streams: Vec<TcpStream> = (0..each).map(|_| connect(&server)).collect();
+                for stream in &mut streams {
+                    stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                }
+                let mut head = [0; 12];
+                let mut ok = |stream: &mut TcpStream| {
+                    stream.read_exact(&mut head).unwrap();
+                    &head == b"HTTP/1.1 200"
+                };
+                let served = streams.iter_mut().filter_map(|stream| ok(stream).then_some(()));
+                (served.count(), streams)
+            })
+        };
+        let threads: Vec<_> = (0..10).map(rush).collect();
+        let done: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let grown = resident_kib(&server) - before;
+        assert!(grown < 8 * RUSH as u64, "{grown} KiB for {RUSH} connections");
+        done.iter().map(|(served, _)| served).sum()
+    });
+    assert_eq!(served, RUSH);
+    server.get("/v1/books").expect(200);
+}

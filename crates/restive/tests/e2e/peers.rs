@@ -2,6 +2,7 @@
 
 use crate::harness::{Server, Start, eventually};
 use serde_json::Value;
+use std::io::{Read as _, Write as _};
 use std::process::Command;
 
 /// The address in the log line of this request.
@@ -59,10 +60,18 @@ fn the_proxy_protocol_is_spoken_where_it_is_declared() {
 #[test]
 fn connections_of_one_address_are_limited() {
     let server = Start::bookshop().arg("--max-connections-per-address").arg("2").go();
-    let connect = |_| std::net::TcpStream::connect(server.address).unwrap();
+    // Answered, so that they have their places before others come.
+    let connect = |_| {
+        let mut stream = std::net::TcpStream::connect(server.address).unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        stream
+    };
     let kept: Vec<_> = (0..2).map(connect).collect();
     let status = || server.raw(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")[9..12].to_owned();
-    eventually("both are counted, and a third is refused", || status() == "503");
+    assert_eq!(status(), "503", "a third is refused");
     drop(kept);
     eventually("there is room again", || status() == "200");
 }

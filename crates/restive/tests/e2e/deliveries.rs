@@ -552,6 +552,7 @@ fn an_address_is_judged_again_at_each_attempt() {
     let failed = wait_for(&server, &id, &["failed"]).remove(0);
     let attempt = attempts(&server, &failed).remove(0);
     assert_eq!(attempt["error"], "forbidden_address", "{attempt}");
+    assert!(!attempt.to_string().contains("127.0.0.1"), "not the receiver's to know: {attempt}");
     assert_eq!(sink.received().len(), 1);
 }
 

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use store::{Outcome, Status};
-use wire::outgoing::{Report, Timing};
+use wire::outgoing::{OutgoingFault, Report, Timing};
 
 const CONTROL: &str = "webhook-delivery";
 
@@ -80,6 +80,12 @@ impl Engine {
     pub(super) fn conclude(&mut self, endpoint: &Endpoint, landed: Landed) -> Judgement {
         let Landed { owner, job, fate, created, .. } = landed;
         let view = View::of(&fate);
+        if let Fate::Sent(report) = &fate
+            && let Err(OutgoingFault::Forbidden(address)) = &report.result
+        {
+            let endpoint = &endpoint.id;
+            tracing::warn!(%endpoint, %address, "webhooks: an endpoint's host has this address");
+        }
         let (id, number, before) = self.row(job.known.as_ref());
         let plan = Plan {
             attempts: before + 1,
@@ -271,6 +277,10 @@ impl<'a> View<'a> {
             value.and_then(|value| value.to_str().ok())
         };
         let error = match (&report.result, status) {
+            // Which address it was is the operator's to know: the log tells.
+            (Err(fault @ OutgoingFault::Forbidden(_)), _) => {
+                Some((fault.class(), Cow::Borrowed("the host has an address that is not called")))
+            }
             (Err(fault), _) => Some((fault.class(), Cow::Owned(fault.to_string()))),
             (Ok(_), Some(200..=299)) => None,
             (Ok(reply), _) => {

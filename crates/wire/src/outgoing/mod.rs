@@ -25,13 +25,13 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use tokio::runtime::{self, Handle};
-use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use connect::{Transport, Trust};
 use exchange::Connection;
 use pool::Pool;
 use report::Trace;
+use resolve::Lookups;
 use target::Origin;
 
 pub use fault::{OutgoingFault, Stage};
@@ -75,7 +75,7 @@ struct Shared {
     limits: OutgoingLimits,
     trust: Trust,
     http: http1::Builder,
-    lookups: Arc<Semaphore>,
+    lookups: Lookups,
     pool: Pool<Key, Box<Connection>>,
 }
 
@@ -103,7 +103,7 @@ impl Client {
         http.max_buf_size(limits.head_bytes.max(8192));
         // A server that took the request is not asked again for a header we do not need.
         http.ignore_invalid_headers_in_responses(true);
-        let lookups = Arc::new(Semaphore::new(limits.lookups));
+        let lookups = Lookups::new(limits.lookups);
         let pool = Pool::new(&limits);
         Client { shared: Arc::new(Shared { limits, trust, http, lookups, pool }) }
     }

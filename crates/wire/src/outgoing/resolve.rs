@@ -1,27 +1,53 @@
 //! From a host name to addresses the caller agrees to. Every address a name has is shown to the
 //! caller's check, and connections go to what was shown: the name is not looked up again.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tokio::task::spawn_blocking;
 
 use super::Names;
 use super::fault::OutgoingFault;
 use super::target::{Host, Origin};
 
+/// Lookups under way: so many at a time, and one of each name, so that a name nobody answers for
+/// keeps one thread busy and not all of them.
+#[derive(Debug)]
+pub(super) struct Lookups {
+    permits: Arc<Semaphore>,
+    names: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Lookups {
+    pub(super) fn new(most: usize) -> Lookups {
+        Lookups { permits: Arc::new(Semaphore::new(most)), names: Mutex::default() }
+    }
+
+    /// The turn of a name; the next one who asks for it waits.
+    async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nobody holds those, nor waits for them.
+            names.retain(|_, turn| Arc::strong_count(turn) > 1);
+            names.entry(name.to_owned()).or_default().clone()
+        };
+        turn.lock_owned().await
+    }
+}
+
 /// Where to connect, in the order to try. Literals are checked like names.
 pub(super) async fn addresses(
     origin: &Origin,
     names: Names,
-    lookups: &Arc<Semaphore>,
+    lookups: &Lookups,
 ) -> Result<Vec<SocketAddr>, OutgoingFault> {
     match &origin.host {
         Host::Literal(address) => Ok(vec![SocketAddr::new(*address, origin.port)]),
         Host::Name(name) => {
-            let found = look_up(spelled(name, names), origin.port, lookups.clone()).await;
+            let found = look_up(spelled(name, names), origin.port, lookups).await;
             found.map_err(OutgoingFault::Resolve)
         }
     }
@@ -46,13 +72,14 @@ pub(super) fn vetted(
     Ok(found)
 }
 
-/// The system's own lookup, on a thread of its own. The thread keeps its permit: a lookup whose
-/// call has given up still occupies it.
-async fn look_up(name: String, port: u16, lookups: Arc<Semaphore>) -> io::Result<Vec<SocketAddr>> {
-    let permit = lookups.acquire_owned().await.map_err(io::Error::other)?;
+/// The system's own lookup, on a thread of its own. The thread keeps its permit and the turn of its
+/// name: a lookup whose call has given up still occupies it.
+async fn look_up(name: String, port: u16, lookups: &Lookups) -> io::Result<Vec<SocketAddr>> {
+    let turn = lookups.turn(&name).await;
+    let permit = lookups.permits.clone().acquire_owned().await.map_err(io::Error::other)?;
     let lookup = spawn_blocking(move || {
         let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        drop(permit);
+        drop((permit, turn));
         found
     });
     lookup.await.map_err(io::Error::other)?
@@ -71,6 +98,8 @@ fn spelled(name: &str, names: Names) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::{Future as _, poll_fn};
+    use std::task::Poll;
 
     fn all(addresses: &[&str]) -> Vec<SocketAddr> {
         addresses.iter().map(|address| address.parse().unwrap()).collect()
@@ -90,6 +119,21 @@ mod tests {
         // Also one that would not have been tried.
         let fault = vetted(all(&["192.0.2.1:80", "[::1]:80"]), &vet, 1).unwrap_err();
         assert_eq!(fault.class(), "forbidden_address");
+    }
+
+    #[tokio::test]
+    async fn a_name_has_one_lookup_at_a_time_and_leaves_nothing_behind() {
+        let lookups = Lookups::new(2);
+        let turn = lookups.turn("slow.example").await;
+        let again = lookups.turn("slow.example");
+        tokio::pin!(again);
+        let waits = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx).is_pending())).await;
+        assert!(waits);
+        drop(lookups.turn("other.example").await);
+        drop(turn);
+        drop(again.await);
+        drop(lookups.turn("last.example").await);
+        assert_eq!(lookups.names.lock().unwrap().len(), 1, "those that are done are forgotten");
     }
 
     #[test]

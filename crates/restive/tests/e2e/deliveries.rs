@@ -586,8 +586,50 @@ fn deliveries_are_counted() {
     let id = endpoint(&server, &sink, json!({}));
     server.book("A");
     wait_for(&server, &id, &["succeeded"]);
+    // The ping is one, too.
+    eventually("both are counted", || {
+        figure(&server, "restive_webhook_deliveries_total{outcome=\"succeeded\"}") == Some(2.0)
+    });
+    assert_eq!(figure(&server, "restive_webhook_latency_seconds_count"), Some(2.0));
+    assert_eq!(figure(&server, "restive_webhook_failed_attempts_total"), Some(0.0));
+    sink.will(Manner::status(500));
+    let doomed = endpoint(&server, &sink, json!({"retry_schedule": []}));
+    server.book("B");
+    wait_for(&server, &doomed, &["failed"]);
+    eventually("failures are counted", || {
+        figure(&server, "restive_webhook_deliveries_total{outcome=\"failed\"}") >= Some(1.0)
+    });
+}
+
+/// One line of the metrics page.
+fn figure(server: &Server, name: &str) -> Option<f64> {
     let page = server.get("/metrics").text;
-    for name in ["restive_webhook_deliveries_total", "restive_webhook_latency_seconds_bucket"] {
-        assert!(page.contains(name), "{name} in {page}");
+    let line = page.lines().find(|line| line.starts_with(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn no_more_is_under_way_than_an_endpoint_allows_and_the_queue_is_told() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let few = json!({"max_in_flight": 3, "timeout": 5, "retry_schedule": []});
+    let id = endpoint(&server, &sink, few);
+    for n in 0..10 {
+        server.book(&n.to_string());
     }
+    wait_for(&server, &id, &["succeeded"; 10]);
+    sink.will(Manner::Silence);
+    for n in 0..10 {
+        server.book(&n.to_string());
+    }
+    let (mut most, mut age, mut oldest) = (0.0_f64, 0.0_f64, 0.0_f64);
+    let own = format!("restive_webhook_queue_age_seconds{{endpoint=\"{id}\"}}");
+    eventually("the first attempt is given up", || {
+        most = most.max(figure(&server, "restive_webhook_in_flight").unwrap_or(0.0));
+        age = age.max(figure(&server, &own).unwrap_or(0.0));
+        oldest = oldest.max(figure(&server, "restive_webhook_oldest_pending_seconds").unwrap());
+        figure(&server, "restive_webhook_failed_attempts_total") > Some(0.0)
+    });
+    assert_eq!(most, 3.0);
+    assert!(age > 1.0 && oldest >= age, "{age} {oldest}");
 }

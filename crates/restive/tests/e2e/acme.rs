@@ -96,7 +96,7 @@ fn is_kept(folder: &Path) -> bool {
 }
 
 #[test]
-fn a_certificate_is_obtained_through_the_tls_port_and_kept() {
+fn a_certificate_is_obtained_through_the_tls_port_kept_and_renewed() {
     let mut pebble = Pebble::new();
     let server = pebble.start("localhost").go();
     assert!(!issuer(&server, "localhost").contains("Pebble"), "there is none yet");
@@ -115,6 +115,17 @@ fn a_certificate_is_obtained_through_the_tls_port_and_kept() {
     let pebble = Pebble::new();
     let server = pebble.start("localhost").on(&folder).go();
     assert_eq!(issuer(&server, "localhost"), first, "served again without asking anybody");
+    let (_, folder) = server.stop();
+    // As if it were old: two thirds of its life are over.
+    let kept = folder.path().join("data/acme/localhost.pem");
+    let touch = Command::new("touch").args(["-d", "20 years ago"]).arg(&kept).status();
+    assert!(touch.unwrap().success());
+    let old = std::fs::read(&kept).unwrap();
+    let mut pebble = Pebble::new();
+    let server = pebble.start("localhost").on(&folder).go();
+    pebble.run(1, server.address.port());
+    eventually("it is renewed", || std::fs::read(&kept).unwrap() != old);
+    eventually("the new one is shown", || issuer(&server, "localhost") != first);
 }
 
 #[test]

@@ -382,7 +382,7 @@ fn a_storm_of_connections_that_say_nothing_leaves_no_trace() {
 const RUSH: usize = 15_000;
 
 #[test]
-fn fifteen_thousand_connects_at_once_are_all_served() {
+fn fifteen_thousand_connects_at_once_are_all_answered() {
     // Files of this process and, by inheritance, of the server.
     let own = std::process::id().to_string();
     let files = format!("--nofile={0}:{0}", RUSH + 4_000);
@@ -398,12 +398,13 @@ fn fifteen_thousand_connects_at_once_are_all_served() {
                 for stream in &mut streams {
                     stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
                 }
-                let mut head = [0; 12];
-                let mut ok = |stream: &mut TcpStream| {
-                    stream.read_exact(&mut head).unwrap();
+                let served = streams.iter().filter(|stream| {
+                    let mut head = [0; 12];
+                    (&**stream).read_exact(&mut head).unwrap();
+                    // More at one moment than there may be is said so, and nobody is cut off.
+                    assert!([b"HTTP/1.1 200", b"HTTP/1.1 503"].contains(&&head));
                     &head == b"HTTP/1.1 200"
-                };
-                let served = streams.iter_mut().filter_map(|stream| ok(stream).then_some(()));
+                });
                 (served.count(), streams)
             })
         };
@@ -413,6 +414,6 @@ fn fifteen_thousand_connects_at_once_are_all_served() {
         assert!(grown < 8 * RUSH as u64, "{grown} KiB for {RUSH} connections");
         done.iter().map(|(served, _)| served).sum()
     });
-    assert_eq!(served, RUSH);
+    assert!(served >= 4_096, "as many as there may be at one moment, at least: {served}");
     server.get("/v1/books").expect(200);
 }

@@ -33,6 +33,7 @@ mod h2;
 mod h3;
 
 pub mod outgoing;
+pub mod websocket;
 
 use std::future::Future;
 use std::pin::Pin;

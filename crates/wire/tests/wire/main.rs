@@ -29,3 +29,6 @@ mod streams;
 mod take_over;
 mod tls;
 mod tls_hostile;
+mod websocket;
+mod websocket_client;
+mod websocket_handshake;

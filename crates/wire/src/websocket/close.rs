@@ -1,0 +1,46 @@
+//! Close codes, and what the payload of a close frame says (RFC 6455 5.5.1, 7.4).
+
+use std::borrow::Cow;
+
+use super::Broken;
+
+/// The codes of RFC 6455 7.4.1 and of the registry behind it.
+pub mod code {
+    pub const NORMAL: u16 = 1000;
+    /// The server goes away, or the browser leaves the page.
+    pub const GOING_AWAY: u16 = 1001;
+    pub const PROTOCOL_ERROR: u16 = 1002;
+    pub const UNSUPPORTED: u16 = 1003;
+    /// Stands for a close frame without a code, and is never sent.
+    pub const NO_CODE: u16 = 1005;
+    pub const INVALID_DATA: u16 = 1007;
+    pub const POLICY: u16 = 1008;
+    pub const TOO_BIG: u16 = 1009;
+    pub const INTERNAL: u16 = 1011;
+    /// The server starts anew: the client may come back after a chance pause.
+    pub const RESTART: u16 = 1012;
+    pub const TRY_LATER: u16 = 1013;
+}
+
+/// What a client's close frame says.
+pub(super) fn read(payload: Cow<'_, [u8]>) -> Result<Option<(u16, Cow<'_, str>)>, Broken> {
+    let code = match payload[..] {
+        [] => return Ok(None),
+        [_] => return Err(Broken::protocol("A close code has two bytes.")),
+        [high, low, ..] => u16::from_be_bytes([high, low]),
+    };
+    if !may_be_sent(code) {
+        return Err(Broken::protocol("The close code must not be used in a frame."));
+    }
+    let reason = match payload {
+        Cow::Borrowed(bytes) => str::from_utf8(&bytes[2..]).ok().map(Cow::Borrowed),
+        Cow::Owned(bytes) => String::from_utf8(bytes[2..].to_vec()).ok().map(Cow::Owned),
+    };
+    reason.map(|reason| Some((code, reason))).ok_or(Broken::NOT_UTF_8)
+}
+
+/// 1004 has no meaning yet; 1005, 1006 and 1015 stand for what did not come in a frame; up to 2999
+/// the rest is kept for later versions; above are those of libraries and applications.
+fn may_be_sent(code: u16) -> bool {
+    matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
+}

@@ -1,0 +1,101 @@
+//! A message that arrives in pieces. Its memory grows with what has come, not with what a head
+//! promised, and never beyond the limit.
+
+use std::borrow::Cow;
+
+use super::deflate;
+use super::head::Opcode;
+use super::utf8::Text;
+use super::{Broken, Received};
+
+/// A first piece of a few bytes is mostly followed by more.
+const LEAST_CAPACITY: usize = 64;
+
+#[derive(Debug)]
+pub(super) enum Message {
+    Text(Text),
+    Binary(Vec<u8>),
+    /// Inflated when all of it is there: an inflater is larger than most messages, so none is kept
+    /// for those that are under way.
+    Deflated {
+        is_text: bool,
+        bytes: Vec<u8>,
+    },
+}
+
+impl Message {
+    pub(super) fn new(opcode: Opcode, is_compressed: bool) -> Message {
+        let is_text = opcode == Opcode::Text;
+        match (is_compressed, is_text) {
+            (true, _) => Message::Deflated { is_text, bytes: Vec::new() },
+            (false, true) => Message::Text(Text::default()),
+            (false, false) => Message::Binary(Vec::new()),
+        }
+    }
+
+    pub(super) fn is_compressed(&self) -> bool {
+        matches!(self, Message::Deflated { .. })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Message::Text(text) => text.len(),
+            Message::Binary(bytes) | Message::Deflated { bytes, .. } => bytes.len(),
+        }
+    }
+
+    /// Takes a piece. No more than `most` bytes come in all, as far as is known.
+    pub(super) fn push(&mut self, piece: &[u8], most: usize) -> Result<(), Broken> {
+        let needed = self.len() + piece.len();
+        match self {
+            Message::Text(text) => {
+                if needed > text.capacity() {
+                    text.reserve_to(room(text.capacity(), needed, most));
+                }
+                text.push(piece)
+            }
+            Message::Binary(bytes) | Message::Deflated { bytes, .. } => {
+                if needed > bytes.capacity() {
+                    bytes.reserve_exact(room(bytes.capacity(), needed, most) - bytes.len());
+                }
+                bytes.extend_from_slice(piece);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn finish<'b>(self, max_bytes: usize) -> Result<Received<'b>, Broken> {
+        Ok(match self {
+            Message::Text(text) => Received::Text(text.finish()?.into()),
+            Message::Binary(bytes) => Received::Binary(bytes.into()),
+            Message::Deflated { is_text, bytes } => inflated(is_text, &bytes, max_bytes)?,
+        })
+    }
+}
+
+/// A message that stands in one piece where it came.
+pub(super) fn whole<'b>(is_text: bool, payload: &'b [u8]) -> Result<Received<'b>, Broken> {
+    if !is_text {
+        return Ok(Received::Binary(Cow::Borrowed(payload)));
+    }
+    let text = str::from_utf8(payload).map_err(|_| Broken::NOT_UTF_8)?;
+    Ok(Received::Text(Cow::Borrowed(text)))
+}
+
+pub(super) fn inflated<'b>(
+    is_text: bool,
+    payload: &[u8],
+    max_bytes: usize,
+) -> Result<Received<'b>, Broken> {
+    let bytes = deflate::inflate(payload, max_bytes)?;
+    if !is_text {
+        return Ok(Received::Binary(bytes.into()));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| Broken::NOT_UTF_8)?;
+    Ok(Received::Text(text.into()))
+}
+
+/// Twice what there was, so that many small pieces are not copied again and again.
+fn room(capacity: usize, needed: usize, most: usize) -> usize {
+    capacity.saturating_mul(2).max(LEAST_CAPACITY).min(most).max(needed)
+}

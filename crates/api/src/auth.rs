@@ -27,7 +27,14 @@ pub struct Identity {
     pub caller: Caller,
     pub bucket: Arc<Bucket>,
     digest: String,
-    expires: Option<Timestamp>,
+    pub expires: Option<Timestamp>,
+}
+
+impl Identity {
+    /// Of one who shows a channel token, which has been looked at already.
+    pub fn of_token(caller: Caller, bucket: Arc<Bucket>) -> Identity {
+        Identity { caller, bucket, digest: String::new(), expires: None }
+    }
 }
 
 pub struct Auth {
@@ -153,6 +160,12 @@ fn missing() -> Problem {
 
 fn invalid(message: &str) -> Problem {
     Problem::new(Code::InvalidApiKey, message).param("Authorization")
+}
+
+/// The text behind `Bearer`, where there is one.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| rest.trim())
 }
 
 /// The key in the header: `Bearer <key>`, or Basic with the key as user name and no password.

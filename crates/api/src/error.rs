@@ -65,7 +65,8 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         }
         IdempotencyKeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_error"),
         PreconditionRequired => (StatusCode::PRECONDITION_REQUIRED, REQUEST),
-        RateLimited => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
+        UpgradeRequired => (StatusCode::UPGRADE_REQUIRED, REQUEST),
+        RateLimited | TooManyConnections => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
         HeadersTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, REQUEST),
         Internal | StorageFailed => (StatusCode::INTERNAL_SERVER_ERROR, "api_error"),
         ActionHandlerFailed => (StatusCode::BAD_GATEWAY, "api_error"),

@@ -17,6 +17,7 @@ mod operation;
 mod respond;
 pub mod error;
 
+mod channel;
 mod page;
 pub mod openapi;
 mod metrics;

@@ -64,7 +64,7 @@ impl Pages {
             Route::Errors => Reply::json(StatusCode::OK, self.errors.clone())
                 .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
                 .header(CACHE_CONTROL, FIXED),
-            Route::OpenApi | Route::Resource(_) => {
+            Route::OpenApi | Route::Channel(_) | Route::Resource(_) => {
                 Reply::json(StatusCode::OK, self.openapi.clone()).header(CACHE_CONTROL, FIXED)
             }
         })

@@ -18,6 +18,8 @@ use model::schema::Schema;
 use model::write::Response as Written;
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Where the log stood: a stream from there on misses nothing that the answer does not show.
+pub const STREAM_POSITION: HeaderName = HeaderName::from_static("x-stream-position");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const VARIES: HeaderValue = HeaderValue::from_static("Accept, Authorization, Restive-Version");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");

@@ -14,7 +14,39 @@ pub enum Route {
     OpenApi,
     /// The catalogue of error codes, where every `doc_url` points.
     Errors,
+    Channel(Channel),
     Resource(Target),
+}
+
+/// A way to hear of changes, and what belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// Short and long polls of a feed.
+    Poll(CollectionIx),
+    /// Server-sent events.
+    Stream,
+    Socket,
+    /// Credentials for browsers.
+    Tokens,
+    /// Who is online.
+    Presence,
+}
+
+/// The channels of a service, each with its path.
+pub fn channels(schema: &Schema) -> impl Iterator<Item = (String, Channel)> {
+    let (live, resources) = (&schema.live, &schema.service.mount);
+    let feeds = schema.routed().filter(|(_, collection)| collection.feed.is_some());
+    let polls = feeds
+        .map(|(index, collection)| (format!("{}/{}", live.mount, collection.name), index))
+        .map(|(path, index)| (path, Channel::Poll(index)));
+    [
+        (format!("{}/events", live.mount), Channel::Stream),
+        (live.socket.clone(), Channel::Socket),
+        (format!("{resources}/channel-tokens"), Channel::Tokens),
+        (format!("{resources}/presence"), Channel::Presence),
+    ]
+    .into_iter()
+    .chain(polls)
 }
 
 /// A collection, a record in it, or an action on the record.
@@ -38,6 +70,7 @@ pub struct Router {
     mount: String,
     /// At most 64 of them: comparing beats hashing.
     top: Vec<(String, CollectionIx)>,
+    channels: Vec<(String, Channel)>,
 }
 
 impl Router {
@@ -47,7 +80,8 @@ impl Router {
             .filter(|(_, collection)| collection.parent.is_none())
             .map(|(index, collection)| (collection.name.clone(), index))
             .collect();
-        Router { mount: format!("{}/", schema.service.mount), top, schema }
+        let channels = channels(&schema).collect();
+        Router { mount: format!("{}/", schema.service.mount), top, channels, schema }
     }
 
     /// Reads a path. An unknown one is a problem that says what there is.
@@ -59,8 +93,12 @@ impl Router {
             "/errors" => return Ok(Route::Errors),
             _ => {}
         }
-        let rest = path.strip_prefix(&self.mount).ok_or_else(|| self.unknown(path))?;
-        self.resource(rest).map(Route::Resource).ok_or_else(|| self.unknown(path))
+        let found = path.strip_prefix(&self.mount).and_then(|rest| self.resource(rest));
+        if let Some(target) = found {
+            return Ok(Route::Resource(target));
+        }
+        let channel = self.channels.iter().find(|(known, _)| known == path);
+        channel.map(|(_, one)| Route::Channel(*one)).ok_or_else(|| self.unknown(path))
     }
 
     /// `<collection>[/<id>[/<child collection>[/<id> …]|/<action>]]`
@@ -97,6 +135,7 @@ impl Router {
         let shown: String = path.chars().take(200).collect();
         let mut names: Vec<_> =
             self.top.iter().map(|(name, _)| format!("{}{name}", self.mount)).collect();
+        names.extend(self.channels.iter().map(|(path, _)| path.clone()));
         names.sort();
         names.truncate(20);
         let message =

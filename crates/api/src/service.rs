@@ -1,6 +1,7 @@
 //! The service that `wire` calls: one request in, one response out. Reads as the list of its steps.
 
 use crate::auth::{Auth, Identity};
+use crate::channel::{self, Tokens};
 use crate::error::Shape;
 use crate::idempotency::{self, InFlight};
 use crate::limit::{Limiter, Quota};
@@ -9,19 +10,23 @@ use crate::metrics::{Metrics, RouteMetrics};
 use crate::operation::{self, Context, Failure};
 use crate::page::Pages;
 use crate::respond::{self, Reply};
-use crate::route::{self, Route, Router, Target};
+use crate::route::{self, Channel, Route, Router, Target};
 use crate::{Outside, body, negotiate, version};
 use bytes::Bytes;
 use http::header::ALLOW;
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use live::Hub;
 use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::schema::{Collection, CollectionIx, Native, RateLimit, Schema};
 use model::write::Idempotency;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use store::Store;
-use wire::{Exchange, Fault, Response};
+use wire::{Exchange, Fault, Payload, Response};
 
 /// What the service is made of.
 pub struct Parts {
@@ -31,6 +36,8 @@ pub struct Parts {
     pub settings: Settings,
     /// Further lines of the metrics page, by whoever runs beside the API.
     pub figures: Figures,
+    /// The open connections.
+    pub hub: Arc<Hub>,
 }
 
 /// Appends lines to the metrics page.
@@ -44,16 +51,21 @@ pub struct Settings {
     pub access_log: bool,
 }
 
-pub struct Api {
-    schema: Arc<Schema>,
-    store: Arc<dyn Store>,
-    outside: Arc<dyn Outside>,
+/// What `wire` serves.
+pub struct Api(Arc<Core>);
+
+pub struct Core {
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) outside: Arc<dyn Outside>,
+    pub(crate) hub: Arc<Hub>,
     router: Router,
-    auth: Auth,
-    limiter: Arc<Limiter>,
-    client: wire::Client,
-    in_flight: Arc<InFlight>,
-    cursor_key: [u8; 32],
+    pub(crate) auth: Auth,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) client: wire::Client,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) cursor_key: [u8; 32],
+    pub(crate) tokens: Tokens,
     metrics: Metrics,
     routes: RouteTable,
     log: Option<Arc<AccessLog>>,
@@ -67,17 +79,19 @@ pub struct Api {
 
 impl Api {
     pub fn new(parts: Parts) -> Result<Api, prometheus::Error> {
-        let Parts { schema, store, outside, settings, figures } = parts;
+        let Parts { schema, store, outside, settings, figures, hub } = parts;
         let limiter = Arc::new(Limiter::new(settings.rate_limit));
         let metrics = Metrics::new()?;
         let prefix = outside.entropy().0;
-        Ok(Api {
+        Ok(Api(Arc::new(Core {
             router: Router::new(schema.clone()),
             auth: Auth::new(store.clone(), limiter.clone()),
             limiter,
             client: wire::Client::new(),
             in_flight: Arc::default(),
             cursor_key: store.cursor_key(),
+            tokens: Tokens::new(&store.cursor_key()),
+            hub,
             routes: RouteTable::new(&schema, &metrics),
             metrics,
             log: settings.access_log.then(Arc::default),
@@ -93,20 +107,43 @@ impl Api {
             schema,
             store,
             outside,
-        })
+        })))
     }
 
     /// The log of requests, for the binary to write out.
     pub fn access_log(&self) -> Option<Arc<AccessLog>> {
-        self.log.clone()
+        self.0.log.clone()
     }
 
     /// From now on `/health` says that this instance is going away.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.0.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What comes of a request.
+pub enum Outcome {
+    Reply(Reply),
+    /// A connection that stays open.
+    Open(Response),
+    /// A reply that comes when something happens.
+    Wait(Waiting),
+}
+
+pub type Waiting = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+
+impl From<Reply> for Outcome {
+    fn from(reply: Reply) -> Outcome {
+        Outcome::Reply(reply)
+    }
+}
+
+impl Core {
+    pub(crate) fn usual_shape(&self) -> Shape {
+        self.usual_shape
     }
 
-    fn request_id(&self) -> String {
+    pub(crate) fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let mut id = String::with_capacity(self.request_prefix.len() + 20);
         id.push_str(&self.request_prefix);
@@ -114,52 +151,99 @@ impl Api {
         id
     }
 
-    async fn serve(&self, mut exchange: Exchange) -> Response {
+    async fn serve(self: &Arc<Core>, mut exchange: Exchange) -> Response {
         let began = self.outside.uptime();
         self.metrics.begin();
         let request_id = self.request_id();
         let mut trace = Trace::new(self.outside.now());
         let shape = negotiate::error_shape(&exchange.headers, self.usual_shape);
         let answer = self.answer(&mut exchange, &request_id, shape, &mut trace).await;
-        let reply = answer.unwrap_or_else(|failure| {
+        let seen = Seen {
+            began,
+            method: method_label(&exchange.method),
+            path: exchange.uri.path(),
+            client: exchange.client,
+        };
+        match answer {
+            Ok(Outcome::Reply(reply)) => self.close(Ok(reply), shape, request_id, trace, &seen),
+            Err(failure) => self.close(Err(failure), shape, request_id, trace, &seen),
+            Ok(Outcome::Open(mut response)) => {
+                self.complete(&mut response.headers, &request_id, trace.quota.as_ref());
+                self.tell(&request_id, &trace, &seen, response.status, 0);
+                response
+            }
+            Ok(Outcome::Wait(waiting)) => {
+                let (core, path) = (self.clone(), seen.path.to_owned());
+                let Seen { began, method, client, .. } = seen;
+                let later = Box::pin(async move {
+                    let reply = waiting.await;
+                    let seen = Seen { began, method, path: &path, client };
+                    core.close(reply, shape, request_id, trace, &seen)
+                });
+                Response { body: Payload::Later(later), ..Response::default() }
+            }
+        }
+    }
+
+    /// The answer, whole, and its traces.
+    fn close(
+        &self,
+        reply: Result<Reply, Failure>,
+        shape: Shape,
+        request_id: String,
+        mut trace: Trace,
+        seen: &Seen<'_>,
+    ) -> Response {
+        let reply = reply.unwrap_or_else(|failure| {
             let problem = explain(failure, &request_id);
             trace.error = Some(crate::error::code_name(&problem).to_owned());
             respond::problem(&problem, shape, &request_id)
         });
         let bytes = reply.body.len();
         let response = self.finish(reply, &request_id, trace.quota.as_ref());
-        let took = self.outside.uptime().saturating_sub(began);
-        let metrics = self.routes.of(&trace);
-        let method = method_label(&exchange.method);
-        self.metrics.end(metrics, method, response.status.as_u16(), took);
+        self.tell(&request_id, &trace, seen, response.status, bytes);
+        response
+    }
+
+    /// Counts a request that was answered, and logs it.
+    fn tell(
+        &self,
+        request_id: &str,
+        trace: &Trace,
+        seen: &Seen<'_>,
+        status: StatusCode,
+        bytes: usize,
+    ) {
+        let took = self.outside.uptime().saturating_sub(seen.began);
+        self.metrics.end(self.routes.of(trace), seen.method, status.as_u16(), took);
         if let Some(log) = &self.log {
             let caller = trace.identity.as_ref().map(|identity| &identity.caller);
             log.write(&Line {
                 time: trace.now,
-                request_id: &request_id,
-                method,
-                path: exchange.uri.path(),
-                status: response.status.as_u16(),
+                request_id,
+                method: seen.method,
+                path: seen.path,
+                status: status.as_u16(),
                 duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                 bytes,
-                client: exchange.client,
+                client: seen.client,
                 account: caller.map(|caller| caller.account.as_str()),
                 key: caller.map(|caller| caller.key.as_str()),
                 error: trace.error.as_deref(),
             });
         }
-        response
     }
 
     async fn answer(
-        &self,
+        self: &Arc<Core>,
         exchange: &mut Exchange,
         request_id: &str,
         shape: Shape,
         trace: &mut Trace,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<Outcome, Failure> {
         if exchange.uri.path() == "*" {
-            return Ok(Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, "GET, HEAD, OPTIONS"));
+            let reply = Reply::empty(StatusCode::NO_CONTENT);
+            return Ok(reply.header(ALLOW, "GET, HEAD, OPTIONS").into());
         }
         let route = match self.router.find(exchange.uri.path()) {
             Ok(route) => route,
@@ -170,16 +254,21 @@ impl Api {
         };
         let target = match route {
             Route::Resource(target) => target,
+            Route::Channel(channel) => {
+                trace.route = Some(RouteKey::Channel(channel));
+                return Box::pin(channel::serve(self, exchange, channel, request_id, trace)).await;
+            }
             page => {
                 trace.route = Some(RouteKey::Page);
                 hint(exchange, &self.schema.service.early_hints).await;
                 let draining = self.draining.load(Ordering::Relaxed);
                 let shown = self.pages.show(&page, &exchange.method, &self.metrics, draining);
-                return Box::pin(shown).await;
+                return Box::pin(shown).await.map(Outcome::Reply);
             }
         };
         trace.route = Some(RouteKey::of(&target));
-        self.resource(exchange, request_id, shape, &target, trace).await
+        let reply = self.resource(exchange, request_id, shape, &target, trace).await?;
+        Ok(Outcome::Reply(reply))
     }
 
     /// A request to a resource: method, caller, repetition, quota, formats, operation.
@@ -257,7 +346,7 @@ impl Api {
         operation::run(&context).await
     }
 
-    async fn identify(
+    pub(crate) async fn identify(
         &self,
         exchange: &Exchange,
         trace: &mut Trace,
@@ -325,41 +414,50 @@ impl Api {
     }
 
     /// Takes one request from the caller's quota.
-    fn take(&self, identity: &Identity, trace: &mut Trace) -> Result<(), Problem> {
+    pub(crate) fn take(&self, identity: &Identity, trace: &mut Trace) -> Result<(), Problem> {
         let own = identity.caller.rate_limit;
         let taken = self.limiter.take(&identity.bucket, own, trace.now);
         settle(taken, trace)
     }
 
     /// Requests without a valid key count for the address they come from.
-    fn take_for_address(&self, exchange: &Exchange, trace: &mut Trace) -> Result<(), Problem> {
+    pub(crate) fn take_for_address(
+        &self,
+        exchange: &Exchange,
+        trace: &mut Trace,
+    ) -> Result<(), Problem> {
         let bucket = self.limiter.bucket(&exchange.client.to_string());
         settle(self.limiter.take(&bucket, None, trace.now), trace)
     }
 
-    /// The headers that every answer carries.
     fn finish(&self, reply: Reply, request_id: &str, quota: Option<&Quota>) -> Response {
+        let Reply { status, mut headers, body } = reply;
+        self.complete(&mut headers, request_id, quota);
+        Response { status, headers, body: body.into() }
+    }
+
+    /// The headers that every answer carries.
+    fn complete(&self, headers: &mut HeaderMap, request_id: &str, quota: Option<&Quota>) {
         const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
         const VERSION: HeaderName = HeaderName::from_static(version::HEADER);
-        let Reply { status, mut headers, body } = reply;
         if let Ok(value) = HeaderValue::from_str(request_id) {
             headers.insert(REQUEST_ID, value);
         }
         headers.insert(VERSION, self.version.clone());
         if let Some(quota) = quota {
-            quota.write(&mut headers);
+            quota.write(headers);
         }
-        Response { status, headers, body: body.into() }
     }
 }
 
 impl wire::Service for Api {
     fn call(&self, exchange: Exchange) -> wire::Answer<'_> {
-        Box::pin(self.serve(exchange))
+        Box::pin(self.0.serve(exchange))
     }
 
     fn refuse(&self, fault: Fault) -> Response {
-        let request_id = self.request_id();
+        let core = &self.0;
+        let request_id = core.request_id();
         let code = match fault {
             Fault::Malformed(_) => Code::MalformedRequest,
             Fault::HeadTimeout => Code::RequestTimeout,
@@ -373,8 +471,8 @@ impl wire::Service for Api {
         if code == Code::Overloaded {
             problem.retry_after = Some(1);
         }
-        let reply = respond::problem(&problem, self.usual_shape, &request_id);
-        self.finish(reply, &request_id, None)
+        let reply = respond::problem(&problem, core.usual_shape, &request_id);
+        core.finish(reply, &request_id, None)
     }
 }
 
@@ -389,13 +487,21 @@ async fn hint(exchange: &Exchange, links: &[String]) {
 }
 
 /// What is learned about a request on its way, for its headers, metrics and log line.
-struct Trace {
+pub(crate) struct Trace {
     /// When the request came: one reading of the clock serves its key, its quota and its log line.
-    now: Timestamp,
+    pub(crate) now: Timestamp,
     route: Option<RouteKey>,
-    identity: Option<Arc<Identity>>,
-    quota: Option<Quota>,
+    pub(crate) identity: Option<Arc<Identity>>,
+    pub(crate) quota: Option<Quota>,
     error: Option<String>,
+}
+
+/// What of a request its log line and its metrics tell.
+struct Seen<'a> {
+    began: Duration,
+    method: &'static str,
+    path: &'a str,
+    client: IpAddr,
 }
 
 fn check_scope(
@@ -421,16 +527,25 @@ impl Trace {
     }
 }
 
-fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem> {
+pub(crate) fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem> {
     let Some((quota, granted)) = taken else { return Ok(()) };
     trace.quota = Some(quota);
     if granted { Ok(()) } else { Err(quota.problem()) }
+}
+
+/// The same where no headers tell of the quota.
+pub(crate) fn settle_alone(taken: Option<(Quota, bool)>) -> Result<(), Problem> {
+    match taken {
+        Some((quota, false)) => Err(quota.problem()),
+        _ => Ok(()),
+    }
 }
 
 /// Which shape of route a request took.
 #[derive(Clone, Copy)]
 enum RouteKey {
     Page,
+    Channel(Channel),
     Resource { collection: CollectionIx, item: bool, action: Option<usize> },
 }
 
@@ -446,6 +561,7 @@ struct RouteTable {
     /// By collection: list, item, then its actions.
     resources: Vec<Vec<RouteMetrics>>,
     pages: RouteMetrics,
+    channels: Vec<(Channel, RouteMetrics)>,
     unknown: RouteMetrics,
 }
 
@@ -463,6 +579,7 @@ impl RouteTable {
         RouteTable {
             resources: schema.collections.iter().enumerate().map(shapes).collect(),
             pages: make("pages".into()),
+            channels: route::channels(schema).map(|(path, one)| (one, make(path))).collect(),
             unknown: make("unknown".into()),
         }
     }
@@ -471,6 +588,10 @@ impl RouteTable {
         let found = match trace.route {
             None => None,
             Some(RouteKey::Page) => Some(&self.pages),
+            Some(RouteKey::Channel(channel)) => {
+                let found = self.channels.iter().find(|(one, _)| *one == channel);
+                found.map(|(_, metrics)| metrics)
+            }
             Some(RouteKey::Resource { collection, item, action }) => {
                 let place = action.map_or(usize::from(item), |action| 2 + action);
                 self.resources.get(collection).and_then(|shapes| shapes.get(place))
@@ -495,7 +616,7 @@ fn method_label(method: &Method) -> &'static str {
 }
 
 /// What a client is told when the store fails. The cause is logged here, once.
-fn explain(failure: Failure, request_id: &str) -> Problem {
+pub(crate) fn explain(failure: Failure, request_id: &str) -> Problem {
     let error = match failure {
         Failure::Problem(problem) => return problem,
         Failure::Store(error) => error,

@@ -68,7 +68,7 @@ impl Grant {
         Some(Grant { collection: named, access })
     }
 
-    fn covers(&self, collection: &str, access: Access) -> bool {
+    pub fn covers(&self, collection: &str, access: Access) -> bool {
         self.collection.as_deref().is_none_or(|name| name == collection)
             && (self.access == Access::Write || access == Access::Read)
     }

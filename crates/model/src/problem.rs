@@ -100,6 +100,8 @@ catalogue! {
     UnknownVersion "unknown_version" "The Restive-Version header names no version of this service."
     UnsupportedMediaType "unsupported_media_type"
         "The body has a content type that this route does not take."
+    UpgradeRequired "upgrade_required"
+        "The path is a WebSocket. Ask for it with `Upgrade: websocket`, version 13."
     NotAcceptable "not_acceptable" "The Accept header excludes every format that can be sent."
     MethodNotAllowed "method_not_allowed"
         "The path exists but not with this method. See the Allow header."
@@ -149,6 +151,8 @@ catalogue! {
         "The value has the right form and cannot be used, such as a private address."
     // Limits and the service itself.
     RateLimited "rate_limited" "Too many requests in this window. Wait for Retry-After."
+    TooManyConnections "too_many_connections"
+        "The account has as many open connections as it may have. Close some, or wait."
     ActionHandlerFailed "action_handler_failed"
         "The operator's action handler failed (502) or took too long (504); nothing was changed."
     StorageFull "storage_full"

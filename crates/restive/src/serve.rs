@@ -9,6 +9,7 @@ use crate::tls::Secured;
 use anyhow::bail;
 use api::keys::{Keyring, NewKey};
 use api::{AccessLog, Api, Outside, Parts, Settings};
+use live::{Hub, Limits};
 use model::Schema;
 use model::schema::RateLimit;
 use std::io::Write as _;
@@ -43,9 +44,13 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &site).await?;
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let metrics = Arc::new(webhooks::Metrics::default());
+        let hub = Arc::new(hub(&schema, &store, &*outside).await?);
         let figures = {
-            let metrics = metrics.clone();
-            Arc::new(move |text: &mut String| metrics.render(text))
+            let (metrics, hub) = (metrics.clone(), hub.clone());
+            Arc::new(move |text: &mut String| {
+                metrics.render(text);
+                hub.render(text);
+            })
         };
         let parts = Parts {
             schema: schema.clone(),
@@ -53,6 +58,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
             outside: outside.clone(),
             settings,
             figures,
+            hub: hub.clone(),
         };
         let api = Arc::new(Api::new(parts)?);
         // A file that may not grow is a full disk, for the store to tell; unheard, this signal
@@ -61,6 +67,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let log = api.access_log().map(LogWriter::start);
         let folder = &serve.data.data;
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
+        let live = tokio::spawn(hub.clone().run());
         let timers = tokio::spawn(api::timers::run(store.clone(), outside.clone()));
         let retention = tokio::spawn(api::retention::run(schema, store, outside));
         let (trigger, shutdown) = Shutdown::channel();
@@ -75,8 +82,10 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         api.drain();
         tracing::info!("draining");
         tokio::time::sleep(Duration::from_secs(serve.drain_delay)).await;
+        hub.drain();
         trigger.fire();
         open.closed().await?;
+        live.abort();
         timers.abort();
         retention.abort();
         deliveries.stop();
@@ -84,6 +93,23 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
+}
+
+/// The open connections, with the limits of the schema.
+async fn hub(
+    schema: &Arc<Schema>,
+    store: &Arc<dyn Store>,
+    outside: &dyn Outside,
+) -> anyhow::Result<Hub> {
+    let limits = Limits {
+        max_connections: schema.live.max_connections,
+        max_connections_per_account: schema.live.max_connections_per_account,
+        poll_timeout: schema.live.poll_timeout,
+        ..Limits::default()
+    };
+    let seed = outside.entropy().0;
+    let seed = u64::from_le_bytes(std::array::from_fn(|place| seed[place]));
+    Ok(Hub::new(schema.clone(), store.clone(), limits, seed).await?)
 }
 
 fn describe(schema: &Schema, serve: &Serve) -> String {

@@ -142,6 +142,9 @@ pub trait Store: Send + Sync + 'static {
     /// The newest event stays.
     fn expire(&self, moment: Timestamp, max: usize) -> BoxFuture<'_, Result<usize, Error>>;
 
+    /// Sequence of the oldest event that is kept; 0 in an empty log.
+    fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>>;
+
     /// Timed transitions that are due, oldest first, and when the next one after them will be.
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>>;
 
@@ -159,6 +162,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// A secret made once for this database, 32 bytes: signs cursors.
     fn cursor_key(&self) -> [u8; 32];
+
+    /// A number made once for this log: a position is one of this log only if it names it. A copy
+    /// of the database is another log, which goes another way.
+    fn epoch(&self) -> u32;
 
     /// Number of the collection's stored shape: part of ETags, grows with schema edits.
     fn shape(&self, collection: CollectionIx) -> i64;

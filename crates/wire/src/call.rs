@@ -7,21 +7,45 @@ use std::task::{Context, Poll};
 use http::HeaderValue;
 use http::header::ALLOW;
 
+use crate::Answer;
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
+use crate::payload::Payload;
 use crate::worker::Worker;
-use crate::{Answer, Service};
 
-/// Hands the request over. A panic is caught here and in [`poll`], so that the client learns of it
-/// and the connection's other requests, and the thread's other connections, go on.
-pub(crate) fn begin(service: &dyn Service, exchange: Exchange) -> Result<Answer<'_>, Fault> {
-    catch_unwind(AssertUnwindSafe(|| service.call(exchange))).map_err(|_| panicked())
+/// An answer that is being worked out, and one of the places for those at work.
+pub(crate) struct Working<'w> {
+    answer: Answer<'w>,
+    /// None once the answer waits for something to happen: that is no work.
+    place: Option<Place<'w>>,
 }
 
-pub(crate) fn poll(answer: &mut Answer<'_>, cx: &mut Context<'_>) -> Poll<Result<Response, Fault>> {
-    match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(Ok),
-        Err(_) => Poll::Ready(Err(panicked())),
+/// Hands the request over. A panic is caught here and in [`Working::poll`], so that the client
+/// learns of it and the connection's other requests, and the thread's other connections, go on.
+pub(crate) fn begin(worker: &Worker, exchange: Exchange) -> Result<Working<'_>, Fault> {
+    let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
+    let place = Some(place.ok_or(Fault::Overloaded)?);
+    let answer = catch_unwind(AssertUnwindSafe(|| worker.service.call(exchange)));
+    Ok(Working { answer: answer.map_err(|_| panicked())?, place })
+}
+
+impl Working<'_> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, Fault>> {
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.answer.as_mut().poll(cx))) {
+                Ok(Poll::Ready(Response { body: Payload::Later(answer), .. })) => {
+                    self.answer = answer;
+                    self.place = None;
+                }
+                Ok(poll) => return poll.map(Ok),
+                Err(_) => return Poll::Ready(Err(panicked())),
+            }
+        }
+    }
+
+    /// Whether it waits for something to happen.
+    pub(crate) fn waits(&self) -> bool {
+        self.place.is_none()
     }
 }
 
@@ -33,6 +57,10 @@ fn panicked() -> Fault {
 /// The service's answer to a fault.
 pub(crate) fn refusal(worker: &Worker, fault: Fault) -> Response {
     let mut response = worker.service.refuse(fault);
+    if let Payload::Later(_) = response.body {
+        // A refusal waits for nothing.
+        response.body = Payload::default();
+    }
     if fault == Fault::Tunnel && !response.headers.contains_key(ALLOW) {
         // RFC 9110 10.2.1: a 405 must carry it; empty means that no method is allowed.
         response.headers.insert(ALLOW, HeaderValue::from_static(""));
@@ -50,10 +78,10 @@ pub(crate) fn take_place(taken: &AtomicUsize, limit: usize) -> bool {
 }
 
 /// The place of a running exchange, given back when the call ends or is broken off.
-pub(crate) struct Place<'a>(&'a AtomicUsize);
+struct Place<'a>(&'a AtomicUsize);
 
 impl Place<'_> {
-    pub(crate) fn take(taken: &AtomicUsize, limit: usize) -> Option<Place<'_>> {
+    fn take(taken: &AtomicUsize, limit: usize) -> Option<Place<'_>> {
         take_place(taken, limit).then(|| Place(taken))
     }
 }

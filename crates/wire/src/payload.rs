@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::mpsc;
 
+use crate::Answer;
 use crate::raw::Raw;
 
 /// What follows the head of an answer.
@@ -18,6 +19,10 @@ pub enum Payload {
     Stream(Box<dyn Chunks>),
     /// The service goes on with the byte stream itself once the head is written.
     TakeOver(TakeOver),
+    /// The answer comes when something happens that may take long. Whatever else the service needed
+    /// to get so far is given up meanwhile, the place among those at work, too; status and headers
+    /// beside this one mean nothing. A client that closes its side is not waited for.
+    Later(Answer<'static>),
 }
 
 /// What the service does with a connection it has taken over. It runs in a small task of its own;
@@ -70,7 +75,7 @@ impl Payload {
         match self {
             Payload::Whole(bytes) => Some(bytes.len() as u64),
             Payload::Stream(chunks) => chunks.length_bytes(),
-            Payload::TakeOver(_) => None,
+            Payload::TakeOver(_) | Payload::Later(_) => None,
         }
     }
 }
@@ -93,6 +98,7 @@ impl fmt::Debug for Payload {
             Payload::Whole(bytes) => formatter.debug_tuple("Whole").field(bytes).finish(),
             Payload::Stream(_) => formatter.write_str("Stream"),
             Payload::TakeOver(_) => formatter.write_str("TakeOver"),
+            Payload::Later(_) => formatter.write_str("Later"),
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Facets<'a> {
     pub takes_children: bool,
     /// Creates a record of a collection that holds only so many.
     pub counted: bool,
+    /// Opens a connection that stays open; whether it is a WebSocket.
+    pub channel: Option<bool>,
     pub action: Option<&'a Action>,
 }
 
@@ -63,6 +65,8 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         ActionHandlerFailed => facets.action.is_some_and(|action| action.handler.is_some()),
         TooManyChildren => facets.takes_children,
         TooManyRecords => facets.counted,
+        TooManyConnections => facets.channel.is_some(),
+        UpgradeRequired => facets.channel == Some(true),
         IdempotencyKeyReused | IdempotencyKeyInUse => facets.idempotency.is_some(),
         IdempotencyKeyRequired => facets.idempotency == Some(true),
         // These stand inside a `validation_failed`, never alone.

@@ -22,10 +22,14 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         asked.query.page = Page::After(position.ok_or_else(invalid_cursor)?);
     }
     context.check_parents().await?;
+    // Looked at before the records are: a stream from here on tells of what the list may miss.
+    let position = *context.store.position().borrow();
+    let position = live::Epoch(context.store.epoch()).at(position).to_string();
     let cache_control = &context.collection().cache_control;
     let tag = tag(context, &asked, &pairs);
     if condition::is_fresh(context.headers, &tag, None) {
-        return Ok(respond::not_modified(cache_control, tag));
+        let reply = respond::not_modified(cache_control, tag);
+        return Ok(reply.header(respond::STREAM_POSITION, position));
     }
     let (scope, collection) = (context.caller.scope, target.collection);
     let found = if asked.view.is_plain() {
@@ -43,7 +47,8 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     let next_url = next_url(context, &asked, &pairs, &found, next.as_deref());
     let pagination = pagination(&asked, &found, next.as_deref());
     let body = join(&found.records, &pagination);
-    Ok(respond::page(cache_control, tag, next_url.as_deref(), body))
+    let reply = respond::page(cache_control, tag, next_url.as_deref(), body);
+    Ok(reply.header(respond::STREAM_POSITION, position))
 }
 
 fn failure(error: store::Error) -> Failure {

@@ -8,6 +8,8 @@ mod list;
 mod own;
 mod write;
 
+pub use write::create_record;
+
 use crate::error::Shape;
 use crate::idempotency::InFlight;
 use crate::respond::Reply;
@@ -166,7 +168,7 @@ async fn commit(context: &Context<'_>, write: Write) -> Result<Reply, Failure> {
 }
 
 /// A hash of what is shown, for the tags of views that are put together.
-fn digest_number(bytes: &[u8]) -> u64 {
+pub fn digest_number(bytes: &[u8]) -> u64 {
     use sha2::Digest as _;
     let digest = sha2::Sha256::digest(bytes);
     u64::from_be_bytes(digest[..8].try_into().expect("a digest has more than 8 bytes"))

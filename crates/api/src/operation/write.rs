@@ -4,9 +4,28 @@ use super::{Context, Failure, commit, own, refuse_parameters};
 use crate::body;
 use crate::respond::Reply;
 use model::validate::{self, Mode};
-use model::write::Change;
+use model::write::{Change, Committed, Response, Write};
 
 pub async fn create(context: &Context<'_>) -> Result<Reply, Failure> {
+    let write = creation(context).await?;
+    commit(context, write).await
+}
+
+/// Makes a record where no answer is to be written: its id, and whether it was made before.
+pub async fn create_record(context: &Context<'_>) -> Result<(String, bool), Failure> {
+    let write = creation(context).await?;
+    let (response, replayed) = match context.store.commit(write).await?? {
+        Committed::Fresh(response) => (response, false),
+        Committed::Replayed { response, .. } => (response, true),
+    };
+    match response {
+        Response::Created(record) | Response::Updated(record) => Ok((record.id, replayed)),
+        Response::Deleted { id } => Ok((id, replayed)),
+        Response::Refused(problem) => Err(problem.into()),
+    }
+}
+
+async fn creation(context: &Context<'_>) -> Result<Write, Failure> {
     refuse_parameters(context)?;
     let sent = body::object(context.body, false)?;
     let mut fields = validate::body(context.collection(), sent, Mode::Create)?;
@@ -14,7 +33,7 @@ pub async fn create(context: &Context<'_>) -> Result<Reply, Failure> {
     if context.target.parents.len() > 1 {
         context.check_parents().await?;
     }
-    commit(context, context.write(Change::Create { fields })?).await
+    Ok(context.write(Change::Create { fields })?)
 }
 
 pub async fn replace(context: &Context<'_>) -> Result<Reply, Failure> {

@@ -31,6 +31,7 @@ pub struct Schema {
     pub service: Service,
     pub events: Events,
     pub webhooks: Webhooks,
+    pub live: Live,
     pub collections: Vec<Collection>,
 }
 
@@ -72,6 +73,21 @@ pub struct EventType {
 pub struct Webhooks {
     /// Endpoints may be plain http and on this machine or network. For development only.
     pub development: bool,
+}
+
+/// Settings of the live channels.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Below it, feeds are polled and events streamed; `/api`.
+    pub mount: String,
+    /// Where WebSockets are opened; `/ws`.
+    pub socket: String,
+    /// How long a long poll is held.
+    pub poll_timeout: Duration,
+    /// Origins whose pages may open channels, beside the service's own; `*`: all.
+    pub origins: Vec<String>,
+    pub max_connections: usize,
+    pub max_connections_per_account: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,12 +291,25 @@ impl Default for Events {
     }
 }
 
+impl Default for Live {
+    fn default() -> Live {
+        Live {
+            mount: "/api".to_owned(),
+            socket: "/ws".to_owned(),
+            poll_timeout: Duration::from_secs(25),
+            origins: Vec::new(),
+            max_connections: 100_000,
+            max_connections_per_account: 50_000,
+        }
+    }
+}
+
 impl Schema {
     /// The declared collections, with the service's own behind them.
     pub fn new(service: Service, mut collections: Vec<Collection>) -> Schema {
         collections.extend(builtin::collections(collections.len()));
         let (events, webhooks) = (Events::default(), Webhooks::default());
-        Schema { service, events, webhooks, collections }
+        Schema { service, events, webhooks, live: Live::default(), collections }
     }
 
     pub fn find(&self, name: &str) -> Option<CollectionIx> {

@@ -51,6 +51,8 @@ fn copy(source: &Path, partial: &Path, progress: &mut dyn FnMut(u64, u64)) -> Re
     }
     drop(backup);
     source.execute_batch("COMMIT")?;
+    // Where the copy goes on from here is no position of the original.
+    target.execute("DELETE FROM meta WHERE name = 'epoch'", [])?;
     // A copy is one file: it must not need a log file beside it.
     target.pragma_update(None, "journal_mode", "DELETE")?;
     target.close().map_err(|(_, error)| Error::from(error))

@@ -116,6 +116,7 @@ impl SqliteStore {
             schema,
             tables,
             cursor_key: opened.cursor_key,
+            epoch: opened.epoch,
             clock: options.clock,
             readers: Pool::new(path.to_owned(), options.role == Role::Server),
             newest: watch::Sender::new(opened.newest),
@@ -348,6 +349,13 @@ impl Store for SqliteStore {
         )
     }
 
+    fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>> {
+        let shared = &self.shared;
+        Box::pin(
+            async move { shared.readers.with(|connection| Ok(retention::oldest(connection)?)) },
+        )
+    }
+
     fn expire(&self, moment: Timestamp, max: usize) -> BoxFuture<'_, Result<usize, Error>> {
         Box::pin(self.writer.expire(moment, max))
     }
@@ -382,6 +390,10 @@ impl Store for SqliteStore {
 
     fn cursor_key(&self) -> [u8; 32] {
         self.shared.cursor_key
+    }
+
+    fn epoch(&self) -> u32 {
+        self.shared.epoch
     }
 
     fn shape(&self, collection: CollectionIx) -> i64 {

@@ -28,6 +28,7 @@ pub struct Opened {
     pub writer: Connection,
     pub stored: Stored,
     pub cursor_key: [u8; 32],
+    pub epoch: u32,
     pub newest: i64,
     pub search_position: i64,
 }
@@ -42,9 +43,22 @@ pub fn open(path: &Path, schema: &Schema, role: Role) -> Result<Opened, Error> {
     };
     let value = |name: &str| format!("SELECT value FROM meta WHERE name = '{name}'");
     let cursor_key = writer.query_row(&value("cursor_key"), [], |row| row.get(0))?;
+    let epoch = epoch(&writer)?;
     let search_position = writer.query_row(&value("search_position"), [], |row| row.get(0))?;
     let newest = super::log::newest(&writer)?.0;
-    Ok(Opened { writer, stored, cursor_key, newest, search_position })
+    Ok(Opened { writer, stored, cursor_key, epoch, newest, search_position })
+}
+
+/// The number of this log; made when it is first asked for.
+fn epoch(writer: &Connection) -> Result<u32, rusqlite::Error> {
+    const MADE: &str =
+        "INSERT OR IGNORE INTO meta VALUES ('epoch', abs(random() % 4294967295) + 1)";
+    const KEPT: &str = "SELECT value FROM meta WHERE name = 'epoch'";
+    if let Some(kept) = writer.query_row(KEPT, [], |row| row.get(0)).optional()? {
+        return Ok(kept);
+    }
+    writer.execute(MADE, [])?;
+    writer.query_row(KEPT, [], |row| row.get(0))
 }
 
 /// A connection that may only read.

@@ -27,6 +27,7 @@ pub struct Shared {
     pub schema: Arc<Schema>,
     pub tables: Vec<Table>,
     pub cursor_key: [u8; 32],
+    pub epoch: u32,
     pub clock: Clock,
     pub readers: Pool,
     /// Sequence of the newest durable event.

@@ -384,6 +384,10 @@ impl Store for Memory {
         now(Ok(None))
     }
 
+    fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>> {
+        now(self.reading(|inner| inner.events.first().map_or(0, |event| event.seq)))
+    }
+
     fn expire(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<usize, Error>> {
         now(Ok(0))
     }
@@ -406,6 +410,10 @@ impl Store for Memory {
 
     fn cursor_key(&self) -> [u8; 32] {
         [0; 32]
+    }
+
+    fn epoch(&self) -> u32 {
+        1
     }
 
     fn shape(&self, _: CollectionIx) -> i64 {

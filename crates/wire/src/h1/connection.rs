@@ -20,9 +20,8 @@ use super::head::{self, Head, Scan};
 use super::inflow::{Inflow, Progress, read_into};
 use super::link::{Link, Phase};
 use super::outflow::{Gone, Next, Outgoing, Work};
-use crate::Answer;
 use crate::body::Body;
-use crate::call::{self, Place};
+use crate::call::{self, Working};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::h2::{PREFACE, PREFACE_HEAD_BYTES};
@@ -68,8 +67,7 @@ pub(super) enum Ending {
 
 /// A request that the service has been given.
 struct Begun<'w> {
-    answer: Result<Answer<'w>, Fault>,
-    place: Option<Place<'w>>,
+    answer: Result<Working<'w>, Fault>,
     hints: Hints,
     outgoing: Outgoing,
 }
@@ -262,12 +260,7 @@ impl Connection {
             false => Hints::default(),
         };
         let exchange = self.admit(head, hints.clone());
-        let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
-        let answer = match place {
-            Some(_) => call::begin(&*worker.service, exchange),
-            None => Err(Fault::Overloaded),
-        };
-        Begun { answer, place, hints, outgoing }
+        Begun { answer: call::begin(worker, exchange), hints, outgoing }
     }
 
     /// The request as the service sees it. What follows its head in the buffer is its body.
@@ -329,7 +322,7 @@ impl Connection {
     /// The service's answer; none if the client is gone before. Meanwhile the body is fed to
     /// whoever reads it and interim answers are sent.
     async fn wait(&mut self, begun: Begun<'_>) -> Option<(Result<Response, Fault>, Outgoing)> {
-        let Begun { answer, place: _place, hints, outgoing } = begun;
+        let Begun { answer, hints, outgoing } = begun;
         let mut answer = match answer {
             Ok(answer) => answer,
             Err(fault) => return Some((Err(fault), outgoing)),
@@ -338,7 +331,7 @@ impl Connection {
         let mut watching = true;
         poll_fn(|cx| {
             loop {
-                let outcome = call::poll(&mut answer, cx);
+                let outcome = answer.poll(cx);
                 for headers in hints.take(cx) {
                     encode::hints(&mut self.interim, &headers);
                 }
@@ -355,14 +348,31 @@ impl Connection {
                 }
             }
             if watching && self.inflow.is_none() && self.stream.poll_read_ready(cx).is_ready() {
-                watching = false;
-                if !matches!(self.stream.take_error(), Ok(None)) {
+                let gone = match answer.waits() {
+                    true => self.poll_end(cx, &mut watching),
+                    false => {
+                        watching = false;
+                        !matches!(self.stream.take_error(), Ok(None))
+                    }
+                };
+                if gone {
                     return Poll::Ready(None);
                 }
             }
             Poll::Pending
         })
         .await
+    }
+
+    /// Whether the client has closed its side while its answer may take long. What it sent instead
+    /// is its next request; then it is watched no more.
+    fn poll_end(&mut self, cx: &mut Context<'_>, watching: &mut bool) -> bool {
+        let buffers = &self.link.worker.buffers;
+        let buffer = self.buffer.get_or_insert_with(|| buffers.take());
+        let read = read_into(cx, &mut self.stream, buffer);
+        *watching = read.is_pending();
+        self.release();
+        matches!(read, Poll::Ready(Ok(0) | Err(_)))
     }
 
     /// Encodes the answer and writes what the client takes at once. What is left to do, and what
@@ -422,7 +432,7 @@ pub(crate) async fn refuse(worker: &Worker, stream: Stream, fault: Fault) {
     let Response { status, headers, body } = call::refusal(worker, fault);
     let body = match body {
         Payload::Whole(bytes) => bytes,
-        Payload::Stream(_) | Payload::TakeOver(_) => Bytes::new(),
+        Payload::Stream(_) | Payload::TakeOver(_) | Payload::Later(_) => Bytes::new(),
     };
     let mut bytes = Vec::with_capacity(512 + body.len());
     let length = encode::Length::Bytes(body.len() as u64);

@@ -91,6 +91,8 @@ impl Connection {
             Payload::Stream(chunks) => {
                 (Work::Stream(Box::new(Streaming { out, chunks, length })), next)
             }
+            // Awaited before.
+            Payload::Later(_) => (Work::Failed, Next::End),
         }
     }
 

@@ -72,6 +72,8 @@ pub(super) async fn send(
             });
             return;
         }
+        // Awaited before.
+        Payload::Later(_) => Err(Broken),
     };
     if sent.is_err() {
         // The client must not take half an answer for a whole one.

@@ -13,10 +13,9 @@ use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use super::connection::UnderWay;
 use super::outflow::{self, Outgoing};
-use crate::Answer;
 use crate::admission::{self, Head};
 use crate::body::{Body, Invitation, Remainder};
-use crate::call::{self, Place};
+use crate::call::{self, Working};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::fields;
@@ -43,18 +42,14 @@ pub(super) async fn answer(
         }
         Ok(head) => {
             let upgrade = head.upgrade;
-            let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
             let begun = begin(&link, head, body, &mut outgoing);
-            match place {
-                None => Some(Err(Fault::Overloaded)),
-                Some(_) => match call::begin(&*worker.service, begun.exchange) {
-                    Err(fault) => Some(Err(fault)),
-                    Ok(answer) => {
-                        wait(answer, &mut respond, begun.interim, &outgoing).await.map(|outcome| {
-                            outcome.and_then(|response| fields::sendable(response, upgrade))
-                        })
-                    }
-                },
+            match call::begin(&worker, begun.exchange) {
+                Err(fault) => Some(Err(fault)),
+                Ok(answer) => {
+                    wait(answer, &mut respond, begun.interim, &outgoing).await.map(|outcome| {
+                        outcome.and_then(|response| fields::sendable(response, upgrade))
+                    })
+                }
             }
         }
     };
@@ -114,13 +109,13 @@ fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing)
 /// The service's answer; none if the client has reset the stream or is gone. Interim answers leave
 /// meanwhile.
 async fn wait(
-    mut answer: Answer<'_>,
+    mut answer: Working<'_>,
     respond: &mut SendResponse<Bytes>,
     Interim { hints, mut invitation }: Interim,
     outgoing: &Outgoing,
 ) -> Option<Result<Response, Fault>> {
     poll_fn(|cx| {
-        let outcome = call::poll(&mut answer, cx);
+        let outcome = answer.poll(cx);
         outgoing.poll_discard(cx);
         for mut headers in hints.take(cx) {
             fields::strip(&mut headers);

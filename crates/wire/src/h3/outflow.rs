@@ -151,7 +151,8 @@ pub(super) async fn send(
     let mut sent = outlet.write(&mut parts[..count], stall).await;
     match body {
         _ if ends || sent.is_err() => {}
-        Payload::Whole(_) => {}
+        // The latter was awaited before.
+        Payload::Whole(_) | Payload::Later(_) => {}
         Payload::Stream(chunks) => sent = stream_body(&mut outlet, chunks, stall).await,
         Payload::TakeOver(run) => {
             let channel = Channel::new(outlet, outgoing.channel, outgoing.leftover);

@@ -16,10 +16,9 @@ use super::frames::Code;
 use super::inflow::{End, Inflow};
 use super::message::{self, Refusal};
 use super::outflow::{self, Outgoing, Outlet, Stopped};
-use crate::Answer;
 use crate::admission::{self, Head};
 use crate::body::{Body, Invitation};
-use crate::call::{self, Place};
+use crate::call::{self, Working};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::fields;
@@ -62,23 +61,19 @@ pub(super) async fn answer(
     let outcome = match request(&line, &mut inflow, limit, &mut outgoing.is_head).await {
         Ok((head, bodiless)) => {
             let upgrade = head.upgrade;
-            let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
             let begun = begin(&line, head, inflow, bodiless, &mut outgoing);
-            match place {
-                None => Err(Fault::Overloaded),
-                Some(_) => match call::begin(&*worker.service, begun.exchange) {
-                    Err(fault) => Err(fault),
-                    Ok(answer) => {
-                        let interim = Interim { hints: begun.hints, invitation: begun.invitation };
-                        match wait(answer, &mut outlet, interim, &mut outgoing.interim).await {
-                            Some(outcome) => {
-                                outcome.and_then(|response| fields::sendable(response, upgrade))
-                            }
-                            // Nobody waits for it any more.
-                            None => return line.cancelled(),
+            match call::begin(&worker, begun.exchange) {
+                Err(fault) => Err(fault),
+                Ok(answer) => {
+                    let interim = Interim { hints: begun.hints, invitation: begun.invitation };
+                    match wait(answer, &mut outlet, interim, &mut outgoing.interim).await {
+                        Some(outcome) => {
+                            outcome.and_then(|response| fields::sendable(response, upgrade))
                         }
+                        // Nobody waits for it any more.
+                        None => return line.cancelled(),
                     }
-                },
+                }
             }
         }
         Err(No::Fault(fault)) => Err(fault),
@@ -220,14 +215,14 @@ struct Interim {
 /// The service's answer; none if the client has taken the request back or is gone. Interim answers
 /// leave meanwhile; what of them has not is left in `unsent`.
 async fn wait(
-    mut answer: Answer<'_>,
+    mut answer: Working<'_>,
     outlet: &mut Outlet,
     mut interim: Interim,
     unsent: &mut Bytes,
 ) -> Option<Result<Response, Fault>> {
     let mut stopped: Option<Stopped> = None;
     poll_fn(|cx| {
-        let outcome = call::poll(&mut answer, cx);
+        let outcome = answer.poll(cx);
         for mut headers in interim.hints.take(cx) {
             fields::strip(&mut headers);
             inform(unsent, StatusCode::EARLY_HINTS, &headers);

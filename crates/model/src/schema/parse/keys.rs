@@ -1,7 +1,7 @@
 //! Every key the schema file knows, table by table. The reader refuses all others; a test holds the
 //! published JSON Schema to the same lists. Knows nothing of what the keys mean.
 
-pub(super) const FILE: &[&str] = &["service", "events", "webhooks", "collections"];
+pub(super) const FILE: &[&str] = &["service", "events", "webhooks", "live", "collections"];
 
 /// `[events]`: the log.
 pub(super) const LOG: &[&str] = &["retention", "types"];
@@ -9,6 +9,15 @@ pub(super) const LOG: &[&str] = &["retention", "types"];
 pub(super) const PUBLISHED: &[&str] = &["description"];
 
 pub(super) const WEBHOOKS: &[&str] = &["development"];
+
+pub(super) const LIVE: &[&str] = &[
+    "mount",
+    "socket",
+    "poll_timeout",
+    "origins",
+    "max_connections",
+    "max_connections_per_account",
+];
 
 pub(super) const SERVICE: &[&str] = &[
     "name",

@@ -1,7 +1,7 @@
 //! From the text of a schema file to a `Schema`, or to everything that is wrong with it. Pure:
 //! reads no file and knows nothing of routes or rows. The way of a file: TOML (`reader`), the
-//! settings (`service`, `log`), the names of all collections (`head`), then each collection's body
-//! (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`).
+//! settings (`service`, `log`, `live`), the names of all collections (`head`), then each
+//! collection's body (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`).
 
 mod behaviour;
 mod collection;
@@ -11,6 +11,7 @@ mod field_check;
 mod head;
 mod hints;
 mod keys;
+mod live;
 mod log;
 mod naming;
 mod quantity;
@@ -52,6 +53,7 @@ pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
     let service = service::read(&mut report, &file);
     let events = log::events(&mut report, &file);
     let webhooks = log::webhooks(&mut report, &file);
+    let live = live::read(&mut report, &file, &service.mount);
     let heads = head::read(&mut report, &file);
     let mut told = Vec::new();
     let collections: Vec<Collection> =
@@ -61,7 +63,7 @@ pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
     if !report.is_empty() {
         return Err(report.into_findings());
     }
-    Ok(Schema { events, webhooks, ..Schema::new(service, collections) })
+    Ok(Schema { events, webhooks, live, ..Schema::new(service, collections) })
 }
 
 /// One event type, one kind of object: a consumer chooses its code by the type alone.

@@ -1,0 +1,98 @@
+//! What a client sends over a socket becomes a record the way any request's does: same quota, same
+//! validation, same commit.
+
+use crate::auth::Identity;
+use crate::error::{self, Shape};
+use crate::idempotency;
+use crate::operation::{self, Context};
+use crate::route::{self, Target};
+use crate::service::{Core, explain, settle_alone};
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use live::{Desk, Posted, Posting, Visitor};
+use model::problem::{Code, Problem};
+use model::schema::CollectionIx;
+use serde_json::Value;
+use std::sync::Arc;
+
+pub struct Clerk {
+    core: Arc<Core>,
+    identity: Arc<Identity>,
+    /// Before every reference, so that two users cannot take each other's.
+    owner: String,
+}
+
+impl Clerk {
+    pub fn new(core: Arc<Core>, identity: Arc<Identity>, visitor: &Visitor) -> Clerk {
+        let user = visitor.user.as_deref().unwrap_or_default();
+        let owner = format!("socket:{}:{user}:", identity.caller.key);
+        Clerk { core, identity, owner }
+    }
+}
+
+impl Desk for Clerk {
+    fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting {
+        let (core, identity) = (self.core.clone(), self.identity.clone());
+        let key = reference.map(|reference| format!("{}{reference}", self.owner));
+        Box::pin(async move { post(&core, &identity, feed, body, key).await })
+    }
+
+    fn explain(&self, problem: &Problem) -> String {
+        let (_, body) = error::body(problem, Shape::Structured, &self.core.request_id());
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
+        body["error"].to_string()
+    }
+}
+
+async fn post(
+    core: &Arc<Core>,
+    identity: &Identity,
+    feed: CollectionIx,
+    body: Bytes,
+    key: Option<String>,
+) -> Result<Posted, Problem> {
+    let request_id = core.request_id();
+    let now = core.outside.now();
+    settle_alone(core.limiter.take(&identity.bucket, identity.caller.rate_limit, now))?;
+    let collection = &core.schema.collections[feed];
+    if !collection.operations.create {
+        let message = format!("`{}` takes no new records.", collection.name);
+        return Err(Problem::new(Code::PermissionDenied, message));
+    }
+    let path = route::template(&core.schema, feed, false, None);
+    let idempotency =
+        key.map(|key| idempotency::fingerprint(key, &[b"socket", path.as_bytes(), &body]));
+    let target = Target { collection: feed, parents: Vec::new(), id: None, action: None };
+    let headers = HeaderMap::new();
+    let context = Context {
+        schema: &core.schema,
+        store: &core.store,
+        outside: &core.outside,
+        client: &core.client,
+        in_flight: &core.in_flight,
+        cursor_key: &core.cursor_key,
+        caller: &identity.caller,
+        target: &target,
+        method: &Method::POST,
+        path: &path,
+        query: "",
+        headers: &headers,
+        request_id: &request_id,
+        error_shape: Shape::Structured,
+        body: &body,
+        idempotency: idempotency.as_ref(),
+    };
+    let created = operation::create_record(&context).await;
+    let (id, replayed) = created.map_err(|failure| {
+        let problem = explain(failure, &request_id);
+        match problem.code {
+            Code::IdempotencyKeyReused => {
+                let message = "This `ref` was used for another message. Use a new one.";
+                Problem::new(problem.code, message).param("ref")
+            }
+            _ => problem,
+        }
+    })?;
+    // The id of a feed's record is its place in the log.
+    Ok(Posted { seq: id.parse().unwrap_or_default(), replayed })
+}

@@ -1,0 +1,307 @@
+//! The live channels at the front: who may open which, what they ask for, and the credentials that
+//! browsers need. What happens on an open connection is `live`'s.
+
+mod clerk;
+mod origin;
+mod token;
+mod visit;
+
+pub use token::Tokens;
+
+use crate::condition;
+use crate::operation::Failure;
+use crate::respond::{self, Reply, STREAM_POSITION};
+use crate::route::{self, Channel};
+use crate::service::{Core, Outcome, Trace};
+use crate::{body, negotiate, version};
+use clerk::Clerk;
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use live::{Answer, Asked, Asking, Epoch, Full, Polled, Visitor};
+use model::problem::{Code, Problem};
+use model::schema::CollectionIx;
+use serde_json::json;
+use std::sync::Arc;
+use wire::{Exchange, websocket};
+
+/// Something between the place asked for and the answer may have been missed.
+const GAP: HeaderName = HeaderName::from_static("x-stream-gap");
+/// Seconds after which it makes sense to try again.
+const RETRY_AFTER: u64 = 5;
+/// Parameters of every channel beside its own.
+const COMMON: [&str; 2] = [visit::ACCESS_TOKEN, visit::USER];
+
+type Pairs = [(String, String)];
+
+/// Answers a request to a channel.
+pub async fn serve(
+    core: &Arc<Core>,
+    exchange: &mut Exchange,
+    channel: Channel,
+    request_id: &str,
+    trace: &mut Trace,
+) -> Result<Outcome, Failure> {
+    let methods: &[&str] = match channel {
+        Channel::Tokens => &["POST", "OPTIONS"],
+        Channel::Socket => &["GET", "OPTIONS"],
+        _ => &["GET", "HEAD", "OPTIONS"],
+    };
+    let allowed = origin::allowed(&core.schema.live.origins, &exchange.headers);
+    if exchange.method == Method::OPTIONS {
+        core.take_for_address(exchange, trace)?;
+        let reply = respond::options(methods);
+        return Ok(origin::preflight(reply, methods, allowed).into());
+    }
+    if !methods.contains(&exchange.method.as_str()) {
+        core.take_for_address(exchange, trace)?;
+        return Err(respond::not_allowed(&exchange.method, methods).into());
+    }
+    version::check(&core.schema, &exchange.headers)?;
+    let outcome = match channel {
+        Channel::Tokens => tokens(core, exchange, trace).await?.into(),
+        Channel::Presence => presence(core, exchange, trace).await?.into(),
+        Channel::Poll(feed) => poll(core, exchange, feed, trace).await?,
+        Channel::Stream => stream(core, exchange, trace).await?,
+        Channel::Socket => socket(core, exchange, request_id, trace).await?,
+    };
+    Ok(origin::share(outcome, allowed))
+}
+
+/// `GET /api/messages?since=<id>[&wait=true]`
+async fn poll(
+    core: &Arc<Core>,
+    exchange: &Exchange,
+    feed: CollectionIx,
+    trace: &mut Trace,
+) -> Result<Outcome, Failure> {
+    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
+    negotiate::check_accept(&exchange.headers)?;
+    let collection = &core.schema.collections[feed];
+    visit::may_read(&visitor, collection)?;
+    let epoch = Epoch(core.store.epoch());
+    let asking = Asking::read(feed, epoch, core.schema.service.max_page, &pairs, &COMMON)?;
+    let tag = poll_tag(core, &visitor, feed, &pairs);
+    if !asking.wait && condition::is_fresh(&exchange.headers, &tag, None) {
+        let position = *core.store.position().borrow();
+        let reply = respond::not_modified("no-cache", tag);
+        return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
+    }
+    match live::poll(&core.hub, &visitor, asking).await? {
+        Polled::Full(full) => Err(refusal(full).into()),
+        Polled::Now(answer) if asking.wait => Ok(polled(epoch, answer).into()),
+        Polled::Now(answer) => {
+            let reply = polled(epoch, answer).header(ETAG, tag).header(CACHE_CONTROL, "no-cache");
+            Ok(reply.into())
+        }
+        Polled::Held(held) => {
+            Ok(Outcome::Wait(Box::pin(async move { Ok(polled(epoch, held.wait().await)) })))
+        }
+    }
+}
+
+fn polled(epoch: Epoch, answer: Answer) -> Reply {
+    let position = epoch.at(answer.position).to_string();
+    let reply = Reply::json(StatusCode::OK, answer.body).header(STREAM_POSITION, position);
+    let reply = respond::unkept(reply);
+    if answer.gap { reply.header(GAP, "true") } else { reply }
+}
+
+/// Changes with every record of the feed, and costs no query.
+fn poll_tag(core: &Core, visitor: &Visitor, feed: CollectionIx, pairs: &Pairs) -> String {
+    let seq = core.store.collection_seq(visitor.scope, feed);
+    let mut asked = format!("poll {} {}", visitor.scope.0, core.store.epoch());
+    for (name, value) in pairs.iter().filter(|(name, _)| !COMMON.contains(&name.as_str())) {
+        asked.push_str(&format!("&{name}={value}"));
+    }
+    condition::list_tag(seq, crate::operation::digest_number(asked.as_bytes()))
+}
+
+/// `GET /api/events`
+async fn stream(
+    core: &Arc<Core>,
+    exchange: &Exchange,
+    trace: &mut Trace,
+) -> Result<Outcome, Failure> {
+    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let visitor = match visit::visitor(core, exchange, &pairs, trace).await {
+        // An EventSource would never come back after an error that passes by itself.
+        Err(Failure::Problem(problem))
+            if problem.code == Code::RateLimited && wants_events(&exchange.headers) =>
+        {
+            return Ok(Outcome::Open(live::come_again(&core.hub, Full::Account)));
+        }
+        other => other?,
+    };
+    if !takes_events(&exchange.headers) {
+        let message = "This is an event stream; the Accept header must take text/event-stream.";
+        return Err(Problem::new(Code::NotAcceptable, message).param("Accept").into());
+    }
+    let epoch = Epoch(core.store.epoch());
+    let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    if exchange.method == Method::HEAD {
+        let reply = Reply { headers: live::sse_headers(), ..Reply::empty(StatusCode::OK) };
+        return Ok(reply.into());
+    }
+    match live::open_sse(&core.hub, &visitor, asked) {
+        Ok(response) => Ok(Outcome::Open(response)),
+        Err(full) if wants_events(&exchange.headers) => {
+            Ok(Outcome::Open(live::come_again(&core.hub, full)))
+        }
+        Err(full) => Err(refusal(full).into()),
+    }
+}
+
+/// Whether it is a client of event streams, and not only one that takes anything.
+fn wants_events(headers: &HeaderMap) -> bool {
+    accepted(headers).any(|range| range.eq_ignore_ascii_case("text/event-stream"))
+}
+
+fn takes_events(headers: &HeaderMap) -> bool {
+    let mut ranges = accepted(headers).peekable();
+    let known = ["text/event-stream", "text/*", "*/*"];
+    ranges.peek().is_none()
+        || ranges.any(|range| known.iter().any(|k| range.eq_ignore_ascii_case(k)))
+}
+
+/// The media ranges of `Accept`, without their parameters.
+fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|text| text.split(','))
+        .map(|range| range.split(';').next().unwrap_or_default().trim())
+        .filter(|range| !range.is_empty())
+}
+
+/// `GET /ws`
+async fn socket(
+    core: &Arc<Core>,
+    exchange: &Exchange,
+    request_id: &str,
+    trace: &mut Trace,
+) -> Result<Outcome, Failure> {
+    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let options = websocket::Options { protocols: &[live::PROTOCOL], compress: true };
+    let accepted =
+        websocket::accept(&exchange.method, exchange.version, &exchange.headers, &options);
+    let accepted = match accepted {
+        Ok(accepted) => accepted,
+        Err(refused) => {
+            core.take_for_address(exchange, trace)?;
+            let code = match refused.status {
+                StatusCode::UPGRADE_REQUIRED => Code::UpgradeRequired,
+                _ => Code::InvalidHeader,
+            };
+            let problem = Problem::new(code, refused.reason);
+            let mut reply = respond::problem(&problem, core.usual_shape(), request_id);
+            reply.headers.extend(refused.headers);
+            return Ok(reply.into());
+        }
+    };
+    if !origin::may_connect(&core.schema.live.origins, &exchange.headers) {
+        core.take_for_address(exchange, trace)?;
+        let message = "Pages of this origin may not open a WebSocket here; `origins` of [live] in \
+                       the schema file names those that may.";
+        return Err(Problem::new(Code::PermissionDenied, message).param("Origin").into());
+    }
+    let mut offered = websocket::offered_protocols(&exchange.headers)
+        .filter(|name| !name.starts_with(visit::TOKEN_PROTOCOL));
+    if accepted.protocol.is_none() && offered.next().is_some() {
+        core.take_for_address(exchange, trace)?;
+        let message =
+            format!("None of the offered subprotocols is known; offer `{}`.", live::PROTOCOL);
+        let problem = Problem::new(Code::InvalidHeader, message);
+        return Err(problem.param("Sec-WebSocket-Protocol").into());
+    }
+    let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
+    let epoch = Epoch(core.store.epoch());
+    let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
+    let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
+    let desk = Arc::new(Clerk::new(core.clone(), identity, &visitor));
+    Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, desk)))
+}
+
+fn missing() -> Problem {
+    Problem::new(Code::AuthenticationRequired, "No credentials were sent.")
+}
+
+fn refusal(full: Full) -> Problem {
+    let (code, message) = match full {
+        Full::Server => {
+            (Code::Overloaded, "There are as many open connections as there may be. Come again.")
+        }
+        Full::Account => {
+            (Code::TooManyConnections, "The account has as many open connections as it may have.")
+        }
+    };
+    Problem::new(code, message).retry_after(RETRY_AFTER)
+}
+
+/// `POST /v1/channel-tokens`
+async fn tokens(
+    core: &Arc<Core>,
+    exchange: &mut Exchange,
+    trace: &mut Trace,
+) -> Result<Reply, Failure> {
+    let identity = core.identify(exchange, trace).await?;
+    let limit_bytes = core.schema.service.max_body_bytes;
+    let body = body::read(&mut exchange.body, limit_bytes).await;
+    core.take(&identity, trace)?;
+    visit::may(&identity, "channel-tokens", model::caller::Access::Write)?;
+    let body = body?;
+    negotiate::check_accept(&exchange.headers)?;
+    if !body.is_empty() {
+        negotiate::check_content_type(&exchange.method, &exchange.headers)?;
+    }
+    let fields = body::object(&body, true)?;
+    let claims = token::Claims::read(&core.schema, &identity.caller, fields, trace.now)?;
+    let made = core.tokens.seal(&claims);
+    let shown = json!({
+        "object": "channel_token",
+        "token": made,
+        "user": claims.user,
+        "types": claims.types,
+        "publish": claims.publish,
+        "expires_at": model::Timestamp(claims.expires).to_iso(),
+        "livemode": identity.caller.scope.livemode(),
+    });
+    Ok(respond::unkept(Reply::json(StatusCode::CREATED, shown.to_string())))
+}
+
+/// `GET /v1/presence`
+async fn presence(
+    core: &Arc<Core>,
+    exchange: &Exchange,
+    trace: &mut Trace,
+) -> Result<Reply, Failure> {
+    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let identity = core.identify(exchange, trace).await?;
+    core.take(&identity, trace)?;
+    visit::may(&identity, "presence", model::caller::Access::Read)?;
+    negotiate::check_accept(&exchange.headers)?;
+    if let Some((name, _)) = pairs.first() {
+        let shown: String = name.chars().take(100).collect();
+        let message = format!("There is no parameter `{shown}` here.");
+        return Err(Problem::new(Code::UnknownParameter, message).param(shown).into());
+    }
+    let position = *core.store.position().borrow();
+    let (users, total) = core.hub.presence.list(identity.caller.scope);
+    let shown = |present: &live::Present| {
+        json!({
+            "object": "presence",
+            "user": present.user,
+            "connections": present.connections,
+            "since": present.since.to_iso(),
+        })
+    };
+    let data: Vec<_> = users.iter().map(shown).collect();
+    let body = json!({
+        "object": "list",
+        "data": data,
+        "pagination": { "total": total, "has_more": total > users.len() },
+    });
+    let position = Epoch(core.store.epoch()).at(position).to_string();
+    let reply = Reply::json(StatusCode::OK, body.to_string()).header(STREAM_POSITION, position);
+    Ok(respond::unkept(reply))
+}

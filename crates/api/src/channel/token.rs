@@ -1,0 +1,248 @@
+//! Channel tokens: short-lived credentials for clients that cannot send an API key, above all
+//! browsers. A token says for itself what it allows and is sealed; nothing of it is kept.
+
+use super::visit::{bad_user, is_name};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use model::Timestamp;
+use model::caller::{Access, Caller, Grant};
+use model::problem::{Code, Problem, Violation};
+use model::record::Fields;
+use model::schema::Schema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+pub const PREFIX: &str = "ct_";
+/// A token is as long as its lists; beyond this it is none of ours.
+const MAX_CHARS: usize = 8 << 10;
+const MAX_ITEMS: usize = 50;
+/// Seconds a token is good for.
+const LIFE: std::ops::RangeInclusive<i64> = 5..=86_400;
+const USUAL_LIFE: i64 = 3_600;
+
+/// What a token says. Names are short: it stands in URLs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    #[serde(rename = "s")]
+    pub scope: i64,
+    #[serde(rename = "a")]
+    pub account: String,
+    #[serde(rename = "k")]
+    pub key: String,
+    #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Event types it may hear of; empty: all.
+    #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<String>,
+    /// Feeds it may write to, by their live names.
+    #[serde(rename = "p", default, skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<String>,
+    /// Scopes of the key it was made with, where that is a restricted one.
+    #[serde(rename = "g", default, skip_serializing_if = "Option::is_none")]
+    scopes: Option<Vec<String>>,
+    /// Milliseconds.
+    #[serde(rename = "x")]
+    pub expires: i64,
+}
+
+impl Claims {
+    /// Reads the body of a request for a token. All violations are told at once.
+    pub fn read(
+        schema: &Schema,
+        caller: &Caller,
+        fields: Fields,
+        now: Timestamp,
+    ) -> Result<Claims, Problem> {
+        let mut faults = Vec::new();
+        let mut life = USUAL_LIFE;
+        let scopes = caller.grants.as_ref().map(|grants| grants.iter().map(scope).collect());
+        let mut claims = Claims {
+            scope: caller.scope.0,
+            account: caller.account.clone(),
+            key: caller.key.clone(),
+            user: None,
+            types: Vec::new(),
+            publish: Vec::new(),
+            scopes,
+            expires: 0,
+        };
+        for (name, value) in &fields {
+            match (name.as_str(), value) {
+                ("user" | "types" | "publish" | "expires_in", Value::Null) => {}
+                ("user", Value::String(user)) if is_name(user) => claims.user = Some(user.clone()),
+                ("user", value) => {
+                    let message = bad_user("").message.clone();
+                    faults.push(Violation::new(name, Code::InvalidFormat, message).value(value));
+                }
+                ("types", value) => match types(schema, value) {
+                    Ok(types) => claims.types = types,
+                    Err(message) => faults.push(Violation::new(name, Code::NotInEnum, message)),
+                },
+                ("publish", value) => match feeds(schema, caller, value) {
+                    Ok(publish) => claims.publish = publish,
+                    Err(message) => faults.push(Violation::new(name, Code::NotInEnum, message)),
+                },
+                ("expires_in", value) => match value.as_i64().filter(|s| LIFE.contains(s)) {
+                    Some(seconds) => life = seconds,
+                    None => {
+                        let (from, to) = (LIFE.start(), LIFE.end());
+                        let message = format!("`expires_in` must be {from} to {to} seconds.");
+                        let fault = Violation::new(name, Code::WrongType, message);
+                        faults.push(fault.value(value));
+                    }
+                },
+                (other, _) => {
+                    let message = format!(
+                        "There is no `{other}`; a token has user, types, publish and expires_in."
+                    );
+                    faults.push(Violation::new(other, Code::UnknownField, message));
+                }
+            }
+        }
+        claims.expires = now.0 + life * 1000;
+        match faults.is_empty() {
+            true => Ok(claims),
+            false => Err(Problem::of(Code::ValidationFailed, faults)),
+        }
+    }
+
+    pub fn grants(&self) -> Option<Vec<Grant>> {
+        let scopes = self.scopes.as_ref()?;
+        Some(scopes.iter().filter_map(|scope| Grant::parse(scope)).collect())
+    }
+}
+
+fn scope(grant: &Grant) -> String {
+    let access = if grant.access == Access::Read { "read" } else { "write" };
+    format!("{}:{access}", grant.collection.as_deref().unwrap_or("*"))
+}
+
+fn texts(value: &Value) -> Result<Vec<&str>, String> {
+    let items = value.as_array().filter(|items| items.len() <= MAX_ITEMS);
+    let texts = items.and_then(|items| items.iter().map(Value::as_str).collect());
+    texts.ok_or_else(|| format!("This must be an array of at most {MAX_ITEMS} texts."))
+}
+
+fn types(schema: &Schema, value: &Value) -> Result<Vec<String>, String> {
+    let texts = texts(value)?;
+    live::types(schema, "types", texts.into_iter()).map_err(|problem| problem.message.clone())
+}
+
+fn feeds(schema: &Schema, caller: &Caller, value: &Value) -> Result<Vec<String>, String> {
+    let mut feeds = Vec::new();
+    for name in texts(value)? {
+        let known = schema
+            .routed()
+            .find(|(_, c)| c.feed.as_ref().is_some_and(|feed| feed.live_name == name));
+        match known {
+            Some((_, collection)) if caller.may(&collection.name, Access::Write) => {
+                feeds.push(name.to_owned());
+            }
+            Some((_, collection)) => {
+                return Err(format!("This key lacks the scope `{}:write`.", collection.name));
+            }
+            None => {
+                let shown: String = name.chars().take(100).collect();
+                return Err(format!("`{shown}` is the live name of no feed."));
+            }
+        }
+    }
+    Ok(feeds)
+}
+
+/// Seals tokens and opens them again.
+pub struct Tokens {
+    key: [u8; 32],
+}
+
+impl Tokens {
+    /// With a key of its own, made of the database's.
+    pub fn new(secret: &[u8; 32]) -> Tokens {
+        Tokens { key: mac(secret, b"channel tokens") }
+    }
+
+    pub fn seal(&self, claims: &Claims) -> String {
+        let payload = serde_json::to_vec(claims).unwrap_or_default();
+        let mac = mac(&self.key, &payload);
+        let (payload, mac) = (URL_SAFE_NO_PAD.encode(payload), URL_SAFE_NO_PAD.encode(mac));
+        format!("{PREFIX}{payload}.{mac}")
+    }
+
+    /// What a token says, if it is one of ours and its time is not over.
+    pub fn open(&self, text: &str, now: Timestamp) -> Result<Claims, Problem> {
+        if text.starts_with("sk_") {
+            return Err(invalid("An API key does not belong into a URL; use a channel token."));
+        }
+        let claims = self.read(text).ok_or_else(|| {
+            invalid("The channel token is not valid. Get one with POST /v1/channel-tokens.")
+        })?;
+        if claims.expires <= now.0 {
+            return Err(invalid("The channel token has expired."));
+        }
+        Ok(claims)
+    }
+
+    fn read(&self, text: &str) -> Option<Claims> {
+        let text = text.strip_prefix(PREFIX).filter(|text| text.len() <= MAX_CHARS)?;
+        let (payload, sent) = text.split_once('.')?;
+        let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
+        let sent = URL_SAFE_NO_PAD.decode(sent).ok()?;
+        if !bool::from(mac(&self.key, &payload).as_slice().ct_eq(&sent)) {
+            return None;
+        }
+        serde_json::from_slice(&payload).ok()
+    }
+}
+
+fn mac(key: &[u8; 32], bytes: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(bytes);
+    mac.finalize().into_bytes().into()
+}
+
+fn invalid(message: &str) -> Problem {
+    Problem::new(Code::InvalidApiKey, message).param("access_token")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims() -> Claims {
+        Claims {
+            scope: 6,
+            account: "acct_1".into(),
+            key: "key_1".into(),
+            user: Some("ann".into()),
+            types: vec!["message".into()],
+            publish: Vec::new(),
+            scopes: Some(vec!["messages:read".into()]),
+            expires: 5_000,
+        }
+    }
+
+    #[test]
+    fn a_token_says_what_was_sealed_until_its_time_is_over() {
+        let tokens = Tokens::new(&[7; 32]);
+        let text = tokens.seal(&claims());
+        assert_eq!(tokens.open(&text, Timestamp(4_999)).unwrap(), claims());
+        assert!(tokens.open(&text, Timestamp(5_000)).unwrap_err().message.contains("expired"));
+        assert!(!claims().grants().unwrap().is_empty());
+    }
+
+    #[test]
+    fn forged_and_foreign_tokens_are_refused() {
+        let tokens = Tokens::new(&[7; 32]);
+        let text = tokens.seal(&claims());
+        let foreign = Tokens::new(&[8; 32]).seal(&claims());
+        let forged = text.replacen("ct_e", "ct_f", 1);
+        let cut = &text[..text.len() - 2];
+        for bad in [foreign.as_str(), &forged, cut, "ct_", "ct_.", "ct_a.b", "", "sk_test_1"] {
+            let problem = tokens.open(bad, Timestamp(0)).unwrap_err();
+            assert_eq!(problem.code, Code::InvalidApiKey, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Who opens a channel: by an API key, or by a channel token where a browser cannot send one.
+
+use super::token::{Claims, PREFIX};
+use crate::auth::{self, Identity};
+use crate::operation::Failure;
+use crate::service::{Core, Trace};
+use live::{Feeds, Permit, Visitor};
+use model::caller::{Access, Caller};
+use model::problem::{Code, Problem};
+use model::schema::{Builtin, Collection};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::{Exchange, websocket};
+
+pub const ACCESS_TOKEN: &str = "access_token";
+/// For whom a connection is that was opened with a key.
+pub const USER: &str = "user";
+/// Before a token among the subprotocols, where it is in no URL.
+pub const TOKEN_PROTOCOL: &str = "access_token.";
+const MAX_USER_CHARS: usize = 200;
+
+/// Knows the caller and takes from their quota.
+pub async fn visitor(
+    core: &Arc<Core>,
+    exchange: &Exchange,
+    pairs: &super::Pairs,
+    trace: &mut Trace,
+) -> Result<Visitor, Failure> {
+    let named = pairs.iter().find(|(name, _)| name == ACCESS_TOKEN).map(|(_, value)| value);
+    let bearer = auth::bearer(&exchange.headers).filter(|text| text.starts_with(PREFIX));
+    let offered = websocket::offered_protocols(&exchange.headers)
+        .find_map(|name| name.strip_prefix(TOKEN_PROTOCOL));
+    let token = bearer.or(named.map(String::as_str)).or(offered);
+    let user = pairs.iter().find(|(name, _)| name == USER).map(|(_, value)| value.as_str());
+    let visitor = match token {
+        Some(token) => by_token(core, token, user, trace).await,
+        None => by_key(core, exchange, user, trace).await,
+    };
+    if let Err(Failure::Problem(problem)) = &visitor
+        && problem.code == Code::InvalidApiKey
+        && token.is_some()
+    {
+        core.take_for_address(exchange, trace)?;
+    }
+    let visitor = visitor?;
+    if let Some(identity) = trace.identity.clone() {
+        core.take(&identity, trace)?;
+    }
+    Ok(visitor)
+}
+
+async fn by_key(
+    core: &Arc<Core>,
+    exchange: &Exchange,
+    user: Option<&str>,
+    trace: &mut Trace,
+) -> Result<Visitor, Failure> {
+    let identity = core.identify(exchange, trace).await?;
+    let caller = &identity.caller;
+    let feeds = match &caller.grants {
+        None => Feeds::All,
+        Some(_) => Feeds::Only(writable(core, caller)),
+    };
+    if let Some(name) = user.filter(|name| !is_name(name)) {
+        return Err(Failure::Problem(bad_user(name)));
+    }
+    Ok(Visitor {
+        scope: caller.scope,
+        permit: Permit { grants: caller.grants.clone(), types: Vec::new() },
+        user: user.map(str::to_owned),
+        feeds,
+        expires_in: identity.expires.map(|end| until(end.0, trace)),
+        now: trace.now,
+    })
+}
+
+/// Live names of the feeds a restricted key may write to.
+fn writable(core: &Core, caller: &Caller) -> Vec<String> {
+    let feeds = core.schema.routed().filter(|(_, c)| caller.may(&c.name, Access::Write));
+    feeds.filter_map(|(_, c)| Some(c.feed.as_ref()?.live_name.clone())).collect()
+}
+
+async fn by_token(
+    core: &Arc<Core>,
+    token: &str,
+    user: Option<&str>,
+    trace: &mut Trace,
+) -> Result<Visitor, Failure> {
+    let claims = core.tokens.open(token, trace.now)?;
+    if user.is_some() {
+        let message = "A channel token names its user itself; leave `user` out.";
+        return Err(Problem::new(Code::InvalidParameter, message).param(USER).into());
+    }
+    check_key(core, &claims, trace).await?;
+    let grants = claims.grants();
+    let caller = Caller {
+        scope: model::Scope(claims.scope),
+        account: claims.account.clone(),
+        key: claims.key.clone(),
+        grants: grants.clone(),
+        rate_limit: None,
+    };
+    // Each user has a quota of their own: one who floods does not shut the others out.
+    let who = format!("{}:{}", claims.key, claims.user.as_deref().unwrap_or_default());
+    let identity = Identity::of_token(caller, core.limiter.bucket(&who));
+    trace.identity = Some(Arc::new(identity));
+    Ok(Visitor {
+        scope: model::Scope(claims.scope),
+        permit: Permit { grants, types: claims.types },
+        user: claims.user,
+        feeds: Feeds::Only(claims.publish),
+        expires_in: Some(until(claims.expires, trace)),
+        now: trace.now,
+    })
+}
+
+/// A token is worth no more than the key it was made with.
+async fn check_key(core: &Core, claims: &Claims, trace: &Trace) -> Result<(), Failure> {
+    let keys = core.schema.own(Builtin::Key);
+    let scope = model::Scope(claims.scope);
+    let record = core.store.record(scope, keys, None, &claims.key).await?;
+    let fields = record.map(|record| record.fields()).unwrap_or_default();
+    let revoked = fields.get("revoked_at").is_none_or(|at| !at.is_null());
+    let expires = fields.get("expires_at").and_then(Value::as_str);
+    let expires = expires.and_then(model::Timestamp::parse);
+    if revoked || expires.is_some_and(|end| end <= trace.now) {
+        let message = "The API key that made this channel token is no longer valid.";
+        return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
+    }
+    Ok(())
+}
+
+fn until(end_ms: i64, trace: &Trace) -> Duration {
+    Duration::from_millis(u64::try_from(end_ms - trace.now.0).unwrap_or(0))
+}
+
+/// Whether a text can stand for a user.
+pub fn is_name(text: &str) -> bool {
+    (1..=MAX_USER_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+}
+
+pub fn bad_user(name: &str) -> Problem {
+    let shown: String = name.chars().take(100).collect();
+    let message = format!("`user` must have 1 to {MAX_USER_CHARS} printable characters.");
+    Problem::new(Code::InvalidParameter, message).param(USER).value(shown)
+}
+
+/// Whether a restricted key may do this.
+pub fn may(identity: &Identity, collection: &str, access: Access) -> Result<(), Problem> {
+    if identity.caller.may(collection, access) {
+        return Ok(());
+    }
+    let word = if access == Access::Read { "read" } else { "write" };
+    let message = format!("This key lacks the scope `{collection}:{word}`.");
+    Err(Problem::new(Code::PermissionDenied, message))
+}
+
+/// Whether a visitor may read a feed.
+pub fn may_read(visitor: &Visitor, collection: &Collection) -> Result<(), Problem> {
+    let live_name = collection.feed.as_ref().map_or("", |feed| &feed.live_name);
+    if visitor.permit.reads(&collection.name, &[live_name, &collection.events.created]) {
+        return Ok(());
+    }
+    let message = format!("These credentials may not read `{}`.", collection.name);
+    Err(Problem::new(Code::PermissionDenied, message))
+}

@@ -1,0 +1,169 @@
+//! What a client asks of a channel, read from query and headers; everything wrong with it is told.
+
+use crate::interest::{Interest, Interests, Permit};
+use crate::position::{Epoch, Place};
+use crate::reset::Gap;
+use http::HeaderMap;
+use model::problem::{Code, Problem};
+use model::schema::Schema;
+use model::webhook::pattern;
+use model::{Scope, Timestamp};
+use std::time::Duration;
+
+/// Patterns of types in one subscription.
+const MAX_TYPES: usize = 50;
+/// What is said in passing.
+pub const TYPING: &str = "typing";
+const PASSING: [&str; 2] = [TYPING, crate::presence::ONLINE];
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// Who opens a channel, as its credentials tell.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    pub scope: Scope,
+    pub permit: Permit,
+    /// For whom the connection is, where that is known.
+    pub user: Option<String>,
+    /// Names of the feeds it may write to over a socket.
+    pub feeds: Feeds,
+    /// When the credentials end.
+    pub expires_in: Option<Duration>,
+    pub now: Timestamp,
+}
+
+/// Feeds that may be written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Feeds {
+    All,
+    Only(Vec<String>),
+}
+
+impl Feeds {
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Feeds::All => true,
+            Feeds::Only(names) => names.iter().any(|one| one == name),
+        }
+    }
+}
+
+/// A subscription and where it begins.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    pub interest: Interest,
+    pub since: Option<Place>,
+}
+
+/// Where a connection begins, and what it must be told first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    pub cursor: i64,
+    pub gap: Option<(Gap, Option<i64>)>,
+    pub resumes: bool,
+}
+
+impl Asked {
+    /// Reads the parameters of a stream; those in `others` are somebody else's.
+    pub fn read(
+        schema: &Schema,
+        epoch: Epoch,
+        pairs: &[(String, String)],
+        headers: &HeaderMap,
+        others: &[&str],
+    ) -> Result<Asked, Problem> {
+        let mut asked = Asked::default();
+        for (name, value) in pairs {
+            match name.as_str() {
+                "types" => asked.interest.types = types(schema, "types", value.split(','))?,
+                "resource" => asked.interest.resource = Some(text("resource", value)?),
+                "parent" => asked.interest.parent = Some(text("parent", value)?),
+                "since" | "last_event_id" => asked.since = Some(place(epoch, name, value)?),
+                other if others.contains(&other) => {}
+                other => return Err(unknown(other, others)),
+            }
+        }
+        // What the browser sends by itself is newer than what the page was loaded with.
+        if let Some(value) = headers.get(LAST_EVENT_ID) {
+            let text = value.to_str().unwrap_or_default();
+            if !text.is_empty() {
+                asked.since = Some(place(epoch, "Last-Event-ID", text)?);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Where it begins in a log that ends at `newest`.
+    pub fn begin(&self, newest: i64) -> Beginning {
+        let fresh = Beginning { cursor: newest, gap: None, resumes: false };
+        match self.since {
+            None => fresh,
+            Some(Place::Foreign) => Beginning { gap: Some((Gap::Epoch, None)), ..fresh },
+            Some(Place::After(seq)) if seq > newest => {
+                Beginning { gap: Some((Gap::Ahead, Some(seq))), ..fresh }
+            }
+            Some(Place::After(seq)) => Beginning { cursor: seq, gap: None, resumes: true },
+        }
+    }
+}
+
+impl Visitor {
+    pub fn interests(&self, interest: Interest, from: i64) -> Interests {
+        let permit = self.permit.clone();
+        Interests { scope: self.scope, permit, wanted: vec![(interest, from)] }
+    }
+}
+
+/// A place in the log that a parameter names.
+pub fn place(epoch: Epoch, name: &str, text: &str) -> Result<Place, Problem> {
+    epoch.read(text).ok_or_else(|| {
+        let message = format!(
+            "`{name}` must be a position such as `{}`, or the id of a feed's record; use the `id` \
+             of the last event, or X-Stream-Position of a list.",
+            epoch.at(42)
+        );
+        invalid(name, text, message)
+    })
+}
+
+/// Patterns of types that mean something.
+pub fn types<'a>(
+    schema: &Schema,
+    name: &str,
+    patterns: impl Iterator<Item = &'a str>,
+) -> Result<Vec<String>, Problem> {
+    let mut types = Vec::new();
+    for one in patterns.map(str::trim).filter(|one| !one.is_empty()) {
+        let live = |name: &str| pattern::matches(one, name) && one != "*";
+        let feeds = schema.collections.iter().filter_map(|c| c.feed.as_ref());
+        let known = PASSING.iter().any(|name| live(name))
+            || feeds.into_iter().any(|feed| live(&feed.live_name));
+        if !known {
+            pattern::check(schema, one).map_err(|message| invalid(name, one, message + "."))?;
+        }
+        types.push(one.to_owned());
+    }
+    if types.len() > MAX_TYPES {
+        return Err(invalid(name, "", format!("`{name}` has at most {MAX_TYPES} types.")));
+    }
+    Ok(types)
+}
+
+fn text(name: &str, value: &str) -> Result<String, Problem> {
+    if value.is_empty() || value.len() > 200 {
+        return Err(invalid(name, value, format!("`{name}` must be the id of a record.")));
+    }
+    Ok(value.to_owned())
+}
+
+pub fn invalid(name: &str, value: &str, message: impl Into<String>) -> Problem {
+    let shown: String = value.chars().take(100).collect();
+    Problem::new(Code::InvalidParameter, message).param(name).value(shown)
+}
+
+fn unknown(name: &str, others: &[&str]) -> Problem {
+    let shown: String = name.chars().take(100).collect();
+    let mut known = vec!["types", "resource", "parent", "since", "last_event_id"];
+    known.extend(others);
+    let message = format!("There is no parameter `{shown}`; there are: {}.", known.join(", "));
+    Problem::new(Code::UnknownParameter, message).param(shown)
+}

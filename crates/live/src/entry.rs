@@ -1,0 +1,207 @@
+//! An event as the channels carry it: encoded once for each kind of channel, when it is first
+//! wanted, and shared by everyone who is told of it.
+
+use crate::position::Epoch;
+use bytes::Bytes;
+use model::event::Event;
+use model::schema::Schema;
+use model::{CollectionIx, Scope};
+use std::sync::{Arc, OnceLock};
+use wire::websocket::{self, Deflate};
+
+/// How the channel writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Sse,
+    Socket,
+    /// A WebSocket that agreed on compression.
+    Deflated(Deflate),
+}
+
+/// What encoding needs to know beside the event.
+#[derive(Debug)]
+pub struct Codec {
+    pub schema: Arc<Schema>,
+    pub epoch: Epoch,
+}
+
+/// A durable event.
+#[derive(Debug)]
+pub struct Entry {
+    pub event: Event,
+    collection: Option<CollectionIx>,
+    codec: Arc<Codec>,
+    sse: OnceLock<Bytes>,
+    socket: OnceLock<Bytes>,
+    deflated: OnceLock<Option<Bytes>>,
+    parent: OnceLock<Option<String>>,
+}
+
+impl Entry {
+    pub fn new(codec: &Arc<Codec>, event: Event) -> Entry {
+        Entry {
+            collection: codec.schema.find(&event.collection),
+            event,
+            codec: codec.clone(),
+            sse: OnceLock::new(),
+            socket: OnceLock::new(),
+            deflated: OnceLock::new(),
+            parent: OnceLock::new(),
+        }
+    }
+
+    /// What it is called on the channels: new records of a feed by the feed's live name, everything
+    /// else by its type.
+    pub fn name(&self) -> &str {
+        self.live_name().unwrap_or(&self.event.kind)
+    }
+
+    fn live_name(&self) -> Option<&str> {
+        let collection = &self.codec.schema.collections[self.collection?];
+        let feed = collection.feed.as_ref()?;
+        (self.event.kind == collection.events.created).then_some(&feed.live_name)
+    }
+
+    /// Id of the parent record, where there is one.
+    pub fn parent(&self) -> Option<&str> {
+        let found = self.parent.get_or_init(|| {
+            let field = self.codec.schema.parent_field(self.collection?)?;
+            let object: serde_json::Value = serde_json::from_str(&self.event.object).ok()?;
+            Some(object.get(field)?.as_str()?.to_owned())
+        });
+        found.as_deref()
+    }
+
+    /// The bytes that carry it.
+    pub fn frame(&self, encoding: Encoding) -> Bytes {
+        match encoding {
+            Encoding::Sse => self.sse.get_or_init(|| self.encode_sse()).clone(),
+            Encoding::Socket => {
+                self.socket.get_or_init(|| websocket::text(&self.encode_message())).clone()
+            }
+            Encoding::Deflated(deflate) => self.deflate(&deflate),
+        }
+    }
+
+    /// Roughly what it takes to keep it.
+    pub fn size_bytes(&self) -> usize {
+        // Encoded, it stands here again for each kind of channel.
+        let previous = self.event.previous.as_ref().map_or(0, String::len);
+        2 * (self.event.object.len() + previous) + size_of::<Entry>() + 400
+    }
+
+    fn deflate(&self, deflate: &Deflate) -> Bytes {
+        // Another window than the usual one is rare enough to be encoded each time.
+        let compressed = match deflate.server_window_bits == Deflate::USUAL.server_window_bits {
+            true => self
+                .deflated
+                .get_or_init(|| websocket::deflated(&self.encode_message(), deflate))
+                .clone(),
+            false => websocket::deflated(&self.encode_message(), deflate),
+        };
+        compressed.unwrap_or_else(|| self.frame(Encoding::Socket))
+    }
+
+    fn data(&self) -> String {
+        match self.live_name() {
+            Some(_) => self.event.object.clone(),
+            // How many webhooks are still to come is for `GET /v1/events/{id}`: it changes.
+            None => self.event.envelope(0),
+        }
+    }
+
+    fn encode_sse(&self) -> Bytes {
+        let position = self.codec.epoch.at(self.event.seq).to_string();
+        sse(Some(self.name()), Some(&position), &self.data())
+    }
+
+    fn encode_message(&self) -> String {
+        let position = self.codec.epoch.at(self.event.seq);
+        // Names and positions need no escaping.
+        let (name, data) = (self.name(), self.data());
+        format!("{{\"type\":\"{name}\",\"position\":\"{position}\",\"data\":{data}}}")
+    }
+}
+
+/// One block of an event stream. Data of several lines is a field for each of them.
+pub fn sse(name: Option<&str>, id: Option<&str>, data: &str) -> Bytes {
+    let mut out = String::with_capacity(data.len() + 96);
+    for (field, value) in [("event", name), ("id", id)] {
+        if let Some(value) = value {
+            out.push_str(field);
+            out.push_str(": ");
+            out.push_str(value);
+            out.push('\n');
+        }
+    }
+    let mut rest = data;
+    loop {
+        let end = rest.find(['\r', '\n']).unwrap_or(rest.len());
+        out.push_str("data: ");
+        out.push_str(&rest[..end]);
+        out.push('\n');
+        let width = match rest.as_bytes().get(end..) {
+            None | Some([]) => break,
+            Some([b'\r', b'\n', ..]) => 2,
+            Some(_) => 1,
+        };
+        rest = &rest[end + width..];
+    }
+    out.push('\n');
+    Bytes::from(out)
+}
+
+/// What is told to those who are there and kept nowhere.
+#[derive(Debug)]
+pub struct Passing {
+    pub scope: Scope,
+    pub name: &'static str,
+    /// The connection that said it, which is not told.
+    pub from: Option<u64>,
+    sse: OnceLock<Bytes>,
+    socket: OnceLock<Bytes>,
+    /// Members of the message after its type, as they stand in a JSON object.
+    members: String,
+}
+
+impl Passing {
+    pub fn new(scope: Scope, name: &'static str, from: Option<u64>, members: String) -> Passing {
+        let (sse, socket) = (OnceLock::new(), OnceLock::new());
+        Passing { scope, name, from, sse, socket, members }
+    }
+
+    pub fn frame(&self, encoding: Encoding) -> Bytes {
+        let (name, members) = (self.name, &self.members);
+        match encoding {
+            // Without an id: a place in the log is not theirs to move.
+            Encoding::Sse => {
+                self.sse.get_or_init(|| sse(Some(name), None, &format!("{{{members}}}"))).clone()
+            }
+            Encoding::Socket | Encoding::Deflated(_) => {
+                let message = || format!("{{\"type\":\"{name}\",{members}}}");
+                self.socket.get_or_init(|| websocket::text(&message())).clone()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_several_lines_is_a_field_for_each() {
+        let block = |data| String::from_utf8(sse(None, None, data).to_vec()).unwrap();
+        assert_eq!(block("one"), "data: one\n\n");
+        assert_eq!(block(""), "data: \n\n");
+        assert_eq!(block("a\nb\rc\r\nd"), "data: a\ndata: b\ndata: c\ndata: d\n\n");
+        assert_eq!(block("a\n"), "data: a\ndata: \n\n");
+        assert_eq!(block("a\n\r\nb"), "data: a\ndata: \ndata: b\n\n");
+    }
+
+    #[test]
+    fn a_block_names_its_kind_and_its_place() {
+        let block = sse(Some("message"), Some("000000ab.7"), "{}");
+        assert_eq!(&block[..], b"event: message\nid: 000000ab.7\ndata: {}\n\n");
+    }
+}

@@ -1,0 +1,282 @@
+//! The middle of it all: follows the log once for everybody, keeps its newest part in memory, and
+//! knows the shards whose connections want to hear of it.
+
+use crate::entry::{Codec, Entry, Passing};
+use crate::limits::Limits;
+use crate::metrics::{Channel, Metrics};
+use crate::passing::Corridor;
+use crate::position::Epoch;
+use crate::presence::Presence;
+use crate::ring::Ring;
+use crate::shard::{Shard, TICK};
+use model::schema::Schema;
+use model::webhook::pattern;
+use model::{Scope, Timestamp};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use store::{Error, Follower, Store};
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// Events taken from the log at a time.
+const BATCH: usize = 256;
+/// Pause after the store failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The type of the event that tells of an erasure: what events say was changed.
+const ERASED: &str = "erasure.created";
+
+static HUBS: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Debug)]
+pub struct Hub {
+    number: u64,
+    pub codec: Arc<Codec>,
+    pub limits: Limits,
+    pub store: StoreRef,
+    pub ring: Ring,
+    pub passing: Corridor,
+    pub presence: Presence,
+    pub metrics: Metrics,
+    pub readers: Arc<Semaphore>,
+    shards: Mutex<Vec<Arc<Shard>>>,
+    crowd: Mutex<Crowd>,
+    leaving: AtomicBool,
+    connections: AtomicU64,
+    chance: AtomicU64,
+    clock: AtomicU64,
+}
+
+/// A store says nothing of itself.
+#[derive(Clone)]
+pub struct StoreRef(pub Arc<dyn Store>);
+
+impl std::fmt::Debug for StoreRef {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Store")
+    }
+}
+
+#[derive(Debug, Default)]
+struct Crowd {
+    all: usize,
+    accounts: HashMap<i64, usize>,
+}
+
+/// Which limit a connection would have broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The server's own, or it goes away.
+    Server,
+    /// The account's.
+    Account,
+}
+
+impl Hub {
+    /// Begins some events before the end of the log, so that those whom a restart cut off find in
+    /// memory what they missed.
+    pub async fn new(
+        schema: Arc<Schema>,
+        store: Arc<dyn Store>,
+        limits: Limits,
+        seed: u64,
+    ) -> Result<Hub, Error> {
+        let newest = *store.position().borrow();
+        let preload = i64::try_from(limits.preload).unwrap_or(i64::MAX);
+        let oldest = store.oldest().await?;
+        let begin = (newest - preload).max(oldest - 1).max(0);
+        Ok(Hub {
+            number: HUBS.fetch_add(1, Relaxed),
+            codec: Arc::new(Codec { schema, epoch: Epoch(store.epoch()) }),
+            ring: Ring::new(limits.ring_bytes, begin),
+            passing: Corridor::default(),
+            presence: Presence::default(),
+            metrics: Metrics::default(),
+            readers: Arc::new(Semaphore::new(limits.readers)),
+            shards: Mutex::default(),
+            crowd: Mutex::default(),
+            leaving: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            chance: AtomicU64::new(seed),
+            clock: AtomicU64::new(0),
+            store: StoreRef(store),
+            limits,
+        })
+    }
+
+    /// Follows the log for ever.
+    pub async fn run(self: Arc<Hub>) {
+        let mut follower = Follower::new(self.store.0.clone(), None, self.ring.head());
+        let mut clock = interval(TICK);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                batch = follower.next_batch(BATCH) => match batch {
+                    Ok(batch) => self.take(batch, follower.position()),
+                    Err(error) => {
+                        tracing::error!(%error, "the live channels cannot read the log");
+                        sleep(PAUSE).await;
+                    }
+                },
+                _ = clock.tick() => self.sweep(),
+            }
+        }
+    }
+
+    fn take(&self, batch: Vec<model::event::Event>, head: i64) {
+        let erased = batch.iter().any(|event| event.kind == ERASED);
+        let shown = batch.into_iter().filter(|event| self.leaves(&event.collection));
+        let entries = shown.map(|event| Arc::new(Entry::new(&self.codec, event))).collect();
+        self.ring.push(entries, head);
+        if erased {
+            self.ring.clear();
+        }
+        self.wake();
+    }
+
+    /// Whether events of a collection are told to anybody.
+    pub fn leaves(&self, collection: &str) -> bool {
+        !pattern::is_internal(&self.codec.schema, collection)
+    }
+
+    /// Says something to whoever is there.
+    pub fn say(&self, passing: Passing) {
+        self.passing.say(passing);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        for shard in &*self.shards.lock() {
+            shard.news.notify_one();
+        }
+    }
+
+    fn sweep(&self) {
+        let now = self.clock.fetch_add(1, Relaxed) + 1;
+        for gone in self.presence.sweep(now) {
+            self.say(gone);
+        }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn add_shard(&self) -> Arc<Shard> {
+        let shard = Arc::new(Shard::new(self));
+        self.shards.lock().push(shard.clone());
+        shard
+    }
+
+    pub fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Relaxed)
+    }
+
+    /// A number nobody can foresee who does not know the seed; for spreading, not for secrets.
+    pub fn chance(&self) -> u64 {
+        // SplitMix64: consecutive seeds give independent numbers.
+        let seed = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// Milliseconds after which a client shall come again: spread, so that they do not come
+    /// together.
+    pub fn retry_ms(&self) -> u64 {
+        1_000 + self.chance() % 4_000
+    }
+
+    /// Sends everybody away, over some time.
+    pub fn drain(&self) {
+        self.leaving.store(true, Relaxed);
+        for shard in &*self.shards.lock() {
+            shard.drain(self.limits.drain_window, || self.chance());
+        }
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Relaxed)
+    }
+
+    pub fn render(&self, out: &mut String) {
+        let head = self.ring.head();
+        let lag = self.shards.lock().iter().map(|shard| shard.lag(head)).max().unwrap_or(0);
+        self.metrics.render(out, lag, self.presence.count());
+    }
+
+    /// A place for one more connection of an account.
+    pub fn enter(self: &Arc<Hub>, scope: Scope, channel: Channel) -> Result<Ticket, Full> {
+        let account = scope.account_number();
+        let mut crowd = self.crowd.lock();
+        let full = if crowd.all >= self.limits.max_connections || self.is_leaving() {
+            Some(Full::Server)
+        } else {
+            let own = crowd.accounts.get(&account).copied().unwrap_or(0);
+            (own >= self.limits.max_connections_per_account).then_some(Full::Account)
+        };
+        if let Some(full) = full {
+            self.metrics.refused.fetch_add(1, Relaxed);
+            return Err(full);
+        }
+        crowd.all += 1;
+        *crowd.accounts.entry(account).or_default() += 1;
+        self.metrics.opened(channel);
+        Ok(Ticket { hub: self.clone(), account, channel })
+    }
+
+    /// A connection of a user, for whom it is.
+    pub fn arrive(self: &Arc<Hub>, scope: Scope, user: &str, now: Timestamp) -> Arrival {
+        if let Some(announcement) = self.presence.enter(scope, user, now) {
+            self.say(announcement);
+        }
+        Arrival { hub: self.clone(), scope, user: user.into() }
+    }
+}
+
+/// The place of an open connection.
+#[derive(Debug)]
+pub struct Ticket {
+    hub: Arc<Hub>,
+    account: i64,
+    channel: Channel,
+}
+
+impl Ticket {
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.hub.metrics.closed(self.channel);
+        let mut crowd = self.hub.crowd.lock();
+        crowd.all -= 1;
+        if let Some(own) = crowd.accounts.get_mut(&self.account) {
+            *own -= 1;
+            if *own == 0 {
+                crowd.accounts.remove(&self.account);
+            }
+        }
+    }
+}
+
+/// A user's being here by one connection.
+#[derive(Debug)]
+pub struct Arrival {
+    hub: Arc<Hub>,
+    scope: Scope,
+    pub user: Box<str>,
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        let grace = self.hub.limits.presence_grace.as_millis() / TICK.as_millis();
+        let now = self.hub.clock.load(Relaxed);
+        let away_at = now + 1 + u64::try_from(grace).unwrap_or(0);
+        self.hub.presence.leave(self.scope, &self.user, away_at);
+    }
+}

@@ -1,0 +1,33 @@
+//! Open connections that follow the log: short and long polls, server-sent events, WebSockets, and
+//! who is online by them. The log is followed once (`hub`), its newest part stands in memory
+//! (`ring`), encoded once per kind of channel (`entry`). A connection (`line`) has a place in the
+//! log and no queue; it lies still in the shard of its thread until something is there that it
+//! wants.
+
+mod ask;
+mod entry;
+mod hub;
+mod interest;
+mod limits;
+mod line;
+mod metrics;
+mod passing;
+mod poll;
+mod position;
+mod presence;
+mod reset;
+mod ring;
+mod shard;
+mod socket;
+mod sse;
+mod wheel;
+
+pub use ask::{Asked, Feeds, TYPING, Visitor, types};
+pub use hub::{Full, Hub};
+pub use interest::{Interest, Permit};
+pub use limits::Limits;
+pub use poll::{Answer, Asking, Polled, poll};
+pub use position::{Epoch, Place, Position};
+pub use presence::Present;
+pub use socket::{Desk, PROTOCOL, Posted, Posting, admit, open as open_socket};
+pub use sse::{come_again, headers as sse_headers, open as open_sse};

@@ -1,0 +1,62 @@
+//! Every limit of the open connections, by name.
+
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open streams, sockets and held polls, of everyone and of one account.
+    pub max_connections: usize,
+    pub max_connections_per_account: usize,
+    /// How long a long poll is held.
+    pub poll_timeout: Duration,
+    /// A stream that carried nothing for so long carries a comment.
+    pub heartbeat: Duration,
+    pub ping_interval: Duration,
+    /// Silence after a ping that ends a socket.
+    pub pong_timeout: Duration,
+    /// A connection that takes no byte for so long is given up.
+    pub stall_timeout: Duration,
+    /// A connection that did not come up with the log for so long is told to come again.
+    pub behind_timeout: Duration,
+    /// Over which time connections are sent away when the server goes.
+    pub drain_window: Duration,
+    /// A user whose last connection broke is given so long to come back.
+    pub presence_grace: Duration,
+    /// Memory for the newest part of the log.
+    pub ring_bytes: usize,
+    /// Events loaded at start: those whom a restart cut off come back for them.
+    pub preload: usize,
+    /// Connections that read the log at a time; the others wait for their turn.
+    pub readers: usize,
+    /// Largest message a client may send over a socket.
+    pub max_message_bytes: usize,
+    /// Subscriptions of one socket.
+    pub max_subscriptions: usize,
+    /// Messages a client may send in a second, and at once.
+    pub messages_per_second: u32,
+    pub message_burst: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_connections: 100_000,
+            max_connections_per_account: 50_000,
+            poll_timeout: Duration::from_secs(25),
+            heartbeat: Duration::from_secs(25),
+            ping_interval: Duration::from_secs(30),
+            pong_timeout: Duration::from_secs(20),
+            stall_timeout: Duration::from_secs(120),
+            behind_timeout: Duration::from_secs(600),
+            drain_window: Duration::from_secs(3),
+            presence_grace: Duration::from_secs(5),
+            ring_bytes: 8 << 20,
+            preload: 1000,
+            readers: 4,
+            max_message_bytes: 64 << 10,
+            max_subscriptions: 32,
+            messages_per_second: 50,
+            message_burst: 100,
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! What every open connection does: it has a place in the log and sends what follows, from memory
+//! while it keeps up, from the log when it does not. There is no queue: what the client has not
+//! taken is not kept, but read again.
+
+use crate::entry::{Encoding, Entry};
+use crate::hub::Hub;
+use crate::interest::Interests;
+use crate::metrics::{Channel, Resumed};
+use crate::reset::{self, Gap};
+use crate::ring::Reach;
+use crate::shard::{Seat, Turn, ticks};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use tokio::io::AsyncWrite;
+use wire::Raw;
+
+/// Frames in one write.
+const BATCH: usize = 16;
+/// Events read from the log at a time.
+const READ: usize = 16;
+
+pub struct Line {
+    pub hub: Arc<Hub>,
+    pub seat: Seat,
+    pub interests: Arc<Interests>,
+    pub encoding: Encoding,
+    pub number: u64,
+    channel: Channel,
+    /// Everything wanted up to here was sent.
+    pub cursor: i64,
+    passing: u64,
+    /// The rest of a frame that the client did not take whole.
+    rest: Bytes,
+    /// What goes to this client alone: greetings, answers, comments. The owner keeps it short.
+    pub own: VecDeque<Bytes>,
+    /// Nothing but its own goes out any more.
+    pub muted: bool,
+    behind: Option<Box<Behind>>,
+    pub now: u32,
+    pub written_at: u32,
+    blocked_at: Option<u32>,
+    behind_at: Option<u32>,
+    resumes: bool,
+}
+
+/// What is read from the log for one connection.
+#[derive(Default)]
+struct Behind {
+    reading: Option<Reading>,
+    found: VecDeque<(i64, Bytes)>,
+    upto: i64,
+}
+
+type Reading = Pin<Box<dyn Future<Output = Result<Read, store::Error>> + Send>>;
+
+struct Read {
+    found: VecDeque<(i64, Bytes)>,
+    upto: i64,
+    /// What is missing: everything up to this.
+    gap: Option<i64>,
+}
+
+/// How far sending came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// All of it; the line lies still.
+    Everything,
+    /// The client, or the log, is waited for.
+    Waiting,
+    /// The client is gone.
+    Gone,
+}
+
+#[derive(Clone, Copy)]
+enum Item {
+    Rest,
+    Own,
+    Passing(u64),
+    Event(i64),
+    Read(i64),
+}
+
+/// Frames for one write. On the stack: nothing of it outlives the write.
+struct Batch {
+    items: [Item; BATCH],
+    frames: [Bytes; BATCH],
+    len: usize,
+}
+
+/// What follows the frames that were gathered.
+enum Next {
+    /// Nothing up to this place.
+    Head(i64),
+    More,
+    /// The log is being read.
+    Reading,
+}
+
+impl Line {
+    pub fn new(
+        hub: &Arc<Hub>,
+        channel: Channel,
+        encoding: Encoding,
+        interests: Interests,
+        cursor: i64,
+        resumes: bool,
+    ) -> Line {
+        let interests = Arc::new(interests);
+        let number = hub.next_connection();
+        let seat = Seat::take(hub, interests.clone(), cursor, number);
+        Line {
+            hub: hub.clone(),
+            seat,
+            interests,
+            encoding,
+            number,
+            channel,
+            cursor,
+            passing: hub.passing.newest(),
+            rest: Bytes::new(),
+            own: VecDeque::new(),
+            muted: false,
+            behind: None,
+            now: 0,
+            written_at: 0,
+            blocked_at: None,
+            behind_at: None,
+            resumes,
+        }
+    }
+
+    /// What happened since the last time.
+    pub fn turn(&mut self, cx: &mut Context<'_>) -> Turn {
+        let turn = self.seat.turn(cx.waker());
+        self.now = turn.now;
+        self.cursor = self.cursor.max(turn.cursor);
+        turn
+    }
+
+    /// Another set of interests, from a place of the log on.
+    pub fn follow(&mut self, interests: Interests, cursor: i64) {
+        self.interests = Arc::new(interests);
+        self.behind = None;
+        self.cursor = cursor;
+        self.seat.change(self.interests.clone());
+        self.seat.moves(cursor);
+    }
+
+    /// Whether it took nothing, or never caught up, for longer than is borne with.
+    pub fn is_hopeless(&self) -> bool {
+        let limits = &self.hub.limits;
+        let since = |tick: Option<u32>| tick.map_or(0, |tick| self.now.saturating_sub(tick));
+        let hopeless = since(self.blocked_at) > ticks(limits.stall_timeout)
+            || since(self.behind_at) > ticks(limits.behind_timeout);
+        if hopeless {
+            self.hub.metrics.slow.fetch_add(1, Relaxed);
+        }
+        hopeless
+    }
+
+    pub fn is_blocked(&self) -> bool {
+        self.blocked_at.is_some()
+    }
+
+    /// Sends as much as there is and the client takes.
+    pub fn poll_send(&mut self, raw: &mut Raw, cx: &mut Context<'_>, passing: bool) -> Sent {
+        let mut passing = passing;
+        loop {
+            let mut batch = Batch::new();
+            self.gather_own(&mut batch);
+            if std::mem::take(&mut passing) && !self.muted {
+                self.gather_passing(&mut batch);
+            }
+            let next = self.gather(&mut batch, cx);
+            if batch.len == 0 {
+                match next {
+                    Next::Head(head) if self.lie_still(head) => return self.flushed(raw, cx),
+                    Next::Head(_) | Next::More => continue,
+                    Next::Reading => {
+                        self.seat.moves(self.cursor);
+                        return Sent::Waiting;
+                    }
+                }
+            }
+            match self.poll_write(raw, cx, &batch) {
+                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Sent::Gone,
+                Poll::Ready(Ok(count)) => {
+                    let whole = self.consume(batch, count);
+                    if let (true, Next::Head(head)) = (whole, next)
+                        && self.lie_still(head)
+                    {
+                        return self.flushed(raw, cx);
+                    }
+                }
+                Poll::Pending => {
+                    self.block();
+                    return Sent::Waiting;
+                }
+            }
+        }
+    }
+
+    fn flushed(&self, raw: &mut Raw, cx: &mut Context<'_>) -> Sent {
+        match Pin::new(raw).poll_flush(cx) {
+            Poll::Ready(Err(_)) => Sent::Gone,
+            Poll::Ready(Ok(())) | Poll::Pending => Sent::Everything,
+        }
+    }
+
+    fn lie_still(&mut self, head: i64) -> bool {
+        self.cursor = self.cursor.max(head);
+        self.behind_at = None;
+        if std::mem::take(&mut self.resumes) {
+            self.hub.metrics.resumed(Resumed::FromMemory);
+        }
+        self.own.is_empty() && (self.muted || self.seat.rest(self.cursor))
+    }
+
+    /// The client takes no more: what was gathered is gathered again when it does.
+    fn block(&mut self) {
+        self.blocked_at.get_or_insert(self.now);
+        self.behind = None;
+        self.seat.moves(self.cursor);
+        let newest = self.hub.passing.view(self.passing, |_, one| {
+            if self.interests.wants_passing(one) {
+                self.hub.metrics.dropped.fetch_add(1, Relaxed);
+            }
+        });
+        self.passing = newest;
+    }
+
+    fn gather_own(&self, batch: &mut Batch) {
+        if !self.rest.is_empty() {
+            batch.push(Item::Rest, self.rest.clone());
+        }
+        for frame in self.own.iter().take(BATCH - 1) {
+            batch.push(Item::Own, frame.clone());
+        }
+    }
+
+    fn gather_passing(&mut self, batch: &mut Batch) {
+        let (interests, encoding, own) = (&self.interests, self.encoding, self.number);
+        let newest = self.hub.passing.view(self.passing, |number, one| {
+            if batch.len < BATCH && one.from != Some(own) && interests.wants_passing(one) {
+                batch.push(Item::Passing(number), one.frame(encoding));
+            }
+        });
+        if batch.len < BATCH {
+            self.passing = newest;
+        }
+    }
+
+    fn gather(&mut self, batch: &mut Batch, cx: &mut Context<'_>) -> Next {
+        if self.muted {
+            return Next::Head(self.cursor);
+        }
+        if self.behind.is_some() {
+            return self.gather_behind(batch, cx);
+        }
+        let (interests, encoding) = (&self.interests, self.encoding);
+        let reach = self.hub.ring.view(self.cursor, |entry| {
+            if batch.len == BATCH {
+                return false;
+            }
+            if interests.wants(entry) {
+                batch.push(Item::Event(entry.event.seq), entry.frame(encoding));
+            }
+            true
+        });
+        match reach {
+            Reach::Head(head) => Next::Head(head),
+            Reach::Until(_) => Next::More,
+            Reach::Behind => {
+                self.behind = Some(Box::default());
+                self.behind_at.get_or_insert(self.now);
+                self.gather_behind(batch, cx)
+            }
+        }
+    }
+
+    fn gather_behind(&mut self, batch: &mut Batch, cx: &mut Context<'_>) -> Next {
+        let Some(behind) = &mut self.behind else { return Next::More };
+        if behind.found.is_empty() && behind.reading.is_none() {
+            if behind.upto > self.cursor {
+                self.cursor = behind.upto;
+            }
+            // Perhaps what follows is in memory by now.
+            if self.hub.ring.view(self.cursor, |_| false) != Reach::Behind {
+                self.behind = None;
+                return Next::More;
+            }
+            let reading =
+                read(self.hub.clone(), self.interests.clone(), self.cursor, self.encoding);
+            behind.reading = Some(Box::pin(reading));
+        }
+        if let Some(reading) = &mut behind.reading {
+            match reading.as_mut().poll(cx) {
+                Poll::Pending => return Next::Reading,
+                Poll::Ready(Ok(Read { found, upto, gap })) => {
+                    behind.reading = None;
+                    (behind.found, behind.upto) = (found, upto);
+                    let resumed = if gap.is_some() { Resumed::WithGap } else { Resumed::FromLog };
+                    if std::mem::take(&mut self.resumes) {
+                        self.hub.metrics.resumed(resumed);
+                    }
+                    if let Some(oldest) = gap {
+                        self.lost(Gap::Expired, Some(self.cursor), oldest);
+                        self.cursor = oldest;
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    tracing::warn!(%error, "a connection cannot read the log");
+                    behind.reading = None;
+                    // Tried again at the next look, which the clock brings about.
+                    self.seat.wake_at(self.now + 2);
+                    return Next::Reading;
+                }
+            }
+            // Others come first: reading the log is the price of being slow.
+            cx.waker().wake_by_ref();
+            return Next::Reading;
+        }
+        for (seq, frame) in behind.found.iter().take(BATCH - batch.len) {
+            batch.push(Item::Read(*seq), frame.clone());
+        }
+        Next::More
+    }
+
+    fn poll_write(
+        &self,
+        raw: &mut Raw,
+        cx: &mut Context<'_>,
+        batch: &Batch,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); BATCH];
+        for (slice, frame) in slices.iter_mut().zip(&batch.frames[..batch.len]) {
+            *slice = IoSlice::new(frame);
+        }
+        Pin::new(raw).poll_write_vectored(cx, &slices[..batch.len])
+    }
+
+    /// Goes on behind what was written; true if it was everything.
+    fn consume(&mut self, batch: Batch, mut count: usize) -> bool {
+        self.blocked_at = None;
+        self.written_at = self.now;
+        self.rest = Bytes::new();
+        let mut events = 0;
+        for (item, frame) in batch.items.into_iter().zip(batch.frames).take(batch.len) {
+            if count == 0 {
+                self.hub.metrics.sent(self.channel, events);
+                return false;
+            }
+            match item {
+                Item::Rest => {}
+                Item::Own => drop(self.own.pop_front()),
+                Item::Passing(number) => self.passing = self.passing.max(number),
+                Item::Event(seq) => self.cursor = seq,
+                Item::Read(seq) => {
+                    self.cursor = seq;
+                    self.behind.as_mut().map(|behind| behind.found.pop_front());
+                }
+            }
+            events += usize::from(matches!(item, Item::Event(_) | Item::Read(_)));
+            if count < frame.len() {
+                self.rest = frame.slice(count..);
+                self.hub.metrics.sent(self.channel, events);
+                return false;
+            }
+            count -= frame.len();
+        }
+        if self.own.capacity() > BATCH && self.own.is_empty() {
+            self.own = VecDeque::new();
+        }
+        self.hub.metrics.sent(self.channel, events);
+        true
+    }
+
+    /// Tells that something was lost, and from where on it is told again.
+    pub fn lost(&mut self, gap: Gap, requested: Option<i64>, resumed_at: i64) {
+        let (codec, encoding) = (&self.hub.codec, self.encoding);
+        let frame = reset::frame(codec, &self.interests, encoding, gap, requested, resumed_at);
+        self.own.push_back(frame);
+    }
+}
+
+/// Reads the log from a place on. That the place is still in it is looked at last: what was lost
+/// before the reading would otherwise be lost in silence.
+async fn read(
+    hub: Arc<Hub>,
+    interests: Arc<Interests>,
+    after: i64,
+    encoding: Encoding,
+) -> Result<Read, store::Error> {
+    let Ok(_turn) = hub.readers.acquire().await else {
+        return Err(store::Error::Failed("the server is going away".into()));
+    };
+    hub.metrics.log_reads.fetch_add(1, Relaxed);
+    let head = hub.ring.head();
+    let events = hub.store.0.events(Some(interests.scope), after, READ).await?;
+    let oldest = hub.store.0.oldest().await?;
+    let upto = match events.last() {
+        Some(last) if events.len() == READ => last.seq,
+        last => head.max(last.map_or(after, |event| event.seq)),
+    };
+    let found = events
+        .into_iter()
+        .filter(|event| hub.leaves(&event.collection))
+        .map(|event| Entry::new(&hub.codec, event))
+        .filter(|entry| interests.wants(entry))
+        .map(|entry| (entry.event.seq, entry.frame(encoding)))
+        .collect();
+    let gap = (after < oldest - 1).then_some(oldest - 1);
+    Ok(Read { found, upto, gap })
+}
+
+impl Batch {
+    fn new() -> Batch {
+        let frames = [const { Bytes::new() }; BATCH];
+        Batch { items: [Item::Rest; BATCH], frames, len: 0 }
+    }
+
+    fn push(&mut self, item: Item, frame: Bytes) {
+        self.items[self.len] = item;
+        self.frames[self.len] = frame;
+        self.len += 1;
+    }
+}

@@ -1,0 +1,236 @@
+//! Short and long polls of a feed: the records after a place, at once or as soon as there are some.
+
+use crate::ask::{Visitor, invalid, place};
+use crate::hub::{Arrival, Full, Hub, Ticket};
+use crate::interest::{Interest, Interests};
+use crate::metrics::Channel;
+use crate::position::{Epoch, Place};
+use crate::ring::Reach;
+use crate::shard::{Seat, ticks};
+use model::problem::{Code, Problem};
+use model::query::{Filter, Page, Query, SortKey, Test};
+use model::record::Scalar;
+use model::schema::CollectionIx;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Records in one answer, unless the client says otherwise.
+const LIMIT: u32 = 100;
+
+/// What a poll asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asking {
+    pub feed: CollectionIx,
+    pub since: Place,
+    pub wait: bool,
+    pub limit: u32,
+}
+
+/// What a poll is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// A JSON array.
+    pub body: String,
+    /// Where to go on.
+    pub position: i64,
+    /// Something before it may have been missed.
+    pub gap: bool,
+}
+
+pub enum Polled {
+    Now(Answer),
+    Held(Box<Held>),
+    /// There is no room to wait in.
+    Full(Full),
+}
+
+impl Asking {
+    pub fn read(
+        feed: CollectionIx,
+        epoch: Epoch,
+        max: u32,
+        pairs: &[(String, String)],
+        others: &[&str],
+    ) -> Result<Asking, Problem> {
+        let limit = LIMIT.min(max);
+        let mut asking = Asking { feed, since: Place::After(0), wait: false, limit };
+        for (name, value) in pairs {
+            match name.as_str() {
+                "since" => asking.since = place(epoch, "since", value)?,
+                "wait" => asking.wait = flag(value)?,
+                "limit" => {
+                    let said = value.parse::<u32>().ok().filter(|limit| *limit > 0);
+                    let message = "`limit` must be a whole number from 1 on.";
+                    let said = said.ok_or_else(|| invalid("limit", value, message))?;
+                    asking.limit = said.min(max);
+                }
+                other if others.contains(&other) => {}
+                other => {
+                    let shown: String = other.chars().take(100).collect();
+                    let message =
+                        format!("There is no parameter `{shown}`; there are: since, wait, limit.");
+                    return Err(Problem::new(Code::UnknownParameter, message).param(shown));
+                }
+            }
+        }
+        Ok(asking)
+    }
+}
+
+fn flag(value: &str) -> Result<bool, Problem> {
+    match value {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(invalid("wait", value, "`wait` must be true or false.")),
+    }
+}
+
+/// What there is, or a place to wait for it.
+pub async fn poll(
+    hub: &Arc<Hub>,
+    visitor: &Visitor,
+    asking: Asking,
+) -> Result<Polled, store::Error> {
+    // Read before the records are: what comes in between is told twice rather than never.
+    let newest = *hub.store.0.position().borrow();
+    let since = match asking.since {
+        Place::After(seq) if seq <= newest => seq,
+        // Nothing could ever come of waiting there.
+        _ => return Ok(Polled::Now(Answer { body: "[]".into(), position: newest, gap: true })),
+    };
+    let answer = read(hub, visitor, &asking, since, newest).await?;
+    if !asking.wait || answer.body != "[]" {
+        return Ok(Polled::Now(answer));
+    }
+    let ticket = match hub.enter(visitor.scope, Channel::Poll) {
+        Ok(ticket) => ticket,
+        // The end of this server is no reason for an error: who asks again finds the next one.
+        Err(_) if hub.is_leaving() => return Ok(Polled::Now(answer)),
+        Err(full) => return Ok(Polled::Full(full)),
+    };
+    let arrival = visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
+    let collection = &hub.codec.schema.collections[asking.feed];
+    let types = vec![collection.events.created.clone()];
+    let interests = Arc::new(visitor.interests(Interest { types, ..Interest::default() }, 0));
+    let seat = Seat::take(hub, interests.clone(), newest, hub.next_connection());
+    seat.hurries();
+    let visitor = visitor.clone();
+    let held = Held { seat, interests, cursor: newest, asking, visitor, ticket, _arrival: arrival };
+    Ok(Polled::Held(Box::new(held)))
+}
+
+/// The records after a place.
+async fn read(
+    hub: &Hub,
+    visitor: &Visitor,
+    asking: &Asking,
+    since: i64,
+    newest: i64,
+) -> Result<Answer, store::Error> {
+    let first = Scalar::Integer(since.saturating_add(1));
+    let query = Query {
+        parent: None,
+        filters: vec![Filter { field: "id".into(), test: Test::Min(first) }],
+        sort: vec![SortKey { field: "created_at".into(), descending: false }],
+        words: Vec::new(),
+        page: Page::First,
+        limit: asking.limit,
+    };
+    let page = hub.store.0.list(visitor.scope, asking.feed, &query).await?;
+    let last = page.records.last().and_then(|record| record.id.parse::<i64>().ok());
+    let position = match (last, page.has_more) {
+        (Some(last), true) => last,
+        (last, _) => newest.max(last.unwrap_or(0)),
+    };
+    let body = array(page.records.iter().map(|record| record.body.as_str()));
+    Ok(Answer { body, position, gap: false })
+}
+
+fn array<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut body = String::from("[");
+    for (place, text) in texts.enumerate() {
+        if place > 0 {
+            body.push(',');
+        }
+        body.push_str(text);
+    }
+    body.push(']');
+    body
+}
+
+/// A poll that waits. It costs no query until there is something.
+pub struct Held {
+    seat: Seat,
+    interests: Arc<Interests>,
+    cursor: i64,
+    asking: Asking,
+    visitor: Visitor,
+    ticket: Ticket,
+    _arrival: Option<Arrival>,
+}
+
+impl Held {
+    /// The records, or none when the time is over.
+    pub async fn wait(mut self: Box<Held>) -> Answer {
+        let hub = self.ticket.hub().clone();
+        let mut alarm = None;
+        let found = poll_fn(|cx| self.look(&hub, &mut alarm, cx)).await;
+        match found {
+            Some(answer) => answer,
+            // Faster than memory: the records are all there.
+            None => {
+                let empty = Answer { body: "[]".into(), position: self.cursor, gap: false };
+                let newest = *hub.store.0.position().borrow();
+                let read = read(&hub, &self.visitor, &self.asking, self.cursor, newest).await;
+                read.unwrap_or(empty)
+            }
+        }
+    }
+
+    /// Ticks to wait, not beyond the end of the credentials.
+    fn patience(&self, hub: &Hub) -> u32 {
+        let timeout = hub.limits.poll_timeout;
+        ticks(self.visitor.expires_in.map_or(timeout, |end| end.min(timeout)))
+    }
+
+    fn look(
+        &mut self,
+        hub: &Hub,
+        alarm: &mut Option<u32>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Answer>> {
+        loop {
+            let turn = self.seat.turn(cx.waker());
+            self.cursor = self.cursor.max(turn.cursor);
+            let mut found = Vec::new();
+            let limit = self.asking.limit as usize;
+            let reach = hub.ring.view(self.cursor, |entry| {
+                let room = found.len() < limit;
+                if room && self.interests.wants(entry) {
+                    found.push(entry.clone());
+                }
+                room
+            });
+            let head = match reach {
+                Reach::Behind => return Poll::Ready(None),
+                Reach::Head(seq) | Reach::Until(seq) => seq,
+            };
+            if !found.is_empty() {
+                let body = array(found.iter().map(|entry| entry.event.object.as_str()));
+                hub.metrics.sent(Channel::Poll, found.len());
+                return Poll::Ready(Some(Answer { body, position: head, gap: false }));
+            }
+            self.cursor = head;
+            let end = *alarm.get_or_insert_with(|| turn.now + self.patience(hub));
+            let over = turn.now >= end;
+            if turn.leaving || over {
+                return Poll::Ready(Some(Answer { body: "[]".into(), position: head, gap: false }));
+            }
+            self.seat.wake_at(end);
+            if self.seat.rest(self.cursor) {
+                return Poll::Pending;
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a client is told when its place in the log cannot be gone on from: what was lost, from
+//! where on it is told again, and what to read meanwhile.
+
+use crate::entry::{Codec, Encoding, sse};
+use crate::interest::{Interest, Interests};
+use bytes::Bytes;
+use model::webhook::pattern;
+use serde_json::{Value, json};
+use wire::websocket;
+
+pub const NAME: &str = "stream.reset";
+
+/// Collections named at most.
+const MAX_REFETCH: usize = 20;
+
+/// Why there is a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// The log is no longer kept from there on.
+    Expired,
+    /// The position is one of another log.
+    Epoch,
+    /// The position has not been reached: the log was set back.
+    Ahead,
+}
+
+impl Gap {
+    fn reason(self) -> &'static str {
+        match self {
+            Gap::Expired => "expired",
+            Gap::Epoch => "other_epoch",
+            Gap::Ahead => "ahead_of_log",
+        }
+    }
+}
+
+/// The message, as the channel writes it.
+pub fn frame(
+    codec: &Codec,
+    interests: &Interests,
+    encoding: Encoding,
+    gap: Gap,
+    requested: Option<i64>,
+    resumed_at: i64,
+) -> Bytes {
+    let position = codec.epoch.at(resumed_at).to_string();
+    let data = json!({
+        "reason": gap.reason(),
+        "requested": requested.map(|seq| codec.epoch.at(seq).to_string()),
+        "resumed_at": position,
+        "refetch": refetch(codec, interests),
+    });
+    match encoding {
+        Encoding::Sse => sse(Some(NAME), Some(&position), &data.to_string()),
+        Encoding::Socket | Encoding::Deflated(_) => {
+            let message = json!({ "type": NAME, "position": position, "data": data });
+            websocket::text(&message.to_string())
+        }
+    }
+}
+
+/// The lists whose changes may have been missed.
+fn refetch(codec: &Codec, interests: &Interests) -> Vec<Value> {
+    let schema = &codec.schema;
+    let concerned = |interest: &Interest, object: &str, live: Option<&str>| {
+        let own = |pattern: &String| {
+            pattern == "*"
+                || pattern.split('.').next() == Some(object)
+                || live.is_some_and(|live| pattern::matches(pattern, live))
+        };
+        interest.types.is_empty() || interest.types.iter().any(own)
+    };
+    schema
+        .routed()
+        .filter(|(_, c)| c.parent.is_none() && c.builtin.is_none() && c.operations.list)
+        .filter(|(_, c)| {
+            let live = c.feed.as_ref().map(|feed| feed.live_name.as_str());
+            interests.wanted.iter().any(|(one, _)| concerned(one, &c.object, live))
+        })
+        .take(MAX_REFETCH)
+        .map(|(_, c)| Value::String(format!("{}/{}", schema.service.mount, c.name)))
+        .collect()
+}

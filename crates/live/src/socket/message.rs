@@ -1,0 +1,272 @@
+//! What a client says over a socket, and what it is answered: JSON objects with a `type`.
+
+use super::{Posted, Socket};
+use crate::ask::{self, Asked, TYPING, invalid};
+use crate::entry::Passing;
+use crate::hub::Hub;
+use crate::interest::{Interest, Interests};
+use bytes::Bytes;
+use model::problem::{Code, Problem};
+use model::record::push_json;
+use model::schema::CollectionIx;
+use serde_json::{Map, Value, json};
+use wire::websocket;
+
+/// What may be relayed in passing.
+const MAX_PASSING_BYTES: usize = 1024;
+const MAX_REF_CHARS: usize = 128;
+
+/// The first message: where the connection stands, before anything happened.
+pub fn welcome(hub: &Hub, cursor: i64) -> Bytes {
+    let position = hub.codec.epoch.at(cursor);
+    websocket::text(&format!("{{\"type\":\"welcome\",\"position\":\"{position}\"}}"))
+}
+
+/// A record was made.
+pub fn posted(hub: &Hub, reference: Option<&str>, posted: &Posted) -> Bytes {
+    let position = hub.codec.epoch.at(posted.seq).to_string();
+    let mut ack = json!({
+        "type": "ack", "ref": reference, "id": posted.seq, "position": position,
+    });
+    if posted.replayed {
+        ack["replayed"] = true.into();
+    }
+    websocket::text(&ack.to_string())
+}
+
+pub fn error(reference: Option<&str>, explained: &str) -> Bytes {
+    let mut out = String::from("{\"type\":\"error\",\"ref\":");
+    push_json(&mut out, &reference.map_or(Value::Null, |text| text.into()));
+    out.push_str(",\"error\":");
+    out.push_str(explained);
+    out.push('}');
+    websocket::text(&out)
+}
+
+impl Socket {
+    /// Does what a message asks for, and answers.
+    pub(super) fn take(&mut self, text: &str) {
+        let mut message = match serde_json::from_str(text) {
+            Ok(Value::Object(message)) => message,
+            Ok(_) => {
+                let message = "A message is a JSON object with a `type`.";
+                return self.refuse(None, &Problem::new(Code::BodyNotObject, message));
+            }
+            Err(error) => {
+                let message = format!("The message is not valid JSON: {error}.");
+                return self.refuse(None, &Problem::new(Code::MalformedJson, message));
+            }
+        };
+        let reference = match reference(message.remove("ref")) {
+            Ok(reference) => reference,
+            Err(problem) => return self.refuse(None, &problem),
+        };
+        let kind = match message.remove("type") {
+            Some(Value::String(kind)) => kind,
+            _ => {
+                let message = "A message needs a `type`, which is a text.";
+                let problem = Problem::new(Code::Required, message).param("type");
+                return self.refuse(reference.as_deref(), &problem);
+            }
+        };
+        if let Err(problem) = self.act(&kind, message, reference.clone()) {
+            self.refuse(reference.as_deref(), &problem);
+        }
+    }
+
+    fn act(
+        &mut self,
+        kind: &str,
+        message: Map<String, Value>,
+        reference: Option<String>,
+    ) -> Result<(), Problem> {
+        match kind {
+            TYPING => self.relay(message),
+            "subscribe" => self.subscribe(&message, reference.as_deref()),
+            "unsubscribe" => self.unsubscribe(&message, reference.as_deref()),
+            "ping" => {
+                self.line.own.push_back(websocket::text("{\"type\":\"pong\"}"));
+                Ok(())
+            }
+            name => match self.feed(name) {
+                Some(feed) => self.post(feed, name, message, reference),
+                None => Err(self.unknown(name)),
+            },
+        }
+    }
+
+    fn feed(&self, name: &str) -> Option<CollectionIx> {
+        let collections = &self.line.hub.codec.schema.collections;
+        collections.iter().position(|c| c.feed.as_ref().is_some_and(|f| f.live_name == name))
+    }
+
+    fn unknown(&self, kind: &str) -> Problem {
+        let collections = &self.line.hub.codec.schema.collections;
+        let feeds = collections.iter().filter_map(|c| Some(c.feed.as_ref()?.live_name.as_str()));
+        let known: Vec<&str> =
+            [TYPING, "subscribe", "unsubscribe", "ping"].into_iter().chain(feeds).collect();
+        let shown: String = kind.chars().take(100).collect();
+        let message = format!("There is no message `{shown}`; there are: {}.", known.join(", "));
+        Problem::new(Code::InvalidParameter, message).param("type").value(shown)
+    }
+
+    /// Its fields stand in `data`, or beside `type`.
+    fn post(
+        &mut self,
+        feed: CollectionIx,
+        name: &str,
+        mut message: Map<String, Value>,
+        reference: Option<String>,
+    ) -> Result<(), Problem> {
+        if !self.feeds.contains(name) {
+            let message = format!("These credentials may not send `{name}`.");
+            return Err(Problem::new(Code::PermissionDenied, message));
+        }
+        let data = match message.remove("data") {
+            Some(data) => data,
+            None => Value::Object(message),
+        };
+        let posting = self.desk.post(feed, data.to_string().into(), reference.clone());
+        self.posting = Some(Box::new((posting, reference)));
+        Ok(())
+    }
+
+    fn relay(&mut self, mut message: Map<String, Value>) -> Result<(), Problem> {
+        if self.feeds == crate::ask::Feeds::Only(Vec::new()) {
+            let message = "These credentials may only listen.";
+            return Err(Problem::new(Code::PermissionDenied, message));
+        }
+        let mut members = String::from("\"user\":");
+        push_json(&mut members, &self.user.as_deref().map_or(Value::Null, |user| user.into()));
+        let data = match message.remove("data") {
+            Some(data) => data,
+            None => Value::Object(message),
+        };
+        members.push_str(",\"data\":");
+        push_json(&mut members, &data);
+        if members.len() > MAX_PASSING_BYTES {
+            let message = format!("What is relayed has at most {MAX_PASSING_BYTES} bytes.");
+            return Err(Problem::new(Code::TooLong, message).param("data"));
+        }
+        let from = Some(self.line.number);
+        self.line.hub.say(Passing::new(self.scope, TYPING, from, members));
+        Ok(())
+    }
+
+    fn subscribe(
+        &mut self,
+        message: &Map<String, Value>,
+        reference: Option<&str>,
+    ) -> Result<(), Problem> {
+        let asked = self.asked(message)?;
+        let newest = *self.line.hub.store.0.position().borrow();
+        let begin = asked.begin(newest);
+        // What came before it was heard of counts for those who subscribed before.
+        let here = self.line.cursor;
+        let from = if asked.since.is_some() { begin.cursor } else { here };
+        let mut wanted = Vec::new();
+        if self.subscribed {
+            let others = self.line.interests.wanted.iter();
+            let others = others.filter(|(one, _)| *one != asked.interest).cloned();
+            // Those who go on must not hear again what lies between.
+            wanted.extend(others.map(|(one, since)| (one, since.max(here))));
+        }
+        if wanted.len() >= self.line.hub.limits.max_subscriptions {
+            let most = self.line.hub.limits.max_subscriptions;
+            let message = format!("A connection has at most {most} subscriptions.");
+            return Err(Problem::new(Code::TooManyRecords, message));
+        }
+        wanted.push((asked.interest, from));
+        self.subscribed = true;
+        self.follow(wanted, from.min(here));
+        self.acknowledge(reference, from);
+        if let Some((gap, requested)) = begin.gap {
+            self.line.lost(gap, requested, from);
+        }
+        Ok(())
+    }
+
+    fn unsubscribe(
+        &mut self,
+        message: &Map<String, Value>,
+        reference: Option<&str>,
+    ) -> Result<(), Problem> {
+        let asked = self.asked(message)?;
+        let mut wanted = self.line.interests.wanted.clone();
+        if asked.interest == Interest::default() {
+            wanted.clear();
+        }
+        wanted.retain(|(one, _)| *one != asked.interest);
+        self.subscribed = true;
+        let here = self.line.cursor;
+        self.follow(wanted, here);
+        self.acknowledge(reference, here);
+        Ok(())
+    }
+
+    fn follow(&mut self, wanted: Vec<(Interest, i64)>, cursor: i64) {
+        let interests = Interests { scope: self.scope, permit: self.permit.clone(), wanted };
+        self.line.follow(interests, cursor);
+    }
+
+    fn acknowledge(&mut self, reference: Option<&str>, position: i64) {
+        let position = self.line.hub.codec.epoch.at(position).to_string();
+        let ack = json!({ "type": "ack", "ref": reference, "position": position });
+        self.line.own.push_back(websocket::text(&ack.to_string()));
+    }
+
+    fn asked(&self, message: &Map<String, Value>) -> Result<Asked, Problem> {
+        let codec = &self.line.hub.codec;
+        let mut asked = Asked::default();
+        for (name, value) in message {
+            match (name.as_str(), value) {
+                (_, Value::Null) => {}
+                ("types", Value::String(text)) => {
+                    asked.interest.types = ask::types(&codec.schema, "types", text.split(','))?;
+                }
+                ("types", Value::Array(all)) if all.iter().all(Value::is_string) => {
+                    let all = all.iter().filter_map(Value::as_str);
+                    asked.interest.types = ask::types(&codec.schema, "types", all)?;
+                }
+                ("resource", Value::String(id)) => asked.interest.resource = Some(id.clone()),
+                ("parent", Value::String(id)) => asked.interest.parent = Some(id.clone()),
+                ("since", Value::String(text)) => {
+                    asked.since = Some(ask::place(codec.epoch, "since", text)?);
+                }
+                ("since", Value::Number(number)) => {
+                    asked.since = Some(ask::place(codec.epoch, "since", &number.to_string())?);
+                }
+                ("types" | "resource" | "parent" | "since", value) => {
+                    let message = format!("`{name}` cannot be this.");
+                    return Err(invalid(name, &value.to_string(), message));
+                }
+                (name, _) => {
+                    let shown: String = name.chars().take(100).collect();
+                    let message = format!(
+                        "There is no member `{shown}`; there are: types, resource, parent, since."
+                    );
+                    return Err(Problem::new(Code::UnknownField, message).param(shown));
+                }
+            }
+        }
+        Ok(asked)
+    }
+
+    fn refuse(&mut self, reference: Option<&str>, problem: &Problem) {
+        let answer = self.error(reference, problem);
+        self.line.own.push_back(answer);
+    }
+}
+
+fn reference(value: Option<Value>) -> Result<Option<String>, Problem> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if (1..=MAX_REF_CHARS).contains(&text.chars().count()) => {
+            Ok(Some(text))
+        }
+        Some(_) => {
+            let message = format!("`ref` must be a text of 1 to {MAX_REF_CHARS} characters.");
+            Err(Problem::new(Code::InvalidFormat, message).param("ref"))
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! WebSockets: the same line as a stream, and a client that talks back. What it says is read only
+//! as fast as it is dealt with.
+
+mod message;
+
+use crate::ask::{Asked, Feeds, Visitor};
+use crate::entry::Encoding;
+use crate::hub::{Arrival, Hub, Ticket};
+use crate::interest::Permit;
+use crate::line::{Line, Sent};
+use crate::metrics::Channel;
+use crate::shard::ticks;
+use bytes::Bytes;
+use http::StatusCode;
+use model::Scope;
+use model::problem::Problem;
+use model::schema::CollectionIx;
+use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, ReadBuf};
+use wire::websocket::{self, Accepted, Broken, Incoming, Received, code};
+use wire::{Payload, Raw, Response};
+
+/// The subprotocol; a client that offers some must offer this one.
+pub const PROTOCOL: &str = "restive.v1";
+
+/// Closed for want of a pong; come again after a pause.
+const NO_PONG: u16 = 4101;
+/// Closed for staying behind; come again with the last position.
+const SLOW: u16 = 4102;
+/// The credentials end; come again at once, with new ones.
+const EXPIRED: u16 = 4201;
+
+const READ_BYTES: usize = 8 << 10;
+/// Answers that wait for the client; no more is read before they are gone.
+const MAX_ANSWERS: usize = 32;
+/// How long the client may take to say goodbye.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Does what only the service can do: writes records, and explains what is wrong.
+pub trait Desk: Send + Sync + 'static {
+    /// Makes a record of a feed as a request would, once for each reference.
+    fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting;
+    /// The `error` object for a problem, JSON text.
+    fn explain(&self, problem: &Problem) -> String;
+}
+
+pub type Posting = Pin<Box<dyn Future<Output = Result<Posted, Problem>> + Send>>;
+
+/// A record that was made, now or before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub seq: i64,
+    pub replayed: bool,
+}
+
+/// Opens a socket for a handshake that was accepted.
+pub fn open(
+    visitor: Visitor,
+    asked: Asked,
+    accepted: Accepted,
+    ticket: Ticket,
+    desk: Arc<dyn Desk>,
+) -> Response {
+    let Accepted { headers, deflate, .. } = accepted;
+    let hub = ticket.hub().clone();
+    let body = Payload::take_over(move |raw| {
+        let arrival =
+            visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
+        let encoding = deflate.map_or(Encoding::Socket, Encoding::Deflated);
+        let begin = asked.begin(*hub.store.0.position().borrow());
+        let interests = visitor.interests(asked.interest, 0);
+        let channel = Channel::Socket;
+        let mut line = Line::new(&hub, channel, encoding, interests, begin.cursor, begin.resumes);
+        line.own.push_back(message::welcome(&hub, begin.cursor));
+        if let Some((gap, requested)) = begin.gap {
+            line.lost(gap, requested, begin.cursor);
+        }
+        let socket = Socket {
+            incoming: Incoming::new(hub.limits.max_message_bytes, deflate),
+            desk,
+            user: visitor.user.map(String::into_boxed_str),
+            scope: visitor.scope,
+            feeds: visitor.feeds,
+            permit: visitor.permit,
+            posting: None,
+            unheard: Vec::new(),
+            subscribed: false,
+            pinged_at: 0,
+            heard_at: 0,
+            expires: visitor.expires_in.map(|time| ticks(time).saturating_sub(2)),
+            closing: None,
+            goodbye: false,
+            allowance: hub.limits.message_burst,
+            allowed_at: 0,
+            line,
+            _ticket: ticket,
+            _arrival: arrival,
+        };
+        socket.run(raw)
+    });
+    Response { status: StatusCode::SWITCHING_PROTOCOLS, headers, body }
+}
+
+struct Socket {
+    line: Line,
+    incoming: Incoming,
+    desk: Arc<dyn Desk>,
+    user: Option<Box<str>>,
+    scope: Scope,
+    feeds: Feeds,
+    permit: Permit,
+    /// A record on its way into the log, and the reference its client knows it by.
+    posting: Option<Box<(Posting, Option<String>)>>,
+    /// What was read and not dealt with, for want of room.
+    unheard: Vec<u8>,
+    /// Whether the client chose for itself what to hear.
+    subscribed: bool,
+    pinged_at: u32,
+    heard_at: u32,
+    expires: Option<u32>,
+    /// Tick at which we said goodbye.
+    closing: Option<u32>,
+    /// The client said goodbye.
+    goodbye: bool,
+    /// Messages the client may send before it must wait for the clock.
+    allowance: u32,
+    allowed_at: u32,
+    _ticket: Ticket,
+    _arrival: Option<Arrival>,
+}
+
+impl Socket {
+    async fn run(mut self, mut raw: Raw) {
+        let mut begun = false;
+        poll_fn(|cx| {
+            if !std::mem::replace(&mut begun, true) {
+                self.begin(cx);
+            }
+            self.poll(&mut raw, cx)
+        })
+        .await;
+    }
+
+    fn begin(&mut self, cx: &mut Context<'_>) {
+        let now = self.line.turn(cx).now;
+        (self.pinged_at, self.heard_at, self.allowed_at) = (now, now, now);
+        self.expires = self.expires.map(|ticks| now.saturating_add(ticks));
+        self.set_alarm();
+    }
+
+    fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
+        let turn = self.line.turn(cx);
+        if turn.due {
+            if self.is_over() || self.line.is_blocked() && self.line.is_hopeless() {
+                return Poll::Ready(());
+            }
+            self.check(turn.leaving);
+        }
+        let mut passing = turn.passing;
+        loop {
+            self.poll_posting(cx);
+            let was_full = self.is_full();
+            let heard = match self.poll_hear(raw, cx) {
+                Ok(heard) => heard,
+                Err(()) => return Poll::Ready(()),
+            };
+            match self.line.poll_send(raw, cx, std::mem::take(&mut passing)) {
+                Sent::Gone => return Poll::Ready(()),
+                // The client's goodbye was answered, or ours.
+                Sent::Everything if self.goodbye && self.closing.is_some() => {
+                    return Poll::Ready(());
+                }
+                Sent::Everything | Sent::Waiting => {}
+            }
+            // Whoever could not be heard for want of room may have some now.
+            if !heard && (!was_full || self.is_full()) {
+                break;
+            }
+        }
+        if turn.due {
+            self.set_alarm();
+        }
+        Poll::Pending
+    }
+
+    fn poll_posting(&mut self, cx: &mut Context<'_>) {
+        let Some(posting) = &mut self.posting else { return };
+        let Poll::Ready(outcome) = posting.0.as_mut().poll(cx) else { return };
+        let reference = posting.1.take();
+        self.posting = None;
+        let answer = match outcome {
+            Ok(posted) => message::posted(&self.line.hub, reference.as_deref(), &posted),
+            Err(problem) => self.error(reference.as_deref(), &problem),
+        };
+        self.line.own.push_back(answer);
+    }
+
+    /// Whether the client must wait before it is heard again.
+    fn is_full(&self) -> bool {
+        self.posting.is_some() || self.line.own.len() >= MAX_ANSWERS || self.allowance == 0
+    }
+
+    /// Reads what the client says. True if it said something; an error if it is gone.
+    fn poll_hear(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Result<bool, ()> {
+        if self.is_full() && self.closing.is_none() {
+            if self.allowance == 0 {
+                self.line.seat.wake_at(self.line.now + 1);
+            }
+            return Ok(false);
+        }
+        if !self.unheard.is_empty() {
+            let mut bytes = std::mem::take(&mut self.unheard);
+            self.hear_all(&mut bytes);
+            return Ok(true);
+        }
+        if raw.poll_readable(cx).is_pending() {
+            return Ok(false);
+        }
+        let mut bytes = [MaybeUninit::uninit(); READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut bytes);
+        match Pin::new(raw).poll_read(cx, &mut buffer) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(_)) => return Err(()),
+            Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Err(()),
+            Poll::Ready(Ok(())) => {}
+        }
+        self.heard_at = self.line.now;
+        self.hear_all(buffer.filled_mut());
+        Ok(true)
+    }
+
+    /// Deals with what was read, as far as there is room; the rest is kept for later.
+    fn hear_all(&mut self, mut bytes: &mut [u8]) {
+        loop {
+            if self.is_full() && self.closing.is_none() {
+                self.unheard = bytes.to_vec();
+                return;
+            }
+            match self.incoming.next(&mut bytes) {
+                Ok(None) => return,
+                Ok(Some(received)) => self.hear(received),
+                Err(Broken { code, reason }) => {
+                    self.close(code, reason);
+                    self.goodbye = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, received: Received<'_>) {
+        if self.closing.is_some() && !matches!(received, Received::Close(_)) {
+            return;
+        }
+        match received {
+            Received::Text(text) => {
+                self.line.hub.metrics.received.fetch_add(1, Relaxed);
+                self.allowance = self.allowance.saturating_sub(1);
+                self.take(&text);
+            }
+            Received::Binary(_) => {
+                self.close(code::UNSUPPORTED, "messages are JSON text");
+            }
+            Received::Ping(payload) => {
+                self.allowance = self.allowance.saturating_sub(1);
+                self.line.own.push_back(websocket::pong(&payload));
+            }
+            Received::Pong => {}
+            Received::Close(said) => {
+                self.goodbye = true;
+                self.close(said.map_or(code::NO_CODE, |(code, _)| code), "");
+            }
+        }
+    }
+
+    /// Says goodbye, once; nothing follows it.
+    fn close(&mut self, code: u16, reason: &str) {
+        if self.closing.is_none() {
+            self.closing = Some(self.line.now);
+            self.line.own.push_back(websocket::close(code, reason));
+            self.line.muted = true;
+            self.posting = None;
+            self.line.seat.wake_at(self.line.now + ticks(FAREWELL));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.closing.is_some_and(|at| self.line.now.saturating_sub(at) >= ticks(FAREWELL))
+    }
+
+    /// What time has brought.
+    fn check(&mut self, leaving: bool) {
+        self.allow();
+        if self.closing.is_some() {
+            return;
+        }
+        let (now, limits) = (self.line.now, &self.line.hub.limits);
+        let since = |tick: u32| now.saturating_sub(tick);
+        let unheard = self.heard_at < self.pinged_at;
+        if leaving {
+            self.close(code::RESTART, "restart");
+        } else if self.expires.is_some_and(|at| at <= now) {
+            self.close(EXPIRED, "token_expired");
+        } else if unheard && since(self.pinged_at) >= ticks(limits.pong_timeout) {
+            self.close(NO_PONG, "no_pong");
+            // Who does not answer pings answers no goodbye either.
+            self.goodbye = true;
+        } else if self.line.is_hopeless() {
+            self.close(SLOW, "slow_resume");
+        } else if since(self.pinged_at) >= ticks(limits.ping_interval) {
+            self.pinged_at = now;
+            self.line.own.push_back(websocket::ping(b""));
+        }
+    }
+
+    fn allow(&mut self) {
+        let limits = &self.line.hub.limits;
+        let passed = self.line.now.saturating_sub(self.allowed_at);
+        let more =
+            passed.saturating_mul(limits.messages_per_second / ticks(Duration::from_secs(1)));
+        if more > 0 {
+            self.allowance = self.allowance.saturating_add(more).min(limits.message_burst);
+            self.allowed_at = self.line.now;
+        }
+    }
+
+    fn set_alarm(&self) {
+        let (now, limits) = (self.line.now, &self.line.hub.limits);
+        let due = match self.closing {
+            Some(at) => at + ticks(FAREWELL),
+            None if self.heard_at < self.pinged_at => self.pinged_at + ticks(limits.pong_timeout),
+            None => self.pinged_at + ticks(limits.ping_interval),
+        };
+        self.line.seat.wake_at(due.min(self.expires.unwrap_or(u32::MAX)).max(now + 1));
+    }
+
+    fn error(&self, reference: Option<&str>, problem: &Problem) -> Bytes {
+        message::error(reference, &self.desk.explain(problem))
+    }
+}
+
+/// A place for a socket, before it is opened.
+pub fn admit(hub: &Arc<Hub>, scope: Scope) -> Result<Ticket, crate::hub::Full> {
+    hub.enter(scope, Channel::Socket)
+}

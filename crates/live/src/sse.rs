@@ -1,0 +1,173 @@
+//! Server-sent events: a response that never ends. It begins with the position, so that a client
+//! which is cut off before its first event resumes, too.
+
+use crate::ask::{Asked, Visitor};
+use crate::entry::{Encoding, sse};
+use crate::hub::{Arrival, Full, Hub, Ticket};
+use crate::line::{Line, Sent};
+use crate::metrics::Channel;
+use crate::shard::ticks;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, ReadBuf};
+use wire::{Payload, Raw, Response};
+
+/// Told before the end of the credentials, which is the end of the stream.
+const CLOSING: &str = "stream.closing";
+
+/// Opens a stream, if there is room for one.
+pub fn open(hub: &Arc<Hub>, visitor: &Visitor, asked: Asked) -> Result<Response, Full> {
+    let ticket = hub.enter(visitor.scope, Channel::Sse)?;
+    let arrival = visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
+    let begin = asked.begin(*hub.store.0.position().borrow());
+    let interests = visitor.interests(asked.interest, 0);
+    let expires = visitor.expires_in;
+    let hub = hub.clone();
+    let body = Payload::take_over(move |raw| {
+        let mut line =
+            Line::new(&hub, Channel::Sse, Encoding::Sse, interests, begin.cursor, begin.resumes);
+        line.own.push_back(greeting(&line, &hub));
+        if let Some((gap, requested)) = begin.gap {
+            line.lost(gap, requested, begin.cursor);
+        }
+        let stream = Stream {
+            expires: expires.map(|time| ticks(time).saturating_sub(2)),
+            line,
+            leaving: false,
+            _ticket: ticket,
+            _arrival: arrival,
+        };
+        stream.run(raw)
+    });
+    Ok(Response { status: StatusCode::OK, headers: headers(), body })
+}
+
+/// What a stream's head says.
+pub fn headers() -> HeaderMap {
+    const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(BUFFERING, HeaderValue::from_static("no"));
+    headers
+}
+
+fn greeting(line: &Line, hub: &Hub) -> Bytes {
+    let position = hub.codec.epoch.at(line.cursor);
+    Bytes::from(format!("retry: {}\nid: {position}\n\n", hub.retry_ms()))
+}
+
+/// Sends a client away in the one way from which a browser comes back: any status but 200 would be
+/// the end for its EventSource.
+pub fn come_again(hub: &Hub, full: Full) -> Response {
+    // Whose own connections are too many need not hurry.
+    let factor = if full == Full::Account { 4 } else { 1 };
+    let body = format!("retry: {}\n\n", hub.retry_ms() * factor);
+    Response { status: StatusCode::OK, headers: headers(), body: body.into() }
+}
+
+struct Stream {
+    line: Line,
+    /// Tick, counted from the first look, at which the credentials end.
+    expires: Option<u32>,
+    /// Ends once everything was sent that is under way.
+    leaving: bool,
+    _ticket: Ticket,
+    _arrival: Option<Arrival>,
+}
+
+impl Stream {
+    async fn run(mut self, mut raw: Raw) {
+        let mut begun = false;
+        poll_fn(|cx| {
+            if !std::mem::replace(&mut begun, true) {
+                self.begin(cx);
+            }
+            self.poll(&mut raw, cx)
+        })
+        .await;
+    }
+
+    fn begin(&mut self, cx: &mut Context<'_>) {
+        self.line.turn(cx);
+        self.line.written_at = self.line.now;
+        self.expires = self.expires.map(|ticks| self.line.now.saturating_add(ticks));
+        self.set_alarm();
+    }
+
+    fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
+        let turn = self.line.turn(cx);
+        if is_gone(raw, cx) {
+            return Poll::Ready(());
+        }
+        if turn.due {
+            if self.line.is_hopeless() || turn.leaving && self.line.is_blocked() {
+                return Poll::Ready(());
+            }
+            self.check(turn.leaving);
+        }
+        match self.line.poll_send(raw, cx, turn.passing) {
+            Sent::Gone => return Poll::Ready(()),
+            Sent::Everything if self.leaving => return Poll::Ready(()),
+            Sent::Everything | Sent::Waiting => {}
+        }
+        if turn.due {
+            self.set_alarm();
+        }
+        Poll::Pending
+    }
+
+    /// What time has brought.
+    fn check(&mut self, leaving: bool) {
+        let line = &mut self.line;
+        if self.leaving {
+            return;
+        }
+        if leaving {
+            let retry = line.hub.retry_ms();
+            line.own.push_back(Bytes::from(format!("retry: {retry}\n\n")));
+            (self.leaving, line.muted) = (true, true);
+        } else if self.expires.is_some_and(|at| at <= line.now) {
+            let reason = "{\"reason\":\"token_expired\"}";
+            line.own.push_back(sse(Some(CLOSING), None, reason));
+            (self.leaving, line.muted) = (true, true);
+        } else if line.now.saturating_sub(line.written_at) >= ticks(line.hub.limits.heartbeat)
+            && !line.is_blocked()
+        {
+            // The position too: a client that heard nothing for long need not go far back.
+            let position = line.hub.codec.epoch.at(line.cursor);
+            line.own.push_back(Bytes::from(format!(": still here\nid: {position}\n\n")));
+        }
+    }
+
+    fn set_alarm(&self) {
+        let line = &self.line;
+        let quiet = line.written_at.max(line.now.saturating_sub(ticks(line.hub.limits.heartbeat)));
+        let mut due = quiet + ticks(line.hub.limits.heartbeat);
+        if due <= line.now {
+            due = line.now + ticks(line.hub.limits.heartbeat);
+        }
+        line.seat.wake_at(due.min(self.expires.unwrap_or(u32::MAX)).max(line.now + 1));
+    }
+}
+
+/// Whether the client has closed. What it sends meanwhile means nothing.
+fn is_gone(raw: &mut Raw, cx: &mut Context<'_>) -> bool {
+    loop {
+        if raw.poll_readable(cx).is_pending() {
+            return false;
+        }
+        let mut bytes = [0; 512];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match Pin::new(&mut *raw).poll_read(cx, &mut buffer) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+            Poll::Ready(_) => return true,
+        }
+    }
+}

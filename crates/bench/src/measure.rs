@@ -1,4 +1,5 @@
-//! One measured run of one server: a short load that does not count, then the one that does.
+//! One measured run of one server: a short load that does not count, then the one that does; and
+//! runs of two servers in turn.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use anyhow::Result;
 
 use crate::load::{Load, Source};
 use crate::process::Service;
-use crate::report::Sample;
+use crate::report::{Pairs, Sample};
 
 /// Before each measured run: connections, caches and branch predictors.
 pub const WARM_UP: Duration = Duration::from_millis(300);
@@ -31,4 +32,24 @@ pub fn measure(
         p99_us: outcome.latency.micros(0.99),
         cpu_us: cpu.as_secs_f64() * 1e6 / outcome.latency.count().max(1) as f64,
     })
+}
+
+/// Both in turn, round by round. Who begins changes from round to round, so that a machine that
+/// grows slower or faster favours neither.
+pub fn in_turn(
+    rounds: usize,
+    mut limit: impl FnMut() -> Result<Sample>,
+    mut ours: impl FnMut() -> Result<Sample>,
+) -> Result<Pairs> {
+    let mut pairs = Pairs::default();
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            pairs.limits.push(limit()?);
+            pairs.ours.push(ours()?);
+        } else {
+            pairs.ours.push(ours()?);
+            pairs.limits.push(limit()?);
+        }
+    }
+    Ok(pairs)
 }

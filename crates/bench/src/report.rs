@@ -19,16 +19,7 @@ pub struct Sample {
 impl Sample {
     /// The median of each figure over the rounds: one disturbed round moves nothing.
     pub fn median(rounds: &[Self]) -> Self {
-        let middle = |figure: fn(&Self) -> f64| {
-            let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
-            figures.sort_by(f64::total_cmp);
-            let upper = figures.len() / 2;
-            match figures.len() {
-                0 => 0.0,
-                count if count % 2 == 1 => figures[upper],
-                _ => (figures[upper - 1] + figures[upper]) / 2.0,
-            }
-        };
+        let middle = |figure: fn(&Self) -> f64| middle(rounds.iter().map(figure).collect());
         Self {
             per_second: middle(|sample| sample.per_second),
             p50_us: middle(|sample| sample.p50_us),
@@ -38,6 +29,42 @@ impl Sample {
     }
 }
 
+/// 0 of nothing.
+fn middle(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    let upper = figures.len() / 2;
+    match figures.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => figures[upper],
+        _ => (figures[upper - 1] + figures[upper]) / 2.0,
+    }
+}
+
+/// Two subjects measured in turn. Each round is a ratio of its own: what slows the machine down for
+/// a while slows both of a pair, and the medians of each side alone could come from two weathers.
+#[derive(Default)]
+pub struct Pairs {
+    pub limits: Vec<Sample>,
+    pub ours: Vec<Sample>,
+}
+
+impl Pairs {
+    /// Ours over the limit: the median of the rounds, and the least and the most of them.
+    pub fn ratio(&self, figure: fn(&Sample) -> f64) -> Ratio {
+        let rounds = self.ours.iter().zip(&self.limits);
+        let ratios: Vec<f64> = rounds.map(|(ours, limit)| figure(ours) / figure(limit)).collect();
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Ratio { middle: middle(ratios), least, most }
+    }
+}
+
+pub struct Ratio {
+    pub middle: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
 /// A bar: `value` against `limit`, both in `unit`. Without a limit it is a figure to be seen.
 pub struct Bar {
     pub what: &'static str,
@@ -45,19 +72,26 @@ pub struct Bar {
     pub limit: Option<f64>,
     pub at_least: bool,
     pub unit: &'static str,
+    /// The least and the most of the rounds that `value` is the median of.
+    pub spread: Option<(f64, f64)>,
 }
 
 impl Bar {
     pub fn at_most(what: &'static str, value: f64, limit: f64, unit: &'static str) -> Self {
-        Self { what, value, limit: Some(limit), at_least: false, unit }
+        Self { what, value, limit: Some(limit), at_least: false, unit, spread: None }
     }
 
     pub fn at_least(what: &'static str, value: f64, limit: f64, unit: &'static str) -> Self {
-        Self { what, value, limit: Some(limit), at_least: true, unit }
+        Self { what, value, limit: Some(limit), at_least: true, unit, spread: None }
     }
 
     pub fn shown(what: &'static str, value: f64, unit: &'static str) -> Self {
-        Self { what, value, limit: None, at_least: false, unit }
+        Self { what, value, limit: None, at_least: false, unit, spread: None }
+    }
+
+    /// With how far the rounds were apart; the median alone is judged.
+    pub fn between(self, ratio: &Ratio) -> Self {
+        Self { spread: Some((ratio.least, ratio.most)), ..self }
     }
 
     /// A value that could not be computed (0/0) meets no limit.
@@ -72,7 +106,9 @@ impl Bar {
     fn describe(&self) -> String {
         let sign = if self.at_least { "≥" } else { "≤" };
         let limit = self.limit.map_or(String::new(), |limit| format!(" {sign} {limit}"));
-        format!("{} {:.2}{limit} {}", self.what, self.value, self.unit)
+        let spread = self.spread.map(|(least, most)| format!(" ({least:.2} to {most:.2})"));
+        let spread = spread.unwrap_or_default();
+        format!("{} {:.2}{spread}{limit} {}", self.what, self.value, self.unit)
     }
 }
 
@@ -182,6 +218,7 @@ fn row_json(row: &Row) -> Value {
             "limit": bar.limit,
             "at_least": bar.at_least,
             "unit": bar.unit,
+            "spread": bar.spread,
             "passed": bar.passed(),
         })
     });
@@ -200,6 +237,20 @@ mod tests {
     fn the_median_forgets_the_outlier() {
         assert_eq!(Sample::median(&[sample(9.0), sample(900.0), sample(8.0)]).cpu_us, 9.0);
         assert_eq!(Sample::median(&[sample(8.0), sample(10.0)]).cpu_us, 9.0);
+    }
+
+    #[test]
+    fn a_ratio_is_of_pairs_and_shows_how_far_they_were_apart() {
+        // One slow spell over a whole round, and one that struck a single side.
+        let limits = [10.0, 20.0, 10.0].map(sample).to_vec();
+        let ours = [9.0, 18.0, 15.0].map(sample).to_vec();
+        let ratio = Pairs { limits, ours }.ratio(|sample| sample.cpu_us);
+        assert_eq!((ratio.middle, ratio.least, ratio.most), (0.9, 0.9, 1.5));
+        let bar = Bar::at_most("ratio", ratio.middle, 1.0, "×").between(&ratio);
+        assert!(bar.passed());
+        assert_eq!(bar.describe(), "ratio 0.90 (0.90 to 1.50) ≤ 1 ×");
+        let nothing = Pairs::default().ratio(|sample| sample.cpu_us);
+        assert!(!Bar::at_least("ratio", nothing.middle, 0.5, "×").passed());
     }
 
     #[test]

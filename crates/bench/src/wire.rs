@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::bare_wire::{CERTIFICATE, KEY, LARGE, LARGE_BYTES};
 use crate::load::Source;
-use crate::measure::{WARM_UP, measure};
+use crate::measure::{WARM_UP, in_turn, measure};
 use crate::options::Options;
 use crate::process::{Pinning, Service};
 use crate::report::{Bar, Report, Sample};
@@ -76,6 +76,7 @@ pub fn run(options: &Options) -> Result<bool> {
         }
     }
     report.note(format!("{}; latency is seen by the client, closed loop", pinning.describe()));
+    report.note("a ratio is the median of its rounds' own, with the least and the most of them");
     report.note("CPU µs is user+system time of the server process per request");
     report.print();
     if let Some(file) = &options.json {
@@ -161,16 +162,12 @@ fn http3(options: &Options, secured: &Secured, report: &mut Report) -> Result<()
     println!("==> h3: {BODY_BYTES} bytes, {connections} connections of {streams} streams, TLS");
     let (rounds, seconds) = if options.quick { (3, 1) } else { (5, 4) };
     let duration = Duration::from_secs(seconds);
-    let (mut limits, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        limits.push(secured.sample(Protocol::Http2, duration)?);
-        ours.push(secured.sample(Protocol::Http3, duration)?);
-    }
-    let (limit, ours) = (Sample::median(&limits), Sample::median(&ours));
-    let share = ours.per_second / limit.per_second;
-    let bar = Bar::at_least("rate", share, 0.5, "× our HTTP/2");
-    report.sample("h3 1 KB", "wire HTTP/2 + TLS", limit, None);
-    report.sample("h3 1 KB", "wire HTTP/3", ours, Some(bar));
+    let limit = || secured.sample(Protocol::Http2, duration);
+    let pairs = in_turn(rounds, limit, || secured.sample(Protocol::Http3, duration))?;
+    let share = pairs.ratio(|sample| sample.per_second);
+    let bar = Bar::at_least("rate", share.middle, 0.5, "× our HTTP/2").between(&share);
+    report.sample("h3 1 KB", "wire HTTP/2 + TLS", Sample::median(&pairs.limits), None);
+    report.sample("h3 1 KB", "wire HTTP/3", Sample::median(&pairs.ours), Some(bar));
     Ok(())
 }
 
@@ -198,19 +195,16 @@ fn large(secured: &Secured, report: &mut Report) -> Result<()> {
 /// Both servers in turn, round by round; the bar is on CPU per request.
 fn get(options: &Options, pinning: Pinning, report: &mut Report) -> Result<()> {
     println!("==> get: {BODY_BYTES} bytes, {CONNECTIONS} connections");
-    let (rounds, seconds) = if options.quick { (3, 1) } else { (5, 4) };
+    let (rounds, seconds) = if options.quick { (3, 1) } else { (9, 4) };
     let duration = Duration::from_secs(seconds);
     let (hyper, wire) = (start(pinning, "bare-http")?, start(pinning, "bare-wire")?);
     let source = |_| -> Source { Box::new(|request| request.extend_from_slice(REQUEST)) };
-    let (mut limits, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        limits.push(measure(&hyper, CONNECTIONS, 200, duration, &source)?);
-        ours.push(measure(&wire, CONNECTIONS, 200, duration, &source)?);
-    }
-    let (limit, ours) = (Sample::median(&limits), Sample::median(&ours));
-    let bar = Bar::at_most("CPU ratio", ours.cpu_us / limit.cpu_us, 1.0, "× bare hyper");
-    report.sample("get 1 KB", "bare hyper", limit, None);
-    report.sample("get 1 KB", "wire", ours, Some(bar));
+    let run = |service| measure(service, CONNECTIONS, 200, duration, &source);
+    let pairs = in_turn(rounds, || run(&hyper), || run(&wire))?;
+    let ratio = pairs.ratio(|sample| sample.cpu_us);
+    let bar = Bar::at_most("CPU ratio", ratio.middle, 1.0, "× bare hyper").between(&ratio);
+    report.sample("get 1 KB", "bare hyper", Sample::median(&pairs.limits), None);
+    report.sample("get 1 KB", "wire", Sample::median(&pairs.ours), Some(bar));
     Ok(())
 }
 

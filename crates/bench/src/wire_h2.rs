@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::measure::in_turn;
 use crate::process::{Pinning, Service};
 use crate::report::{Bar, Report, Sample};
 
@@ -39,16 +40,13 @@ pub fn run(
     let folder = Folder::make()?;
     let nginx = start_nginx(pinning, &folder.0, body_bytes)?;
     for streams in STREAMS {
-        let (mut limits, mut ours) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            limits.push(measure(&nginx, streams, requests, body_bytes)?);
-            ours.push(measure(wire, streams, requests, body_bytes)?);
-        }
-        let (limit, ours) = (Sample::median(&limits), Sample::median(&ours));
-        let bar = Bar::at_most("CPU ratio", ours.cpu_us / limit.cpu_us, LIMIT, "× nginx");
+        let run = |service| measure(service, streams, requests, body_bytes);
+        let pairs = in_turn(rounds, || run(&nginx), || run(wire))?;
+        let ratio = pairs.ratio(|sample| sample.cpu_us);
+        let bar = Bar::at_most("CPU ratio", ratio.middle, LIMIT, "× nginx").between(&ratio);
         let scenario = format!("h2 get 1 KB, {streams} a connection");
-        report.sample(&scenario, "nginx", limit, None);
-        report.sample(&scenario, "wire", ours, Some(bar));
+        report.sample(&scenario, "nginx", Sample::median(&pairs.limits), None);
+        report.sample(&scenario, "wire", Sample::median(&pairs.ours), Some(bar));
     }
     report.note(format!("h2: {requests} requests by h2load a round, nginx with `return 200`"));
     Ok(())

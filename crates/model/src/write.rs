@@ -7,6 +7,7 @@ use crate::problem::Problem;
 use crate::record::{Fields, Record};
 use crate::schema::CollectionIx;
 use crate::time::Timestamp;
+use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// A wish to change one record.
@@ -84,11 +85,13 @@ pub struct Idempotency {
     pub fingerprint: [u8; 32],
 }
 
-/// What caused a write; ends up in the event's `request`.
+/// What caused a write; but for the client it ends up in the event's `request`.
 #[derive(Clone, Debug, Default)]
 pub struct Cause {
     pub request: Option<String>,
     pub idempotency_key: Option<String>,
+    /// Who asked, for rules; none where the service acts by itself.
+    pub client: Option<IpAddr>,
 }
 
 /// What a committed (or replayed) write answers. Rendered by `api::respond`, kept for replays.

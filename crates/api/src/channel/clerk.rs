@@ -13,6 +13,7 @@ use live::{Desk, Posted, Posting, Visitor};
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
 use serde_json::Value;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 pub struct Clerk {
@@ -20,21 +21,27 @@ pub struct Clerk {
     identity: Arc<Identity>,
     /// Before every reference, so that two users cannot take each other's.
     owner: String,
+    client: IpAddr,
 }
 
 impl Clerk {
-    pub fn new(core: Arc<Core>, identity: Arc<Identity>, visitor: &Visitor) -> Clerk {
+    pub fn new(
+        core: Arc<Core>,
+        identity: Arc<Identity>,
+        visitor: &Visitor,
+        client: IpAddr,
+    ) -> Clerk {
         let user = visitor.user.as_deref().unwrap_or_default();
         let owner = format!("socket:{}:{user}:", identity.caller.key);
-        Clerk { core, identity, owner }
+        Clerk { core, identity, owner, client }
     }
 }
 
 impl Desk for Clerk {
     fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting {
-        let (core, identity) = (self.core.clone(), self.identity.clone());
+        let (core, identity, client) = (self.core.clone(), self.identity.clone(), self.client);
         let key = reference.map(|reference| format!("{}{reference}", self.owner));
-        Box::pin(async move { post(&core, &identity, feed, body, key).await })
+        Box::pin(async move { post(&core, &identity, feed, body, key, client).await })
     }
 
     fn explain(&self, problem: &Problem) -> String {
@@ -50,6 +57,7 @@ async fn post(
     feed: CollectionIx,
     body: Bytes,
     key: Option<String>,
+    client: IpAddr,
 ) -> Result<Posted, Problem> {
     let request_id = core.request_id();
     let now = core.outside.now();
@@ -68,7 +76,7 @@ async fn post(
         schema: &core.schema,
         store: &core.store,
         outside: &core.outside,
-        client: &core.client,
+        outgoing: &core.outgoing,
         in_flight: &core.in_flight,
         cursor_key: &core.cursor_key,
         caller: &identity.caller,
@@ -78,6 +86,7 @@ async fn post(
         query: "",
         headers: &headers,
         request_id: &request_id,
+        client,
         error_shape: Shape::Structured,
         body: &body,
         idempotency: idempotency.as_ref(),

@@ -218,7 +218,7 @@ async fn socket(
     let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
-    let desk = Arc::new(Clerk::new(core.clone(), identity, &visitor));
+    let desk = Arc::new(Clerk::new(core.clone(), identity, &visitor, exchange.client));
     Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, desk)))
 }
 

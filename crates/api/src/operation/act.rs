@@ -118,7 +118,8 @@ async fn ask(
     }
     let deadline = Instant::now() + handler.timeout;
     let body = Bytes::from(question.to_string());
-    let answer = context.client.post(&handler.url, headers, body, deadline, MAX_ANSWER_BYTES).await;
+    let answer =
+        context.outgoing.post(&handler.url, headers, body, deadline, MAX_ANSWER_BYTES).await;
     match answer {
         Ok(reply) => understand(reply.status, &reply.body),
         Err(fault) => {

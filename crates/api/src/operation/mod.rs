@@ -22,6 +22,7 @@ use model::problem::{Code, Problem};
 use model::query::View;
 use model::schema::{Collection, CollectionIx, Schema};
 use model::write::{Cause, Change, Idempotency, Precondition, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
 use store::Store;
 
@@ -48,7 +49,7 @@ pub struct Context<'a> {
     pub schema: &'a Arc<Schema>,
     pub store: &'a Arc<dyn Store>,
     pub outside: &'a Arc<dyn Outside>,
-    pub client: &'a wire::Client,
+    pub outgoing: &'a wire::Client,
     pub in_flight: &'a Arc<InFlight>,
     pub cursor_key: &'a [u8; 32],
     pub caller: &'a Caller,
@@ -58,6 +59,8 @@ pub struct Context<'a> {
     pub query: &'a str,
     pub headers: &'a HeaderMap,
     pub request_id: &'a str,
+    /// Who asks, behind the proxies that are trusted.
+    pub client: IpAddr,
     pub error_shape: Shape,
     /// The request body; empty for reads.
     pub body: &'a [u8],
@@ -86,6 +89,7 @@ impl<'a> Context<'a> {
             cause: Cause {
                 request: Some(self.request_id.to_owned()),
                 idempotency_key: self.idempotency.map(|idempotency| idempotency.key.clone()),
+                client: Some(self.client),
             },
             now: self.outside.now(),
             entropy: self.outside.entropy(),

@@ -27,6 +27,7 @@ pub fn act(
             &action.params,
             params,
         ),
+        client: stage.write.cause.client,
         now: stage.facts.now.to_iso(),
     };
     for rule in &action.rules {
@@ -57,6 +58,7 @@ pub fn timed(stage: &Stage<'_>, timed: &Timed) -> Result<Decision, Problem> {
     let scene = Scene {
         record: &record_scene(stage),
         request: &Fields::new(),
+        client: None,
         now: stage.facts.now.to_iso(),
     };
     let mut after = stage.before.clone();

@@ -50,6 +50,15 @@ event = "book.refused"
 when = "request.to_whom == 'nobody'"
 message = "Nobody lends nothing."
 
+[collections.books.actions.stamp]
+from = "new"
+set = { reason = "=client" }
+
+[[collections.books.actions.stamp.rules]]
+when = "client == null || !client.startsWith('10.')"
+code = "not_at_the_desk"
+message = "Only at the desk."
+
 [[collections.books.timed]]
 from = "lent"
 to = "lost"
@@ -276,6 +285,24 @@ fn a_rule_that_cannot_be_evaluated_refuses() {
     // `null > 100.0` has no answer.
     let problem = bench.lend(&bench.book(json!({ "price": null })), "Ada").unwrap_err();
     assert_eq!(problem.code, Code::GuardFailed, "{}", problem.message);
+}
+
+#[test]
+fn rules_and_set_see_the_address_of_the_client() {
+    let bench = Bench::new();
+    let book = bench.book(json!({}));
+    let stamp = |client: Option<&str>| {
+        let (action, params, callout) = (1, Fields::new(), None);
+        let mut write = bench.write("books", Change::Act { action, params, callout });
+        write.id = Some(book.id.clone());
+        write.cause.client = client.map(|address| address.parse().unwrap());
+        bench.decide_at(&write, Some(&book), LATER).unwrap()
+    };
+    assert_eq!(kept(&stamp(Some("10.1.2.3")))["reason"], "10.1.2.3");
+    for client in [Some("192.0.2.1"), Some("2001:db8::1"), None] {
+        let Answer::Refused(problem) = stamp(client).answer else { panic!("{client:?}") };
+        assert_eq!(problem.declared.as_ref().unwrap().code, "not_at_the_desk");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! actions and compute the values actions set. Evaluation is pure and bounded by the expression.
 
 use cel::{Context, Program};
+use core::net::IpAddr;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fmt;
@@ -20,6 +21,8 @@ pub struct Scene<'a> {
     pub record: &'a Map<String, Value>,
     /// The request's parameters.
     pub request: &'a Map<String, Value>,
+    /// Whoever asks; nobody where the service acts by itself.
+    pub client: Option<IpAddr>,
     pub now: String,
 }
 
@@ -71,6 +74,8 @@ impl Expression {
         for (name, members) in [("record", scene.record), ("request", scene.request)] {
             context.add_variable_from_value(name, map_in_cel(members));
         }
+        let client = scene.client.map_or(cel::Value::Null, |address| address.to_string().into());
+        context.add_variable_from_value("client", client);
         context.add_variable_from_value("now", scene.now.clone());
         let result = self.program.execute(&context).map_err(|error| error.to_string())?;
         result.json().map_err(|error| error.to_string())

@@ -224,7 +224,7 @@ pub fn write(collection: usize, id: Option<&str>, change: Change) -> Write {
         change,
         precondition: Precondition::None,
         idempotency: None,
-        cause: Cause { request: Some("req_1".into()), idempotency_key: None },
+        cause: Cause { request: Some("req_1".into()), ..Cause::default() },
         now: Timestamp(START),
         entropy: Entropy(entropy),
     }

@@ -41,7 +41,8 @@ pub(super) struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    pub fn names(&self, params: &'a [Field]) -> Names<'a> {
+    /// What expressions may name; without params where nobody asks.
+    pub fn names(&self, params: Option<&'a [Field]>) -> Names<'a> {
         let assigned = ["id", "object", "created_at", "updated_at"];
         let declared = self.fields.iter().map(|field| field.name.as_str());
         Names {
@@ -123,7 +124,7 @@ fn read_action(
 ) -> Action {
     table.allow(report, keys::ACTION);
     let params = read_params(report, table);
-    let names = host.names(&params);
+    let names = host.names(Some(&params));
     let mut rules = Vec::new();
     let listed = table.tables(report, "rules", "rule");
     if listed.len() > RULES {
@@ -310,7 +311,7 @@ fn read_timed(
             format!("a collection has at most {TIMED} timed transitions"),
         );
     }
-    let names = host.names(&[]);
+    let names = host.names(None);
     let mut found = Vec::new();
     for timed in listed.iter().take(TIMED) {
         timed.allow(report, keys::TIMED);

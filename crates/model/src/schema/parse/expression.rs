@@ -7,6 +7,7 @@ use super::reader::{Report, Text};
 use crate::schema::rule::{Expression, Scene};
 use crate::schema::{Field, Kind};
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use core::net::Ipv4Addr;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -28,8 +29,9 @@ pub(super) struct Names<'a> {
     /// Members of `record`: assigned and declared fields.
     pub record: Vec<&'a str>,
     pub fields: &'a [Field],
-    /// Members of `request`: the action's parameters.
-    pub params: &'a [Field],
+    /// Members of `request`: the action's parameters. None where nobody asks: then there is no
+    /// `client` either.
+    pub params: Option<&'a [Field]>,
 }
 
 /// Compiles and checks one text; complains at its place.
@@ -90,14 +92,18 @@ fn within_limits(text: &str) -> Result<(), String> {
 /// Every name in the expression that means nothing here.
 fn unknown_names(expression: &Expression, names: &Names<'_>) -> BTreeSet<String> {
     let used = Used::of(expression.syntax());
-    let params: Vec<&str> = names.params.iter().map(|param| param.name.as_str()).collect();
+    let params = names.params.unwrap_or_default();
+    let params: Vec<&str> = params.iter().map(|param| param.name.as_str()).collect();
+    let (roots, listed): (&[&str], &str) = match names.params {
+        Some(_) => (&["record", "request", "client", "now"], "`record`, `request`, `client`"),
+        None => (&["record", "request", "now"], "`record`, `request`"),
+    };
     let mut faults = BTreeSet::new();
     for name in used.variables.difference(&used.bound) {
-        if !["record", "request", "now"].contains(name) && !TYPE_NAMES.contains(name) {
-            let hint = naming::hint(name, ["record", "request", "now"]);
+        if !roots.contains(name) && !TYPE_NAMES.contains(name) {
+            let hint = naming::hint(name, roots.iter().copied());
             faults.insert(format!(
-                "unknown name `{name}` in the expression{hint}; it can use `record`, `request` and \
-                 `now`"
+                "unknown name `{name}` in the expression{hint}; it can use {listed} and `now`"
             ));
         }
     }
@@ -127,9 +133,12 @@ fn unknown_function(expression: &Expression, names: &Names<'_>) -> Option<String
     for name in &names.record {
         record.entry((*name).to_owned()).or_insert_with(|| json!("x"));
     }
-    let request = sample(names.params);
-    let scene =
-        Scene { record: &record, request: &request, now: "2026-01-01T00:00:00.000Z".into() };
+    let scene = Scene {
+        record: &record,
+        request: &sample(names.params.unwrap_or_default()),
+        client: Some(Ipv4Addr::LOCALHOST.into()),
+        now: "2026-01-01T00:00:00.000Z".into(),
+    };
     let error = expression.evaluate(&scene).err()?;
     let name = error.strip_prefix("Undeclared reference to ")?;
     Some(format!("the expression calls {name}, which does not exist"))

@@ -221,6 +221,11 @@ when = \"{when}\""
     check_when("record.tags.exists(tag, tag == 'x') || size(record.id) > now.size()", &[]);
     check_when("type(request.amount) == int", &[]);
     check_when("has(request.amount) ? request.amount == 1 : record.created_at < now", &[]);
+    check_when("client != '' && !client.startsWith('10.')", &[]);
+    check_when(
+        "cliend == ''",
+        &["unknown name `cliend` in the expression (did you mean `client`?); it can use …"],
+    );
     check_when("", &["the expression is empty"]);
     check_when("record.quantity >", &["not a CEL expression: …"]);
     check_when(
@@ -236,4 +241,18 @@ when = \"{when}\""
     check_when(&"(".repeat(500), &["an expression nests at most 20 deep…"]);
     check_when(&"!".repeat(500), &["an expression nests at most 20 deep…"]);
     check_when(&"1+".repeat(600), &["an expression has at most 1000 characters"]);
+}
+
+#[test]
+fn a_timed_transition_has_no_client() {
+    let input = "[collections.orders.states]
+names = ['open', 'closed']
+[collections.orders.fields]
+by = 'string'
+[[collections.orders.timed]]
+from = 'open'
+to = 'closed'
+after = '1h'
+set = { by = '=client' }";
+    check(input, &["9:14: unknown name `client` in the expression; it can use `record`, …"]);
 }

@@ -109,7 +109,7 @@ fn payments_are_refused_by_the_rule_that_fits() {
         let mut record = all_null.clone();
         record.insert("payment_method".to_owned(), method.clone());
         let sent = object(request.clone());
-        let scene = Scene { record: &record, request: &sent, now: String::new() };
+        let scene = Scene { record: &record, request: &sent, client: None, now: String::new() };
         let fired = confirm.rules.iter().find(|rule| rule.when.holds(&scene));
         assert_eq!(fired.map(|rule| rule.code.as_str()), expected, "{method} {request}");
         for rule in &confirm.rules {
@@ -153,7 +153,7 @@ fn a_confirmed_payment_keeps_the_method_that_was_used() {
     let check = |request: Value, expected: &str| {
         let record = object(json!({"payment_method": "pm_old"}));
         let request = object(request);
-        let scene = Scene { record: &record, request: &request, now: String::new() };
+        let scene = Scene { record: &record, request: &request, client: None, now: String::new() };
         assert_eq!(confirm.set[0].value.value(&scene), Ok(json!(expected)));
         assert_eq!(confirm.set[1].value.value(&scene), Ok(Value::Null));
     };
@@ -181,7 +181,7 @@ fn a_cancelled_order_may_leave_the_reason_out() {
         [(json!({}), Value::Null), (json!({"reason": "late"}), json!("late"))]
     {
         let request = object(request);
-        let scene = Scene { record: &record, request: &request, now: String::new() };
+        let scene = Scene { record: &record, request: &request, client: None, now: String::new() };
         assert_eq!(cancel.set[0].value.value(&scene), Ok(expected));
     }
 }
@@ -298,7 +298,7 @@ message = 'Too dear.'",
         [(json!(100.5), true), (json!(101), true), (json!(99.5), false), (json!(null), false)]
     {
         let record = object(json!({ "price": price }));
-        let scene = Scene { record: &record, request: &request, now: String::new() };
+        let scene = Scene { record: &record, request: &request, client: None, now: String::new() };
         assert_eq!(rule.when.holds(&scene), fires, "{price}");
     }
 }

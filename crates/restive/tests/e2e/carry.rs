@@ -8,6 +8,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -19,7 +20,13 @@ type H3Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
 type H2Sender = h2::client::SendRequest<Bytes>;
 
 /// The parts of an answer, read to its end.
-pub type Parts = (StatusCode, HeaderMap, Vec<u8>);
+pub struct Parts {
+    /// Heads of interim answers (103) before it; what the library for HTTP/1.1 drops.
+    pub interim: Vec<HeaderMap>,
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
 
 /// Drives the connections of all tests.
 static RUNTIME: LazyLock<Handle> = LazyLock::new(|| {
@@ -51,7 +58,12 @@ fn over() -> String {
 
 impl Carrier {
     pub fn new(address: SocketAddr) -> Carrier {
-        match over().as_str() {
+        Carrier::speaking(&over(), address)
+    }
+
+    /// In this version, whatever the suite runs over.
+    pub fn speaking(version: &str, address: SocketAddr) -> Carrier {
+        match version {
             "http1" => Carrier::Http1(
                 ureq::Agent::config_builder()
                     .http_status_as_error(false)
@@ -72,7 +84,7 @@ impl Carrier {
                 let response = agent.run(request).map_err(|error| error.to_string())?;
                 let (head, mut body) = response.into_parts();
                 let body = body.read_to_vec().map_err(|error| error.to_string())?;
-                Ok((head.status, head.headers, body))
+                Ok(Parts { interim: vec![], status: head.status, headers: head.headers, body })
             }
             Carrier::Http3(address, kept) => RUNTIME.block_on(async {
                 let exchange = over_http3(*address, kept, request);
@@ -111,10 +123,14 @@ async fn over_http2(mut sender: H2Sender, request: Request<Vec<u8>>) -> Result<P
         head.headers.insert("content-length", HeaderValue::from(body.len()));
     }
     let empty = body.is_empty();
-    let (response, mut sending) = sender.send_request(Request::from_parts(head, ()), empty)?;
+    let (mut response, mut sending) = sender.send_request(Request::from_parts(head, ()), empty)?;
     if !empty {
         // An answer may come before the whole body was wanted; then the rest is not.
         let _ = sending.send_data(body.into(), true);
+    }
+    let mut interim = Vec::new();
+    while let Some(hints) = poll_fn(|cx| response.poll_informational(cx)).await {
+        interim.push(hints?.into_parts().0.headers);
     }
     let (head, mut arriving) = response.await?.into_parts();
     let mut body = Vec::new();
@@ -123,7 +139,7 @@ async fn over_http2(mut sender: H2Sender, request: Request<Vec<u8>>) -> Result<P
         body.extend_from_slice(&piece);
         arriving.flow_control().release_capacity(piece.len())?;
     }
-    Ok((head.status, head.headers, body))
+    Ok(Parts { interim, status: head.status, headers: head.headers, body })
 }
 
 async fn over_http3(
@@ -151,12 +167,19 @@ async fn over_http3(
     // An answer may come before the whole body was wanted; then the rest is not.
     let _ = stream.send_data(Bytes::from(body)).await;
     let _ = stream.finish().await;
-    let (head, ()) = stream.recv_response().await?.into_parts();
+    let mut interim = Vec::new();
+    let (head, ()) = loop {
+        let (head, ()) = stream.recv_response().await?.into_parts();
+        match head.status.is_informational() {
+            true => interim.push(head.headers),
+            false => break (head, ()),
+        }
+    };
     let mut body = Vec::new();
     while let Some(mut piece) = stream.recv_data().await? {
         body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
     }
-    Ok((head.status, head.headers, body))
+    Ok(Parts { interim, status: head.status, headers: head.headers, body })
 }
 
 /// Believes whoever answers: who that is, other tests look at.

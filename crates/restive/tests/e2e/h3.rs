@@ -45,3 +45,26 @@ fn without_it_the_udp_port_stays_free() {
     let server = Start::bookshop().arg("--tls").arg("self-signed").go();
     UdpSocket::bind(server.address).expect_err("the server listens there");
 }
+
+#[test]
+fn early_hints_come_before_the_answer_on_both_newer_versions() {
+    let link = "</style.css>; rel=preload; as=style";
+    let schema = format!(
+        "[collections.books]\nearly_hints = [\"{link}\"]\n\
+         [collections.books.fields]\ntitle = {{ type = \"string\" }}\n"
+    );
+    for version in ["http2", "http3"] {
+        let start = Start::schema(&schema);
+        let start = match version {
+            "http3" => start.arg("--tls").arg("self-signed"),
+            _ => start,
+        };
+        let server = start.go().over(version);
+        let answer = server.get("/v1/books");
+        assert_eq!(answer.interim, [[("link".to_owned(), link.to_owned())]], "{version}");
+        answer.expect(200);
+        let made = server.post("/v1/books", json!({"title": "Dune"}));
+        assert!(made.interim.is_empty(), "{version}: a write is not hinted at");
+        assert_eq!(made.status, 201, "{version}: {}", made.text);
+    }
+}

@@ -142,6 +142,12 @@ impl Server {
         Server { child, address, folder, key: KEY.to_owned(), carrier, greeting, log }
     }
 
+    /// Asked in this version from now on, whatever the suite runs over.
+    pub fn over(mut self, version: &str) -> Server {
+        self.carrier = Carrier::speaking(version, self.address);
+        self
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -305,15 +311,16 @@ impl Ask<'_> {
     /// For servers that may be gone.
     pub fn try_send(self) -> Result<Answer, String> {
         let request = self.request.body(self.body).expect("a test's request is well-formed");
-        let (status, headers, body) = self.server.carrier.run(request)?;
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or("?").to_owned()))
-            .collect();
-        let text = String::from_utf8(body).map_err(|error| error.to_string())?;
+        let parts = self.server.carrier.run(request)?;
+        let pairs = |headers: &ureq::http::HeaderMap| -> Vec<_> {
+            let text = |value: &ureq::http::HeaderValue| value.to_str().unwrap_or("?").to_owned();
+            headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+        };
+        let text = String::from_utf8(parts.body).map_err(|error| error.to_string())?;
         Ok(Answer {
-            status: status.as_u16(),
-            headers,
+            interim: parts.interim.iter().map(pairs).collect(),
+            status: parts.status.as_u16(),
+            headers: pairs(&parts.headers),
             json: serde_json::from_str(&text).unwrap_or(Value::Null),
             text,
         })
@@ -322,6 +329,8 @@ impl Ask<'_> {
 
 #[derive(Clone, Debug)]
 pub struct Answer {
+    /// Headers of the interim answers before it, where the carrier shows them: not in HTTP/1.1.
+    pub interim: Vec<Vec<(String, String)>>,
     pub status: u16,
     headers: Vec<(String, String)>,
     pub text: String,

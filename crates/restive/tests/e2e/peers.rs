@@ -1,6 +1,7 @@
-//! Who the client is behind proxies, as logs and limits see it, and how many connections it has.
+//! Who the client is behind proxies, as logs, limits and rules see it, and how many connections it
+//! has.
 
-use crate::harness::{Server, Start, eventually};
+use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::process::Command;
@@ -16,17 +17,66 @@ fn logged(server: &Server, request: &str) -> String {
     line["client"].as_str().unwrap().to_owned()
 }
 
-fn health(server: &Server, forwarded_for: &str) -> String {
-    let answer = server.ask("GET", "/v1/books").header("x-forwarded-for", forwarded_for).send();
-    logged(server, answer.header("request-id").unwrap())
+/// Who asks with these headers, by the log.
+fn client(server: &Server, headers: &[(&str, &str)]) -> String {
+    let ask = server.ask("GET", "/v1/books");
+    let ask = headers.iter().fold(ask, |ask, (name, value)| ask.header(name, value));
+    logged(server, ask.send().header("request-id").unwrap())
+}
+
+/// To be asked in every version of HTTP; HTTP/3 needs TLS, which the others are asked without.
+fn in_each_version(arguments: &[&str]) -> [Server; 3] {
+    ["http1", "http2", "http3"].map(|version| {
+        let secured: &[&str] = if version == "http3" { &["--tls", "self-signed"] } else { &[] };
+        let arguments = [arguments, secured].concat();
+        let start = arguments.iter().fold(Start::bookshop(), |start, arg| start.arg(arg));
+        start.go().over(version)
+    })
 }
 
 #[test]
 fn the_log_names_the_client_that_a_trusted_proxy_names() {
-    let server = Server::bookshop();
-    assert_eq!(health(&server, "198.51.100.7"), "127.0.0.1");
-    let server = Start::bookshop().arg("--trusted-proxies").arg("10.0.0.0/8, 127.0.0.1").go();
-    assert_eq!(health(&server, "203.0.113.9, 198.51.100.7, 10.1.2.3"), "198.51.100.7");
+    for server in in_each_version(&[]) {
+        assert_eq!(client(&server, &[("x-forwarded-for", "198.51.100.7")]), "127.0.0.1");
+        assert_eq!(client(&server, &[("forwarded", "for=198.51.100.7")]), "127.0.0.1");
+    }
+    for server in in_each_version(&["--trusted-proxies", "10.0.0.0/8, 127.0.0.1"]) {
+        let chain = "203.0.113.9, 198.51.100.7, 10.1.2.3";
+        assert_eq!(client(&server, &[("x-forwarded-for", chain)]), "198.51.100.7");
+        let chain = "for=203.0.113.9, for=\"[2001:db8::7]:4711\";proto=https, for=10.1.2.3";
+        assert_eq!(client(&server, &[("forwarded", chain)]), "2001:db8::7");
+        let both = [("forwarded", "for=192.0.2.1"), ("x-forwarded-for", "192.0.2.2")];
+        assert_eq!(client(&server, &both), "127.0.0.1", "a contradiction is not believed");
+        assert_eq!(client(&server, &[]), "127.0.0.1");
+    }
+}
+
+#[test]
+fn rules_see_the_client_that_a_trusted_proxy_names() {
+    let schema = "[collections.books.fields]
+title = \"string\"
+stamped_by = { type = \"string\", read_only = true }
+[collections.books.actions.stamp]
+set = { stamped_by = \"=client\" }
+[[collections.books.actions.stamp.rules]]
+when = \"!client.startsWith('198.51.100.')\"
+status = 403
+code = \"not_at_the_desk\"
+message = \"Only at the desk.\"
+";
+    let server = Start::schema(schema).arg("--trusted-proxies").arg("127.0.0.1").go();
+    let book = server.make("/v1/books", serde_json::json!({"title": "Dune"}));
+    let stamp = |client: &str| {
+        let ask = server.ask("POST", &format!("/v1/books/{book}/stamp"));
+        ask.header("x-forwarded-for", client).send()
+    };
+    stamp("203.0.113.9").error(403, "not_at_the_desk");
+    // What the client wrote before the proxy's own word counts for nothing.
+    stamp("198.51.100.7, 203.0.113.9").error(403, "not_at_the_desk");
+    assert_eq!(stamp("198.51.100.7").expect(200)["stamped_by"], "198.51.100.7");
+    let event = server.get("/v1/events?type=book.stamp").expect(200)["data"][0].clone();
+    assert_eq!(event["type"], "book.stamp");
+    assert!(!event["request"].to_string().contains("198.51.100.7"), "{event}");
 }
 
 #[test]
@@ -44,36 +94,91 @@ fn clients_behind_a_trusted_proxy_have_a_limit_each() {
     assert_eq!(ask("192.0.2.99, 198.51.100.1"), 429);
 }
 
+fn behind(proxies: &str) -> Server {
+    let start = Start::bookshop().arg("--trusted-proxies").arg(proxies);
+    start.arg("--proxy-protocol").arg("on").go()
+}
+
+/// An introduction in version 2 of the PROXY protocol: for 198.51.100.7, with so much beside it.
+fn second_version(more: &[u8]) -> Vec<u8> {
+    let addresses = [198, 51, 100, 7, 10, 0, 0, 1, 0x12, 0x67, 0, 80];
+    let length = u16::try_from(addresses.len() + more.len()).unwrap().to_be_bytes();
+    [b"\r\n\r\n\0\r\nQUIT\n\x21\x11", &length[..], &addresses, more].concat()
+}
+
 #[test]
 fn the_proxy_protocol_is_spoken_where_it_is_declared() {
-    let proxies = ["--trusted-proxies", "127.0.0.1", "--proxy-protocol", "on"];
-    let server = proxies.iter().fold(Start::bookshop(), |start, arg| start.arg(arg)).go();
+    let server = behind("127.0.0.1");
     let curl = |arguments: &[&str]| {
         let url = server.url("/health");
         Command::new("curl").args(["-sS", "--max-time", "20"]).args(arguments).arg(url).output()
     };
-    let answer = curl(&["--haproxy-protocol"]).unwrap();
-    assert!(String::from_utf8_lossy(&answer.stdout).contains("\"ok\""), "{answer:?}");
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let answer = curl(&["--haproxy-protocol", version]).unwrap();
+        assert!(String::from_utf8_lossy(&answer.stdout).contains("\"ok\""), "{answer:?}");
+    }
     assert!(!curl(&[]).unwrap().status.success(), "without it the connection is closed");
 }
 
 #[test]
-fn connections_of_one_address_are_limited() {
-    let server = Start::bookshop().arg("--max-connections-per-address").arg("2").go();
-    // Answered, so that they have their places before others come.
-    let connect = |_| {
-        let mut stream = std::net::TcpStream::connect(server.address).unwrap();
-        stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        let mut status = [0; 12];
-        stream.read_exact(&mut status).unwrap();
-        assert_eq!(&status, b"HTTP/1.1 200");
-        stream
-    };
-    let kept: Vec<_> = (0..2).map(connect).collect();
-    let status = || server.raw(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")[9..12].to_owned();
-    assert_eq!(status(), "503", "a third is refused");
-    drop(kept);
-    eventually("there is room again", || status() == "200");
+fn both_versions_of_the_proxy_protocol_name_the_client() {
+    let server = behind("127.0.0.1");
+    let first = b"PROXY TCP6 2001:db8::7 ::1 4711 80\r\n".to_vec();
+    // What proxies add, as HAProxy its unique id.
+    let more = second_version(&[0x05, 0, 4, 1, 2, 3, 4]);
+    for (introduction, expected) in [
+        (first, "2001:db8::7"),
+        (second_version(&[]), "198.51.100.7"),
+        (more, "198.51.100.7"),
+        // A proxy that speaks for itself is believed about whom it forwards.
+        (b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec(), "203.0.113.9"),
+    ] {
+        let ask = format!(
+            "GET /v1/books HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\
+             X-Forwarded-For: 203.0.113.9\r\nConnection: close\r\n\r\n"
+        );
+        let answer = server.raw(&[&introduction, ask.as_bytes()].concat());
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let (_, id) = answer.split_once("request-id: ").unwrap();
+        assert_eq!(logged(&server, id.lines().next().unwrap()), expected);
+    }
+}
+
+#[test]
+fn strangers_and_oversized_headers_of_the_proxy_protocol_are_closed_without_a_word() {
+    let ask = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let stranger = behind("10.0.0.0/8");
+    assert_eq!(stranger.raw(&[&second_version(&[]), &ask[..]].concat()), "");
+    assert_eq!(stranger.raw(&[b"PROXY TCP4 192.0.2.1 10.0.0.1 1 80\r\n", &ask[..]].concat()), "");
+    let server = behind("127.0.0.1");
+    let line = [b"PROXY UNKNOWN ", &[b'x'; 200][..], b"\r\n"].concat();
+    assert_eq!(server.raw(&[&second_version(&[0; 60_000]), &ask[..]].concat()), "");
+    assert_eq!(server.raw(&[&line, &ask[..]].concat()), "");
+    let answer = server.raw(&[&second_version(&[]), &ask[..]].concat());
+    assert!(answer.starts_with("HTTP/1.1 200 "), "others are served: {answer}");
+}
+
+/// A connection that has had an answer and so has its place before others come.
+fn keep(server: &Server) -> std::net::TcpStream {
+    let mut stream = std::net::TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    stream
+}
+
+#[test]
+fn connections_are_limited_for_one_address_and_for_all_together() {
+    for limit in ["--max-connections-per-address", "--max-connections"] {
+        let server = Start::bookshop().arg(limit).arg("2").go();
+        let kept: Vec<_> = (0..2).map(|_| keep(&server)).collect();
+        let status = || server.raw(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")[9..12].to_owned();
+        assert_eq!(status(), "503", "{limit}: a third is refused");
+        drop(kept);
+        eventually("there is room again", || status() == "200");
+    }
 }
 
 #[test]

@@ -244,3 +244,95 @@ impl Drop for UnderWay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::StatusCode;
+    use tokio::io::{AsyncReadExt, DuplexStream};
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::task::yield_now;
+
+    use super::*;
+    use crate::h2::PREFACE;
+    use crate::worker::Worker;
+    use crate::{Answer, Exchange, Fault, Limits, Payload, Raw, Response, Service, Shutdown};
+
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    /// `GET http://a/`, of indexed fields but for the authority.
+    const GET: &[u8] = &[0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    /// All of them are more than the pipe holds, and less than is gathered before h2 has to wait
+    /// and listens no more.
+    const EVENTS: usize = 32;
+    const EVENT_BYTES: usize = 1024;
+    const PIPE_BYTES: usize = 4 * 1024;
+
+    /// Streams that say so much and then nothing for ever.
+    struct Events;
+
+    impl Service for Events {
+        fn call(&self, _: Exchange) -> Answer<'_> {
+            let events = |mut raw: Raw| async move {
+                for _ in 0..EVENTS {
+                    let _ = raw.write_all(&[b'x'; EVENT_BYTES]).await;
+                }
+                pending().await
+            };
+            Box::pin(async move { Response::new(StatusCode::OK, Payload::take_over(events)) })
+        }
+
+        fn refuse(&self, fault: Fault) -> Response {
+            Response::new(fault.status(), fault.message())
+        }
+    }
+
+    /// How many ticks a client is served that does this in each of them.
+    fn served(ticks: usize, mut act: impl AsyncFnMut(&mut DuplexStream)) -> usize {
+        let limits = Limits::default();
+        assert_eq!(limits.tick(), Duration::from_secs(1));
+        let options = LocalOptions::default();
+        let runtime = Builder::new_current_thread().enable_all().build_local(options).unwrap();
+        runtime.block_on(async {
+            let (_trigger, shutdown) = Shutdown::channel();
+            let (service, terms, shared) = (Arc::new(Events), Default::default(), Arc::default());
+            let worker = Rc::new(Worker::new(service, limits, terms, shared, shutdown));
+            let link = Rc::new(Link::new(worker.clone(), ([127, 0, 0, 1], 1).into()));
+            let (mut client, stream) = tokio::io::duplex(PIPE_BYTES);
+            let serving = spawn_local(serve(link.clone(), stream, Bytes::new()));
+            client.write_all(&[PREFACE, SETTINGS, GET].concat()).await.unwrap();
+            for tick in 0..ticks {
+                act(&mut client).await;
+                // The connection does what there is to do before the clock goes on.
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+                if serving.is_finished() {
+                    return tick;
+                }
+                worker.tick.set(worker.tick.get() + 1);
+                link.check();
+            }
+            ticks
+        })
+    }
+
+    #[test]
+    fn a_client_that_talks_and_takes_nothing_is_cut_off() {
+        let limits = Limits::default();
+        let patience = (limits.ping_after + limits.write_stall).as_secs() as usize;
+        let ticks = served(3 * patience, async |client: &mut DuplexStream| {
+            // Refused once it is cut off.
+            let _ = client.write_all(PING).await;
+        });
+        assert!((patience..patience + 5).contains(&ticks), "{ticks} ticks");
+        // However slowly it takes something.
+        let ticks = served(3 * patience, async |client: &mut DuplexStream| {
+            client.read_exact(&mut [0; 100]).await.unwrap();
+        });
+        assert_eq!(ticks, 3 * patience);
+    }
+}

@@ -1,7 +1,7 @@
 //! HTTP/2 from clients that do not behave, frame by frame: what concerns one stream costs that
 //! stream, what is an attack costs the connection, and nobody else notices.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::Limits;
 
@@ -9,7 +9,7 @@ use crate::h2_client::{
     ACK, CALM, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GET, GOAWAY, HEADERS, PING,
     PREFACE, PRIORITY, PROTOCOL_ERROR, RESET, SETTINGS, WINDOW_UPDATE, block, frame, raw,
 };
-use crate::server::Server;
+use crate::server::{PATIENCE, Server};
 
 /// The fields that are changed, the body, and the verdict.
 type Case<'a> = (&'a [(&'static str, &'static str)], &'a [u8], &'a str);
@@ -406,7 +406,7 @@ fn a_silent_connection_is_told_goodbye_and_a_dead_one_cut_off() {
     frames.goes_away(0);
     // Pings do not make a connection useful.
     let mut frames = raw(&server);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while frames.next().is_some_and(|frame| frame.kind != GOAWAY) {
         frames.send(PING, 0, 0, &[0; 8]);
     }
@@ -425,4 +425,31 @@ fn a_silent_connection_is_told_goodbye_and_a_dead_one_cut_off() {
     frames.until(PING);
     // No answer this time.
     while frames.next().is_some() {}
+}
+
+#[test]
+fn a_client_that_talks_and_takes_nothing_is_cut_off() {
+    let limits = Limits { ping_after: SHORT, write_stall: SHORT, ..Limits::default() };
+    let server = Server::with(limits);
+    let mut bystander = raw(&server);
+    bystander.still_serves(1);
+    server.saw("GET /one");
+    let mut frames = raw(&server);
+    // Windows for more than any buffer holds: what stops the answers is that nobody reads them.
+    let window = [&[0, 4][..], &0x7fff_ffffu32.to_be_bytes()].concat();
+    frames.send(SETTINGS, 0, 0, &window);
+    frames.send(WINDOW_UPDATE, 0, 0, &0x7fff_0000u32.to_be_bytes());
+    let large = block(&head(&[(":path", "/large")]));
+    for stream in [1, 3, 5, 7] {
+        frames.send(HEADERS, END_STREAM | END_HEADERS, stream, &large);
+    }
+    server.saw("GET /large");
+    let ping = frame(PING, 0, 0, &[0; 8]);
+    let begun = Instant::now();
+    while std::io::Write::write_all(&mut frames.wire.stream, &ping).is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "it is still listened to");
+        // waits for: the next ping, as rare as one who measures the line sends them
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bystander.still_serves(3);
 }

@@ -26,7 +26,8 @@ pub enum Payload {
 }
 
 /// What the service does with a connection it has taken over. It runs in a small task of its own;
-/// the connection closes when it ends.
+/// the connection closes when it ends. A stream that waits costs what this future is large: a block
+/// (`move |raw| async move { … }`) holds the stream once, an `async fn` its argument twice.
 pub type TakeOver = Box<dyn FnOnce(Raw) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// A body that is made while it is sent. It is asked for a piece only when the last one has gone.

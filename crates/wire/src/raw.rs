@@ -18,14 +18,13 @@ use crate::{h2, h3};
 #[derive(Debug)]
 pub struct Raw {
     carrier: Carrier,
-    /// Bytes that arrived together with the request and belong behind it.
-    before: Bytes,
     shutdown: Shutdown,
 }
 
 #[derive(Debug)]
 enum Carrier {
-    Connection(Stream),
+    /// And the bytes that arrived together with the request and belong behind it.
+    Connection(Stream, Bytes),
     Http2(h2::Channel),
     Http3(Box<h3::Channel>),
 }
@@ -34,7 +33,7 @@ enum Carrier {
 macro_rules! on {
     ($raw:ident, $carrier:ident => $call:expr) => {
         match &mut $raw.carrier {
-            Carrier::Connection(stream) => {
+            Carrier::Connection(stream, _) => {
                 let $carrier = Pin::new(stream);
                 $call
             }
@@ -52,26 +51,24 @@ macro_rules! on {
 
 impl Raw {
     pub(crate) fn new(stream: Stream, before: Bytes, shutdown: Shutdown) -> Raw {
-        Raw { carrier: Carrier::Connection(stream), before, shutdown }
+        Raw { carrier: Carrier::Connection(stream, before), shutdown }
     }
 
     pub(crate) fn over(channel: h2::Channel, shutdown: Shutdown) -> Raw {
-        Raw { carrier: Carrier::Http2(channel), before: Bytes::new(), shutdown }
+        Raw { carrier: Carrier::Http2(channel), shutdown }
     }
 
     pub(crate) fn over_quic(channel: h3::Channel, shutdown: Shutdown) -> Raw {
-        Raw { carrier: Carrier::Http3(Box::new(channel)), before: Bytes::new(), shutdown }
+        Raw { carrier: Carrier::Http3(Box::new(channel)), shutdown }
     }
 
     /// Ready when there is something to read, or the client is gone: whoever waits for it first
     /// needs no buffer while nothing happens. A read may still have to wait: a packet is not always
     /// a byte of the client's.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.before.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
         match &self.carrier {
-            Carrier::Connection(stream) => stream.poll_read_ready(cx),
+            Carrier::Connection(_, before) if !before.is_empty() => Poll::Ready(Ok(())),
+            Carrier::Connection(stream, _) => stream.poll_read_ready(cx),
             Carrier::Http2(channel) => channel.poll_readable(cx),
             Carrier::Http3(channel) => channel.poll_readable(cx),
         }
@@ -86,7 +83,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        if let Carrier::Connection(stream) = &mut self.carrier {
+        if let Carrier::Connection(stream, _) = &mut self.carrier {
             stream.farewell();
         }
     }
@@ -98,15 +95,18 @@ impl AsyncRead for Raw {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.before.is_empty() {
+        let Carrier::Connection(_, before) = &mut self.carrier else {
+            return on!(self, carrier => carrier.poll_read(cx, buffer));
+        };
+        if before.is_empty() {
             return on!(self, carrier => carrier.poll_read(cx, buffer));
         }
-        let count = self.before.len().min(buffer.remaining());
-        buffer.put_slice(&self.before[..count]);
-        self.before.advance(count);
-        if self.before.is_empty() {
+        let count = before.len().min(buffer.remaining());
+        buffer.put_slice(&before[..count]);
+        before.advance(count);
+        if before.is_empty() {
             // Gives the memory back: an empty slice would keep it.
-            self.before = Bytes::new();
+            *before = Bytes::new();
         }
         Poll::Ready(Ok(()))
     }
@@ -139,5 +139,16 @@ impl AsyncWrite for Raw {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         on!(self, carrier => carrier.poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There may be very many of them that wait, each in its service's future.
+    #[test]
+    fn a_stream_handed_over_is_small() {
+        assert!(size_of::<Raw>() <= 96, "{}", size_of::<Raw>());
     }
 }

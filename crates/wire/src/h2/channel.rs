@@ -21,17 +21,23 @@ pub(crate) struct Channel(Mutex<Ends>);
 struct Ends {
     sending: SendStream<Bytes>,
     /// None where the request was complete: the client has nothing more to say, and is not gone.
-    incoming: Option<RecvStream>,
-    /// Bytes that were received and not read.
-    held: Bytes,
+    /// Boxed for the sake of those: streams of events, of which there may be very many.
+    incoming: Option<Box<Arriving>>,
     received_all: bool,
     sent_all: bool,
 }
 
+struct Arriving {
+    stream: RecvStream,
+    /// Bytes that were received and not read.
+    held: Bytes,
+}
+
 impl Channel {
     pub(super) fn new(sending: SendStream<Bytes>, incoming: Option<RecvStream>) -> Channel {
-        let held = Bytes::new();
-        Channel(Mutex::new(Ends { sending, incoming, held, received_all: false, sent_all: false }))
+        let arriving = |stream| Box::new(Arriving { stream, held: Bytes::new() });
+        let incoming = incoming.map(arriving);
+        Channel(Mutex::new(Ends { sending, incoming, received_all: false, sent_all: false }))
     }
 
     /// Ready when there is something to read, or the client is gone.
@@ -47,14 +53,15 @@ impl Channel {
 impl Ends {
     /// Ready with bytes held, or at the end without.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.held.is_empty() && !self.received_all {
+        while !self.received_all {
             match &mut self.incoming {
                 None => {
                     ready!(self.sending.poll_reset(cx)).map_err(broken)?;
                     self.received_all = true;
                 }
-                Some(incoming) => match ready!(incoming.poll_data(cx)) {
-                    Some(Ok(bytes)) => self.held = bytes,
+                Some(arriving) if !arriving.held.is_empty() => break,
+                Some(arriving) => match ready!(arriving.stream.poll_data(cx)) {
+                    Some(Ok(bytes)) => arriving.held = bytes,
                     Some(Err(error)) => return Poll::Ready(Err(broken(error))),
                     None => self.received_all = true,
                 },
@@ -64,18 +71,17 @@ impl Ends {
     }
 
     fn read(&mut self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
-        let count = self.held.len().min(buffer.remaining());
-        buffer.put_slice(&self.held[..count]);
-        self.held.advance(count);
-        if self.held.is_empty() {
-            self.held = Bytes::new();
+        let Some(arriving) = &mut self.incoming else { return Ok(()) };
+        let count = arriving.held.len().min(buffer.remaining());
+        buffer.put_slice(&arriving.held[..count]);
+        arriving.held.advance(count);
+        if arriving.held.is_empty() {
+            arriving.held = Bytes::new();
         }
-        match &mut self.incoming {
+        match count {
+            0 => Ok(()),
             // What is read makes room for more.
-            Some(incoming) if count > 0 => {
-                incoming.flow_control().release_capacity(count).map_err(broken)
-            }
-            _ => Ok(()),
+            _ => arriving.stream.flow_control().release_capacity(count).map_err(broken),
         }
     }
 

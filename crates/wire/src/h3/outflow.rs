@@ -157,10 +157,12 @@ pub(super) async fn send(
         Payload::TakeOver(run) => {
             let channel = Channel::new(outlet, outgoing.channel, outgoing.leftover);
             let raw = Raw::over_quic(channel, worker.shutdown.clone());
-            // A task of its own, so that what answering needed is given back.
+            // A task of its own, so that what answering needed is given back; and begun before, so
+            // that it has no room for the stream beside the service's.
+            let running = run(raw);
             spawn_local(async move {
                 let _under_way = under_way;
-                run(raw).await;
+                running.await;
             });
             return;
         }

@@ -18,5 +18,6 @@ pub(crate) use connection::serve;
 
 /// What a client of HTTP/2 sends first (RFC 9113 3.4). No request of HTTP/1.x can begin like it.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How much of it looks like a whole head to HTTP/1.x. Less may become any request with a P.
-pub(crate) const PREFACE_HEAD_BYTES: usize = 18;
+/// From where on it is nothing else: `PRI * HTTP/2`, which HTTP/1.x refuses without waiting for the
+/// rest. Less may become any request with a P.
+pub(crate) const PREFACE_HEAD_BYTES: usize = 12;

@@ -8,6 +8,7 @@
 //! answer becomes bytes). HTTP/3 has a thread and a socket of its own: `listen` → `h3`.
 
 mod body;
+mod channel;
 mod exchange;
 mod fault;
 mod hints;

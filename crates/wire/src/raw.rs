@@ -5,9 +5,10 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::channel::pour;
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
 use crate::{h2, h3};
@@ -101,13 +102,7 @@ impl AsyncRead for Raw {
         if before.is_empty() {
             return on!(self, carrier => carrier.poll_read(cx, buffer));
         }
-        let count = before.len().min(buffer.remaining());
-        buffer.put_slice(&before[..count]);
-        before.advance(count);
-        if before.is_empty() {
-            // Gives the memory back: an empty slice would keep it.
-            *before = Bytes::new();
-        }
+        pour(before, buffer);
         Poll::Ready(Ok(()))
     }
 }

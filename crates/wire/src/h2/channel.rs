@@ -1,24 +1,20 @@
-//! A stream handed over to the service, as bytes both ways: what `Raw` is on a connection of its
-//! own. It holds no buffer while nothing happens.
+//! The ends of a stream handed over to the service.
 
-use std::fmt;
 use std::io;
-use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use h2::{RecvStream, SendStream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
+
+use crate::channel::{self, pour};
 
 /// The most one write passes on; h2 keeps what the client has no window for out of it anyway.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Behind a lock that nobody ever waits for: whether there is something to read is asked by shared
-/// reference, and h2 tells only those who may change it.
-pub(crate) struct Channel(Mutex<Ends>);
+pub(crate) type Channel = channel::Channel<Ends>;
 
-struct Ends {
+pub(crate) struct Ends {
     sending: SendStream<Bytes>,
     /// None where the request was complete: the client has nothing more to say, and is not gone.
     /// Boxed for the sake of those: streams of events, of which there may be very many.
@@ -33,25 +29,15 @@ struct Arriving {
     held: Bytes,
 }
 
-impl Channel {
-    pub(super) fn new(sending: SendStream<Bytes>, incoming: Option<RecvStream>) -> Channel {
+impl Ends {
+    pub(super) fn new(sending: SendStream<Bytes>, incoming: Option<RecvStream>) -> Ends {
         let arriving = |stream| Box::new(Arriving { stream, held: Bytes::new() });
         let incoming = incoming.map(arriving);
-        Channel(Mutex::new(Ends { sending, incoming, received_all: false, sent_all: false }))
-    }
-
-    /// Ready when there is something to read, or the client is gone.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).poll_readable(cx)
-    }
-
-    fn ends(&mut self) -> &mut Ends {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        Ends { sending, incoming, received_all: false, sent_all: false }
     }
 }
 
-impl Ends {
-    /// Ready with bytes held, or at the end without.
+impl channel::Ends for Ends {
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.received_all {
             match &mut self.incoming {
@@ -72,16 +58,10 @@ impl Ends {
 
     fn read(&mut self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
         let Some(arriving) = &mut self.incoming else { return Ok(()) };
-        let count = arriving.held.len().min(buffer.remaining());
-        buffer.put_slice(&arriving.held[..count]);
-        arriving.held.advance(count);
-        if arriving.held.is_empty() {
-            arriving.held = Bytes::new();
-        }
-        match count {
+        match pour(&mut arriving.held, buffer) {
             0 => Ok(()),
             // What is read makes room for more.
-            _ => arriving.stream.flow_control().release_capacity(count).map_err(broken),
+            count => arriving.stream.flow_control().release_capacity(count).map_err(broken),
         }
     }
 
@@ -106,53 +86,6 @@ impl Ends {
             self.sending.send_data(Bytes::new(), true).map_err(broken)?;
         }
         Ok(())
-    }
-}
-
-impl AsyncRead for Channel {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let ends = self.get_mut().ends();
-        ready!(ends.poll_readable(cx))?;
-        Poll::Ready(ends.read(buffer))
-    }
-}
-
-impl AsyncWrite for Channel {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match bytes {
-            [] => Poll::Ready(Ok(0)),
-            bytes => self.get_mut().ends().poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The connection's own task writes what it is given.
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.get_mut().ends().end())
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // As closing a connection does: the end, unless the client is gone before.
-        let _ = self.ends().end();
-    }
-}
-
-impl fmt::Debug for Channel {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Channel")
     }
 }
 

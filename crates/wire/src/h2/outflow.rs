@@ -13,7 +13,7 @@ use h2::{Reason, RecvStream, SendStream};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::channel::Channel;
+use super::channel::{Channel, Ends};
 use super::connection::UnderWay;
 use crate::body::Remainder;
 use crate::exchange::Response;
@@ -63,7 +63,7 @@ pub(super) async fn send(
         Payload::Whole(bytes) => beside(&outgoing, data(&mut stream, bytes, true, stall)).await,
         Payload::Stream(chunks) => beside(&outgoing, stream_body(&mut stream, chunks, stall)).await,
         Payload::TakeOver(run) => {
-            let channel = Channel::new(stream, outgoing.channel.take());
+            let channel = Channel::new(Ends::new(stream, outgoing.channel.take()));
             let raw = Raw::over(channel, worker.shutdown.clone());
             // A task of its own, so that what answering needed is given back; and begun before, so
             // that it has no room for the stream beside the service's.

@@ -1,28 +1,24 @@
-//! A stream handed over to the service, as bytes both ways: what `Raw` is on a connection of its
-//! own. It holds no buffer while nothing happens.
+//! The ends of a stream handed over to the service.
 
-use std::fmt;
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::Bytes;
+use tokio::io::ReadBuf;
 
 use super::frames;
 use super::inflow::{Inflow, Leftover};
 use super::outflow::{Broken, Outlet, Stopped};
 use crate::body::BodyFault;
+use crate::channel::{self, pour};
 
 /// The most that one frame holds.
 const FRAME_BYTES: usize = 64 * 1024;
 
-/// Behind a lock that nobody ever waits for: whether there is something to read is asked by shared
-/// reference.
-pub(crate) struct Channel(Mutex<Ends>);
+pub(crate) type Channel = channel::Channel<Ends>;
 
-struct Ends {
+pub(crate) struct Ends {
     outlet: Outlet,
     /// Of the frame that was begun, the head as far as it has not left, and how much must follow.
     frame_head: Bytes,
@@ -37,13 +33,9 @@ struct Ends {
     _leftover: Arc<Leftover>,
 }
 
-impl Channel {
-    pub(super) fn new(
-        outlet: Outlet,
-        incoming: Option<Inflow>,
-        leftover: Arc<Leftover>,
-    ) -> Channel {
-        Channel(Mutex::new(Ends {
+impl Ends {
+    pub(super) fn new(outlet: Outlet, incoming: Option<Inflow>, leftover: Arc<Leftover>) -> Ends {
+        Ends {
             stopped: outlet.stopped(),
             outlet,
             frame_head: Bytes::new(),
@@ -53,21 +45,11 @@ impl Channel {
             received_all: false,
             sent_all: false,
             _leftover: leftover,
-        }))
-    }
-
-    /// Ready when there is something to read, or the client is gone.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).poll_readable(cx)
-    }
-
-    fn ends(&mut self) -> &mut Ends {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        }
     }
 }
 
-impl Ends {
-    /// Ready with bytes held, or at the end without.
+impl channel::Ends for Ends {
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.held.is_empty() && !self.received_all {
             match &mut self.incoming {
@@ -85,14 +67,9 @@ impl Ends {
         Poll::Ready(Ok(()))
     }
 
-    fn read(&mut self, buffer: &mut ReadBuf<'_>) {
-        let count = self.held.len().min(buffer.remaining());
-        buffer.put_slice(&self.held[..count]);
-        self.held.advance(count);
-        if self.held.is_empty() {
-            // Gives the memory back: an empty slice would keep it.
-            self.held = Bytes::new();
-        }
+    fn read(&mut self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        pour(&mut self.held, buffer);
+        Ok(())
     }
 
     /// What is said to be written is QUIC's. A frame that was begun must be filled, which whoever
@@ -112,59 +89,12 @@ impl Ends {
     }
 
     /// In good order unless a frame is half written: the outlet resets that.
-    fn end(&mut self) {
+    fn end(&mut self) -> io::Result<()> {
         if !self.sent_all && self.frame_left == 0 {
             self.sent_all = true;
             self.outlet.finish();
         }
-    }
-}
-
-impl AsyncRead for Channel {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let ends = self.get_mut().ends();
-        ready!(ends.poll_readable(cx))?;
-        ends.read(buffer);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Channel {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match bytes {
-            [] => Poll::Ready(Ok(0)),
-            bytes => self.get_mut().ends().poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // QUIC sends what it is given.
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().ends().end();
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        self.ends().end();
-    }
-}
-
-impl fmt::Debug for Channel {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Channel")
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use quinn::{SendStream, VarInt};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::channel::Channel;
+use super::channel::{Channel, Ends};
 use super::connection::UnderWay;
 use super::frames::{self, Code};
 use super::inflow::{Inflow, Leftover};
@@ -155,7 +155,7 @@ pub(super) async fn send(
         Payload::Whole(_) | Payload::Later(_) => {}
         Payload::Stream(chunks) => sent = stream_body(&mut outlet, chunks, stall).await,
         Payload::TakeOver(run) => {
-            let channel = Channel::new(outlet, outgoing.channel, outgoing.leftover);
+            let channel = Channel::new(Ends::new(outlet, outgoing.channel, outgoing.leftover));
             let raw = Raw::over_quic(channel, worker.shutdown.clone());
             // A task of its own, so that what answering needed is given back; and begun before, so
             // that it has no room for the stream beside the service's.

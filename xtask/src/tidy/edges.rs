@@ -28,8 +28,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("h3", &["wire", "bench", "restive"]),
     ("h3-quinn", &["wire", "bench", "restive"]),
     ("quinn", &["wire", "bench", "restive"]),
-    ("hyper", &["wire", "bench"]),
-    ("hyper-util", &["wire", "bench"]),
+    ("hyper", &["wire", "wire-fuzz", "bench"]),
+    ("hyper-util", &["wire", "wire-fuzz", "bench"]),
 ];
 
 /// Checks one manifest. The workspace's own has no package and passes.

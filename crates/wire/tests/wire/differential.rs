@@ -1,121 +1,14 @@
-//! Our reading of requests against hyper's. Where both accept, they must see the same request;
-//! what hyper accepts and we do not must be one of the forms we refuse on purpose; and nothing may
-//! pass here that hyper refuses.
+//! Our reading of requests against hyper's, over the corpus and over requests made by chance; what
+//! they are held to stands in `hyper_reading`.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
-use std::rc::Rc;
-
-use bytes::Bytes;
-use http::{HeaderMap, Method, Uri, Version};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt as _;
-use wire::offline::{self, Seen, Verdict};
-use wire::{BodyFault, Fault, Limits};
+use wire::Limits;
+use wire::offline::{self, Verdict};
 
 use crate::chance::Chance;
 use crate::corpus::corpus;
+use crate::hyper_reading::{compare, hyper_reads};
 
 const CASES: usize = 20_000;
-
-/// Forms that hyper lets pass and we refuse, by the reason we give.
-const ON_PURPOSE: [&str; 13] = [
-    "A request must carry at most one Content-Length.",
-    "A request must carry exactly one Host header.",
-    "Content-Length and Transfer-Encoding exclude each other.",
-    "Lines must end with CR LF, not with a bare LF.",
-    "The Content-Length header is not a number.",
-    "The Host header is not a valid host.",
-    "The request method is not valid.",
-    "The request target and the Host header differ.",
-    "The request target must be a path.",
-    "The request target must not carry a fragment.",
-    "Too many empty lines before a request.",
-    "Transfer-Encoding is not valid here.",
-    "Transfer-Encoding must be chunked.",
-];
-
-/// A request as hyper sees it; no body if that could not be had.
-#[derive(Debug)]
-struct Theirs {
-    method: Method,
-    uri: Uri,
-    version: Version,
-    headers: HeaderMap,
-    body: Option<Vec<u8>>,
-}
-
-/// What hyper's server makes of the bytes.
-async fn hyper_reads(bytes: &[u8]) -> Vec<Theirs> {
-    // Room for everything either side writes: nobody has to wait for the other.
-    let (mut client, server) = tokio::io::duplex(1 << 20);
-    client.write_all(bytes).await.unwrap();
-    client.shutdown().await.unwrap();
-    let seen: Rc<RefCell<Vec<Theirs>>> = Rc::default();
-    let service = service_fn(|request: http::Request<Incoming>| {
-        let seen = seen.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
-            let (method, uri, version) = (parts.method, parts.uri, parts.version);
-            seen.borrow_mut().push(Theirs { method, uri, version, headers: parts.headers, body });
-            Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
-        }
-    });
-    let _ = http1::Builder::new()
-        .half_close(true)
-        .serve_connection(TokioIo::new(server), service)
-        .await;
-    seen.take()
-}
-
-fn compare(bytes: &[u8], ours: &[Verdict], theirs: &[Theirs]) -> Result<(), String> {
-    for (index, verdict) in ours.iter().enumerate() {
-        match (verdict, theirs.get(index)) {
-            (Verdict::Read(seen), Some(their)) => {
-                same(seen, their)?;
-                if their.body.as_ref() != Some(&seen.body) {
-                    return Err(format!("bodies differ in request {index}"));
-                }
-            }
-            (Verdict::BadBody(seen, fault), Some(their)) => {
-                same(seen, their)?;
-                let start = their.body.as_ref().is_none_or(|body| body.starts_with(&seen.body));
-                // A body that just ends does so for both.
-                let ended = *fault == BodyFault::Incomplete && their.body.is_some();
-                if !start || ended {
-                    return Err(format!("bodies differ in request {index}: {fault:?}"));
-                }
-                return Ok(());
-            }
-            (Verdict::Refused(Fault::Tunnel), _) => return Ok(()),
-            (Verdict::Refused(fault), Some(_)) if !ON_PURPOSE.contains(&fault.message()) => {
-                return Err(format!("refused without need: {}", fault.message()));
-            }
-            (Verdict::Refused(_) | Verdict::Incomplete, _) => return Ok(()),
-            (Verdict::Read(_) | Verdict::BadBody(..), None) => {
-                return Err(format!("hyper refuses request {index}, we do not"));
-            }
-        }
-    }
-    match theirs.len() > ours.len() {
-        true => Err(format!("hyper reads {} requests", theirs.len())),
-        false => Ok(()),
-    }
-    .map_err(|error| format!("{error} in {} bytes", bytes.len()))
-}
-
-fn same(seen: &Seen, their: &Theirs) -> Result<(), String> {
-    let same = seen.method == their.method
-        && seen.uri.path_and_query() == their.uri.path_and_query()
-        && seen.version == their.version
-        && seen.headers == their.headers;
-    if same { Ok(()) } else { Err(format!("{seen:?}\nis not\n{their:?}")) }
-}
 
 #[test]
 fn whatever_both_accept_is_the_same_request_for_both() {

@@ -2,14 +2,18 @@
 //! before the first request, to be held against `bare_http`, which does the same on hyper.
 
 use std::fs;
+use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::io::AsyncWriteExt as _;
 use wire::tls::Certificate;
-use wire::{Answer, Exchange, Fault, Limits, Listener, Response, Service, Shutdown, Tls};
+use wire::{
+    Answer, Body, Exchange, Fault, Limits, Listener, Payload, Response, Service, Shutdown, Tls,
+};
 
 use crate::bare_http::json;
 use crate::options::Options;
@@ -20,6 +24,12 @@ const MAX_CONNECTIONS: usize = 100_000;
 /// The path of a body that takes a while.
 pub const LARGE: &str = "/large";
 pub const LARGE_BYTES: usize = 100_000_000;
+/// Takes a body, however long, and says in a header how long it was.
+pub const UPLOAD: &str = "/upload";
+pub const RECEIVED: &str = "received-bytes";
+/// Turns into a stream of events: one at once, and then none.
+pub const EVENTS: &str = "/events";
+pub const EVENT: &[u8] = b"data: 1\n\n";
 /// In the folder that is given: what makes it speak TLS, and HTTP/3 with it.
 pub const CERTIFICATE: &str = "certificate.pem";
 pub const KEY: &str = "key.pem";
@@ -35,6 +45,16 @@ impl Service for Fixed {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ETAG, HeaderValue::from_static("\"1\""));
         let body = match exchange.uri.path() {
+            UPLOAD => return Box::pin(count(exchange.body)),
+            EVENTS => {
+                let body = Payload::take_over(|mut raw| async move {
+                    if raw.write_all(EVENT).await.is_ok() && raw.flush().await.is_ok() {
+                        // Until the client says something or goes: a live channel at rest.
+                        let _ = poll_fn(|cx| raw.poll_readable(cx)).await;
+                    }
+                });
+                return Box::pin(async move { Response { status: StatusCode::OK, headers, body } });
+            }
             LARGE => self.large.get_or_init(|| vec![b'x'; LARGE_BYTES].into()),
             _ => &self.small,
         };
@@ -45,6 +65,20 @@ impl Service for Fixed {
     fn refuse(&self, fault: Fault) -> Response {
         Response::new(fault.status(), fault.message())
     }
+}
+
+async fn count(mut body: Body) -> Response {
+    let mut bytes = 0;
+    loop {
+        match body.chunk().await {
+            Ok(Some(piece)) => bytes += piece.len(),
+            Ok(None) => break,
+            Err(_) => return Response::new(StatusCode::BAD_REQUEST, "the body broke off"),
+        }
+    }
+    let mut response = Response::new(StatusCode::OK, "");
+    response.headers.insert(RECEIVED, HeaderValue::from(bytes));
+    response
 }
 
 /// Serves until it is killed.

@@ -43,7 +43,7 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
   --only NAME     of api, one of: idle get list list-304 create-1 create-64 create-256
                   get-under-writes million (also: `create` for all three);
                   of webhooks, one of: bare drain live replay latency hanging million;
-                  of wire: get threads h2 idle idle-tls h3 large
+                  of wire: get threads h2 idle idle-tls idle-stream h3 large
   --json FILE     the table once more, for programs
   --no-pin        do not pin the server to core 0 and the load to core 1
 ";

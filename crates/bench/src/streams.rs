@@ -1,7 +1,7 @@
 //! Clients of HTTP/2 and HTTP/3 for `bench wire`: the crates of one family, driven in the same way,
 //! so that what differs between the two figures is the protocol and the server.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,10 +19,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::spawn_local;
 use tokio_rustls::TlsConnector;
 
+use crate::bare_wire::{EVENT, EVENTS, RECEIVED};
 use crate::histogram::Histogram;
 
 /// The name in the certificate.
 pub const HOST: &str = "localhost";
+/// What is handed over at a time of a body on its way to the server.
+pub const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -80,6 +83,16 @@ impl Target {
             let began = Instant::now();
             let bytes = client.get(path).await?;
             Ok((began.elapsed(), bytes))
+        })
+    }
+
+    /// How long a body of so many bytes takes to this path, and how many the server counted.
+    pub fn upload(&self, path: &str, bytes: usize) -> Result<(Duration, u64)> {
+        run(async {
+            let client = self.connect().await?;
+            let began = Instant::now();
+            let counted = client.upload(path, bytes).await?;
+            Ok((began.elapsed(), counted))
         })
     }
 
@@ -162,6 +175,74 @@ impl Client {
         }
         Ok(bytes)
     }
+
+    /// What the server counted.
+    async fn upload(&self, path: &str, bytes: usize) -> Result<u64> {
+        let request = Request::post(format!("https://{HOST}{path}")).body(())?;
+        let piece = Bytes::from(vec![b'x'; PIECE_BYTES]);
+        let mut left = bytes;
+        let response = match self {
+            Client::Http2(requests) => {
+                let mut requests = requests.clone().ready().await?;
+                let (response, mut stream) = requests.send_request(request, false)?;
+                while left > 0 {
+                    stream.reserve_capacity(left.min(PIECE_BYTES));
+                    if stream.capacity() == 0 {
+                        let room = poll_fn(|cx| stream.poll_capacity(cx)).await;
+                        room.context("the stream is closed")??;
+                    }
+                    let size = left.min(stream.capacity()).min(PIECE_BYTES);
+                    left -= size;
+                    stream.send_data(piece.slice(..size), left == 0)?;
+                }
+                response.await?.map(drop)
+            }
+            Client::Http3(requests, _) => {
+                let mut stream = requests.clone().send_request(request).await?;
+                while left > 0 {
+                    let size = left.min(PIECE_BYTES);
+                    left -= size;
+                    stream.send_data(piece.slice(..size)).await?;
+                }
+                stream.finish().await?;
+                stream.recv_response().await?
+            }
+        };
+        ensure!(response.status() == StatusCode::OK, "{}", response.status());
+        let counted = response.headers().get(RECEIVED).context("nothing was counted")?;
+        Ok(counted.to_str()?.parse()?)
+    }
+}
+
+/// Opens streams over HTTP/2 without TLS that each get their first event, and calls `then` while
+/// they are open and nothing happens on them.
+pub fn hold<T>(
+    address: &str,
+    crowd: Crowd,
+    settle: Duration,
+    then: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    run(async {
+        let mut held = Vec::new();
+        for _ in 0..crowd.connections {
+            let stream = TcpStream::connect(address).await?;
+            let (requests, connection) = h2::client::handshake(stream).await?;
+            spawn_local(connection);
+            for _ in 0..crowd.streams {
+                let request = Request::get(format!("http://{HOST}{EVENTS}")).body(())?;
+                let mut requests = requests.clone().ready().await?;
+                let (response, _) = requests.send_request(request, true)?;
+                let mut body = response.await?.into_body();
+                let event = body.data().await.context("no event")??;
+                ensure!(event == EVENT, "{event:?}");
+                held.push(body);
+            }
+        }
+        tokio::time::sleep(settle).await;
+        let outcome = then();
+        drop(held);
+        outcome
+    })
 }
 
 async fn ask_until(client: Rc<Client>, end: Instant) -> Result<Histogram> {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustls::crypto::aws_lc_rs;
@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
-use crate::bare_wire::{CERTIFICATE, KEY, LARGE, LARGE_BYTES};
+use crate::bare_wire::{CERTIFICATE, EVENT, EVENTS, KEY, LARGE, LARGE_BYTES, RECEIVED, UPLOAD};
 use crate::load::Source;
 use crate::measure::{WARM_UP, in_turn, measure};
 use crate::options::Options;
@@ -23,12 +23,15 @@ use crate::report::{Bar, Report, Sample};
 use crate::streams::{self, Crowd, Protocol, Target};
 use crate::wire_h2;
 
-const SCENARIOS: [&str; 7] = ["get", "threads", "h2", "idle", "idle-tls", "h3", "large"];
+const SCENARIOS: [&str; 8] =
+    ["get", "threads", "h2", "idle", "idle-tls", "idle-stream", "h3", "large"];
 const BODY_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
 const IDLE_CONNECTIONS: usize = 15_000;
 /// For the protocols that have streams.
 const CROWD: Crowd = Crowd { connections: 8, streams: 16 };
+/// Streams that wait, for the same number as there are idle connections.
+const WAITING: Crowd = Crowd { connections: 150, streams: 100 };
 /// Files beside the connections: the executable, sockets, pipes.
 const SPARE_FILES: usize = 500;
 /// Long enough for the server to have done what it does after the last answer.
@@ -65,6 +68,9 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     if wants("idle-tls") {
         idle_tls(pinning, &mut report).context("idle-tls")?;
+    }
+    if wants("idle-stream") {
+        idle_stream(pinning, &mut report).context("idle-stream")?;
     }
     if wants("h3") || wants("large") {
         let secured = Secured::start(pinning)?;
@@ -119,6 +125,8 @@ type Session = StreamOwned<ClientConnection, TcpStream>;
 struct Secured {
     service: Service,
     trusted: CertificateDer<'static>,
+    /// Of clients that speak HTTP/1.1; sessions are resumed.
+    client: Arc<ClientConfig>,
     _dir: TempDir,
 }
 
@@ -132,12 +140,28 @@ impl Secured {
         process.args(["bare-wire", "--book-bytes", &BODY_BYTES.to_string(), "--dir"]);
         process.arg(dir.path());
         let service = Service::start(process)?;
-        Ok(Secured { service, trusted: made.cert.der().clone(), _dir: dir })
+        let trusted = made.cert.der().clone();
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted.clone())?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Secured { service, trusted, client: Arc::new(client), _dir: dir })
     }
 
     fn target(&self, protocol: Protocol) -> Result<Target> {
         let address = self.service.address.parse()?;
         Ok(Target { protocol, address, trusted: self.trusted.clone() })
+    }
+
+    /// A connection for HTTP/1.1.
+    fn session(&self) -> Result<Session> {
+        let socket = TcpStream::connect(&self.service.address)?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        let name = ServerName::try_from(streams::HOST)?;
+        Ok(StreamOwned::new(ClientConnection::new(self.client.clone(), name)?, socket))
     }
 
     fn sample(&self, protocol: Protocol, duration: Duration) -> Result<Sample> {
@@ -171,25 +195,64 @@ fn http3(options: &Options, secured: &Secured, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// One large body on one connection, the best of three: the clients' core is as busy as ours.
+/// One large body on one connection each way, the best of three: the clients' core is as busy as
+/// ours.
 fn large(secured: &Secured, report: &mut Report) -> Result<()> {
     println!("==> large: {LARGE_BYTES} bytes");
-    let limits = [(Protocol::Http2, None), (Protocol::Http3, Some(1.0))];
-    for (protocol, limit) in limits {
-        let target = secured.target(protocol)?;
+    let best = |send: &dyn Fn() -> Result<(Duration, u64)>| -> Result<f64> {
         let mut best: f64 = 0.0;
         for _ in 0..3 {
-            let (elapsed, bytes) = target.fetch(LARGE)?;
+            let (elapsed, bytes) = send()?;
             anyhow::ensure!(bytes == LARGE_BYTES as u64, "{bytes} bytes");
             best = best.max(bytes as f64 * 8.0 / 1e9 / elapsed.as_secs_f64());
         }
-        let (what, unit) = ("100 MB body", "Gbit/s");
-        match limit {
-            Some(limit) => report.bar("large, HTTP/3", Bar::at_least(what, best, limit, unit)),
-            None => report.bar("large, HTTP/2 + TLS", Bar::shown(what, best, unit)),
-        }
+        Ok(best)
+    };
+    let (down, up, unit) = ("100 MB body", "100 MB upload", "Gbit/s");
+    let upload = best(&|| upload(secured))?;
+    report.bar("large, HTTP/1.1 + TLS", Bar::shown(up, upload, unit));
+    for (scenario, protocol, limit) in [
+        ("large, HTTP/2 + TLS", Protocol::Http2, None),
+        ("large, HTTP/3", Protocol::Http3, Some(1.0)),
+    ] {
+        let target = secured.target(protocol)?;
+        let fetched = best(&|| target.fetch(LARGE))?;
+        report.bar(
+            scenario,
+            match limit {
+                Some(limit) => Bar::at_least(down, fetched, limit, unit),
+                None => Bar::shown(down, fetched, unit),
+            },
+        );
+        let uploaded = best(&|| target.upload(UPLOAD, LARGE_BYTES))?;
+        report.bar(scenario, Bar::shown(up, uploaded, unit));
     }
     Ok(())
+}
+
+/// The large body to the server over HTTP/1.1, and how much of it was counted.
+fn upload(secured: &Secured) -> Result<(Duration, u64)> {
+    let mut session = secured.session()?;
+    let piece = vec![b'x'; streams::PIECE_BYTES];
+    let began = Instant::now();
+    write!(
+        session,
+        "POST {UPLOAD} HTTP/1.1\r\nHost: {}\r\nContent-Length: {LARGE_BYTES}\r\n\
+         Connection: close\r\n\r\n",
+        streams::HOST
+    )?;
+    let mut left = LARGE_BYTES;
+    while left > 0 {
+        let size = left.min(piece.len());
+        session.write_all(&piece[..size])?;
+        left -= size;
+    }
+    let mut answer = String::new();
+    session.read_to_string(&mut answer)?;
+    let counted = answer
+        .split_once(&format!("{RECEIVED}: "))
+        .and_then(|(_, rest)| rest.lines().next().and_then(|number| number.parse().ok()));
+    Ok((began.elapsed(), counted.with_context(|| format!("it said:\n{answer}"))?))
 }
 
 /// Both servers in turn, round by round; the bar is on CPU per request.
@@ -252,21 +315,56 @@ fn idle_tls(pinning: Pinning, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Connections whose request became a stream that the service took over and that now waits: over
+/// HTTP/1.1 each has a connection of its own, over HTTP/2 they share some.
+fn idle_stream(pinning: Pinning, report: &mut Report) -> Result<()> {
+    let Crowd { connections, streams } = WAITING;
+    println!("==> idle-stream: {IDLE_CONNECTIONS} streams, {streams} on a connection of HTTP/2");
+    allow_files(IDLE_CONNECTIONS + SPARE_FILES)?;
+    let service = start(pinning, "bare-wire")?;
+    let follow = |count: usize| -> Result<Vec<TcpStream>> {
+        (0..count).map(|_| follow(&service.address)).collect()
+    };
+    drop(follow(CONNECTIONS)?);
+    std::thread::sleep(SETTLE);
+    let (before, _) = service.memory()?;
+    let held = follow(IDLE_CONNECTIONS)?;
+    std::thread::sleep(SETTLE);
+    let (after, _) = service.memory()?;
+    let each = after.saturating_sub(before) as f64 / 1024.0 / held.len() as f64;
+    report.bar("idle stream, HTTP/1.1", Bar::shown("resident per stream", each, "KiB"));
+
+    let service = start(pinning, "bare-wire")?;
+    let memory = || service.memory().map(|(resident, _)| resident);
+    let few = Crowd { connections: 1, streams };
+    streams::hold(&service.address, few, SETTLE, || Ok(()))?;
+    std::thread::sleep(SETTLE);
+    let before = memory()?;
+    let after = streams::hold(&service.address, WAITING, SETTLE, memory)?;
+    let each = after.saturating_sub(before) as f64 / 1024.0 / (connections * streams) as f64;
+    report.bar("idle stream, HTTP/2", Bar::shown("resident per stream", each, "KiB"));
+    report.note("idle stream: each has had one event; the share of its connection is in it");
+    Ok(())
+}
+
+/// A connection that became a stream of events and has had the first.
+fn follow(address: &str) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {EVENTS} HTTP/1.1\r\nHost: {}\r\n\r\n", streams::HOST)?;
+    let (mut answer, mut buffer) = (Vec::new(), [0; 1024]);
+    while !answer.ends_with(EVENT) {
+        let count = stream.read(&mut buffer)?;
+        anyhow::ensure!(count > 0, "it was closed");
+        answer.extend_from_slice(&buffer[..count]);
+    }
+    Ok(stream)
+}
+
 fn open_secured(secured: &Secured, count: usize) -> Result<Vec<Session>> {
-    let mut roots = RootCertStore::empty();
-    roots.add(secured.trusted.clone())?;
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let (config, name) = (Arc::new(config), ServerName::try_from(streams::HOST)?);
     let mut sessions = Vec::with_capacity(count);
     for number in 0..count {
-        let socket = TcpStream::connect(&secured.service.address)?;
-        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        let session = ClientConnection::new(config.clone(), name.clone())?;
-        let mut stream = StreamOwned::new(session, socket);
+        let mut stream = secured.session()?;
         ask(&mut stream).with_context(|| format!("connection {number}"))?;
         sessions.push(stream);
     }

@@ -12,7 +12,7 @@ use crate::limits::Limits;
 pub(super) const MAX_STREAMS: u32 = 128;
 /// Body bytes one stream may send ahead of its reader. 256 KiB: 100 Mbit/s at a round trip of
 /// 20 ms, and a reader that keeps up opens it again long before it is used up. On loopback
-/// `bench wire --only large` is no faster with four times as much.
+/// `bench wire --only large` is about as fast with four times as much.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// The same for all streams of a connection, and so the most it can hold of unread bodies.
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;

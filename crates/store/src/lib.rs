@@ -120,6 +120,9 @@ pub trait Store: Send + Sync + 'static {
     /// How every endpoint stands that has a position or a retry.
     fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, Error>>;
 
+    /// Those of these endpoints that have retries, with the time of the oldest event among them.
+    fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>>;
+
     /// Retries of one endpoint that are due, those asked for first, then by their time.
     fn retries(
         &self,

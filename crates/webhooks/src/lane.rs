@@ -95,6 +95,8 @@ pub struct Lane {
     /// When the next retry is due.
     pub due: Option<Timestamp>,
     pub asking: bool,
+    /// The time of the oldest event that has a retry, as of the last look.
+    pub waiting: Option<Timestamp>,
     pub nudged: bool,
     pub order: Order,
     pub census: Census,
@@ -142,6 +144,7 @@ impl Lane {
             overtaken: HashSet::new(),
             due: None,
             asking: false,
+            waiting: None,
             nudged: false,
             order: Order::default(),
             census: match endpoint.ordered && endpoint.enabled {
@@ -342,6 +345,16 @@ impl Lane {
         if let Some(record) = mark.record.as_ref().filter(|_| mark.status != Status::Pending) {
             self.order.settled(record, mark.seq);
         }
+    }
+
+    /// Whether some of its deliveries may wait for a retry.
+    pub fn has_retries(&self) -> bool {
+        self.due.is_some() || self.asking || !self.trying.is_empty()
+    }
+
+    /// The time of the oldest event that is still to be delivered, tried before or not.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.ledger.oldest().into_iter().chain(self.waiting).min()
     }
 
     /// How far it has come, if the head has come to `head`.

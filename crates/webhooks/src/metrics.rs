@@ -78,7 +78,7 @@ impl Metrics {
             ("loaded_bytes", "Events held in memory.", count(&self.loaded_bytes) as f64),
             (
                 "oldest_pending_seconds",
-                "Age of the oldest event that waits for its first attempt.",
+                "Age of the oldest event that is still to be delivered somewhere.",
                 count(&self.oldest_ms) as f64 / 1000.0,
             ),
         ] {
@@ -86,7 +86,7 @@ impl Metrics {
             line(out, format_args!("restive_webhook_{name} {value}"));
         }
         let name = "restive_webhook_queue_age_seconds";
-        head(out, name, "gauge", "Age of an endpoint's oldest waiting event; the worst ones.");
+        head(out, name, "gauge", "Age of an endpoint's oldest undelivered event; the worst ones.");
         for (endpoint, age) in self.ages.borrow().iter() {
             let age = age.as_secs_f64();
             line(out, format_args!("{name}{{endpoint=\"{endpoint}\"}} {age}"));

@@ -319,6 +319,10 @@ impl Store for SqliteStore {
         self.readers.run(outbox::standings)
     }
 
+    fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>> {
+        self.readers.run(move |connection| outbox::waiting(connection, &endpoints))
+    }
+
     fn retries(
         &self,
         endpoint: i64,

@@ -25,6 +25,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS deliveries_event ON deliveries (event, endpoin
 CREATE INDEX IF NOT EXISTS deliveries_scope ON deliveries (scope);
 CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (scope, status) WHERE status <> 1;
 CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (endpoint, next) WHERE status = 0;
+CREATE INDEX IF NOT EXISTS deliveries_waiting ON deliveries (endpoint, event) WHERE status = 0;
 CREATE TABLE IF NOT EXISTS attempts (
   delivery INTEGER NOT NULL, n INTEGER NOT NULL, created INTEGER NOT NULL, body TEXT NOT NULL,
   PRIMARY KEY (delivery, n)) STRICT, WITHOUT ROWID;
@@ -53,6 +54,9 @@ const STANDINGS: &str = "SELECT endpoint, max(seq), min(next) FROM \
     (SELECT endpoint, seq, NULL AS next FROM positions UNION ALL \
      SELECT endpoint, NULL, min(next) FROM deliveries WHERE status = 0 GROUP BY endpoint) \
     GROUP BY endpoint";
+/// Events are numbered in the order of their times.
+const WAITING: &str = "SELECT created FROM log WHERE seq = \
+    (SELECT min(event) FROM deliveries WHERE endpoint = ?1 AND status = 0)";
 const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.manual FROM deliveries d \
     WHERE d.endpoint = ?1 AND d.status = 0 AND d.next <= ?2 ORDER BY d.next LIMIT ?3";
 const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND status = 0 \
@@ -120,6 +124,16 @@ pub fn standings(connection: &Connection) -> Result<Vec<Standing>, Error> {
         Ok(Standing { endpoint: row.get(0)?, position: row.get(1)?, due: due.map(Timestamp) })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub fn waiting(connection: &Connection, endpoints: &[i64]) -> Result<Vec<(i64, Timestamp)>, Error> {
+    let mut statement = connection.prepare_cached(WAITING)?;
+    let mut found = Vec::new();
+    for endpoint in endpoints {
+        let oldest: Option<i64> = statement.query_row([*endpoint], |row| row.get(0)).optional()?;
+        found.extend(oldest.map(|oldest| (*endpoint, Timestamp(oldest))));
+    }
+    Ok(found)
 }
 
 pub fn retries(

@@ -22,13 +22,33 @@ use tokio::sync::watch;
 /// What was brought.
 pub enum Chore {
     Head(Follower, Vec<Event>),
-    Reloaded { scope: Scope, id: String, record: Option<Record> },
-    Read { number: i64, batch: Batch },
-    Retries { number: i64, retries: Retries, most: usize },
-    Census { number: i64, retries: Retries, most: usize },
+    Reloaded {
+        scope: Scope,
+        id: String,
+        record: Option<Record>,
+    },
+    Read {
+        number: i64,
+        batch: Batch,
+    },
+    Retries {
+        number: i64,
+        retries: Retries,
+        most: usize,
+    },
+    Census {
+        number: i64,
+        retries: Retries,
+        most: usize,
+    },
     Settled,
     Nudged(watch::Receiver<u64>),
     Standings(Vec<Standing>),
+    /// Of those asked for: endpoint and the time of its oldest event with a retry.
+    Waiting {
+        asked: Rc<[i64]>,
+        oldest: Vec<(i64, Timestamp)>,
+    },
     Wished(i64),
     Replay(i64, Step),
 }
@@ -135,6 +155,18 @@ impl Chores {
 
     pub fn standings(&mut self) {
         self.ask("standings", |store| async move { store.standings().await }, Chore::Standings);
+    }
+
+    pub fn waiting(&mut self, asked: Rc<[i64]>) {
+        let numbers = asked.clone();
+        self.ask(
+            "waiting retries",
+            move |store| {
+                let numbers = numbers.to_vec();
+                async move { store.waiting(numbers).await }
+            },
+            move |oldest| Chore::Waiting { asked, oldest },
+        );
     }
 
     pub fn settle(&mut self, settlement: Settlement) {

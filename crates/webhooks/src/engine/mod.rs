@@ -79,6 +79,8 @@ pub(crate) struct Engine {
     reads: usize,
     /// What an event weighs, on average of late.
     mean_bytes: usize,
+    /// The store is being asked how long retries have waited.
+    asking_ages: bool,
     phase: Phase,
 }
 
@@ -254,6 +256,7 @@ impl Engine {
             Chore::Settled => self.settled(),
             Chore::Nudged(nudged) => self.nudged(nudged),
             Chore::Standings(standings) => self.got_standings(&standings),
+            Chore::Waiting { asked, oldest } => self.got_waiting(&asked, &oldest),
             Chore::Wished(number) => self.wished(number),
             Chore::Replay(number, step) => self.replay_went_on(number, step),
         }

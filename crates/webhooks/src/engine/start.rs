@@ -70,6 +70,7 @@ impl Engine {
             busy_lanes: 0,
             reads: 0,
             mean_bytes: FIRST_GUESS_BYTES,
+            asking_ages: false,
             phase: Phase::Running,
             schema,
             store,

@@ -4,6 +4,8 @@
 use super::Engine;
 use crate::lane::Census;
 use crate::timers::Alarm;
+use model::Timestamp;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -121,7 +123,35 @@ impl Engine {
             }
         }
         self.save_replays();
+        self.ask_ages();
         self.tell_ages();
+    }
+
+    /// What waits for a retry is known to the store alone.
+    fn ask_ages(&mut self) {
+        for lane in self.lanes.values_mut().filter(|lane| !lane.has_retries()) {
+            lane.waiting = None;
+        }
+        let with_retries = self.lanes.iter().filter(|(_, lane)| lane.has_retries());
+        let asked: Rc<[i64]> = with_retries.map(|(number, _)| *number).collect();
+        if !self.asking_ages && !asked.is_empty() {
+            self.asking_ages = true;
+            self.chores.waiting(asked);
+        }
+    }
+
+    pub(super) fn got_waiting(&mut self, asked: &[i64], oldest: &[(i64, Timestamp)]) {
+        self.asking_ages = false;
+        for number in asked {
+            if let Some(lane) = self.lanes.get_mut(number) {
+                lane.waiting = None;
+            }
+        }
+        for (number, time) in oldest {
+            if let Some(lane) = self.lanes.get_mut(number) {
+                lane.waiting = Some(*time);
+            }
+        }
     }
 
     /// If it is at least so far from what was written last.
@@ -139,7 +169,7 @@ impl Engine {
     fn tell_ages(&self) {
         let wall = self.clock.wall.0;
         let waiting = self.lanes.values().filter_map(|lane| {
-            let age = wall.saturating_sub(lane.ledger.oldest()?.0);
+            let age = wall.saturating_sub(lane.oldest()?.0);
             Some((age, lane))
         });
         let mut ages: Vec<_> = waiting.collect();

@@ -194,3 +194,37 @@ async fn a_store_that_cannot_be_read_for_a_while_loses_nothing() {
     until("all", || bed.rows(number, Status::Succeeded) == 3).await;
     engine.stop().await;
 }
+
+#[tokio::test]
+async fn what_waits_for_a_retry_counts_in_the_age_of_the_queue() {
+    let bed = Bed::new();
+    let sink = Sink::new(|_, number| match number {
+        1 => Reply::Status(500),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (number, id) = bed.endpoint(&sink, json!({})).await;
+    let engine = bed.start();
+    until("the ping", || bed.rows(number, Status::Succeeded) == 1).await;
+    bed.tell(&["book_1"]);
+    until("it waits", || bed.rows(number, Status::Pending) == 1).await;
+    bed.clock.advance(40);
+    let figure = |name: &str| -> f64 {
+        let page = bed.figures();
+        let line = page.lines().find(|line| line.starts_with(name)).unwrap_or("0");
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let own = format!("restive_webhook_queue_age_seconds{{endpoint=\"{id}\"}}");
+    until("its age is told", || figure("restive_webhook_oldest_pending_seconds") >= 40.0).await;
+    assert!(figure(&own) >= 40.0, "{}", bed.figures());
+    assert_eq!(sink.events().len(), 1, "it still waits");
+    // After a restart, too.
+    engine.stop().await;
+    let engine = bed.start();
+    bed.clock.advance(5);
+    until("told again", || figure("restive_webhook_oldest_pending_seconds") >= 45.0).await;
+    bed.clock.advance(60);
+    until("delivered", || bed.rows(number, Status::Succeeded) == 2).await;
+    until("nothing waits", || figure("restive_webhook_oldest_pending_seconds") == 0.0).await;
+    engine.stop().await;
+}

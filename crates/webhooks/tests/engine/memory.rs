@@ -277,6 +277,17 @@ impl Store for Memory {
         }))
     }
 
+    fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>> {
+        now(self.reading(|inner| {
+            let oldest = |endpoint: i64| {
+                let mut rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
+                let ((_, seq), _) = rows.find(|(_, row)| row.status == Status::Pending)?;
+                Some((endpoint, inner.events[*seq as usize - 1].created))
+            };
+            endpoints.into_iter().filter_map(oldest).collect()
+        }))
+    }
+
     fn retries(
         &self,
         endpoint: i64,

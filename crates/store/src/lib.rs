@@ -123,6 +123,10 @@ pub trait Store: Send + Sync + 'static {
     /// Those of these endpoints that have retries, with the time of the oldest event among them.
     fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>>;
 
+    /// When a retry was last decided on, of those that are still to come. The clock may have been
+    /// set back since.
+    fn newest_retry(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>>;
+
     /// Retries of one endpoint that are due, those asked for first, then by their time.
     fn retries(
         &self,

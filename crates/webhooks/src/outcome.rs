@@ -25,7 +25,10 @@ pub struct Plan<'a> {
     pub pause_floor: Duration,
     /// Between 0 and 1.
     pub chance: f64,
+    /// By the clock that retries go by.
     pub now: Timestamp,
+    /// By the clock that dates in answers go by.
+    pub wall: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +63,7 @@ pub fn judge(answer: &Answer<'_>, plan: &Plan<'_>) -> Judgement {
     }
     let pause = match answer.status {
         Some(429 | 503) => answer.retry_after.and_then(|text| {
-            let hint = schedule::retry_after(text, plan.now)?;
+            let hint = schedule::retry_after(text, plan.wall)?;
             Some(hint.min(schedule::longest(plan.schedule, plan.pause_floor)))
         }),
         _ => None,
@@ -100,6 +103,7 @@ mod tests {
             pause_floor: Duration::from_secs(60),
             chance: 0.0,
             now: NOW,
+            wall: NOW,
         };
         let judgement = judge(&answer, &plan);
         assert_eq!(judgement.status, status, "{answer:?}");

@@ -70,12 +70,12 @@ impl Sends {
         post: &Result<Rc<Post>, Broken>,
         clock: &Clock,
     ) {
-        let (now, wall, created) = (clock.now, clock.wall, clock.iso());
+        let (now, created) = (clock.now, clock.iso());
         let flight: Flight = match post {
             Ok(post) => {
-                self.stamp.set(wall);
+                self.stamp.set(clock.wall);
                 let body = post.body(&job.event);
-                let headers = post.headers(&job.event, &body, wall, &self.stamp);
+                let headers = post.headers(&job.event, &body, clock.steady, &self.stamp);
                 let (way, post) = (self.way.clone(), post.clone());
                 Box::pin(async move {
                     let mut sending = pin!(send(way, post, headers, body, now));

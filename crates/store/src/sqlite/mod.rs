@@ -323,6 +323,10 @@ impl Store for SqliteStore {
         self.readers.run(move |connection| outbox::waiting(connection, &endpoints))
     }
 
+    fn newest_retry(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>> {
+        self.readers.run(outbox::newest_retry)
+    }
+
     fn retries(
         &self,
         endpoint: i64,

@@ -57,6 +57,9 @@ const STANDINGS: &str = "SELECT endpoint, max(seq), min(next) FROM \
 /// Events are numbered in the order of their times.
 const WAITING: &str = "SELECT created FROM log WHERE seq = \
     (SELECT min(event) FROM deliveries WHERE endpoint = ?1 AND status = 0)";
+/// By an index of retries alone: most deliveries are none, and the start shall not read them all.
+const NEWEST_RETRY: &str =
+    "SELECT max(updated) FROM deliveries INDEXED BY deliveries_due WHERE status = 0";
 const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.manual FROM deliveries d \
     WHERE d.endpoint = ?1 AND d.status = 0 AND d.next <= ?2 ORDER BY d.next LIMIT ?3";
 const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND status = 0 \
@@ -134,6 +137,12 @@ pub fn waiting(connection: &Connection, endpoints: &[i64]) -> Result<Vec<(i64, T
         found.extend(oldest.map(|oldest| (*endpoint, Timestamp(oldest))));
     }
     Ok(found)
+}
+
+pub fn newest_retry(connection: &Connection) -> Result<Option<Timestamp>, Error> {
+    let newest: Option<i64> =
+        connection.prepare_cached(NEWEST_RETRY)?.query_row([], |row| row.get(0))?;
+    Ok(newest.map(Timestamp))
 }
 
 pub fn retries(

@@ -126,6 +126,7 @@ pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {
     let oldest = bed.store.waiting(vec![hook.number, 999]).await.unwrap();
     let first = bed.store.events(Some(HERE), events[0] - 1, 1).await.unwrap().remove(0);
     assert_eq!(oldest, [(hook.number, first.created)]);
+    assert_eq!(bed.store.newest_retry().await.unwrap(), Some(Timestamp(START)));
     let mut nudged = bed.store.nudged();
     nudged.borrow_and_update();
     let id = &bed.store.deliveries(hook.number, &events[3..]).await.unwrap()[0].id.clone();

@@ -1,4 +1,4 @@
-//! The time of this round of the loop, by both clocks: read once, used by all.
+//! The time of this round of the loop, by all clocks: read once, used by all.
 
 use crate::Outside;
 use model::Timestamp;
@@ -7,25 +7,41 @@ use tokio::time::Instant;
 
 pub struct Clock {
     pub now: Instant,
+    /// The wall clock as somebody has set it: what receivers compare with theirs.
     pub wall: Timestamp,
+    /// The wall clock, but it never runs backwards: set back, it goes on from where it was. What is
+    /// kept, planned and waited for goes by it, so that no retry comes late or early for it.
+    pub steady: Timestamp,
+    /// When it last followed the wall clock.
+    anchor: (Instant, Timestamp),
     iso: (Timestamp, Rc<str>),
 }
 
 impl Clock {
-    pub fn new(outside: &dyn Outside) -> Clock {
-        let wall = outside.now();
-        Clock { now: Instant::now(), wall, iso: (wall, wall.to_iso().into()) }
+    /// `least` is a moment that is known to have passed.
+    pub fn new(outside: &dyn Outside, least: Timestamp) -> Clock {
+        let (wall, now) = (outside.now(), Instant::now());
+        let steady = wall.max(least);
+        Clock { now, wall, steady, anchor: (now, steady), iso: (steady, steady.to_iso().into()) }
     }
 
     pub fn read(&mut self, outside: &dyn Outside) {
-        self.now = Instant::now();
+        // In this order: a rest between the two must not look like a clock set ahead.
         self.wall = outside.now();
-        if self.iso.0 != self.wall {
-            self.iso = (self.wall, self.wall.to_iso().into());
+        self.now = Instant::now();
+        let passed = self.now.saturating_duration_since(self.anchor.0).as_millis();
+        let passed = i64::try_from(passed).unwrap_or(i64::MAX);
+        self.steady = Timestamp(self.anchor.1.0.saturating_add(passed));
+        if self.wall > self.steady {
+            self.steady = self.wall;
+            self.anchor = (self.now, self.wall);
+        }
+        if self.iso.0 != self.steady {
+            self.iso = (self.steady, self.steady.to_iso().into());
         }
     }
 
-    /// The wall clock's time as text.
+    /// The steady time as text.
     pub fn iso(&self) -> Rc<str> {
         self.iso.1.clone()
     }

@@ -50,7 +50,7 @@ impl Engine {
         let endpoint = lane.endpoint.clone();
         let (counts, started) = (landed.job.counts, landed.started);
         let judgement = self.conclude(&endpoint, landed);
-        let (now, wall) = (self.clock.now, self.clock.wall);
+        let (now, time) = (self.clock.now, self.clock.steady);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if let Some(pause) = judgement.pause {
             lane.pace.pause(pause, now);
@@ -67,7 +67,7 @@ impl Engine {
                 lane.retreat();
             }
             let failures = lane.pace.failures();
-            remark = lane.health.failed(lane.failing_since, failures, wall, &self.limits);
+            remark = lane.health.failed(lane.failing_since, failures, time, &self.limits);
         }
         match judgement.disable {
             Some(reason) => self.disable(number, reason.to_owned()),
@@ -96,7 +96,8 @@ impl Engine {
             },
             pause_floor: self.limits.pause_floor,
             chance: self.ids.chance(),
-            now: self.clock.wall,
+            now: self.clock.steady,
+            wall: self.clock.wall,
         };
         let mut judgement = judge(&view.answer, &plan);
         let was_pending = job.known.as_ref().is_some_and(|known| known.status == Status::Pending);
@@ -129,7 +130,7 @@ impl Engine {
             status: judgement.status,
             attempts: before + 1,
             next: judgement.next,
-            now: self.clock.wall,
+            now: self.clock.steady,
             attempt,
         };
         let mark = Mark {
@@ -213,7 +214,7 @@ impl Engine {
             status: Status::Skipped,
             attempts: before + u32::from(attempt.is_some()),
             next: None,
-            now: self.clock.wall,
+            now: self.clock.steady,
             attempt,
         };
         self.metrics.skipped.fetch_add(1, Relaxed);
@@ -224,7 +225,7 @@ impl Engine {
     fn row(&mut self, known: Option<&Known>) -> (String, Option<i64>, u32) {
         match known {
             Some(known) => (known.id.clone(), Some(known.number), known.attempts),
-            None => (self.ids.delivery(self.clock.wall), None, 0),
+            None => (self.ids.delivery(self.clock.steady), None, 0),
         }
     }
 

@@ -15,13 +15,13 @@ use tokio::sync::watch;
 const FETCHED: usize = 64;
 /// Before the same retries are asked for again whose outcome is not durable yet.
 const ASK_AGAIN_MS: i64 = 100;
-/// The wall clock is not trusted further than this.
+/// The wall clock may be set ahead meanwhile: looked at again after this, at the latest.
 const FARTHEST_MS: i64 = 3_600_000;
 
 impl Engine {
     /// Fetches what is due, if the lane could send it or record it.
     pub(super) fn ask_retries(&mut self, number: i64) {
-        let (now, wall) = (self.clock.now, self.clock.wall);
+        let (now, time) = (self.clock.now, self.clock.steady);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if lane.census == Census::Needed {
             lane.census = Census::Asked;
@@ -32,8 +32,8 @@ impl Engine {
         }
         match lane.due {
             None if !lane.nudged => return,
-            Some(due) if due > wall && !lane.nudged => {
-                let wait = (due.0 - wall.0).clamp(1, FARTHEST_MS).unsigned_abs();
+            Some(due) if due > time && !lane.nudged => {
+                let wait = (due.0 - time.0).clamp(1, FARTHEST_MS).unsigned_abs();
                 self.wake_lane(number, now + Duration::from_millis(wait));
                 return;
             }
@@ -54,11 +54,11 @@ impl Engine {
         lane.nudged = false;
         lane.asking = true;
         let most = lane.pace.window().clamp(1, FETCHED) + lane.trying.len();
-        self.chores.retries(number, wall, most);
+        self.chores.retries(number, time, most);
     }
 
     pub(super) fn got_retries(&mut self, number: i64, retries: Retries, most: usize) {
-        let wall = self.clock.wall;
+        let time = self.clock.steady;
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.asking = false;
         let full = retries.due.len() >= most;
@@ -82,9 +82,9 @@ impl Engine {
             let event = Prepared::new(event, 1, &self.loaded);
             queue.push_back(Job { event, known: Some(known), trigger, counts: !manual });
         }
-        let mut next = if full { Some(wall) } else { retries.next };
+        let mut next = if full { Some(time) } else { retries.next };
         if taken == 0 {
-            next = next.map(|next| Timestamp(next.0.max(wall.0 + ASK_AGAIN_MS)));
+            next = next.map(|next| Timestamp(next.0.max(time.0 + ASK_AGAIN_MS)));
         }
         lane.due = earlier(lane.due, next);
         self.touch(number);
@@ -117,7 +117,7 @@ impl Engine {
         for standing in standings {
             let Some(lane) = self.lanes.get_mut(&standing.endpoint) else { continue };
             lane.due = earlier(lane.due, standing.due);
-            lane.nudged |= standing.due.is_some_and(|due| due <= self.clock.wall);
+            lane.nudged |= standing.due.is_some_and(|due| due <= self.clock.steady);
             self.touch(standing.endpoint);
         }
     }

@@ -41,7 +41,8 @@ impl Engine {
         let endpoints = every(&store, schema.own(Builtin::Endpoint), &limits).await;
         let replays = every(&store, schema.own(Builtin::Replay), &limits).await;
         let standings = insist("standings", &limits, || store.standings()).await;
-        let clock = Clock::new(&*outside);
+        let passed = insist("the last outcome", &limits, || store.newest_retry()).await;
+        let clock = Clock::new(&*outside, passed.unwrap_or(Timestamp(0)));
         let reach = match schema.webhooks.development {
             true => Reach::Development,
             false => Reach::Public,

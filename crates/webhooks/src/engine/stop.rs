@@ -113,8 +113,8 @@ impl Engine {
         for number in numbers {
             self.write_position(number, QUIET_DISTANCE);
             let Some(lane) = self.lanes.get_mut(&number) else { continue };
-            // The wall clock may have jumped.
-            let due = lane.due.is_some_and(|due| due <= self.clock.wall);
+            // The wall clock may have been set ahead.
+            let due = lane.due.is_some_and(|due| due <= self.clock.steady);
             if lane.census == Census::Partial {
                 lane.census = Census::Needed;
             }
@@ -167,9 +167,9 @@ impl Engine {
     }
 
     fn tell_ages(&self) {
-        let wall = self.clock.wall.0;
+        let now = self.clock.steady.0;
         let waiting = self.lanes.values().filter_map(|lane| {
-            let age = wall.saturating_sub(lane.oldest()?.0);
+            let age = now.saturating_sub(lane.oldest()?.0);
             Some((age, lane))
         });
         let mut ages: Vec<_> = waiting.collect();

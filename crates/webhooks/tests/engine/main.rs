@@ -8,6 +8,7 @@ mod bed;
 mod memory;
 mod sink;
 
+mod clock;
 mod delivery;
 mod disabling;
 mod failure;

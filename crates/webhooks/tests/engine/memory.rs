@@ -47,6 +47,7 @@ pub struct Row {
     pub status: Status,
     pub attempts: u32,
     pub next: Option<Timestamp>,
+    pub updated: Timestamp,
     pub manual: bool,
     pub texts: Vec<String>,
 }
@@ -236,12 +237,14 @@ impl Store for Memory {
                 status: outcome.status,
                 attempts: 0,
                 next: None,
+                updated: outcome.now,
                 manual: false,
                 texts: Vec::new(),
             });
             row.status = outcome.status;
             row.attempts = outcome.attempts;
             row.next = outcome.next;
+            row.updated = outcome.now;
             row.manual = false;
             row.texts.extend(outcome.attempt);
         }
@@ -285,6 +288,13 @@ impl Store for Memory {
                 Some((endpoint, inner.events[*seq as usize - 1].created))
             };
             endpoints.into_iter().filter_map(oldest).collect()
+        }))
+    }
+
+    fn newest_retry(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>> {
+        now(self.reading(|inner| {
+            let waiting = inner.rows.values().filter(|row| row.status == Status::Pending);
+            waiting.map(|row| row.updated).max()
         }))
     }
 

@@ -1,6 +1,7 @@
 //! A receiver of webhooks on loopback: remembers every request in order and answers as told.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -39,6 +40,14 @@ type Judge = dyn Fn(&Request, usize) -> Reply + Send + Sync;
 pub struct Sink {
     pub url: String,
     pub seen: Arc<Mutex<Vec<Request>>>,
+    under_way: Arc<UnderWay>,
+}
+
+/// Requests without an answer: now, and the most there ever were.
+#[derive(Default)]
+struct UnderWay {
+    now: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Sink {
@@ -48,12 +57,14 @@ impl Sink {
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (all, judge): (_, Arc<Judge>) = (seen.clone(), Arc::new(judge));
+        let under_way = Arc::new(UnderWay::default());
+        let counted = under_way.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, all.clone(), judge.clone()));
+                tokio::spawn(serve(stream, all.clone(), judge.clone(), counted.clone()));
             }
         });
-        Sink { url, seen }
+        Sink { url, seen, under_way }
     }
 
     pub async fn willing() -> Sink {
@@ -68,13 +79,23 @@ impl Sink {
         self.seen.lock().unwrap().len()
     }
 
+    /// The most requests it ever had at a time.
+    pub fn most(&self) -> usize {
+        self.under_way.most.load(SeqCst)
+    }
+
     /// Everything but pings.
     pub fn events(&self) -> Vec<Request> {
         self.seen().into_iter().filter(|request| request.kind() != "ping").collect()
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<Request>>>, judge: Arc<Judge>) {
+async fn serve(
+    mut stream: TcpStream,
+    seen: Arc<Mutex<Vec<Request>>>,
+    judge: Arc<Judge>,
+    under_way: Arc<UnderWay>,
+) {
     let mut buffer = Vec::new();
     loop {
         let Some((head, body)) = read(&mut stream, &mut buffer).await else { return };
@@ -87,11 +108,14 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<Request>>>, judge: Arc
             seen.push(request.clone());
             seen.len() - 1
         };
+        let now = under_way.now.fetch_add(1, SeqCst) + 1;
+        under_way.most.fetch_max(now, SeqCst);
         let (status, more) = match judge(&request, number) {
             Reply::Status(status) => (status, ""),
             Reply::With(status, more) => (status, more),
             Reply::Hang => std::future::pending().await,
         };
+        under_way.now.fetch_sub(1, SeqCst);
         let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\n{more}\r\nok");
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;

@@ -19,10 +19,22 @@ const WORDS: usize = 64;
 
 /// How many events the indexes have not read; zero when there is none.
 pub fn lag(shared: &Shared) -> i64 {
-    if !shared.tables.iter().any(|table| table.search.is_some()) {
-        return 0;
+    match is_used(shared) {
+        true => shared.newest() - shared.search_position.load(Ordering::Acquire),
+        false => 0,
     }
-    shared.newest() - shared.search_position.load(Ordering::Acquire)
+}
+
+/// Up to where nobody here needs the log any more. Without an index nothing is read.
+pub fn done_to(shared: &Shared) -> i64 {
+    match is_used(shared) {
+        true => shared.search_position.load(Ordering::Acquire),
+        false => i64::MAX,
+    }
+}
+
+fn is_used(shared: &Shared) -> bool {
+    shared.tables.iter().any(|table| table.search.is_some())
 }
 
 /// One turn: reads some events and brings the rows they are about up to date.

@@ -202,8 +202,7 @@ impl Writer {
             Job::Settle(settlement, answer) => batch.settlements.push((settlement, answer)),
             Job::Expire(moment, max, answer) => {
                 let expired = self.alone(|connection, shared| {
-                    let searched = shared.search_position.load(Ordering::Acquire);
-                    retention::expire(connection, moment, searched, max)
+                    retention::expire(connection, moment, search::done_to(shared), max)
                 });
                 let _ = answer.send(expired);
             }

@@ -22,7 +22,7 @@ fn deliveries(server: &Server, endpoint: &str) -> Vec<Value> {
     all["data"].as_array().unwrap().iter().filter(|d| kept(d)).cloned().collect()
 }
 
-fn attempts(server: &Server, delivery: &Value) -> Vec<Value> {
+pub fn attempts(server: &Server, delivery: &Value) -> Vec<Value> {
     let id = delivery["id"].as_str().unwrap();
     let all = server.get(&format!("/v1/deliveries/{id}/attempts?sort=created_at")).expect(200);
     all["data"].as_array().unwrap().clone()
@@ -30,7 +30,7 @@ fn attempts(server: &Server, delivery: &Value) -> Vec<Value> {
 
 /// Waits until the endpoint has these statuses, newest first.
 #[track_caller]
-fn wait_for(server: &Server, endpoint: &str, statuses: &[&str]) -> Vec<Value> {
+pub fn wait_for(server: &Server, endpoint: &str, statuses: &[&str]) -> Vec<Value> {
     let mut found = Vec::new();
     eventually(&format!("{statuses:?}"), || {
         found = deliveries(server, endpoint);

@@ -1,10 +1,8 @@
 //! Idempotency-Key: a retry never acts twice and learns what the first try was told.
 
+use crate::clock::shifted;
 use crate::harness::{Answer, Server, Start};
 use serde_json::{Value, json};
-use std::process::Command;
-use std::sync::Arc;
-use tempfile::TempDir;
 
 fn post(server: &Server, key: &str, path: &str, body: &Value) -> Answer {
     server.ask("POST", path).header("idempotency-key", key).json(body).send()
@@ -232,25 +230,15 @@ fn a_replay_survives_a_kill_and_a_restart() {
     assert_eq!(count(&server), 1);
 }
 
-/// The server with its clock shifted, by the library of Debian's `faketime`. The program itself
-/// stays out: it would stand between us and the process we kill.
-fn shifted(folder: &Arc<TempDir>, by: &str) -> Server {
-    let library = Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output();
-    let library = library.expect("the program faketime is missing: `cargo xtask test` installs it");
-    let library = String::from_utf8(library.stdout).unwrap();
-    let start = Start::bookshop().env("LD_PRELOAD", library.trim()).env("FAKETIME", by);
-    start.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").on(folder).go()
-}
-
 #[test]
 fn a_key_is_kept_for_a_day_and_then_free_again() {
     let server = Server::bookshop();
     let first = post(&server, "k", "/v1/books", &dune());
     let folder = server.kill();
-    let server = shifted(&folder, "+86340s");
+    let server = shifted(Start::bookshop().on(&folder), "+86340s").go();
     assert_replay(&first, &post(&server, "k", "/v1/books", &dune()));
     let folder = server.kill();
-    let server = shifted(&folder, "+86460s");
+    let server = shifted(Start::bookshop().on(&folder), "+86460s").go();
     let fresh = post(&server, "k", "/v1/books", &dune());
     assert_eq!((fresh.status, fresh.header("idempotent-replayed")), (201, None));
     assert_ne!(fresh.id(), first.id());

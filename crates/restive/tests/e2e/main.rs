@@ -7,6 +7,7 @@
 mod chance;
 mod browser;
 mod carry;
+mod clock;
 mod harness;
 mod odd;
 mod peers;
@@ -18,6 +19,7 @@ mod acme;
 mod actions;
 mod auth;
 mod cli;
+mod clock_jumps;
 mod concurrency;
 mod conditions;
 mod crash;

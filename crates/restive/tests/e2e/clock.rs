@@ -1,0 +1,47 @@
+//! Servers whose wall clock a test sets, by the library of Debian's `faketime`. The program itself
+//! stays out: it would stand between us and the process we kill. Timers go on as they are.
+
+use crate::harness::Start;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// With its clock shifted, for example by `+86400s`.
+pub fn shifted(start: Start, by: &str) -> Start {
+    faked(start).env("FAKETIME", by)
+}
+
+fn faked(start: Start) -> Start {
+    let library = Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output();
+    let library = library.expect("the program faketime is missing: `cargo xtask test` installs it");
+    let library = String::from_utf8(library.stdout).unwrap();
+    start.env("LD_PRELOAD", library.trim()).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+}
+
+/// A clock that can be set while servers go by it.
+pub struct Clock {
+    folder: TempDir,
+}
+
+impl Clock {
+    pub fn new() -> Clock {
+        let clock = Clock { folder: TempDir::new().unwrap() };
+        clock.set(0);
+        clock
+    }
+
+    /// So many seconds from the true time.
+    pub fn set(&self, seconds: i64) {
+        let [new, now] = ["new", "now"].map(|name| self.folder.path().join(name));
+        std::fs::write(&new, format!("{seconds:+}s\n")).unwrap();
+        // In one step: somebody may read it at any moment.
+        std::fs::rename(new, now).unwrap();
+    }
+
+    /// A server that goes by it.
+    pub fn of(&self, start: Start) -> Start {
+        let file = self.folder.path().join("now");
+        faked(start)
+            .env("FAKETIME_TIMESTAMP_FILE", file.to_str().unwrap())
+            .env("FAKETIME_NO_CACHE", "1")
+    }
+}

@@ -1,0 +1,123 @@
+//! Deliveries under a wall clock that is set while they wait: retries keep to their schedule, an
+//! endpoint that fails for days is disabled with warnings before, old events go.
+
+use crate::clock::Clock;
+use crate::deliveries::{attempts, endpoint, wait_for};
+use crate::harness::{Start, eventually};
+use crate::sink::{Manner, Sink};
+use serde_json::json;
+
+const HOUR: i64 = 3600;
+
+#[test]
+fn a_clock_set_back_delays_no_retry_and_one_set_ahead_repeats_none() {
+    let clock = Clock::new();
+    let server = clock.of(Start::bookshop()).go();
+    let sink = Sink::start();
+    let with = json!({"enabled_events": ["book.*"], "retry_schedule": [2, 2, 7200, 7200]});
+    let id = endpoint(&server, &sink, with);
+    eventually("the ping came", || !sink.received().is_empty());
+    sink.will(Manner::status(500));
+    server.book("A");
+    wait_for(&server, &id, &["pending"]);
+    clock.set(-HOUR);
+    eventually("tried as scheduled", || sink.of("book.created").len() >= 2);
+    clock.set(-48 * HOUR);
+    eventually("and again", || sink.of("book.created").len() == 3);
+    let got = sink.of("book.created");
+    let signed = |n: usize| got[n].header("webhook-timestamp").unwrap().parse::<i64>().unwrap();
+    assert!(signed(0) - signed(2) > 47 * HOUR, "signed by the clock as it is set");
+    // Ahead: what has become due is tried, once.
+    let delivery = wait_for(&server, &id, &["pending"]).remove(0);
+    eventually("the third is written down", || attempts(&server, &delivery).len() == 3);
+    clock.set(24 * HOUR);
+    eventually("tried once more", || attempts(&server, &delivery).len() == 4);
+    let last = wait_for(&server, &id, &["pending"]).remove(0);
+    assert_eq!(last["attempts"], 4, "{last}");
+    sink.will(Manner::status(200));
+    clock.set(48 * HOUR);
+    wait_for(&server, &id, &["succeeded"]);
+    assert_eq!(sink.of("book.created").len(), 5);
+}
+
+#[test]
+fn an_endpoint_that_fails_for_five_days_is_warned_of_three_times_and_disabled() {
+    let clock = Clock::new();
+    let server = clock.of(Start::bookshop()).go();
+    let [failing, owner] = [Sink::start(), Sink::start()];
+    failing.will(Manner::status(500));
+    let with = json!({"enabled_events": ["book.*"], "retry_schedule": []});
+    let id = endpoint(&server, &failing, with);
+    let kinds = json!(["webhook_endpoint.failing", "webhook_endpoint.disabled"]);
+    endpoint(&server, &owner, json!({"enabled_events": kinds}));
+    let path = format!("/v1/webhook-endpoints/{id}");
+    for n in 0..5 {
+        server.book(&n.to_string());
+    }
+    wait_for(&server, &id, &["failed"; 5]);
+    eventually("it is said to fail", || server.get(&path).expect(200)["failing_since"].is_string());
+    let since = server.get(&path).expect(200)["failing_since"].clone();
+    // A restart in between loses nothing of it.
+    let (_, folder) = server.stop();
+    clock.set(61 * HOUR);
+    let server = clock.of(Start::bookshop()).on(&folder).go();
+    for (warning, hours) in [(1, 61), (2, 85), (3, 109)] {
+        clock.set(hours * HOUR);
+        server.book("later");
+        eventually("its owner is warned", || owner.of("webhook_endpoint.failing").len() == warning);
+        let told = server.get(&path).expect(200);
+        assert_eq!((&told["status"], &told["failing_since"]), (&json!("enabled"), &since));
+        let reason = told["disabled_reason"].as_str().unwrap();
+        assert!(reason.contains(&format!("warning {warning} of 3")), "{reason}");
+    }
+    assert_eq!(owner.of("webhook_endpoint.disabled").len(), 0);
+    clock.set(121 * HOUR);
+    server.book("too late");
+    eventually("its owner is told", || owner.of("webhook_endpoint.disabled").len() == 1);
+    let told = server.get(&path).expect(200);
+    assert_eq!((&told["status"], &told["failing_since"]), (&json!("disabled"), &since));
+    assert!(told["disabled_reason"].as_str().unwrap().starts_with("failing since "), "{told}");
+    let shown = owner.of("webhook_endpoint.disabled")[0].event();
+    assert_eq!(shown["data"]["object"]["id"], json!(id));
+    assert_eq!(shown["data"]["object"]["status"], "disabled");
+    let sent = failing.received().len();
+    server.book("after the end");
+    let first = |server: &crate::harness::Server| {
+        server.get(&format!("/v1/deliveries?endpoint={id}")).column("status")[0].clone()
+    };
+    eventually("what follows is skipped", || first(&server) == "skipped");
+    assert_eq!(failing.received().len(), sent);
+}
+
+#[test]
+fn events_go_with_their_deliveries_when_their_time_is_over() {
+    let schema = "[events]\nretention = '7d'\n[webhooks]\ndevelopment = true\n\
+                  [collections.books.fields]\ntitle = 'string'";
+    let clock = Clock::new();
+    let server = clock.of(Start::schema(schema)).go();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({"enabled_events": ["book.*"]}));
+    let book = server.make("/v1/books", json!({"title": "old"}));
+    let old = wait_for(&server, &id, &["succeeded"]).remove(0);
+    let event = format!("/v1/events/{}", old["event"].as_str().unwrap());
+    let delivery = format!("/v1/deliveries/{}", old["id"].as_str().unwrap());
+    let (_, folder) = server.stop();
+    // Just before its time nothing happens to it.
+    clock.set(7 * 24 * HOUR - 600);
+    let server = clock.of(Start::schema(schema)).on(&folder).go();
+    server.make("/v1/books", json!({"title": "young"}));
+    wait_for(&server, &id, &["succeeded", "succeeded"]);
+    server.get(&event).expect(200);
+    let (_, folder) = server.stop();
+    clock.set(7 * 24 * HOUR + 600);
+    let server = clock.of(Start::schema(schema)).on(&folder).go();
+    eventually("the old event is gone", || server.get(&event).status == 404);
+    server.get(&delivery).error(404, "not_found");
+    let left = server.get("/v1/events?type=book.*").column("type");
+    assert_eq!(left, ["book.created"], "the young one is kept");
+    assert_eq!(server.get("/v1/deliveries").column("endpoint").len(), 1);
+    assert_eq!(server.get(&format!("/v1/books/{book}")).expect(200)["title"], "old");
+    // Deliveries go on behind what was removed.
+    server.make("/v1/books", json!({"title": "new"}));
+    eventually("the newest is delivered", || sink.of("book.created").len() == 3);
+}

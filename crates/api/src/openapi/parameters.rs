@@ -241,8 +241,7 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
                 }
                 _ => format!("Only records with this `{name}`."),
             };
-            let choices = collection.field(&name).filter(|field| field.filter_only);
-            match choices.map(|field| &field.choices).filter(|choices| !choices.is_empty()) {
+            match query::choices(collection, &name) {
                 Some(choices) => commas(
                     &name,
                     &description,

@@ -104,16 +104,19 @@ fn like(text: &str) -> Result<Test, String> {
     }
 }
 
-/// A filter beside the record means only what it is declared for.
+/// The only values a filter takes: the service's own collections have no others, so whoever asks
+/// for one has misspelt it.
+pub fn choices<'a>(collection: &'a Collection, name: &str) -> Option<&'a [String]> {
+    let field = collection.field(name).filter(|_| collection.builtin.is_some())?;
+    Some(field.choices.as_slice()).filter(|choices| !choices.is_empty())
+}
+
 fn known(collection: &Collection, name: &str, test: Test) -> Result<Test, String> {
-    let Some(field) = collection.field(name).filter(|f| f.filter_only && !f.choices.is_empty())
-    else {
-        return Ok(test);
-    };
-    let chosen = |value: &Scalar| matches!(value, Scalar::Text(t) if field.choices.contains(t));
+    let Some(choices) = choices(collection, name) else { return Ok(test) };
+    let chosen = |value: &Scalar| matches!(value, Scalar::Text(t) if choices.contains(t));
     match &test {
         Test::AnyOf(values) if values.iter().all(chosen) => Ok(test),
-        _ => Err(format!("must be one of: {}", field.choices.join(", "))),
+        _ => Err(format!("must be one of: {}", choices.join(", "))),
     }
 }
 

@@ -6,7 +6,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use filter::names as filter_names;
+pub use filter::{choices, names as filter_names};
 pub use parse::{Asked, View, list, sortable, view};
 
 use crate::record::Scalar;

@@ -121,6 +121,28 @@ fn an_attempt_tells_what_was_answered_and_how_long_it_took() {
 }
 
 #[test]
+fn a_filter_takes_no_value_that_cannot_be() {
+    let server = Server::bookshop();
+    let deliveries = "pending, succeeded, failed, skipped";
+    for (list, param, values) in [
+        ("deliveries", "status", deliveries),
+        ("events", "delivery", deliveries),
+        ("replays", "status", "pending, running, succeeded, failed, cancelled"),
+        ("webhook-endpoints", "status", "enabled, disabled"),
+    ] {
+        for bad in ["nonsense", "null", "", "failed,nonsense"] {
+            let path = format!("/v1/{list}?{param}={bad}");
+            let error = server.get(&path).error(400, "invalid_parameter");
+            assert_eq!(error["param"], param, "{path}");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains(values), "{path}: {message}");
+        }
+        let all = values.replace(' ', "");
+        assert_eq!(server.get(&format!("/v1/{list}?{param}={all}")).column("id").len(), 0);
+    }
+}
+
+#[test]
 fn only_2xx_is_success_and_redirects_are_never_followed() {
     let server = Server::bookshop();
     let [sink, elsewhere] = [Sink::start(), Sink::start()];

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use model::Timestamp;
-use model::webhook::Endpoint;
+use model::webhook::{Endpoint, endpoint};
 use restive_kit::signature::{Secret, Signer};
+use std::cmp::Reverse;
 use std::time::Duration;
 use wire::outgoing::Target;
 
@@ -24,9 +25,10 @@ pub struct Post {
     pub target: Target,
     pub timeout: Duration,
     fixed: Vec<(HeaderName, HeaderValue)>,
-    signer: Signer,
-    /// During a rotation: both secrets, until then.
-    overlap: Option<(Signer, Timestamp)>,
+    /// By how many older secrets sign beside the newest.
+    signers: Vec<Signer>,
+    /// When each older secret's overlap ends, the last to end first.
+    overlaps: Vec<Timestamp>,
     thin: bool,
     plain: bool,
 }
@@ -61,10 +63,12 @@ impl Post {
         let target = Target::parse(&endpoint.url)
             .map_err(|fault| Broken { class: fault.class(), message: fault.to_string() })?;
         let secret = read(&endpoint.secret)?;
-        let overlap = match &endpoint.previous_secret {
-            Some((text, until)) => read(text).ok().map(|old| (old, *until)),
-            None => None,
-        };
+        let older = endpoint.previous_secrets.iter();
+        let mut older: Vec<(Secret, Timestamp)> =
+            older.filter_map(|(text, until)| Some((read(text).ok()?, *until))).collect();
+        older.sort_by_key(|(_, until)| Reverse(*until));
+        older.truncate(endpoint::MAX_SECRETS - 1);
+        let with = |count: usize| Signer::new(&secret, older[..count].iter().map(|(old, _)| old));
         let mut fixed = vec![(CONTENT_TYPE, JSON), (USER_AGENT, AGENT)];
         for (name, value) in &endpoint.headers {
             // Checked when the endpoint was made; one that is no header is left out.
@@ -76,8 +80,8 @@ impl Post {
             target,
             timeout: endpoint.timeout,
             fixed,
-            signer: Signer::new(&secret, None),
-            overlap: overlap.map(|(old, until)| (Signer::new(&secret, Some(&old)), until)),
+            signers: (0..=older.len()).map(with).collect(),
+            overlaps: older.iter().map(|(_, until)| *until).collect(),
             thin: endpoint.thin,
             plain: endpoint.plain_signature,
         })
@@ -95,10 +99,7 @@ impl Post {
         now: Timestamp,
         stamp: &Stamp,
     ) -> HeaderMap {
-        let signer = match &self.overlap {
-            Some((both, until)) if now < *until => both,
-            _ => &self.signer,
-        };
+        let signer = &self.signers[self.overlaps.iter().filter(|until| now < **until).count()];
         let mut headers = self.target.headers();
         for (name, value) in &self.fixed {
             headers.insert(name, value.clone());
@@ -136,6 +137,7 @@ mod tests {
 
     const OLD: &str = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcY";
     const NEW: &str = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH";
+    const OLDER: &str = "whsec_CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJ";
     const NOW: Timestamp = Timestamp(1_760_000_000_500);
 
     fn endpoint(more: Value) -> Endpoint {
@@ -213,6 +215,29 @@ mod tests {
             })
         };
         assert_eq!((rotated(NOW.0 + 1), rotated(NOW.0)), ([true, true], [true, false]));
+    }
+
+    #[test]
+    fn every_secret_signs_until_its_own_time_is_over() {
+        let ends = |second: i64, third: i64| {
+            let kept = |secret: &str, until: i64| {
+                let until = Timestamp(until).to_iso();
+                json!({ "secret": secret, "expires_at": until })
+            };
+            let more = json!({ "previous_secrets": [kept(OLD, second), kept(OLDER, third)] });
+            let (headers, body) = headers(&endpoint(more));
+            let header = Some(text(&headers, "restive-signature").as_bytes());
+            [NEW, OLD, OLDER].map(|secret| {
+                let secret = [Secret::parse(secret).unwrap()];
+                let now = NOW.seconds();
+                verify::timestamped(&secret, header, &body, now, verify::TOLERANCE).is_ok()
+            })
+        };
+        assert_eq!(ends(NOW.0 + 1, NOW.0 + 2), [true, true, true]);
+        assert_eq!(ends(NOW.0 + 2, NOW.0 + 1), [true, true, true]);
+        assert_eq!(ends(NOW.0, NOW.0 + 1), [true, false, true]);
+        assert_eq!(ends(NOW.0 + 1, NOW.0), [true, true, false]);
+        assert_eq!(ends(NOW.0, NOW.0), [true, false, false]);
     }
 
     #[test]

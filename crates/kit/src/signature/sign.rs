@@ -10,8 +10,8 @@ use super::Secret;
 use super::mac::{Keyed, TAG_BYTES, push_hex};
 use super::secret::BASE64;
 
-/// The secrets in force. During a rotation there are two, and every signature is given for each,
-/// so that receivers with either one agree.
+/// The secrets in force. During rotations there are several, and every signature is given for each,
+/// so that receivers with any of them agree.
 #[derive(Clone)]
 pub struct Signer {
     newest: Keys,

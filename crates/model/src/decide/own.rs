@@ -9,7 +9,7 @@ use crate::schema::{Builtin, Native, Schema};
 use crate::time::Timestamp;
 use crate::webhook::{endpoint, pattern};
 use crate::write::Write;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The second id drawn for an event of one write: the ping that follows a new endpoint.
 const PING_DRAW: u32 = 2;
@@ -79,18 +79,41 @@ fn rotate(stage: &Stage<'_>, params: &Fields) -> Result<Decision, Problem> {
     let mut after = stage.before.clone();
     let overlap =
         params.get("overlap").and_then(Value::as_i64).unwrap_or(endpoint::OVERLAP_SECONDS);
-    let until = Timestamp(stage.facts.now.0.saturating_add(overlap * 1000)).to_iso();
-    let old = after.insert("secret".into(), secret).unwrap_or(Value::Null);
-    let (old, until) = match overlap {
-        0 => (Value::Null, Value::Null),
-        _ => (old, Value::String(until)),
-    };
-    after.insert("previous_secret".into(), old);
-    after.insert("previous_secret_expires_at".into(), until);
+    let now = stage.facts.now;
+    let until = Timestamp(now.0.saturating_add(overlap * 1000));
+    let mut previous = endpoint::previous_secrets(&after);
+    previous.retain(|(_, until)| *until > now);
+    let old = after.insert("secret".into(), secret);
+    match (overlap, old) {
+        // Whoever cannot wait trusts none of them any more.
+        (0, _) => previous.clear(),
+        (_, Some(Value::String(old))) => previous.insert(0, (old, until)),
+        _ => {}
+    }
+    if previous.len() >= endpoint::MAX_SECRETS {
+        return Err(too_many_secrets(&previous));
+    }
+    let kept = previous
+        .iter()
+        .map(|(secret, until)| json!({ "secret": secret, "expires_at": until.to_iso() }));
+    after.insert("previous_secrets".into(), kept.collect());
+    after.insert("previous_secret".into(), Value::Null);
+    after.insert("previous_secret_expires_at".into(), Value::Null);
     let kind = &stage.collection.events.updated;
     let mut decision = outcome::changed(stage, after, kind, Answer::Updated);
     decision.reveal = reveal(&sent);
     Ok(decision)
+}
+
+fn too_many_secrets(previous: &[(String, Timestamp)]) -> Problem {
+    let most = endpoint::MAX_SECRETS;
+    let next = previous.iter().map(|(_, until)| *until).min().map(Timestamp::to_iso);
+    let message = format!(
+        "{most} secrets of this endpoint sign already, the most there may be. The overlap of the \
+         next one ends at {}; `overlap` 0 ends all older ones at once.",
+        next.unwrap_or_default()
+    );
+    Problem::new(Code::GuardFailed, message)
 }
 
 /// What is shown once, at the end of the record.

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long an old secret still signs, unless said otherwise: a day to tell everybody.
 pub const OVERLAP_SECONDS: i64 = 86_400;
+/// Secrets that sign at a time, the newest included: every one costs each delivery a hash.
+pub const MAX_SECRETS: usize = 5;
 /// Longest wait in a retry schedule: a week.
 pub const MAX_RETRY_SECONDS: i64 = 604_800;
 /// All own headers together, as Svix has it.
@@ -73,8 +75,8 @@ pub struct Endpoint {
     pub enabled: bool,
     pub failing_since: Option<Timestamp>,
     pub secret: String,
-    /// Signs too until its time is over.
-    pub previous_secret: Option<(String, Timestamp)>,
+    /// Each signs too until its time is over.
+    pub previous_secrets: Vec<(String, Timestamp)>,
 }
 
 impl Endpoint {
@@ -116,7 +118,7 @@ impl Endpoint {
             enabled: is("status", "enabled"),
             failing_since: instant("failing_since"),
             secret: text("secret").unwrap_or_default(),
-            previous_secret: text("previous_secret").zip(instant("previous_secret_expires_at")),
+            previous_secrets: previous_secrets(&fields),
         }
     }
 
@@ -132,6 +134,19 @@ impl Endpoint {
             Some(filter) => filter.judge("event", envelope).map(|value| value == Value::Bool(true)),
         }
     }
+}
+
+/// The secrets before the newest, each with the end of its overlap, passed or not.
+pub fn previous_secrets(fields: &Fields) -> Vec<(String, Timestamp)> {
+    let pair = |secret: Option<&Value>, until: Option<&Value>| {
+        Some((secret?.as_str()?.to_owned(), Timestamp::parse(until?.as_str()?)?))
+    };
+    let several = fields.get("previous_secrets").and_then(Value::as_array).into_iter().flatten();
+    let single = pair(fields.get("previous_secret"), fields.get("previous_secret_expires_at"));
+    several
+        .filter_map(|kept| pair(kept.get("secret"), kept.get("expires_at")))
+        .chain(single)
+        .collect()
 }
 
 /// Everything wrong with an endpoint's fields beyond their types.

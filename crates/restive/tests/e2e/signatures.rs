@@ -1,17 +1,24 @@
 //! The libraries of others verify what the service sends, also while a secret is being rotated.
 
-use crate::harness::{Server, eventually};
+use crate::clock::Clock;
+use crate::harness::{Server, Start, eventually};
 use crate::receivers::{Case, Language};
 use crate::sink::{Received, Sink};
 use serde_json::json;
 
 /// Whether each library of each language takes a request with this secret.
 fn verdicts(request: &Received, secret: &str, families: &[&str]) -> Vec<String> {
+    let pairs: Vec<_> = families.iter().map(|family| (*family, secret)).collect();
+    judged(request, &pairs)
+}
+
+/// The same for pairs of a library and a secret, the pairs of one language after the other.
+fn judged(request: &Received, pairs: &[(&str, &str)]) -> Vec<String> {
     let headers: Vec<(&str, &str)> =
         request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let cases: Vec<Case<'_>> = families
+    let cases: Vec<Case<'_>> = pairs
         .iter()
-        .map(|family| Case { family, secret, headers: &headers, body: &request.body })
+        .map(|(family, secret)| Case { family, secret, headers: &headers, body: &request.body })
         .collect();
     Language::ALL.iter().flat_map(|language| language.verify(&cases)).collect()
 }
@@ -49,6 +56,54 @@ fn the_libraries_of_others_accept_every_delivery_during_rotation_too() {
     eventually("it came", || sink.of("book.created").len() == 2);
     let third = sink.of("book.created").remove(1);
     assert!(verdicts(&third, new, &TIMESTAMPED).iter().all(|told| told.starts_with("error")));
+}
+
+#[test]
+fn every_secret_signs_until_its_overlap_has_passed_however_often_it_is_rotated() {
+    let clock = Clock::new();
+    let server = clock.of(Start::bookshop()).go();
+    let sink = Sink::start();
+    let made = server.post("/v1/webhook-endpoints", json!({"url": sink.url()})).expect(201);
+    let path = format!("/v1/webhook-endpoints/{}", made["id"].as_str().unwrap());
+    let rotate =
+        |overlap: u32| server.post(&format!("{path}/rotate-secret"), json!({"overlap": overlap}));
+    let ping = || {
+        server.post(&format!("{path}/ping"), json!({})).expect(200);
+        sink.of("ping").pop().unwrap()
+    };
+    let count = |ping: &Received| {
+        let standard = ping.header("webhook-signature").unwrap().split(' ').count();
+        let timestamped = ping.header("restive-signature").unwrap().matches(",v1=").count();
+        assert_eq!(standard, timestamped, "{ping:?}");
+        standard
+    };
+    let mut secrets = vec![made["secret"].as_str().unwrap().to_owned()];
+    // The one that was rotated last is not the one that ends last.
+    for (round, hours) in [20, 2, 10, 5].into_iter().enumerate() {
+        let rotated = rotate(hours * 3600).expect(200);
+        secrets.push(rotated["secret"].as_str().unwrap().to_owned());
+        assert_eq!(count(&ping()), round + 2);
+    }
+    let each = |family| secrets.iter().map(move |secret| (family, secret.as_str()));
+    let pairs: Vec<_> = TIMESTAMPED.into_iter().flat_map(each).collect();
+    assert_eq!(judged(&ping(), &pairs), ["ok"; 30]);
+    let error = rotate(3600).error(422, "guard_failed");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("5 secrets") && message.contains("overlap"), "{message}");
+    assert!(!message.contains("whsec_"));
+    assert_eq!(count(&ping()), 5, "what was refused changed nothing");
+    // The second secret's two hours are over.
+    clock.set(3 * 3600);
+    let later = ping();
+    assert_eq!(count(&later), 4);
+    let pairs: Vec<_> = each("stripe").collect();
+    let taken: Vec<bool> = judged(&later, &pairs).iter().map(|told| told == "ok").collect();
+    assert_eq!(taken, [true, false, true, true, true].repeat(2));
+    rotate(3600).expect(200);
+    assert_eq!(count(&ping()), 5, "there is room again");
+    // In need all older ones end at once.
+    rotate(0).expect(200);
+    assert_eq!(count(&ping()), 1);
 }
 
 #[test]

@@ -91,6 +91,8 @@ pub fn endpoints() -> Collection {
         text("disabled_reason").assigned(),
         instant("failing_since").assigned().told("No attempt has succeeded since."),
         secret,
+        hidden(Field::new("previous_secrets", Kind::Array(Box::new(Kind::Object)))),
+        // Where there was one at most, before there was room for several.
         hidden(text("previous_secret")),
         hidden(instant("previous_secret_expires_at")),
     ];
@@ -117,7 +119,7 @@ pub fn endpoints() -> Collection {
         integer("overlap")
             .within(0, 604_800)
             .starting(endpoint::OVERLAP_SECONDS)
-            .told("Seconds during which the old secret still signs."),
+            .told("Seconds during which the old secret still signs; 0 ends all older ones, too."),
         text("secret").sized(1, 100).told("The new secret; default: a random one."),
     ];
     endpoints

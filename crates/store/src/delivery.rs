@@ -51,6 +51,8 @@ pub struct Delivery {
     pub event: i64,
     pub status: Status,
     pub attempts: u32,
+    /// When it is to be tried again.
+    pub next: Option<Timestamp>,
 }
 
 /// A delivery whose time has come, with its event.

@@ -43,6 +43,7 @@ pub struct Known {
     pub id: String,
     pub attempts: u32,
     pub status: Status,
+    pub next: Option<Timestamp>,
 }
 
 /// Where its events come from.

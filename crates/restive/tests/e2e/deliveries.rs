@@ -279,7 +279,8 @@ fn what_happens_while_an_endpoint_is_disabled_is_skipped_and_can_be_replayed() {
     assert_eq!(server.get("/v1/events?delivery=skipped").column("id").len(), 3);
     server.post(&format!("/v1/webhook-endpoints/{id}/enable"), json!({})).expect(200);
     server.book("D");
-    eventually("only the fourth came", || sink.of("book.created").len() == 1);
+    wait_for(&server, &id, &["succeeded", "skipped", "skipped", "skipped"]);
+    assert_eq!(sink.of("book.created").len(), 1, "only the fourth came");
     let replay = json!({"endpoint": id, "without_success": true});
     let counted = server.make("/v1/replays", json!({"endpoint": id, "dry_run": true}));
     let done = |replay: &str| {
@@ -316,6 +317,50 @@ fn what_happens_while_an_endpoint_is_disabled_is_skipped_and_can_be_replayed() {
         let error = server.post("/v1/replays", bad.clone()).error(422, "validation_failed");
         assert_eq!(error["errors"][0]["field"], field, "{bad}");
     }
+}
+
+#[test]
+fn replays_and_what_is_asked_for_by_hand_never_count_against_an_endpoint() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let with = json!({"enabled_events": ["book.*"], "retry_schedule": []});
+    let id = endpoint(&server, &sink, with);
+    let all = format!("/v1/deliveries?endpoint={id}");
+    eventually("the ping is written down", || server.get(&all).column("id").len() == 1);
+    let ping = format!("/v1/deliveries/{}", server.get(&all).column("id")[0].as_str().unwrap());
+    for n in 0..12 {
+        server.book(&n.to_string());
+    }
+    wait_for(&server, &id, &["succeeded"; 12]);
+    // Far more failures than it takes to be called failing, for one who does not count them.
+    sink.will(Manner::status(500));
+    let path = format!("/v1/replays/{}", server.make("/v1/replays", json!({"endpoint": id})));
+    eventually("the replay ends", || server.get(&path).expect(200)["status"] == "succeeded");
+    let shown = server.get(&path).expect(200);
+    assert_eq!(
+        (&shown["done"], &shown["succeeded"]),
+        (&json!(12), &json!(0)),
+        "pings are left out"
+    );
+    for delivery in wait_for(&server, &id, &["failed"; 12]).iter().take(6) {
+        let retry = format!("/v1/deliveries/{}/retry", delivery["id"].as_str().unwrap());
+        server.post(&retry, json!({})).expect(200);
+        eventually("tried by hand", || attempts(&server, delivery).len() == 3);
+    }
+    server.post(&format!("{ping}/retry"), json!({})).expect(200);
+    eventually("the ping is tried again, once", || {
+        let shown = server.get(&ping).expect(200);
+        shown["status"] == "failed" && shown["attempts"] == 2
+    });
+    let told = server.get(&format!("/v1/webhook-endpoints/{id}")).expect(200);
+    assert_eq!((&told["status"], &told["failing_since"]), (&json!("enabled"), &Value::Null));
+    // Nor is it slower for it: one that fails would get single tries with pauses between.
+    sink.will(Manner::status(200));
+    let before = sink.received().len();
+    for n in 0..12 {
+        server.book(&n.to_string());
+    }
+    eventually("all come", || sink.received().len() == before + 12);
 }
 
 #[test]

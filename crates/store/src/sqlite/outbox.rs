@@ -60,11 +60,12 @@ const WAITING: &str = "SELECT created FROM log WHERE seq = \
 /// By an index of retries alone: most deliveries are none, and the start shall not read them all.
 const NEWEST_RETRY: &str =
     "SELECT max(updated) FROM deliveries INDEXED BY deliveries_due WHERE status = 0";
-const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.manual FROM deliveries d \
-    WHERE d.endpoint = ?1 AND d.status = 0 AND d.next <= ?2 ORDER BY d.next LIMIT ?3";
+const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
+    FROM deliveries d WHERE d.endpoint = ?1 AND d.status = 0 AND d.next <= ?2 \
+    ORDER BY d.next LIMIT ?3";
 const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND status = 0 \
     AND next > ?2";
-const ONE: &str = "SELECT n, id, event, status, attempts FROM deliveries \
+const ONE: &str = "SELECT n, id, event, status, attempts, next FROM deliveries \
     WHERE event = ?1 AND endpoint = ?2";
 /// Before everything that is due by itself.
 const RETRY: &str = "UPDATE deliveries SET status = 0, next = 0, manual = 1 WHERE n = ?1";
@@ -156,7 +157,7 @@ pub fn retries(
     let mut rows = statement.query(params![endpoint, now.0, max as i64])?;
     while let Some(row) = rows.next()? {
         let delivery = delivery_of(row)?;
-        let manual = row.get::<_, i64>(5)? != 0;
+        let manual = row.get::<_, i64>(6)? != 0;
         if let Some(event) = log::event(connection, delivery.event)? {
             due.push(Retry { delivery, manual, event });
         }
@@ -191,6 +192,7 @@ fn delivery_of(row: &Row<'_>) -> Result<Delivery, rusqlite::Error> {
             _ => Status::Skipped,
         },
         attempts: row.get(4)?,
+        next: row.get::<_, Option<i64>>(5)?.map(Timestamp),
     })
 }
 

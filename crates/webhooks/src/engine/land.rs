@@ -88,7 +88,8 @@ impl Engine {
         }
         let (id, number, before) = self.row(job.known.as_ref());
         let plan = Plan {
-            attempts: before + 1,
+            // What a replay does is no step of the schedule.
+            attempts: if job.trigger == Trigger::Replay { 1 } else { before + 1 },
             schedule: match is_ping(&self.schema, &job.event.event) {
                 // Whoever tries an endpoint looks at the outcome now.
                 true => &[],
@@ -100,9 +101,8 @@ impl Engine {
             wall: self.clock.wall,
         };
         let mut judgement = judge(&view.answer, &plan);
-        let was_pending = job.known.as_ref().is_some_and(|known| known.status == Status::Pending);
-        if job.trigger == Trigger::Replay && judgement.status == Status::Pending && !was_pending {
-            (judgement.status, judgement.next, judgement.reason) = (Status::Failed, None, None);
+        if job.trigger == Trigger::Replay && judgement.status == Status::Pending {
+            self.leave_to_schedule(&mut judgement, job.known.as_ref());
         }
         self.tell(&view, &judgement);
         let attempt = Attempt {
@@ -143,6 +143,18 @@ impl Engine {
         };
         self.settler.push(outcome, mark);
         judgement
+    }
+
+    /// A replay that failed begins no schedule, and delays none that was begun.
+    fn leave_to_schedule(&self, judgement: &mut Judgement, known: Option<&Known>) {
+        let Some(known) = known.filter(|known| known.status == Status::Pending) else {
+            (judgement.status, judgement.next, judgement.reason) = (Status::Failed, None, None);
+            return;
+        };
+        // One whose time has come meanwhile may have been tried: it waits as if this was that try.
+        if let Some(next) = known.next.filter(|next| *next > self.clock.steady) {
+            judgement.next = Some(next);
+        }
     }
 
     fn tell(&self, view: &View<'_>, judgement: &Judgement) {

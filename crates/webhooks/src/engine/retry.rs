@@ -3,9 +3,10 @@
 
 use super::Engine;
 use crate::attempt::Trigger;
-use crate::lane::{Census, Job, Known};
+use crate::lane::{Census, Job};
 use crate::pace::Gate;
 use crate::prepared::Prepared;
+use crate::replay::known;
 use model::Timestamp;
 use std::time::Duration;
 use store::{Retries, Retry, Standing};
@@ -69,12 +70,7 @@ impl Engine {
                 continue;
             }
             taken += 1;
-            let known = Known {
-                number: delivery.number,
-                id: delivery.id,
-                attempts: delivery.attempts,
-                status: delivery.status,
-            };
+            let known = known(delivery);
             let (trigger, queue) = match manual {
                 true => (Trigger::Retry, &mut lane.urgent),
                 false => (Trigger::Schedule, &mut lane.retries),

@@ -465,5 +465,6 @@ fn delivery(event: i64, row: &Row) -> Delivery {
         event,
         status: row.status,
         attempts: row.attempts,
+        next: row.next,
     }
 }

@@ -131,3 +131,33 @@ async fn a_replay_for_an_endpoint_that_goes_away_fails() {
     assert_eq!(fields["status"], "failed");
     assert!(fields["error"].as_str().unwrap().contains("endpoint"));
 }
+
+#[tokio::test]
+async fn a_replay_that_fails_leaves_a_waiting_delivery_to_its_schedule() {
+    let bed = Bed::new();
+    let sink = Sink::new(|request, _| match request.kind() {
+        "ping" => Reply::Status(200),
+        _ => Reply::Status(500),
+    })
+    .await;
+    let (number, id) = bed.endpoint(&sink, json!({ "retry_schedule": [60] })).await;
+    let engine = bed.start();
+    bed.tell(&["book_1"]);
+    let seq = bed.newest();
+    until("it waits", || bed.row(number, seq).is_some_and(|row| row.next.is_some())).await;
+    let before = bed.row(number, seq).unwrap();
+    bed.clock.advance(1);
+    for attempts in 2..=8 {
+        ended(&bed, &bed.replay(&id, json!({})).await).await;
+        let row = bed.row(number, seq).unwrap();
+        assert_eq!((row.attempts, row.status), (attempts, Status::Pending));
+        assert_eq!(row.next, before.next, "its time stays");
+    }
+    assert_eq!(bed.fields(Builtin::Endpoint, &id).await["failing_since"], Value::Null);
+    bed.clock.advance(66);
+    until("its own last attempt", || bed.rows(number, Status::Failed) == 1).await;
+    engine.stop().await;
+    let row = bed.row(number, seq).unwrap();
+    assert_eq!((row.attempts, row.next), (9, None));
+    assert!(row.texts[8].contains("\"trigger\":\"schedule\""));
+}

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -99,10 +99,44 @@ fn config(roots: RootCertStore) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// An open connection, and whether anything was heard on it since somebody last asked.
+/// An open connection, and how much was heard on it since the last request began.
 pub(super) struct Stream {
     transport: Transport,
-    heard: Arc<AtomicBool>,
+    heard: Arc<Heard>,
+}
+
+/// Bytes that came, and how many may. Bounds what a head is preceded by: answers of the kind 1xx
+/// may follow each other without end, faster than anybody can read them.
+#[derive(Default)]
+pub(super) struct Heard {
+    bytes: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Heard {
+    /// A request begins: its answer's head comes within so many bytes.
+    pub(super) fn begin(&self, most: usize) {
+        self.bytes.store(0, Ordering::Relaxed);
+        self.most.store(most, Ordering::Relaxed);
+    }
+
+    /// The head came; what follows has a limit of its own.
+    pub(super) fn head_came(&self) {
+        self.most.store(usize::MAX, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) == 0
+    }
+
+    fn add(&self, bytes: usize) -> io::Result<()> {
+        let sum = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
+        self.bytes.store(sum, Ordering::Relaxed);
+        match sum > self.most.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => Ok(()),
+        }
+    }
 }
 
 pub(super) enum Transport {
@@ -112,7 +146,7 @@ pub(super) enum Transport {
 }
 
 impl Stream {
-    pub(super) fn new(transport: Transport, heard: Arc<AtomicBool>) -> Stream {
+    pub(super) fn new(transport: Transport, heard: Arc<Heard>) -> Stream {
         Stream { transport, heard }
     }
 }
@@ -128,8 +162,9 @@ impl AsyncRead for Stream {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Transport::Secure(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
-        if buffer.filled().len() > before {
-            self.heard.store(true, Ordering::Relaxed);
+        let came = buffer.filled().len().saturating_sub(before);
+        if came > 0 {
+            self.heard.add(came)?;
         }
         result
     }

@@ -5,7 +5,6 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -16,16 +15,20 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use super::connect::{Stream, Transport};
+use super::connect::{Heard, Stream, Transport};
 use super::fault::{self, OutgoingFault, Stage};
 use super::report::Trace;
+
+/// Everything up to the end of the answer's head: some interim answers, the longest head, and what
+/// of the body came along.
+const BEFORE_BODY_BYTES: usize = 256 * 1024;
 
 /// An open connection with its half of the protocol.
 pub(super) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     driver: http1::Connection<TokioIo<Stream>, Full<Bytes>>,
     closed: bool,
-    heard: Arc<AtomicBool>,
+    heard: Arc<Heard>,
     pub(super) remote: SocketAddr,
     pub(super) opened: Instant,
 }
@@ -36,7 +39,9 @@ impl Connection {
         remote: SocketAddr,
         http: &http1::Builder,
     ) -> Result<Connection, OutgoingFault> {
-        let heard = Arc::new(AtomicBool::new(false));
+        let heard = Arc::new(Heard::default());
+        // Nothing is expected before a request.
+        heard.head_came();
         let stream = TokioIo::new(Stream::new(transport, heard.clone()));
         let (sender, driver) = http.handshake(stream).await.map_err(fault::in_head)?;
         Ok(Connection { sender, driver, closed: false, heard, remote, opened: Instant::now() })
@@ -51,7 +56,7 @@ impl Connection {
 
     /// Whether the other side has sent anything since the last request began.
     pub(super) fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed)
+        !self.heard.is_silent()
     }
 
     /// Sends the request and reads the answer into the trace, its body up to the limit. Says
@@ -63,9 +68,10 @@ impl Connection {
         trace: &mut Trace,
     ) -> Result<bool, OutgoingFault> {
         trace.stage = Stage::Head;
-        self.heard.store(false, Ordering::Relaxed);
+        self.heard.begin(BEFORE_BODY_BYTES);
         let response = self.sender.send_request(request);
         let response = self.beside(response).await.map_err(fault::in_head)?;
+        self.heard.head_came();
         let (head, body) = response.into_parts();
         trace.stage = Stage::Body;
         trace.head_came(head.status, head.headers);

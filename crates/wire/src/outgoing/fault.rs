@@ -58,7 +58,8 @@ impl OutgoingFault {
 
 /// What hyper says went wrong before the head of the response was whole.
 pub(super) fn in_head(error: hyper::Error) -> OutgoingFault {
-    if error.is_parse_too_large() {
+    let too_large = |kind| kind == io::ErrorKind::FileTooLarge;
+    if error.is_parse_too_large() || carried(&error).is_some_and(too_large) {
         return OutgoingFault::TooLarge;
     }
     let broke_off = error.is_incomplete_message() || error.is_canceled() || error.is_closed();

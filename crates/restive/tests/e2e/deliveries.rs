@@ -669,7 +669,7 @@ fn deliveries_are_counted() {
 }
 
 /// One line of the metrics page.
-fn figure(server: &Server, name: &str) -> Option<f64> {
+pub fn figure(server: &Server, name: &str) -> Option<f64> {
     let page = server.get("/metrics").text;
     let line = page.lines().find(|line| line.starts_with(name))?;
     line.rsplit(' ').next()?.parse().ok()

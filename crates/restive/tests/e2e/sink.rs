@@ -1,9 +1,11 @@
 //! A receiver of webhooks on this machine: takes requests, keeps them, and answers as it is told.
 
+use crate::harness::eventually;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// What it does with a request.
 #[derive(Clone)]
@@ -14,8 +16,14 @@ pub enum Manner {
     Raw(&'static str),
     /// Sends these bytes over and over until the caller gives up.
     Drip(&'static str, &'static str),
+    /// The same as fast as the caller takes them.
+    Flood(&'static str, &'static str),
     /// Takes the request and hangs up.
     Close,
+    /// Says so much and hangs up.
+    Cut(&'static str),
+    /// Says so much and tears the connection down.
+    Reset(&'static str),
     /// Says nothing until the caller gives up.
     Silence,
 }
@@ -23,6 +31,11 @@ pub enum Manner {
 impl Manner {
     pub fn status(status: u16) -> Manner {
         Manner::Answer(status, "", "{\"received\":true}".to_owned())
+    }
+
+    /// Bytes that are made for a test.
+    pub fn raw(bytes: String) -> Manner {
+        Manner::Raw(Box::leak(bytes.into_boxed_str()))
     }
 }
 
@@ -34,6 +47,7 @@ pub struct Received {
     pub body: String,
     /// Of which connection.
     pub connection: usize,
+    pub at: Instant,
 }
 
 impl Received {
@@ -64,6 +78,7 @@ struct State {
     manner: Manner,
     received: Vec<Received>,
     connections: usize,
+    closed: usize,
 }
 
 impl Sink {
@@ -71,14 +86,23 @@ impl Sink {
     pub fn start() -> Sink {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { manner: Manner::status(200), received: Vec::new(), connections: 0 };
+        let state =
+            State { manner: Manner::status(200), received: Vec::new(), connections: 0, closed: 0 };
         let state = Arc::new(Mutex::new(state));
         let sink = Sink { address, state };
         let shared = sink.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let sink = shared.clone();
-                std::thread::spawn(move || sink.serve(stream));
+                let connection = {
+                    let mut state = sink.state.lock().unwrap();
+                    state.connections += 1;
+                    state.connections
+                };
+                std::thread::spawn(move || {
+                    sink.serve(stream, connection);
+                    sink.state.lock().unwrap().closed += 1;
+                });
             }
         });
         sink
@@ -96,17 +120,29 @@ impl Sink {
         self.state.lock().unwrap().received.clone()
     }
 
+    /// How many connections it has had.
+    pub fn connections(&self) -> usize {
+        self.state.lock().unwrap().connections
+    }
+
+    /// Waits until it has read whatever was sent by those who are gone.
+    pub fn finish(&self) {
+        // Connections are taken in their order: once this one was, so were those before it.
+        let mut last = TcpStream::connect(self.address).unwrap();
+        last.shutdown(Shutdown::Write).unwrap();
+        let _ = last.read(&mut [0]);
+        eventually("every connection is read to its end", || {
+            let state = self.state.lock().unwrap();
+            state.closed == state.connections
+        });
+    }
+
     /// What it got of one event type.
     pub fn of(&self, kind: &str) -> Vec<Received> {
         self.received().into_iter().filter(|request| request.kind() == kind).collect()
     }
 
-    fn serve(&self, stream: TcpStream) {
-        let connection = {
-            let mut state = self.state.lock().unwrap();
-            state.connections += 1;
-            state.connections
-        };
+    fn serve(&self, stream: TcpStream, connection: usize) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
         while let Some(request) = read(&mut reader, connection) {
@@ -140,7 +176,8 @@ fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received
     let length = headers.iter().find(|(name, _)| name == "content-length")?.1.parse().ok()?;
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Received { path, headers, body: String::from_utf8(body).ok()?, connection })
+    let body = String::from_utf8(body).ok()?;
+    Some(Received { path, headers, body, connection, at: Instant::now() })
 }
 
 /// `None` when the connection is over.
@@ -161,11 +198,25 @@ fn answer(stream: &mut TcpStream, manner: Manner) -> Option<()> {
             stream.write_all(first.as_bytes()).ok()?;
             while stream.write_all(then.as_bytes()).is_ok() {
                 // waits for: the caller to give up, in small pieces
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
             }
             None
         }
+        Manner::Flood(first, then) => {
+            stream.write_all(first.as_bytes()).ok()?;
+            while stream.write_all(then.as_bytes()).is_ok() {}
+            None
+        }
         Manner::Close => None,
+        Manner::Cut(bytes) => {
+            stream.write_all(bytes.as_bytes()).ok()?;
+            None
+        }
+        Manner::Reset(bytes) => {
+            stream.write_all(bytes.as_bytes()).ok()?;
+            socket2::SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).ok()?;
+            None
+        }
         Manner::Silence => until_closed(stream),
     }
 }

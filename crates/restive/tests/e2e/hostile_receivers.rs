@@ -1,0 +1,263 @@
+//! Receivers that answer badly, or are not who they should be: every attempt is recorded with the
+//! class of its failure, ends by its deadline, and costs little memory.
+
+use crate::deliveries::{attempts, endpoint, figure, wait_for};
+use crate::harness::{Server, Start, eventually};
+use crate::sink::{Manner, Sink};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Of one attempt, in seconds; the least there is.
+const TIMEOUT: u64 = 5;
+/// What reading and writing down may take on a busy machine.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Every way to answer badly that one connection allows, and what it is called.
+fn bad_manners() -> Vec<(Manner, &'static str)> {
+    let endless = "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n";
+    let long = format!("HTTP/1.1 200 OK\r\nx-long: {}\r\n\r\n", "a".repeat(200_000));
+    let many: String = (0..5_000).map(|n| format!("x-{n}: {n}\r\n")).collect();
+    vec![
+        (Manner::Silence, "timeout"),
+        (Manner::Drip(endless, "x"), "timeout"),
+        (Manner::Drip("", "HTTP/1.1 100 Continue\r\n\r\n"), "timeout"),
+        (Manner::Flood("", "HTTP/1.1 102 Processing\r\n\r\n"), "too_large"),
+        (Manner::Drip("HTTP/1.1 200 OK\r\n", "x-more: aaaaaaaaaaaaaaaaaaaaaaa\r\n"), "timeout"),
+        (Manner::raw(long), "too_large"),
+        (Manner::raw(format!("HTTP/1.1 200 OK\r\n{many}\r\n")), "too_large"),
+        (Manner::Flood("HTTP/1.1 200 OK\r\nx-endless: ", "aaaaaaaaaaaaaaaa"), "too_large"),
+        (Manner::Close, "reset"),
+        (Manner::Cut("HTTP/1.1 200 OK\r\ncontent-le"), "reset"),
+        (Manner::Reset("HTTP/1.1 200 OK\r\ncontent-le"), "reset"),
+        (Manner::Reset("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf of it"), "reset"),
+        (Manner::Cut("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"), "invalid_response"),
+        (
+            Manner::Raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n"),
+            "invalid_response",
+        ),
+        (Manner::Raw("HTTP/1.1 99999 What\r\n\r\n"), "invalid_response"),
+        (Manner::Raw("\0\u{1}\u{2}\r\n\r\n"), "invalid_response"),
+    ]
+}
+
+#[test]
+fn every_bad_answer_has_its_class_and_frees_its_place_by_the_deadline() {
+    let server = Server::bookshop();
+    let with = json!({
+        "timeout": TIMEOUT, "retry_schedule": [], "max_in_flight": 1, "enabled_events": ["book.*"],
+    });
+    let made: Vec<_> = bad_manners()
+        .into_iter()
+        .map(|(manner, class)| {
+            let sink = Sink::start();
+            sink.will(manner);
+            (endpoint(&server, &sink, with.clone()), class, sink)
+        })
+        .collect();
+    // With one place only, the second comes when the first has left it.
+    server.book("A");
+    server.book("B");
+    for (id, class, sink) in &made {
+        for delivery in wait_for(&server, id, &["failed", "failed"]) {
+            let attempt = attempts(&server, &delivery).remove(0);
+            assert_eq!(attempt["error"], *class, "{attempt}");
+            assert!(attempt["error_message"].as_str().is_some_and(|text| !text.is_empty()));
+            let total = attempt["latency"]["total_ms"].as_f64().unwrap();
+            let most = Duration::from_secs(TIMEOUT) + GRACE;
+            assert!(total < most.as_secs_f64() * 1000.0, "{attempt}");
+        }
+        assert_eq!(sink.of("book.created").len(), 2);
+    }
+    server.get("/health").expect(200);
+    assert!(!server.log.lock().unwrap().contains("panicked"));
+}
+
+/// An authority and certificates by it; the files of one have its name.
+struct Authority {
+    folder: TempDir,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let authority = Authority { folder: TempDir::new().unwrap() };
+        let (cert, key) = authority.files("authority");
+        let mut make = Command::new("openssl");
+        make.args(["req", "-x509", "-days", "30", "-subj"]).arg(format!("/CN={name}"));
+        authority.run(&mut make, &cert, &key);
+        authority
+    }
+
+    fn files(&self, name: &str) -> (PathBuf, PathBuf) {
+        let at = |end: &str| self.folder.path().join(format!("{name}.{end}"));
+        (at("crt"), at("key"))
+    }
+
+    fn run(&self, make: &mut Command, cert: &Path, key: &Path) {
+        make.args(["-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        let output = make.arg("-keyout").arg(key).arg("-out").arg(cert).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Somebody with a certificate for `name`, made on that day and good for the next thirty.
+    fn receiver(&self, file: &str, name: &str, day: &str) -> Server {
+        let (cert, key) = self.files(file);
+        let (own, own_key) = self.files("authority");
+        let mut make = Command::new("faketime");
+        make.args([day, "openssl", "req", "-x509", "-days", "30", "-subj", "/CN=receiver"]);
+        make.arg("-addext").arg(format!("subjectAltName=DNS:{name}"));
+        make.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+        make.arg("-CA").arg(own).arg("-CAkey").arg(own_key);
+        self.run(&mut make, &cert, &key);
+        let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+        Start::bookshop().arg("--tls-cert").arg(cert).arg("--tls-key").arg(key).go()
+    }
+}
+
+#[test]
+fn certificates_that_prove_nothing_are_refused_and_told() {
+    let [known, unknown] = ["known", "unknown"].map(Authority::new);
+    let (trusted, _) = known.files("authority");
+    let server = Start::bookshop().env("SSL_CERT_FILE", trusted.to_str().unwrap()).go();
+    let now = "now";
+    for (receiver, class, word) in [
+        // It has no such page: what came is an answer.
+        (known.receiver("good", "localhost", now), "status", "404"),
+        (known.receiver("expired", "localhost", "2020-01-01 00:00:00"), "tls", "expired"),
+        (known.receiver("early", "localhost", "2090-01-01 00:00:00"), "tls", "not valid yet"),
+        (known.receiver("other", "shop.example", now), "tls", "name"),
+        (unknown.receiver("unknown", "localhost", now), "tls", "issuer"),
+    ] {
+        let url = format!("https://localhost:{}/hook", receiver.address.port());
+        let body = json!({"url": url, "timeout": TIMEOUT, "retry_schedule": []});
+        let id = server.make("/v1/webhook-endpoints", body);
+        let ping = pinged(&server, &id);
+        assert_eq!(ping["status"], "failed");
+        let attempt = attempts(&server, &ping).remove(0);
+        assert_eq!(attempt["error"], class, "{attempt}");
+        let message = attempt["error_message"].as_str().unwrap().to_lowercase();
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+/// The delivery of an endpoint's first ping, once it is over.
+fn pinged(server: &Server, id: &str) -> Value {
+    let path = format!("/v1/deliveries?endpoint={id}");
+    let mut ping = Value::Null;
+    eventually("the ping is over", || {
+        ping = server.get(&path).expect(200)["data"][0].clone();
+        ping["status"].is_string() && ping["status"] != "pending"
+    });
+    ping
+}
+
+/// A server for which names lead where the test says: with a hosts file of its own, in a space of
+/// its own. Root may do so, and where the system allows it, everybody.
+fn with_hosts(start: &Start, folder: &Arc<TempDir>, hosts: &str) -> Server {
+    let file = folder.path().join("hosts");
+    std::fs::write(&file, hosts).unwrap();
+    let inner = start.command(folder.path());
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c"]);
+    command.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(&file);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Server::spawn(command, folder.clone())
+}
+
+#[test]
+fn names_that_lead_inside_are_never_called_not_even_one_address_of_several() {
+    let strict = "[collections.books.fields]\ntitle = 'string'";
+    let sink = Sink::start();
+    let port = sink.address.port();
+    let names = [
+        ("loopback.example", &["127.0.0.1"][..]),
+        ("private.example", &["10.1.2.3"]),
+        ("metadata.example", &["169.254.169.254"]),
+        ("mapped.example", &["::ffff:127.0.0.1"]),
+        ("six.example", &["::1"]),
+        // One that anybody may call, and one that nobody may; in either order.
+        ("mixed.example", &["93.184.215.14", "127.0.0.1"]),
+        ("mixed-too.example", &["127.0.0.1", "93.184.215.14"]),
+    ];
+    // Names are looked up with a final dot, so that no search domain is tried.
+    let lines = names.iter().flat_map(|(name, addresses)| {
+        addresses.iter().map(move |address| format!("{address} {name}.\n"))
+    });
+    let folder = Arc::new(TempDir::new().unwrap());
+    let server = with_hosts(&Start::schema(strict), &folder, &lines.collect::<String>());
+    let mut ids = Vec::new();
+    for (name, _) in names {
+        let url = format!("https://{name}:{port}/hook");
+        let body = json!({"url": url, "timeout": TIMEOUT, "retry_schedule": []});
+        ids.push((server.make("/v1/webhook-endpoints", body), name));
+    }
+    server.make("/v1/books", json!({"title": "A"}));
+    for (id, name) in &ids {
+        for delivery in [wait_for(&server, id, &["failed"]).remove(0), pinged(&server, id)] {
+            let attempt = attempts(&server, &delivery).remove(0);
+            assert_eq!(attempt["error"], "forbidden_address", "{name}: {attempt}");
+            assert_eq!(attempt["remote_address"], Value::Null, "{name}: {attempt}");
+            let told = attempt.to_string();
+            assert!(!told.contains("127.0.0.1") && !told.contains("10.1.2.3"), "{told}");
+        }
+    }
+    assert_eq!(sink.connections(), 0, "nobody was even connected to");
+    let warned = |text: &str| server.log.lock().unwrap().contains(text);
+    eventually("the operator learns the address", || warned("10.1.2.3"));
+}
+
+#[test]
+fn many_hostile_receivers_at_once_cost_little_memory() {
+    const RECEIVERS: usize = 40;
+    const EVENTS: usize = 20;
+    let server = Start::bookshop().arg("--rate-limit").arg("off").go();
+    let with = json!({
+        "timeout": TIMEOUT, "retry_schedule": [], "max_in_flight": EVENTS,
+        "enabled_events": ["book.*"],
+    });
+    let sinks: Vec<Sink> = (0..RECEIVERS).map(|_| Sink::start()).collect();
+    for sink in &sinks {
+        endpoint(&server, sink, with.clone());
+    }
+    // Friendly at first: their windows are as wide as they may be.
+    for n in 0..EVENTS * 2 {
+        server.book(&n.to_string());
+    }
+    let friendly = |sink: &Sink| sink.of("book.created").len() == EVENTS * 2;
+    eventually("all take everything", || sinks.iter().all(friendly));
+    let before = peak_kib(&server);
+    let block: &'static str = Box::leak("a".repeat(1 << 16).into_boxed_str());
+    let head = "HTTP/1.1 500 No\r\ncontent-length: 100000000000\r\n\r\n";
+    for (place, sink) in sinks.iter().enumerate() {
+        sink.will(match place % 5 {
+            0 => Manner::Silence,
+            1 => Manner::Flood(head, block),
+            2 => Manner::Flood("HTTP/1.1 200 OK\r\nx-endless: ", block),
+            3 => Manner::Flood("", "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"),
+            _ => Manner::Drip("HTTP/1.1 200 OK\r\n", "x-more: aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n"),
+        });
+    }
+    for n in 0..EVENTS * 5 {
+        server.book(&n.to_string());
+    }
+    let mut most = 0.0_f64;
+    eventually("many were under way, and given up", || {
+        most = most.max(figure(&server, "restive_webhook_in_flight").unwrap());
+        figure(&server, "restive_webhook_failed_attempts_total").unwrap() >= (RECEIVERS * 8) as f64
+    });
+    assert!(most >= 100.0, "{most} at a time");
+    let grown = peak_kib(&server) - before;
+    assert!(grown < 64 * 1024, "{grown} KiB more, {most} under way");
+    server.get("/health").expect(200);
+}
+
+/// The most memory it ever had.
+fn peak_kib(server: &Server) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

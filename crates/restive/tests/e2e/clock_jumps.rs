@@ -2,17 +2,22 @@
 //! endpoint that fails for days is disabled with warnings before, old events go.
 
 use crate::clock::Clock;
-use crate::deliveries::{attempts, endpoint, wait_for};
+use crate::deliveries::{attempts, endpoint, figure, wait_for};
 use crate::harness::{Start, eventually};
 use crate::sink::{Manner, Sink};
 use serde_json::json;
 
 const HOUR: i64 = 3600;
 
+/// One that may be asked as often as waiting takes.
+fn bookshop() -> Start {
+    Start::bookshop().arg("--rate-limit").arg("off")
+}
+
 #[test]
 fn a_clock_set_back_delays_no_retry_and_one_set_ahead_repeats_none() {
     let clock = Clock::new();
-    let server = clock.of(Start::bookshop()).go();
+    let server = clock.of(bookshop()).go();
     let sink = Sink::start();
     let with = json!({"enabled_events": ["book.*"], "retry_schedule": [2, 2, 7200, 7200]});
     let id = endpoint(&server, &sink, with);
@@ -41,9 +46,33 @@ fn a_clock_set_back_delays_no_retry_and_one_set_ahead_repeats_none() {
 }
 
 #[test]
+fn what_waits_for_a_retry_ages_in_the_figures() {
+    let clock = Clock::new();
+    let server = clock.of(bookshop()).go();
+    let sink = Sink::start();
+    let with = json!({"enabled_events": ["book.*"], "retry_schedule": [7200]});
+    let id = endpoint(&server, &sink, with);
+    eventually("the ping came", || !sink.received().is_empty());
+    sink.will(Manner::status(500));
+    server.book("A");
+    wait_for(&server, &id, &["pending"]);
+    clock.set(HOUR);
+    let own = format!("restive_webhook_queue_age_seconds{{endpoint=\"{id}\"}}");
+    let age = HOUR as f64;
+    eventually("its endpoint's queue is as old", || figure(&server, &own) >= Some(age));
+    let oldest = "restive_webhook_oldest_pending_seconds";
+    assert!(figure(&server, oldest) >= Some(age));
+    assert_eq!(sink.of("book.created").len(), 1, "it is not due yet");
+    sink.will(Manner::status(200));
+    clock.set(3 * HOUR);
+    wait_for(&server, &id, &["succeeded"]);
+    eventually("nothing waits any more", || figure(&server, oldest) == Some(0.0));
+}
+
+#[test]
 fn an_endpoint_that_fails_for_five_days_is_warned_of_three_times_and_disabled() {
     let clock = Clock::new();
-    let server = clock.of(Start::bookshop()).go();
+    let server = clock.of(bookshop()).go();
     let [failing, owner] = [Sink::start(), Sink::start()];
     failing.will(Manner::status(500));
     let with = json!({"enabled_events": ["book.*"], "retry_schedule": []});
@@ -60,7 +89,7 @@ fn an_endpoint_that_fails_for_five_days_is_warned_of_three_times_and_disabled() 
     // A restart in between loses nothing of it.
     let (_, folder) = server.stop();
     clock.set(61 * HOUR);
-    let server = clock.of(Start::bookshop()).on(&folder).go();
+    let server = clock.of(bookshop()).on(&folder).go();
     for (warning, hours) in [(1, 61), (2, 85), (3, 109)] {
         clock.set(hours * HOUR);
         server.book("later");

@@ -321,7 +321,7 @@ fn what_happens_while_an_endpoint_is_disabled_is_skipped_and_can_be_replayed() {
 
 #[test]
 fn replays_and_what_is_asked_for_by_hand_never_count_against_an_endpoint() {
-    let server = Server::bookshop();
+    let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let sink = Sink::start();
     let with = json!({"enabled_events": ["book.*"], "retry_schedule": []});
     let id = endpoint(&server, &sink, with);

@@ -46,7 +46,7 @@ fn bad_manners() -> Vec<(Manner, &'static str)> {
 
 #[test]
 fn every_bad_answer_has_its_class_and_frees_its_place_by_the_deadline() {
-    let server = Server::bookshop();
+    let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let with = json!({
         "timeout": TIMEOUT, "retry_schedule": [], "max_in_flight": 1, "enabled_events": ["book.*"],
     });
@@ -188,7 +188,8 @@ fn names_that_lead_inside_are_never_called_not_even_one_address_of_several() {
         addresses.iter().map(move |address| format!("{address} {name}.\n"))
     });
     let folder = Arc::new(TempDir::new().unwrap());
-    let server = with_hosts(&Start::schema(strict), &folder, &lines.collect::<String>());
+    let start = Start::schema(strict).arg("--rate-limit").arg("off");
+    let server = with_hosts(&start, &folder, &lines.collect::<String>());
     let mut ids = Vec::new();
     for (name, _) in names {
         let url = format!("https://{name}:{port}/hook");
@@ -241,17 +242,19 @@ fn many_hostile_receivers_at_once_cost_little_memory() {
             _ => Manner::Drip("HTTP/1.1 200 OK\r\n", "x-more: aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n"),
         });
     }
-    for n in 0..EVENTS * 5 {
+    for n in 0..EVENTS {
         server.book(&n.to_string());
     }
-    let mut most = 0.0_f64;
-    eventually("many were under way, and given up", || {
-        most = most.max(figure(&server, "restive_webhook_in_flight").unwrap());
-        figure(&server, "restive_webhook_failed_attempts_total").unwrap() >= (RECEIVERS * 8) as f64
-    });
-    assert!(most >= 100.0, "{most} at a time");
+    // Two in five of them answer nothing in time and hold their places; the others fail at once.
+    let under_way = || figure(&server, "restive_webhook_in_flight").unwrap();
+    eventually("many are under way", || under_way() >= (RECEIVERS * 2 / 5 * EVENTS / 2) as f64);
+    for n in 0..EVENTS * 4 {
+        server.book(&n.to_string());
+    }
+    let failed = || figure(&server, "restive_webhook_failed_attempts_total").unwrap();
+    eventually("and are given up", || failed() >= (RECEIVERS * 8) as f64);
     let grown = peak_kib(&server) - before;
-    assert!(grown < 64 * 1024, "{grown} KiB more, {most} under way");
+    assert!(grown < 64 * 1024, "{grown} KiB more than {before}");
     server.get("/health").expect(200);
 }
 

@@ -41,7 +41,8 @@ struct Frame {
 }
 
 impl Incoming {
-    /// Messages may have so many bytes, before and after they are inflated.
+    /// Messages may have so many bytes. Compressed ones may have a sixteenth more before they are
+    /// inflated: what cannot be made shorter gets a little longer.
     pub fn new(max_message_bytes: usize, deflate: Option<Deflate>) -> Incoming {
         Incoming {
             max_message_bytes,
@@ -72,6 +73,12 @@ impl Incoming {
     /// Whether something is half received: a client that leaves now leaves in mid-sentence.
     pub fn is_partial(&self) -> bool {
         self.head_bytes > 0 || self.partial.is_some()
+    }
+
+    /// How much memory is held for what is half received: never more than a message may have.
+    pub fn held_bytes(&self) -> usize {
+        let Some(partial) = &self.partial else { return 0 };
+        partial.control.capacity() + partial.message.as_ref().map_or(0, Message::capacity)
     }
 
     fn read<'b>(&mut self, bytes: &mut &'b mut [u8]) -> Result<Option<Received<'b>>, Broken> {

@@ -44,6 +44,13 @@ impl Message {
         }
     }
 
+    pub(super) fn capacity(&self) -> usize {
+        match self {
+            Message::Text(text) => text.capacity(),
+            Message::Binary(bytes) | Message::Deflated { bytes, .. } => bytes.capacity(),
+        }
+    }
+
     /// Takes a piece. No more than `most` bytes come in all, as far as is known.
     pub(super) fn push(&mut self, piece: &[u8], most: usize) -> Result<(), Broken> {
         let needed = self.len() + piece.len();

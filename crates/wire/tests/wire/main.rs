@@ -31,5 +31,6 @@ mod take_over;
 mod tls;
 mod tls_hostile;
 mod websocket;
+mod websocket_chance;
 mod websocket_client;
 mod websocket_handshake;

@@ -1,6 +1,6 @@
 //! An answer's head as bytes, without any formatting machinery: it is on the way of every answer.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::date::Date;
@@ -38,7 +38,7 @@ pub(crate) fn head(
     date: &mut Date,
 ) {
     status_line(out, status);
-    let mut dated = false;
+    let (mut dated, mut upgrades) = (false, false);
     for (name, value) in headers {
         if *name == CONNECTION || *name == TRANSFER_ENCODING {
             continue;
@@ -47,6 +47,7 @@ pub(crate) fn head(
             continue;
         }
         dated |= *name == DATE;
+        upgrades |= *name == UPGRADE;
         line(out, name, value.as_bytes());
     }
     match length {
@@ -59,6 +60,9 @@ pub(crate) fn head(
         Length::None | Length::Close => {}
     }
     match after {
+        // A 426 says what to change to (RFC 9110 7.8).
+        After::Keep if upgrades => out.extend_from_slice(b"connection: upgrade\r\n"),
+        After::Close if upgrades => out.extend_from_slice(b"connection: close, upgrade\r\n"),
         After::Keep => {}
         After::KeepOld => out.extend_from_slice(b"connection: keep-alive\r\n"),
         After::Close => out.extend_from_slice(b"connection: close\r\n"),

@@ -20,8 +20,9 @@ impl Service for Taking {
             let (gate, seen) = (self.gate.clone(), self.seen.clone());
             let response = |status, body: Payload| {
                 let mut response = Response::new(status, body);
-                let kind = HeaderValue::from_static("test");
-                response.headers.insert("upgrade", kind);
+                if status == StatusCode::SWITCHING_PROTOCOLS {
+                    response.headers.insert("upgrade", HeaderValue::from_static("test"));
+                }
                 response
             };
             match exchange.uri.path() {

@@ -33,4 +33,5 @@ mod tls_hostile;
 mod websocket;
 mod websocket_chance;
 mod websocket_client;
+mod websocket_echo;
 mod websocket_handshake;

@@ -7,6 +7,8 @@ use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use http::HeaderValue;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -23,6 +25,10 @@ use crate::terms::Terms;
 use crate::tls::Tls;
 use crate::worker::{Shared, Worker};
 
+/// A client that acknowledges nothing of what it was sent for so long is gone without a word: its
+/// streams would stay open for a quarter of an hour. Longer than any pause a slow reader is given.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(150);
 /// Connections the system holds for us between two accepts.
 const BACKLOG: i32 = 1024;
 
@@ -193,6 +199,9 @@ fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     if shared {
         socket.set_reuse_port(true)?;
     }
+    // Connections inherit it. Elsewhere the system's own patience, some minutes, ends them.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     if shared {

@@ -8,6 +8,9 @@ use model::problem::{Code, Problem};
 use model::schema::Schema;
 use model::webhook::pattern;
 use model::{Scope, Timestamp};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Patterns of types in one subscription.
@@ -28,7 +31,13 @@ pub struct Visitor {
     pub feeds: Feeds,
     /// When the credentials end.
     pub expires_in: Option<Duration>,
+    pub standing: Arc<dyn Standing>,
     pub now: Timestamp,
+}
+
+/// Whether credentials that were good once still are.
+pub trait Standing: fmt::Debug + Send + Sync + 'static {
+    fn holds(&self) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 }
 
 /// Feeds that may be written to.

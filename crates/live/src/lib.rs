@@ -22,7 +22,7 @@ mod socket;
 mod sse;
 mod wheel;
 
-pub use ask::{Asked, Feeds, TYPING, Visitor, types};
+pub use ask::{Asked, Feeds, Standing, TYPING, Visitor, types};
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
 pub use limits::Limits;

@@ -2,9 +2,10 @@
 //! while it keeps up, from the log when it does not. There is no queue: what the client has not
 //! taken is not kept, but read again.
 
+use crate::ask::{Beginning, Standing, Visitor};
 use crate::entry::{Encoding, Entry};
 use crate::hub::Hub;
-use crate::interest::Interests;
+use crate::interest::{Interest, Interests};
 use crate::metrics::{Channel, Resumed};
 use crate::reset::{self, Gap};
 use crate::ring::Reach;
@@ -47,6 +48,16 @@ pub struct Line {
     blocked_at: Option<u32>,
     behind_at: Option<u32>,
     resumes: bool,
+    vetting: Vetting,
+    /// The credentials were withdrawn.
+    pub revoked: bool,
+}
+
+/// A look at the credentials, due whenever keys may have changed.
+struct Vetting {
+    standing: Arc<dyn Standing>,
+    generation: u64,
+    asked: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
 }
 
 /// What is read from the log for one connection.
@@ -107,14 +118,20 @@ impl Line {
         hub: &Arc<Hub>,
         channel: Channel,
         encoding: Encoding,
-        interests: Interests,
-        cursor: i64,
-        resumes: bool,
+        visitor: &Visitor,
+        interest: Interest,
+        begin: Beginning,
     ) -> Line {
-        let interests = Arc::new(interests);
+        let Beginning { cursor, gap, resumes } = begin;
+        let interests = Arc::new(visitor.interests(interest, 0));
+        let vetting = Vetting {
+            standing: visitor.standing.clone(),
+            generation: hub.store.0.key_generation(),
+            asked: None,
+        };
         let number = hub.next_connection();
         let seat = Seat::take(hub, interests.clone(), cursor, number);
-        Line {
+        let mut line = Line {
             hub: hub.clone(),
             seat,
             interests,
@@ -132,7 +149,13 @@ impl Line {
             blocked_at: None,
             behind_at: None,
             resumes,
+            vetting,
+            revoked: false,
+        };
+        if let Some((gap, requested)) = gap {
+            line.lost(gap, requested, cursor);
         }
+        line
     }
 
     /// What happened since the last time.
@@ -140,7 +163,24 @@ impl Line {
         let turn = self.seat.turn(cx.waker());
         self.now = turn.now;
         self.cursor = self.cursor.max(turn.cursor);
+        if turn.due {
+            self.vet();
+        }
+        if let Some(asked) = &mut self.vetting.asked
+            && let Poll::Ready(holds) = asked.as_mut().poll(cx)
+        {
+            self.vetting.asked = None;
+            self.revoked |= !holds;
+        }
         turn
+    }
+
+    /// Asks whether the credentials still hold, if keys may have changed since.
+    fn vet(&mut self) {
+        let generation = self.hub.store.0.key_generation();
+        if std::mem::replace(&mut self.vetting.generation, generation) != generation {
+            self.vetting.asked = Some(self.vetting.standing.holds());
+        }
     }
 
     /// Another set of interests, from a place of the log on.

@@ -25,16 +25,12 @@ pub fn open(hub: &Arc<Hub>, visitor: &Visitor, asked: Asked) -> Result<Response,
     let ticket = hub.enter(visitor.scope, Channel::Sse)?;
     let arrival = visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
     let begin = asked.begin(*hub.store.0.position().borrow());
-    let interests = visitor.interests(asked.interest, 0);
     let expires = visitor.expires_in;
-    let hub = hub.clone();
+    let (hub, visitor) = (hub.clone(), visitor.clone());
     let body = Payload::take_over(move |raw| {
-        let mut line =
-            Line::new(&hub, Channel::Sse, Encoding::Sse, interests, begin.cursor, begin.resumes);
-        line.own.push_back(greeting(&line, &hub));
-        if let Some((gap, requested)) = begin.gap {
-            line.lost(gap, requested, begin.cursor);
-        }
+        let (channel, encoding) = (Channel::Sse, Encoding::Sse);
+        let mut line = Line::new(&hub, channel, encoding, &visitor, asked.interest, begin);
+        line.own.push_front(greeting(&line, &hub));
         let stream = Stream {
             expires: expires.map(|time| ticks(time).saturating_sub(2)),
             line,
@@ -102,6 +98,9 @@ impl Stream {
 
     fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
         let turn = self.line.turn(cx);
+        if self.line.revoked && !self.leaving {
+            self.close("key_revoked");
+        }
         if is_gone(raw, cx) {
             return Poll::Ready(());
         }
@@ -133,9 +132,7 @@ impl Stream {
             line.own.push_back(Bytes::from(format!("retry: {retry}\n\n")));
             (self.leaving, line.muted) = (true, true);
         } else if self.expires.is_some_and(|at| at <= line.now) {
-            let reason = "{\"reason\":\"token_expired\"}";
-            line.own.push_back(sse(Some(CLOSING), None, reason));
-            (self.leaving, line.muted) = (true, true);
+            self.close("token_expired");
         } else if line.now.saturating_sub(line.written_at) >= ticks(line.hub.limits.heartbeat)
             && !line.is_blocked()
         {
@@ -143,6 +140,13 @@ impl Stream {
             let position = line.hub.codec.epoch.at(line.cursor);
             line.own.push_back(Bytes::from(format!(": still here\nid: {position}\n\n")));
         }
+    }
+
+    /// Tells why the stream ends. A browser comes back with the same credentials, and is refused.
+    fn close(&mut self, reason: &str) {
+        let data = format!("{{\"reason\":\"{reason}\"}}");
+        self.line.own.push_back(sse(Some(CLOSING), None, &data));
+        (self.leaving, self.line.muted) = (true, true);
     }
 
     fn set_alarm(&self) {

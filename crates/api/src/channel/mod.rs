@@ -3,6 +3,7 @@
 
 mod clerk;
 mod origin;
+mod standing;
 mod token;
 mod visit;
 

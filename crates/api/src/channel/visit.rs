@@ -1,6 +1,7 @@
 //! Who opens a channel: by an API key, or by a channel token where a browser cannot send one.
 
-use super::token::{Claims, PREFIX};
+use super::standing::{self, Standing};
+use super::token::PREFIX;
 use crate::auth::{self, Identity};
 use crate::operation::Failure;
 use crate::service::{Core, Trace};
@@ -8,7 +9,6 @@ use live::{Feeds, Permit, Visitor};
 use model::caller::{Access, Caller};
 use model::problem::{Code, Problem};
 use model::schema::{Builtin, Collection};
-use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{Exchange, websocket};
@@ -71,6 +71,7 @@ async fn by_key(
         user: user.map(str::to_owned),
         feeds,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
+        standing: Standing::new(core, caller.scope, &caller.key),
         now: trace.now,
     })
 }
@@ -92,10 +93,16 @@ async fn by_token(
         let message = "A channel token names its user itself; leave `user` out.";
         return Err(Problem::new(Code::InvalidParameter, message).param(USER).into());
     }
-    check_key(core, &claims, trace).await?;
+    let scope = model::Scope(claims.scope);
+    if !standing::holds(&*core.store, core.schema.own(Builtin::Key), scope, &claims.key, trace.now)
+        .await?
+    {
+        let message = "The API key that made this channel token is no longer valid.";
+        return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
+    }
     let grants = claims.grants();
     let caller = Caller {
-        scope: model::Scope(claims.scope),
+        scope,
         account: claims.account.clone(),
         key: claims.key.clone(),
         grants: grants.clone(),
@@ -106,29 +113,14 @@ async fn by_token(
     let identity = Identity::of_token(caller, core.limiter.bucket(&who));
     trace.identity = Some(Arc::new(identity));
     Ok(Visitor {
-        scope: model::Scope(claims.scope),
+        scope,
         permit: Permit { grants, types: claims.types },
         user: claims.user,
         feeds: Feeds::Only(claims.publish),
         expires_in: Some(until(claims.expires, trace)),
+        standing: Standing::new(core, scope, &claims.key),
         now: trace.now,
     })
-}
-
-/// A token is worth no more than the key it was made with.
-async fn check_key(core: &Core, claims: &Claims, trace: &Trace) -> Result<(), Failure> {
-    let keys = core.schema.own(Builtin::Key);
-    let scope = model::Scope(claims.scope);
-    let record = core.store.record(scope, keys, None, &claims.key).await?;
-    let fields = record.map(|record| record.fields()).unwrap_or_default();
-    let revoked = fields.get("revoked_at").is_none_or(|at| !at.is_null());
-    let expires = fields.get("expires_at").and_then(Value::as_str);
-    let expires = expires.and_then(model::Timestamp::parse);
-    if revoked || expires.is_some_and(|end| end <= trace.now) {
-        let message = "The API key that made this channel token is no longer valid.";
-        return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
-    }
-    Ok(())
 }
 
 fn until(end_ms: i64, trace: &Trace) -> Duration {

@@ -29,6 +29,8 @@ use wire::{Payload, Raw, Response};
 /// The subprotocol; a client that offers some must offer this one.
 pub const PROTOCOL: &str = "restive.v1";
 
+/// The credentials were withdrawn; do not come again with them.
+const REVOKED: u16 = 4001;
 /// Closed for want of a pong; come again after a pause.
 const NO_PONG: u16 = 4101;
 /// Closed for staying behind; come again with the last position.
@@ -74,13 +76,9 @@ pub fn open(
             visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
         let encoding = deflate.map_or(Encoding::Socket, Encoding::Deflated);
         let begin = asked.begin(*hub.store.0.position().borrow());
-        let interests = visitor.interests(asked.interest, 0);
         let channel = Channel::Socket;
-        let mut line = Line::new(&hub, channel, encoding, interests, begin.cursor, begin.resumes);
-        line.own.push_back(message::welcome(&hub, begin.cursor));
-        if let Some((gap, requested)) = begin.gap {
-            line.lost(gap, requested, begin.cursor);
-        }
+        let mut line = Line::new(&hub, channel, encoding, &visitor, asked.interest, begin);
+        line.own.push_front(message::welcome(&hub, begin.cursor));
         let socket = Socket {
             incoming: Incoming::new(hub.limits.max_message_bytes, deflate),
             desk,
@@ -156,6 +154,9 @@ impl Socket {
 
     fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
         let turn = self.line.turn(cx);
+        if self.line.revoked {
+            self.close(REVOKED, "key_revoked");
+        }
         if turn.due {
             if self.is_over() || self.line.is_blocked() && self.line.is_hopeless() {
                 return Poll::Ready(());

@@ -1,0 +1,64 @@
+//! Whether a key that opened a connection, or made the token that did, still holds.
+
+use crate::Outside;
+use crate::service::Core;
+use model::schema::{Builtin, CollectionIx};
+use model::{Scope, Timestamp};
+use serde_json::Value;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use store::Store;
+
+pub struct Standing {
+    store: Arc<dyn Store>,
+    outside: Arc<dyn Outside>,
+    keys: CollectionIx,
+    scope: Scope,
+    key: Arc<str>,
+}
+
+impl Standing {
+    pub fn new(core: &Core, scope: Scope, key: &str) -> Arc<Standing> {
+        Arc::new(Standing {
+            store: core.store.clone(),
+            outside: core.outside.clone(),
+            keys: core.schema.own(Builtin::Key),
+            scope,
+            key: key.into(),
+        })
+    }
+}
+
+impl live::Standing for Standing {
+    fn holds(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let (store, now) = (self.store.clone(), self.outside.now());
+        let (keys, scope, key) = (self.keys, self.scope, self.key.clone());
+        Box::pin(async move {
+            // A store that fails says nothing about the key; it is asked again when keys change.
+            holds(&*store, keys, scope, &key, now).await.unwrap_or(true)
+        })
+    }
+}
+
+impl fmt::Debug for Standing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Standing({})", self.key)
+    }
+}
+
+/// Whether there is such a key, neither revoked nor expired.
+pub async fn holds(
+    store: &dyn Store,
+    keys: CollectionIx,
+    scope: Scope,
+    key: &str,
+    now: Timestamp,
+) -> Result<bool, store::Error> {
+    let Some(record) = store.record(scope, keys, None, key).await? else { return Ok(false) };
+    let fields = record.fields();
+    let revoked = fields.get("revoked_at").is_some_and(|at| !at.is_null());
+    let expires = fields.get("expires_at").and_then(Value::as_str).and_then(Timestamp::parse);
+    Ok(!revoked && expires.is_none_or(|end| end > now))
+}

@@ -85,9 +85,9 @@ impl Entry {
 
     /// Roughly what it takes to keep it.
     pub fn size_bytes(&self) -> usize {
-        // Encoded, it stands here again for each kind of channel.
+        // Encoded, it stands here again for each kind of channel, with its envelope.
         let previous = self.event.previous.as_ref().map_or(0, String::len);
-        2 * (self.event.object.len() + previous) + size_of::<Entry>() + 400
+        3 * (self.event.object.len() + previous + 300) + size_of::<Entry>()
     }
 
     fn deflate(&self, deflate: &Deflate) -> Bytes {

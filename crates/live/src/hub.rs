@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use store::{Error, Follower, Store};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Events taken from the log at a time.
@@ -43,6 +43,8 @@ pub struct Hub {
     pub readers: Arc<Semaphore>,
     shards: Mutex<Vec<Arc<Shard>>>,
     crowd: Mutex<Crowd>,
+    /// The first connection has come.
+    visited: Notify,
     leaving: AtomicBool,
     connections: AtomicU64,
     chance: AtomicU64,
@@ -97,6 +99,7 @@ impl Hub {
             readers: Arc::new(Semaphore::new(limits.readers)),
             shards: Mutex::default(),
             crowd: Mutex::default(),
+            visited: Notify::new(),
             leaving: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             chance: AtomicU64::new(seed),
@@ -106,14 +109,21 @@ impl Hub {
         })
     }
 
-    /// Follows the log for ever.
+    /// Follows the log for ever. While nobody is there it rests: whoever writes shall not be
+    /// disturbed by a look at each commit.
     pub async fn run(self: Arc<Hub>) {
         let mut follower = Follower::new(self.store.0.clone(), None, self.ring.head());
         let mut clock = interval(TICK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let deserted = self.crowd.lock().all == 0;
             tokio::select! {
-                batch = follower.next_batch(BATCH) => match batch {
+                () = self.visited.notified(), if deserted => {
+                    if let Some(position) = self.skip() {
+                        follower = Follower::new(self.store.0.clone(), None, position);
+                    }
+                }
+                batch = follower.next_batch(BATCH), if !deserted => match batch {
                     Ok(batch) => self.take(batch, follower.position()),
                     Err(error) => {
                         tracing::error!(%error, "the live channels cannot read the log");
@@ -123,6 +133,17 @@ impl Hub {
                 _ = clock.tick() => self.sweep(),
             }
         }
+    }
+
+    /// Leaves out what lies too far back to be in anybody's way; the place to go on from then.
+    fn skip(&self) -> Option<i64> {
+        let newest = *self.store.0.position().borrow();
+        let begin = newest - i64::try_from(self.limits.preload).unwrap_or(i64::MAX);
+        let skips = begin > self.ring.head();
+        skips.then(|| {
+            self.ring.restart(begin);
+            begin
+        })
     }
 
     fn take(&self, batch: Vec<model::event::Event>, head: i64) {
@@ -222,6 +243,9 @@ impl Hub {
             return Err(full);
         }
         crowd.all += 1;
+        if crowd.all == 1 {
+            self.visited.notify_one();
+        }
         *crowd.accounts.entry(account).or_default() += 1;
         self.metrics.opened(channel);
         Ok(Ticket { hub: self.clone(), account, channel })

@@ -68,6 +68,14 @@ impl Ring {
         state.floor = state.head;
     }
 
+    /// Begins anew behind a place that lies ahead.
+    pub fn restart(&self, position: i64) {
+        let mut state = self.state.write();
+        state.entries.clear();
+        state.bytes = 0;
+        (state.floor, state.head) = (position, position);
+    }
+
     /// Shows what follows a place, oldest first, until the viewer has enough (says false: and was
     /// shown one too many).
     pub fn view(&self, after: i64, mut show: impl FnMut(&Arc<Entry>) -> bool) -> Reach {

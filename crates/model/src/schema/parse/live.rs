@@ -1,8 +1,9 @@
 //! Reads `[live]`: where the live channels are and how much they take.
 
+use super::head::Head;
 use super::reader::{Report, Table, Text};
 use super::{keys, naming};
-use crate::schema::Live;
+use crate::schema::{Live, builtin};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -13,9 +14,18 @@ const ORIGINS: usize = 50;
 /// Paths of the service beside the channels.
 const TAKEN: &[&str] = &["/health", "/metrics", "/openapi.json", "/errors", "/console"];
 
-pub(super) fn read(report: &mut Report<'_>, file: &Table<'_>, resources: &str) -> Live {
+/// Where the two paths of the channels stand in the file.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Places {
+    mount: usize,
+    socket: usize,
+}
+
+pub(super) fn read(report: &mut Report<'_>, file: &Table<'_>, resources: &str) -> (Live, Places) {
     let mut live = Live::default();
-    let Some(table) = file.table(report, "live", "[live]".to_owned()) else { return live };
+    let Some(table) = file.table(report, "live", "[live]".to_owned()) else {
+        return (live, Places::default());
+    };
     table.allow(report, keys::LIVE);
     for (key, place) in [("mount", &mut live.mount), ("socket", &mut live.socket)] {
         if let Some(path) = table.text(report, key) {
@@ -38,7 +48,35 @@ pub(super) fn read(report: &mut Report<'_>, file: &Table<'_>, resources: &str) -
             *limit = usize::try_from(said).unwrap_or(*limit);
         }
     }
-    live
+    let places = Places { mount: table.value_at("mount"), socket: table.value_at("socket") };
+    (live, places)
+}
+
+/// Looks for routes that would hide a channel, or that one would hide.
+pub(super) fn check(
+    report: &mut Report<'_>,
+    live: &Live,
+    places: Places,
+    resources: &str,
+    heads: &[Head<'_>],
+) {
+    for (path, at) in [(&live.mount, places.mount), (&live.socket, places.socket)] {
+        let below = path.strip_prefix(resources).and_then(|rest| rest.strip_prefix('/'));
+        let first = below.and_then(|rest| rest.split('/').next());
+        let known = |name: &str| {
+            heads.iter().any(|head| head.name.value == name) || builtin::RESERVED.contains(&name)
+        };
+        if let Some(name) = first.filter(|name| known(name)) {
+            report.say(at, format!("`{resources}/{name}` is a collection; choose another path"));
+        }
+    }
+    let feeds = heads.iter().filter(|head| head.feed).map(|head| head.name.value);
+    let below = live.socket.strip_prefix(&live.mount).and_then(|rest| rest.strip_prefix('/'));
+    if let Some(name) = below
+        && feeds.chain(["events"]).any(|one| one == name)
+    {
+        report.say(places.socket, format!("`{}` is another live channel", live.socket));
+    }
 }
 
 fn check_path(report: &mut Report<'_>, key: &str, path: Text<'_>, resources: &str) {

@@ -53,8 +53,9 @@ pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
     let service = service::read(&mut report, &file);
     let events = log::events(&mut report, &file);
     let webhooks = log::webhooks(&mut report, &file);
-    let live = live::read(&mut report, &file, &service.mount);
+    let (live, places) = live::read(&mut report, &file, &service.mount);
     let heads = head::read(&mut report, &file);
+    live::check(&mut report, &live, places, &service.mount, &heads);
     let mut told = Vec::new();
     let collections: Vec<Collection> =
         (0..heads.len()).map(|ix| collection::read(&mut report, &heads, ix, &mut told)).collect();
@@ -95,6 +96,15 @@ fn check_live_names(report: &mut Report<'_>, collections: &[Collection], heads: 
     let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
     for (collection, head) in collections.iter().zip(heads) {
         let Some(feed) = &collection.feed else { continue };
+        if naming::MESSAGES.contains(&feed.live_name.as_str()) {
+            report.say(
+                head.table.value_at("feed"),
+                format!(
+                    "`{}` is a message of the live channels; declare another `live_name`",
+                    feed.live_name
+                ),
+            );
+        }
         if let Some(other) = taken.insert(&feed.live_name, &collection.name) {
             report.say(
                 head.table.value_at("feed"),

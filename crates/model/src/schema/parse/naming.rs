@@ -27,6 +27,10 @@ pub(super) const OBJECTS: &[&str] = &[
     "error",
 ];
 
+/// Types of what the live channels say themselves: a feed of that name could not be told from them.
+pub(super) const MESSAGES: &[&str] =
+    &["ack", "error", "online", "ping", "pong", "subscribe", "typing", "unsubscribe", "welcome"];
+
 /// Prefixes of the service's own ids, keys and secrets.
 pub(super) const PREFIXES: &[&str] =
     &["acct", "key", "evt", "we", "dlv", "att", "rpl", "ers", "req", "sk", "rk", "whsec"];

@@ -62,10 +62,14 @@ fields.key = { type = 'string', unique = true }
 message = { ref = 'messages' }
 [collections.notes]
 parent = 'messages'
-[collections.pings]
+[collections.hints]
 feed = 'yes'
-[collections.pongs]
-feed = { live_name = 'ping' }",
+[collections.tips]
+feed = { live_name = 'hint' }
+[collections.pings]
+feed = true
+[collections.cards]
+feed = { live_name = 'typing' }",
         &[
             "2:22: `live_name` must be in snake_case, such as \"message\"",
             "3:13: the ids of a feed are whole numbers; remove `id_prefix`",
@@ -75,7 +79,9 @@ feed = { live_name = 'ping' }",
             "8:19: `messages` is a feed; its records cannot be referred to",
             "10:10: `messages` is a feed and cannot have children",
             "12:8: `feed` must be true or a table with `live_name`, not a string",
-            "14:8: the live name `ping` is that of `pings` already",
+            "14:8: the live name `hint` is that of `hints` already",
+            "16:8: `ping` is a message of the live channels; declare another `live_name`",
+            "18:8: `typing` is a message of the live channels; declare another `live_name`",
         ],
     );
 }

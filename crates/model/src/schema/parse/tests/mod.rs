@@ -3,5 +3,6 @@
 mod behaviour;
 mod damage;
 mod findings;
+mod live;
 mod published;
 mod shapes;

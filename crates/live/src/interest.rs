@@ -1,6 +1,7 @@
 //! Who is told of what: what a connection's credentials allow, and what it asked for.
 
 use crate::entry::{Entry, Passing};
+use crate::presence;
 use model::Scope;
 use model::caller::{Access, Grant};
 use model::webhook::pattern;
@@ -63,17 +64,22 @@ impl Permit {
     /// Whether what goes by these names may be told. Who may read the log may read all of it,
     /// others what they may read as a record.
     pub fn reads(&self, collection: &str, names: &[&str]) -> bool {
-        let may = |collection: &str| match &self.grants {
-            None => true,
-            Some(grants) => grants.iter().any(|grant| grant.covers(collection, Access::Read)),
-        };
         let named = |pattern: &String| names.iter().any(|name| pattern::matches(pattern, name));
         (self.types.is_empty() || self.types.iter().any(named))
-            && (may(collection) || may("events"))
+            && (self.may(collection) || self.may("events"))
     }
 
     fn lets_passing(&self, name: &str) -> bool {
-        self.types.is_empty() || self.types.iter().any(|pattern| pattern::matches(pattern, name))
+        let named = |pattern: &String| pattern::matches(pattern, name);
+        (self.types.is_empty() || self.types.iter().any(named))
+            && (name != presence::ONLINE || self.may(presence::SCOPE))
+    }
+
+    fn may(&self, collection: &str) -> bool {
+        match &self.grants {
+            None => true,
+            Some(grants) => grants.iter().any(|grant| grant.covers(collection, Access::Read)),
+        }
     }
 }
 
@@ -88,5 +94,27 @@ impl Interests {
         passing.scope == self.scope
             && self.permit.lets_passing(passing.name)
             && self.wanted.iter().any(|(one, _)| one.wants_passing(passing.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hears(scopes: Option<&[&str]>, types: &[&str], name: &str) -> bool {
+        let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
+        let types = types.iter().map(|one| (*one).to_owned()).collect();
+        Permit { grants, types }.lets_passing(name)
+    }
+
+    #[test]
+    fn who_comes_and_goes_is_told_to_those_who_may_see_who_is_there() {
+        assert!(hears(None, &[], "online"));
+        assert!(hears(None, &["online"], "online"));
+        assert!(!hears(None, &["message"], "online"));
+        assert!(hears(Some(&["presence:read"]), &[], "online"));
+        assert!(hears(Some(&["*:read"]), &[], "online"));
+        assert!(!hears(Some(&["books:read"]), &[], "online"));
+        assert!(hears(Some(&["messages:read"]), &[], "typing"));
     }
 }

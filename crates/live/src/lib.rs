@@ -28,6 +28,6 @@ pub use interest::{Interest, Permit};
 pub use limits::Limits;
 pub use poll::{Answer, Asking, Polled, poll};
 pub use position::{Epoch, Place, Position};
-pub use presence::Present;
+pub use presence::{Present, SCOPE as PRESENCE_SCOPE};
 pub use socket::{Desk, PROTOCOL, Posted, Posting, admit, open as open_socket};
 pub use sse::{come_again, headers as sse_headers, open as open_sse};

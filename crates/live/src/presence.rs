@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Users shown in one answer; above, they are only counted.
 pub const MAX_SHOWN: usize = 1000;
 
+/// What a restricted key must be allowed to read to hear of it.
+pub const SCOPE: &str = "presence";
+
 /// The name of the announcement.
 pub const ONLINE: &str = "online";
 

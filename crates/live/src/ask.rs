@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Patterns of types in one subscription.
-const MAX_TYPES: usize = 50;
+pub const MAX_TYPES: usize = 50;
 /// What is said in passing.
 pub const TYPING: &str = "typing";
-const PASSING: [&str; 2] = [TYPING, crate::presence::ONLINE];
+pub const PASSING: [&str; 2] = [TYPING, crate::presence::ONLINE];
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Who opens a channel, as its credentials tell.
@@ -142,10 +142,9 @@ pub fn types<'a>(
 ) -> Result<Vec<String>, Problem> {
     let mut types = Vec::new();
     for one in patterns.map(str::trim).filter(|one| !one.is_empty()) {
-        let live = |name: &str| pattern::matches(one, name) && one != "*";
-        let feeds = schema.collections.iter().filter_map(|c| c.feed.as_ref());
-        let known = PASSING.iter().any(|name| live(name))
-            || feeds.into_iter().any(|feed| live(&feed.live_name));
+        // As they are: `o*` for `online` would mean orders too.
+        let mut feeds = schema.collections.iter().filter_map(|c| c.feed.as_ref());
+        let known = PASSING.contains(&one) || feeds.any(|feed| feed.live_name == one);
         if !known {
             pattern::check(schema, one).map_err(|message| invalid(name, one, message + "."))?;
         }
@@ -175,4 +174,27 @@ fn unknown(name: &str, others: &[&str]) -> Problem {
     known.extend(others);
     let message = format!("There is no parameter `{shown}`; there are: {}.", known.join(", "));
     Problem::new(Code::UnknownParameter, message).param(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::schema::{BOOKSHOP, parse};
+
+    #[test]
+    fn types_are_those_of_events_of_feeds_and_of_what_is_said_in_passing() {
+        let schema = parse::parse(BOOKSHOP).unwrap();
+        let read = |text: &str| types(&schema, "types", text.split(','));
+        for good in ["message", "typing,online", "order.*, book.created", "*", "replay.*"] {
+            assert!(read(good).is_ok(), "{good}");
+        }
+        assert_eq!(read("message,, typing ").unwrap(), ["message", "typing"]);
+        // `o*` would be `online` and all orders.
+        for bad in ["o*", "mess*", "onlin", "orders.*", "**", "key.created"] {
+            let problem = read(bad).unwrap_err();
+            assert_eq!(problem.param.as_deref(), Some("types"), "{bad}");
+        }
+        assert!(read(&["message"; MAX_TYPES].join(",")).is_ok());
+        assert!(read(&["message"; MAX_TYPES + 1].join(",")).is_err());
+    }
 }

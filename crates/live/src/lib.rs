@@ -22,11 +22,11 @@ mod socket;
 mod sse;
 mod wheel;
 
-pub use ask::{Asked, Feeds, Standing, TYPING, Visitor, types};
+pub use ask::{Asked, Feeds, MAX_TYPES, PASSING, Standing, TYPING, Visitor, types};
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
 pub use limits::Limits;
-pub use poll::{Answer, Asking, Polled, poll};
+pub use poll::{Answer, Asking, LIMIT as POLL_LIMIT, Polled, poll};
 pub use position::{Epoch, Place, Position};
 pub use presence::{Present, SCOPE as PRESENCE_SCOPE};
 pub use socket::{Desk, PROTOCOL, Posted, Posting, admit, open as open_socket};

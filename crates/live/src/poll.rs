@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Records in one answer, unless the client says otherwise.
-const LIMIT: u32 = 100;
+pub const LIMIT: u32 = 100;
 
 /// What a poll asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,10 +60,10 @@ impl Asking {
                 "since" => asking.since = place(epoch, "since", value)?,
                 "wait" => asking.wait = flag(value)?,
                 "limit" => {
-                    let said = value.parse::<u32>().ok().filter(|limit| *limit > 0);
+                    let said = value.parse::<i64>().ok().filter(|limit| *limit > 0);
                     let message = "`limit` must be a whole number from 1 on.";
                     let said = said.ok_or_else(|| invalid("limit", value, message))?;
-                    asking.limit = said.min(max);
+                    asking.limit = u32::try_from(said).unwrap_or(max).min(max);
                 }
                 other if others.contains(&other) => {}
                 other => {
@@ -233,4 +233,39 @@ impl Held {
             }
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(name: &str, value: &str) -> Result<Asking, Problem> {
+        let pairs = [(name.to_owned(), value.to_owned())];
+        Asking::read(0, Epoch(0xab), 1000, &pairs, &["user"])
+    }
+
+    #[test]
+    fn a_limit_beyond_the_largest_page_is_the_largest_page() {
+        let limit = |value| ask("limit", value).map(|asking| asking.limit).ok();
+        assert_eq!(ask("user", "ann").unwrap().limit, LIMIT);
+        assert_eq!((limit("1"), limit("999")), (Some(1), Some(999)));
+        assert_eq!((limit("1001"), limit("9223372036854775807")), (Some(1000), Some(1000)));
+        for bad in ["0", "-1", "1.5", "", "ten", "99999999999999999999"] {
+            assert_eq!(limit(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_parameter_and_no_value_is_told() {
+        assert!(ask("wait", "true").unwrap().wait && ask("wait", "1").unwrap().wait);
+        assert!(!ask("wait", "false").unwrap().wait);
+        assert_eq!(ask("since", "000000ab.7").unwrap().since, Place::After(7));
+        for (name, value) in [("wait", "yes"), ("wait", ""), ("since", "-1"), ("since", "")] {
+            let problem = ask(name, value).unwrap_err();
+            assert_eq!((problem.code, problem.param.as_deref()), (INVALID, Some(name)), "{value}");
+        }
+        assert_eq!(ask("sinc", "1").unwrap_err().code, Code::UnknownParameter);
+    }
+
+    const INVALID: Code = Code::InvalidParameter;
 }

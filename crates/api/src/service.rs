@@ -168,6 +168,9 @@ impl Core {
             Ok(Outcome::Reply(reply)) => self.close(Ok(reply), shape, request_id, trace, &seen),
             Err(failure) => self.close(Err(failure), shape, request_id, trace, &seen),
             Ok(Outcome::Open(mut response)) => {
+                if let Some(page) = trace.page.take() {
+                    channel::share(&mut response.headers, page);
+                }
                 self.complete(&mut response.headers, &request_id, trace.quota.as_ref());
                 self.tell(&request_id, &trace, &seen, response.status, 0);
                 response
@@ -194,11 +197,14 @@ impl Core {
         mut trace: Trace,
         seen: &Seen<'_>,
     ) -> Response {
-        let reply = reply.unwrap_or_else(|failure| {
+        let mut reply = reply.unwrap_or_else(|failure| {
             let problem = explain(failure, &request_id);
             trace.error = Some(crate::error::code_name(&problem).to_owned());
             respond::problem(&problem, shape, &request_id)
         });
+        if let Some(page) = trace.page.take() {
+            channel::share(&mut reply.headers, page);
+        }
         let bytes = reply.body.len();
         let response = self.finish(reply, &request_id, trace.quota.as_ref());
         self.tell(&request_id, &trace, seen, response.status, bytes);
@@ -494,6 +500,8 @@ pub(crate) struct Trace {
     route: Option<RouteKey>,
     pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) quota: Option<Quota>,
+    /// Origin of the page that may read the answer, where it is another than the service's own.
+    pub(crate) page: Option<HeaderValue>,
     error: Option<String>,
 }
 
@@ -524,7 +532,7 @@ fn check_scope(
 
 impl Trace {
     fn new(now: Timestamp) -> Trace {
-        Trace { now, route: None, identity: None, quota: None, error: None }
+        Trace { now, route: None, identity: None, quota: None, page: None, error: None }
     }
 }
 

@@ -7,6 +7,7 @@ mod standing;
 mod token;
 mod visit;
 
+pub use origin::share;
 pub use token::Tokens;
 
 use crate::condition;
@@ -47,25 +48,25 @@ pub async fn serve(
         Channel::Socket => &["GET", "OPTIONS"],
         _ => &["GET", "HEAD", "OPTIONS"],
     };
-    let allowed = origin::allowed(&core.schema.live.origins, &exchange.headers);
+    trace.page = origin::allowed(&core.schema.live.origins, &exchange.headers);
     if exchange.method == Method::OPTIONS {
         core.take_for_address(exchange, trace)?;
         let reply = respond::options(methods);
-        return Ok(origin::preflight(reply, methods, allowed).into());
+        let asked = trace.page.is_some();
+        return Ok(if asked { origin::preflight(reply, methods) } else { reply }.into());
     }
     if !methods.contains(&exchange.method.as_str()) {
         core.take_for_address(exchange, trace)?;
         return Err(respond::not_allowed(&exchange.method, methods).into());
     }
     version::check(&core.schema, &exchange.headers)?;
-    let outcome = match channel {
-        Channel::Tokens => tokens(core, exchange, trace).await?.into(),
-        Channel::Presence => presence(core, exchange, trace).await?.into(),
-        Channel::Poll(feed) => poll(core, exchange, feed, trace).await?,
-        Channel::Stream => stream(core, exchange, trace).await?,
-        Channel::Socket => socket(core, exchange, request_id, trace).await?,
-    };
-    Ok(origin::share(outcome, allowed))
+    match channel {
+        Channel::Tokens => tokens(core, exchange, trace).await.map(Outcome::Reply),
+        Channel::Presence => presence(core, exchange, trace).await.map(Outcome::Reply),
+        Channel::Poll(feed) => poll(core, exchange, feed, trace).await,
+        Channel::Stream => stream(core, exchange, trace).await,
+        Channel::Socket => socket(core, exchange, request_id, trace).await,
+    }
 }
 
 /// `GET /api/messages?since=<id>[&wait=true]`
@@ -305,4 +306,34 @@ async fn presence(
     let position = Epoch(core.store.epoch()).at(position).to_string();
     let reply = Reply::json(StatusCode::OK, body.to_string()).header(STREAM_POSITION, position);
     Ok(respond::unkept(reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn accepting(text: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(text))])
+    }
+
+    #[test]
+    fn streams_go_to_those_who_take_them_and_only_those_who_name_them_come_again() {
+        assert!(takes_events(&HeaderMap::new()) && !wants_events(&HeaderMap::new()));
+        for (accept, takes, wants) in [
+            ("text/event-stream", true, true),
+            ("application/json, Text/Event-Stream;q=0.5", true, true),
+            ("*/*", true, false),
+            ("text/*", true, false),
+            ("application/json", false, false),
+            ("text/html, application/xml;q=0.9", false, false),
+        ] {
+            let headers = accepting(accept);
+            assert_eq!(
+                (takes_events(&headers), wants_events(&headers)),
+                (takes, wants),
+                "{accept}"
+            );
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Which pages may open channels: those of the service's own origin and those the schema names.
 
 use crate::respond::Reply;
-use crate::service::Outcome;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, HOST, ORIGIN, VARY,
@@ -35,36 +34,72 @@ pub fn may_connect(origins: &[String], headers: &HeaderMap) -> bool {
 }
 
 /// The answer to a browser that asks before it asks.
-pub fn preflight(mut reply: Reply, methods: &[&str], allowed: Option<HeaderValue>) -> Reply {
-    let Some(origin) = allowed else { return reply };
-    reply.headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+pub fn preflight(mut reply: Reply, methods: &[&str]) -> Reply {
     reply.headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
-    reply.headers.append(VARY, HeaderValue::from_static("Origin"));
     reply.header(ACCESS_CONTROL_ALLOW_METHODS, methods.join(", "))
 }
 
-/// Lets the page read the answer.
-pub fn share(outcome: Outcome, allowed: Option<HeaderValue>) -> Outcome {
-    let Some(origin) = allowed else { return outcome };
-    match outcome {
-        Outcome::Reply(mut reply) => {
-            mark(&mut reply.headers, origin);
-            Outcome::Reply(reply)
-        }
-        Outcome::Open(mut response) => {
-            mark(&mut response.headers, origin);
-            Outcome::Open(response)
-        }
-        Outcome::Wait(waiting) => Outcome::Wait(Box::pin(async move {
-            let mut reply = waiting.await?;
-            mark(&mut reply.headers, origin);
-            Ok(reply)
-        })),
-    }
-}
-
-fn mark(headers: &mut HeaderMap, origin: HeaderValue) {
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+/// Lets the page read the answer, errors too.
+pub fn share(headers: &mut HeaderMap, page: HeaderValue) {
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, page);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, READ);
     headers.append(VARY, HeaderValue::from_static("Origin"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+
+    fn from(origin: &str) -> HeaderMap {
+        let value = |text: &str| HeaderValue::from_str(text).unwrap();
+        HeaderMap::from_iter([(HOST, value("api.shop.example")), (ORIGIN, value(origin))])
+    }
+
+    fn named(origins: &[&str]) -> Vec<String> {
+        origins.iter().map(|one| (*one).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_page_reads_answers_where_the_schema_names_its_origin() {
+        let origins = named(&["https://shop.example", "http://localhost:3000"]);
+        for origin in ["https://shop.example", "HTTPS://Shop.Example", "http://localhost:3000"] {
+            assert_eq!(allowed(&origins, &from(origin)).unwrap(), origin);
+        }
+        for origin in [
+            "http://shop.example",
+            "https://shop.example:8443",
+            "https://shop.example.evil.example",
+            "https://evil.example",
+            "null",
+        ] {
+            assert_eq!(allowed(&origins, &from(origin)), None, "{origin}");
+        }
+        assert_eq!(allowed(&named(&["*"]), &from("null")).unwrap(), "null");
+        assert_eq!(allowed(&named(&["*"]), &HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn sockets_are_opened_by_programs_own_pages_and_named_pages_alone() {
+        let origins = named(&["https://shop.example"]);
+        assert!(may_connect(&origins, &HeaderMap::new()));
+        assert!(may_connect(&[], &from("https://API.shop.example")));
+        assert!(may_connect(&origins, &from("https://shop.example")));
+        for origin in ["https://shop.example", "null", "api.shop.example", "https://evil.example"] {
+            assert!(!may_connect(&[], &from(origin)), "{origin}");
+        }
+        let without_host = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static("https://x"))]);
+        assert!(!may_connect(&[], &without_host));
+    }
+
+    #[test]
+    fn an_answer_that_is_shared_says_with_whom_and_what_may_be_read_of_it() {
+        let mut reply = preflight(Reply::empty(StatusCode::NO_CONTENT), &["GET", "OPTIONS"]);
+        share(&mut reply.headers, HeaderValue::from_static("https://shop.example"));
+        assert_eq!(reply.headers[ACCESS_CONTROL_ALLOW_ORIGIN], "https://shop.example");
+        assert_eq!(reply.headers[ACCESS_CONTROL_ALLOW_METHODS], "GET, OPTIONS");
+        assert!(reply.headers[ACCESS_CONTROL_ALLOW_HEADERS].to_str().unwrap().contains("last-"));
+        assert!(reply.headers[ACCESS_CONTROL_EXPOSE_HEADERS].to_str().unwrap().contains("x-str"));
+        assert_eq!(reply.headers[VARY], "Origin");
+    }
 }

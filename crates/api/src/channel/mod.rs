@@ -23,6 +23,7 @@ use live::{Answer, Asked, Asking, Epoch, Full, Polled, Visitor};
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
 use serde_json::json;
+use std::collections::HashSet;
 use std::sync::Arc;
 use wire::{Exchange, websocket};
 
@@ -69,6 +70,18 @@ pub async fn serve(
     }
 }
 
+/// The parameters of a query. One given twice means two things at once.
+fn parameters(query: &str) -> Result<Vec<(String, String)>, Problem> {
+    let pairs = route::query_pairs(query)?;
+    let mut seen = HashSet::new();
+    if let Some((name, _)) = pairs.iter().find(|(name, _)| !seen.insert(name)) {
+        let shown: String = name.chars().take(100).collect();
+        let message = format!("`{shown}` is given more than once.");
+        return Err(Problem::new(Code::InvalidParameter, message).param(shown));
+    }
+    Ok(pairs)
+}
+
 /// `GET /api/messages?since=<id>[&wait=true]`
 async fn poll(
     core: &Arc<Core>,
@@ -76,7 +89,7 @@ async fn poll(
     feed: CollectionIx,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
-    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
     let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
     negotiate::check_accept(&exchange.headers)?;
     let collection = &core.schema.collections[feed];
@@ -125,7 +138,7 @@ async fn stream(
     exchange: &Exchange,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
-    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
     let visitor = match visit::visitor(core, exchange, &pairs, trace).await {
         // An EventSource would never come back after an error that passes by itself.
         Err(Failure::Problem(problem))
@@ -182,7 +195,7 @@ async fn socket(
     request_id: &str,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
-    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
     let options = websocket::Options { protocols: &[live::PROTOCOL], compress: true };
     let accepted =
         websocket::accept(&exchange.method, exchange.version, &exchange.headers, &options);
@@ -277,7 +290,7 @@ async fn presence(
     exchange: &Exchange,
     trace: &mut Trace,
 ) -> Result<Reply, Failure> {
-    let pairs = route::query_pairs(exchange.uri.query().unwrap_or_default())?;
+    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
     let identity = core.identify(exchange, trace).await?;
     core.take(&identity, trace)?;
     visit::may(&identity, "presence", model::caller::Access::Read)?;
@@ -312,6 +325,16 @@ async fn presence(
 mod tests {
     use super::*;
     use http::HeaderValue;
+
+    #[test]
+    fn a_parameter_is_given_once() {
+        assert_eq!(parameters("since=1&wait=true").unwrap().len(), 2);
+        assert!(parameters("").unwrap().is_empty());
+        for twice in ["since=1&since=2", "since=1&wait=true&since=1", "access_token&access_token"] {
+            let problem = parameters(twice).unwrap_err();
+            assert_eq!(problem.code, Code::InvalidParameter, "{twice}");
+        }
+    }
 
     fn accepting(text: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(text))])

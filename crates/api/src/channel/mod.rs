@@ -27,6 +27,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use wire::{Exchange, websocket};
 
+/// What a key may be allowed beside collections.
+pub const SCOPES: [&str; 2] = [TOKENS_SCOPE, PRESENCE_SCOPE];
+const TOKENS_SCOPE: &str = "channel-tokens";
+const PRESENCE_SCOPE: &str = live::PRESENCE_SCOPE;
 /// Something between the place asked for and the answer may have been missed.
 const GAP: HeaderName = HeaderName::from_static("x-stream-gap");
 /// Seconds after which it makes sense to try again.
@@ -263,7 +267,7 @@ async fn tokens(
     let limit_bytes = core.schema.service.max_body_bytes;
     let body = body::read(&mut exchange.body, limit_bytes).await;
     core.take(&identity, trace)?;
-    visit::may(&identity, "channel-tokens", model::caller::Access::Write)?;
+    visit::may(&identity, TOKENS_SCOPE, model::caller::Access::Write)?;
     let body = body?;
     negotiate::check_accept(&exchange.headers)?;
     if !body.is_empty() {
@@ -293,7 +297,7 @@ async fn presence(
     let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
     let identity = core.identify(exchange, trace).await?;
     core.take(&identity, trace)?;
-    visit::may(&identity, "presence", model::caller::Access::Read)?;
+    visit::may(&identity, PRESENCE_SCOPE, model::caller::Access::Read)?;
     negotiate::check_accept(&exchange.headers)?;
     if let Some((name, _)) = pairs.first() {
         let shown: String = name.chars().take(100).collect();

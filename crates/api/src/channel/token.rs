@@ -85,7 +85,7 @@ impl Claims {
                     Ok(publish) => claims.publish = publish,
                     Err(message) => faults.push(Violation::new(name, Code::NotInEnum, message)),
                 },
-                ("expires_in", value) => match value.as_i64().filter(|s| LIFE.contains(s)) {
+                ("expires_in", value) => match whole(value).filter(|s| LIFE.contains(s)) {
                     Some(seconds) => life = seconds,
                     None => {
                         let (from, to) = (LIFE.start(), LIFE.end());
@@ -115,6 +115,12 @@ impl Claims {
     }
 }
 
+/// A whole number, written with a decimal point or without.
+fn whole(value: &Value) -> Option<i64> {
+    let float = || value.as_f64().filter(|number| number.fract() == 0.0).map(|n| n as i64);
+    value.as_i64().or_else(float)
+}
+
 fn scope(grant: &Grant) -> String {
     let access = if grant.access == Access::Read { "read" } else { "write" };
     format!("{}:{access}", grant.collection.as_deref().unwrap_or("*"))
@@ -128,6 +134,10 @@ fn texts(value: &Value) -> Result<Vec<&str>, String> {
 
 fn types(schema: &Schema, value: &Value) -> Result<Vec<String>, String> {
     let texts = texts(value)?;
+    // An empty list means all: what means nothing must not become one.
+    if texts.iter().any(|text| text.trim().is_empty()) {
+        return Err("A type cannot be blank.".to_owned());
+    }
     live::types(schema, "types", texts.into_iter()).map_err(|problem| problem.message.clone())
 }
 
@@ -210,6 +220,8 @@ fn invalid(message: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::schema::{BOOKSHOP, parse};
+    use serde_json::json;
 
     fn claims() -> Claims {
         Claims {
@@ -244,5 +256,56 @@ mod tests {
             let problem = tokens.open(bad, Timestamp(0)).unwrap_err();
             assert_eq!(problem.code, Code::InvalidApiKey, "{bad}");
         }
+    }
+
+    /// What becomes of a body: the claims, or the names of what is wrong with it.
+    fn read(scopes: Option<&[&str]>, body: Value) -> Result<Claims, Vec<String>> {
+        let schema = parse::parse(BOOKSHOP).unwrap();
+        let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
+        let caller = Caller {
+            scope: model::Scope(6),
+            account: "acct_1".into(),
+            key: "key_1".into(),
+            grants,
+            rate_limit: None,
+        };
+        let fields = body.as_object().unwrap().clone();
+        Claims::read(&schema, &caller, fields, Timestamp(1_000)).map_err(|problem| {
+            problem.violations.iter().map(|violation| violation.field.clone()).collect()
+        })
+    }
+
+    #[test]
+    fn a_token_is_made_of_what_was_asked_for() {
+        let made = read(None, json!({})).unwrap();
+        assert_eq!((made.user, made.types, made.publish), (None, vec![], vec![]));
+        assert_eq!(made.expires, 1_000 + USUAL_LIFE * 1_000);
+        let body = json!({
+            "user": "ann", "types": ["order.*", "typing"], "publish": ["message"],
+            "expires_in": 60.0,
+        });
+        let made = read(Some(&["messages:write"]), body).unwrap();
+        assert_eq!((made.user.as_deref(), made.expires), (Some("ann"), 61_000));
+        assert_eq!((made.types.len(), made.publish.len()), (2, 1));
+        assert_eq!(made.scopes.unwrap(), ["messages:write"]);
+    }
+
+    #[test]
+    fn whatever_is_wrong_with_a_request_for_a_token_is_told() {
+        let body = json!({
+            "user": "", "types": ["orders.*"], "publish": ["book"], "expires_in": 4, "x": 1,
+        });
+        let mut faults = read(None, body).unwrap_err();
+        faults.sort();
+        assert_eq!(faults, ["expires_in", "publish", "types", "user", "x"]);
+        // A blank type must not become an empty list, which means everything.
+        for types in [json!([" "]), json!([""]), json!("order.*"), json!([1])] {
+            assert_eq!(read(None, json!({ "types": types })).unwrap_err(), ["types"]);
+        }
+        for seconds in [json!(60.5), json!("60"), json!(86_401), json!(-5)] {
+            assert_eq!(read(None, json!({ "expires_in": seconds })).unwrap_err(), ["expires_in"]);
+        }
+        let publish = json!({ "publish": ["message"] });
+        assert_eq!(read(Some(&["messages:read"]), publish).unwrap_err(), ["publish"]);
     }
 }

@@ -157,3 +157,53 @@ pub fn may_read(visitor: &Visitor, collection: &Collection) -> Result<(), Proble
     let message = format!("These credentials may not read `{}`.", collection.name);
     Err(Problem::new(Code::PermissionDenied, message))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::caller::Grant;
+    use model::schema::{BOOKSHOP, parse};
+
+    #[test]
+    fn a_name_has_characters_to_show_and_not_too_many() {
+        for good in ["ann", "Ann Müller", "🦀", &"x".repeat(MAX_USER_CHARS)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "a\nb", "\u{7f}", "\u{85}", &"ü".repeat(MAX_USER_CHARS + 1)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+        let problem = bad_user(&"x".repeat(5000));
+        assert_eq!((problem.code, problem.param.as_deref()), (Code::InvalidParameter, Some(USER)));
+        assert_eq!(problem.value.as_ref().unwrap().as_str().unwrap().len(), 100);
+    }
+
+    /// Whether somebody with these scopes, and a token for these types, may poll the messages.
+    fn polls(scopes: Option<&[&str]>, types: &[&str]) -> bool {
+        let schema = parse::parse(BOOKSHOP).unwrap();
+        let messages = &schema.collections[schema.find("messages").unwrap()];
+        let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
+        let types = types.iter().map(|one| (*one).to_owned()).collect();
+        let visitor = Visitor {
+            scope: model::Scope(2),
+            permit: Permit { grants, types },
+            user: None,
+            feeds: Feeds::All,
+            expires_in: None,
+            now: model::Timestamp(0),
+        };
+        may_read(&visitor, messages).is_ok()
+    }
+
+    #[test]
+    fn a_feed_is_polled_by_those_who_may_read_its_records_or_the_log() {
+        assert!(polls(None, &[]));
+        assert!(polls(Some(&["messages:read"]), &[]));
+        assert!(polls(Some(&["events:read"]), &["*"]));
+        assert!(polls(None, &["message"]));
+        assert!(polls(None, &["order.*", "message.created"]));
+        assert!(!polls(Some(&["books:read"]), &[]));
+        assert!(!polls(Some(&[]), &[]));
+        assert!(!polls(Some(&["messages:read"]), &["typing"]));
+        assert!(!polls(None, &["order.*"]));
+    }
+}

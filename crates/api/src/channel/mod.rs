@@ -8,7 +8,8 @@ mod token;
 mod visit;
 
 pub use origin::share;
-pub use token::Tokens;
+pub use token::{LIFE, MAX_ITEMS, Tokens, USUAL_LIFE};
+pub use visit::{ACCESS_TOKEN, MAX_USER_CHARS};
 
 use crate::condition;
 use crate::operation::Failure;
@@ -36,7 +37,7 @@ const GAP: HeaderName = HeaderName::from_static("x-stream-gap");
 /// Seconds after which it makes sense to try again.
 const RETRY_AFTER: u64 = 5;
 /// Parameters of every channel beside its own.
-const COMMON: [&str; 2] = [visit::ACCESS_TOKEN, visit::USER];
+const COMMON: [&str; 2] = [ACCESS_TOKEN, visit::USER];
 
 type Pairs = [(String, String)];
 

@@ -18,10 +18,10 @@ use subtle::ConstantTimeEq;
 pub const PREFIX: &str = "ct_";
 /// A token is as long as its lists; beyond this it is none of ours.
 const MAX_CHARS: usize = 8 << 10;
-const MAX_ITEMS: usize = 50;
+pub const MAX_ITEMS: usize = 50;
 /// Seconds a token is good for.
-const LIFE: std::ops::RangeInclusive<i64> = 5..=86_400;
-const USUAL_LIFE: i64 = 3_600;
+pub const LIFE: std::ops::RangeInclusive<i64> = 5..=86_400;
+pub const USUAL_LIFE: i64 = 3_600;
 
 /// What a token says. Names are short: it stands in URLs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

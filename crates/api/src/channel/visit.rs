@@ -18,7 +18,7 @@ pub const ACCESS_TOKEN: &str = "access_token";
 pub const USER: &str = "user";
 /// Before a token among the subprotocols, where it is in no URL.
 pub const TOKEN_PROTOCOL: &str = "access_token.";
-const MAX_USER_CHARS: usize = 200;
+pub const MAX_USER_CHARS: usize = 200;
 
 /// Knows the caller and takes from their quota.
 pub async fn visitor(

@@ -1,5 +1,6 @@
 //! Response headers, each described once.
 
+use super::channels::POSITION;
 use super::reference;
 use model::schema::Schema;
 use serde_json::{Map, Value, json};
@@ -53,12 +54,24 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
         ("Restive-Error-Code", "The code of the error, for those who read no body.", text()),
         ("Retry-After", "Seconds to wait before trying again.", whole()),
         (
+            "X-Stream-Gap",
+            "`true` when `since` could not be gone on from: it is ahead of the log, or of another \
+             log. What came in between was missed; read the list anew.",
+            json!({ "type": "string", "enum": ["true"] }),
+        ),
+        (
             "Idempotent-Replayed",
             "`true` when the answer is that of an earlier request with the same Idempotency-Key.",
             json!({ "type": "string", "enum": ["true"] }),
         ),
     ];
     let demanded = [
+        (
+            "X-Stream-Position",
+            "Where the log stood: a live channel that goes on from here misses nothing that the \
+             answer does not show.",
+            reference("schemas", POSITION),
+        ),
         ("Location", "Path of the new record.", text()),
         ("WWW-Authenticate", "How to authenticate.", text()),
         ("Allow", "The methods that this path takes.", text()),

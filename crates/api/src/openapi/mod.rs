@@ -2,6 +2,7 @@
 //! error. It describes exactly what `model` accepts, so that a tool which makes requests from it is
 //! never refused for their form, and whatever breaks it is. Pure: a schema goes in, JSON comes out.
 
+mod channels;
 mod errors;
 mod expansions;
 mod filters;
@@ -79,7 +80,11 @@ fn tags(schema: &Schema) -> Value {
         "name": paths::SERVICE_TAG,
         "description": "State and description of the service itself. Needs no key.",
     });
-    collections.chain([service]).collect()
+    let live = json!({
+        "name": channels::TAG,
+        "description": "Hearing of changes as they happen: polls, server-sent events, WebSockets.",
+    });
+    collections.chain([live, service]).collect()
 }
 
 fn security_schemes() -> Value {
@@ -94,6 +99,13 @@ fn security_schemes() -> Value {
             "scheme": "basic",
             "description": "An API key as the user name, with an empty password.",
         },
+        channels::TOKEN_SCHEME: {
+            "type": "apiKey",
+            "in": "query",
+            "name": crate::channel::ACCESS_TOKEN,
+            "description": "A channel token, for the live channels alone. It may also stand after \
+                            `Bearer`.",
+        },
     })
 }
 
@@ -103,6 +115,7 @@ fn schemas(schema: &Schema, names: &Names) -> Map<String, Value> {
     all.extend(requests::shared());
     all.extend(responses::shared());
     all.extend(own::shared(schema, names));
+    all.extend(channels::schemas(schema));
     for (index, _) in schema.routed() {
         all.extend(requests::schemas(schema, names, index));
         all.extend(responses::schemas(schema, names, index));

@@ -15,6 +15,11 @@ const FIXED: &[&str] = &[
     "Deleted",
     "Health",
     super::own::PING_OUTCOME,
+    super::channels::POSITION,
+    super::channels::TOKEN,
+    super::channels::TOKEN_REQUEST,
+    super::channels::PRESENCE,
+    super::channels::PRESENCE_LIST,
     "CursorPagination",
     "OffsetPagination",
     "Timestamp",
@@ -32,7 +37,7 @@ const FIXED: &[&str] = &[
 ];
 
 /// Verbs of the resource operations, in `<verb><Object>`.
-const VERBS: &[&str] = &["list", "create", "get", "replace", "update", "delete"];
+const VERBS: &[&str] = &["list", "create", "get", "replace", "update", "delete", "poll"];
 
 pub struct Names {
     bases: Vec<String>,

@@ -68,7 +68,7 @@ pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
 }
 
 /// Every pattern that means a type.
-fn patterns(schema: &Schema) -> BTreeSet<String> {
+pub fn patterns(schema: &Schema) -> BTreeSet<String> {
     let kinds = pattern::catalogue(schema);
     let mut all: BTreeSet<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();
     for kind in kinds {

@@ -3,14 +3,14 @@
 
 use super::errors::{self, Facets};
 use super::names::{Names, pascal};
-use super::{headers, own, parameters, reference, requests};
+use super::{channels, headers, own, parameters, reference, requests};
 use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, Schema};
 use serde_json::{Map, Value, json};
 
 /// Tag of the routes that belong to no collection.
 pub const SERVICE_TAG: &str = "service";
 
-const JSON: &str = "application/json";
+pub const JSON: &str = "application/json";
 
 pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
     let mut paths = Map::new();
@@ -25,6 +25,7 @@ pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
             place.insert(&mut paths, &path, &place.chain, operations);
         }
     }
+    paths.extend(channels::paths(schema, names));
     paths.extend(service(schema));
     paths
 }
@@ -122,9 +123,11 @@ impl<'a> Place<'a> {
         query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
         let body = reference("schemas", &self.names.list(self.index));
         let mut responses = Map::new();
-        let shown = &["ETag", "Link"];
+        let shown = &["ETag", "Link", "X-Stream-Position"];
         responses.insert("200".into(), answer("A page of records.", shown, body));
-        responses.insert("304".into(), unchanged());
+        let mut fresh = unchanged();
+        fresh["headers"]["X-Stream-Position"] = reference("headers", "X-Stream-Position");
+        responses.insert("304".into(), fresh);
         let addressed = !self.outer().is_empty();
         responses.extend(errors::responses(&Facets {
             resource: true,
@@ -380,17 +383,17 @@ impl<'a> Place<'a> {
     }
 }
 
-struct Operation {
-    id: String,
-    summary: String,
-    description: String,
-    parameters: Vec<Value>,
-    body: Option<Value>,
-    responses: Map<String, Value>,
+pub struct Operation {
+    pub id: String,
+    pub summary: String,
+    pub description: String,
+    pub parameters: Vec<Value>,
+    pub body: Option<Value>,
+    pub responses: Map<String, Value>,
 }
 
 impl Operation {
-    fn into_value(self, tag: &str) -> Value {
+    pub fn into_value(self, tag: &str) -> Value {
         let mut value = json!({
             "operationId": self.id,
             "summary": self.summary,
@@ -408,7 +411,7 @@ impl Operation {
     }
 }
 
-fn answer(description: &str, more: &[&str], schema: Value) -> Value {
+pub fn answer(description: &str, more: &[&str], schema: Value) -> Value {
     json!({
         "description": description,
         "headers": headers::with(more),
@@ -416,7 +419,7 @@ fn answer(description: &str, more: &[&str], schema: Value) -> Value {
     })
 }
 
-fn unchanged() -> Value {
+pub fn unchanged() -> Value {
     json!({
         "description": "Nothing has changed since the version in If-None-Match. No body.",
         "headers": headers::with(&["ETag"]),

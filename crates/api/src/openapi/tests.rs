@@ -309,6 +309,46 @@ fn a_ping_is_answered_with_its_delivery_and_other_actions_with_the_record() {
 }
 
 #[test]
+fn the_channels_are_where_the_schema_puts_them_and_open_to_tokens() {
+    let mut schema = shop();
+    schema.live.mount = "/live".into();
+    schema.live.socket = "/v1/socket".into();
+    let document = document(&schema, None);
+    let get = |path: &str| &document["paths"][path]["get"];
+    for path in ["/live/messages", "/live/events", "/v1/socket"] {
+        assert_eq!(get(path)["security"][2], json!({ "channelToken": [] }), "{path}");
+        assert!(get(path)["responses"].get("429").is_some(), "{path}");
+    }
+    let success = &get("/live/messages")["responses"]["200"];
+    assert_eq!(
+        success["content"]["application/json"]["schema"]["items"]["$ref"],
+        "#/components/schemas/Message"
+    );
+    assert!(success["headers"].get("X-Stream-Gap").is_some());
+    let stream = &get("/live/events")["responses"]["200"]["content"];
+    assert!(stream.get("text/event-stream").is_some());
+    assert!(get("/v1/socket")["responses"].get("101").is_some());
+    assert!(get("/v1/socket")["responses"].get("426").is_some());
+    assert!(get("/v1/presence").get("security").is_none());
+    let tokens = &document["paths"]["/v1/channel-tokens"]["post"];
+    assert_eq!(tokens["requestBody"]["required"], false);
+    for path in ["/v1/books", "/v1/presence", "/live/messages"] {
+        let headers = &get(path)["responses"]["200"]["headers"];
+        assert!(headers.get("X-Stream-Position").is_some(), "{path}");
+    }
+}
+
+/// A schema without feeds has nothing to poll, and no token can publish.
+#[test]
+fn without_feeds_there_is_nothing_to_poll() {
+    let document = document(&Schema::new(shop().service, vec![books()]), None);
+    assert!(document["paths"].get("/api/messages").is_none());
+    let publish =
+        &document["components"]["schemas"]["ChannelTokenRequest"]["properties"]["publish"];
+    assert_eq!(publish["maxItems"], 0);
+}
+
+#[test]
 fn the_catalogue_in_the_documentation_is_the_one_in_the_code() {
     let written = include_str!("../../../../docs/errors.md");
     let expected = errors_markdown();

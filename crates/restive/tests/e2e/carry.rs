@@ -12,6 +12,7 @@ use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use ureq::http::{HeaderMap, HeaderValue, Request, StatusCode};
 
@@ -193,17 +194,23 @@ fn trusting() -> Result<rustls::ClientConfig, rustls::Error> {
 
 /// A stream for bytes as they are, to a server that was started as `arguments` say.
 pub fn plain(address: SocketAddr) -> Box<dyn Bytewise> {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    try_plain(address, PATIENCE).unwrap()
+}
+
+/// For servers that may be gone; a read waits no longer than `patience`.
+pub fn try_plain(address: SocketAddr, patience: Duration) -> std::io::Result<Box<dyn Bytewise>> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_nodelay(true)?;
     if arguments().is_empty() {
-        return Box::new(stream);
+        return Ok(Box::new(stream));
     }
     let name = ServerName::try_from("localhost").unwrap();
     let session = rustls::ClientConnection::new(Arc::new(trusting().unwrap()), name).unwrap();
-    Box::new(rustls::StreamOwned::new(session, stream))
+    Ok(Box::new(rustls::StreamOwned::new(session, stream)))
 }
 
-pub trait Bytewise: Read + Write {
+pub trait Bytewise: Read + Write + Send {
     fn finish(&mut self);
 }
 

@@ -35,6 +35,7 @@ pub struct Server {
 
 /// How a server is to be started.
 pub struct Start {
+    listen: String,
     schema: Option<String>,
     folder: Option<Arc<TempDir>>,
     arguments: Vec<String>,
@@ -43,7 +44,13 @@ pub struct Start {
 
 impl Start {
     pub fn bookshop() -> Start {
-        Start { schema: None, folder: None, arguments: Vec::new(), environment: Vec::new() }
+        Start {
+            listen: "127.0.0.1:0".to_owned(),
+            schema: None,
+            folder: None,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
     }
 
     pub fn schema(text: &str) -> Start {
@@ -53,6 +60,12 @@ impl Start {
     /// On the data of an earlier server.
     pub fn on(mut self, folder: &Arc<TempDir>) -> Start {
         self.folder = Some(folder.clone());
+        self
+    }
+
+    /// On the address of an earlier server, for clients that come back to it.
+    pub fn at(mut self, address: SocketAddr) -> Start {
+        self.listen = address.to_string();
         self
     }
 
@@ -69,7 +82,7 @@ impl Start {
     /// The command that would start it, for tests that want to wrap it.
     pub fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(executable());
-        command.arg("serve").arg("--listen").arg("127.0.0.1:0");
+        command.arg("serve").arg("--listen").arg(&self.listen);
         command.arg("--data").arg(folder.join("data"));
         if let Some(schema) = &self.schema {
             let file = folder.join("restive.toml");

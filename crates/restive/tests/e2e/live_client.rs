@@ -1,0 +1,511 @@
+//! Clients of the live channels: curl, a reader of event streams, and a WebSocket that can also do
+//! what no library would, such as sending a frame without a mask.
+
+use crate::carry::{self, Bytewise};
+use crate::harness::{PATIENCE, Server};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{self, Read, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+pub const TEXT: u8 = 0x1;
+pub const BINARY: u8 = 0x2;
+pub const CLOSE: u8 = 0x8;
+pub const PING: u8 = 0x9;
+pub const PONG: u8 = 0xA;
+const FIN: u8 = 0x80;
+
+/// The end of a head, as both sides write it.
+const BLANK: &[u8] = b"\r\n\r\n";
+
+/// An answer whose body is still to come.
+pub struct Opened {
+    pub status: u16,
+    pub head: String,
+    stream: Box<dyn Bytewise>,
+    /// Bytes behind the head.
+    rest: Vec<u8>,
+}
+
+impl Opened {
+    /// Asks for something that stays open. Each header stands on a line of its own.
+    pub fn try_get(
+        address: SocketAddr,
+        target: &str,
+        headers: &[String],
+        patience: Duration,
+    ) -> io::Result<Opened> {
+        let mut stream = carry::try_plain(address, patience)?;
+        let mut request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n");
+        headers.iter().for_each(|line| request.push_str(&format!("{line}\r\n")));
+        request.push_str("\r\n");
+        stream.write_all(request.as_bytes())?;
+        let mut bytes = Vec::new();
+        let end = loop {
+            if let Some(end) = bytes.windows(BLANK.len()).position(|four| four == BLANK) {
+                break end;
+            }
+            if fill(&mut stream, &mut bytes)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        let rest = bytes.split_off(end + BLANK.len());
+        let head = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        Ok(Opened { status, head, stream, rest })
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let line = |line: &'_ str| line.starts_with(&format!("{name}: "));
+        let found = self.head.lines().find(|text| line(text))?;
+        found.split_once(": ").map(|(_, value)| value)
+    }
+
+    /// The rest until the server closes.
+    pub fn body(mut self) -> String {
+        let _ = self.stream.read_to_end(&mut self.rest);
+        String::from_utf8_lossy(&self.rest).into_owned()
+    }
+
+    /// Its body as an event stream, which ends with the connection unless its length was told.
+    pub fn events(self) -> Events {
+        let length = self.header("content-length").map(|bytes| bytes.parse::<u64>().unwrap());
+        let left = length.map_or(u64::MAX, |length| length - self.rest.len() as u64);
+        Events { from: Box::new(self.stream.take(left)), bytes: self.rest, head: self.head }
+    }
+
+    pub fn socket(self) -> Socket {
+        Socket { stream: self.stream, bytes: self.rest }
+    }
+}
+
+fn fill(from: &mut (impl Read + ?Sized), bytes: &mut Vec<u8>) -> io::Result<usize> {
+    let mut piece = [0; 16 << 10];
+    let count = from.read(&mut piece)?;
+    bytes.extend_from_slice(&piece[..count]);
+    Ok(count)
+}
+
+/// One block of an event stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    pub event: Option<String>,
+    pub id: Option<String>,
+    pub data: Option<String>,
+    pub retry: Option<u64>,
+    pub comment: Option<String>,
+}
+
+impl Block {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(self.data.as_deref().unwrap_or("null")).expect("data is JSON")
+    }
+
+    pub fn is(&self, name: &str) -> bool {
+        self.event.as_deref() == Some(name)
+    }
+
+    fn read(text: &str) -> Block {
+        let mut block = Block::default();
+        let mut data: Vec<&str> = Vec::new();
+        for line in text.lines() {
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match name {
+                "event" => block.event = Some(value.to_owned()),
+                "id" => block.id = Some(value.to_owned()),
+                "data" => data.push(value),
+                "retry" => block.retry = Some(value.parse().expect("retry is a number")),
+                "" => block.comment = Some(value.to_owned()),
+                other => panic!("no field of an event stream: {other}"),
+            }
+        }
+        if !data.is_empty() {
+            block.data = Some(data.join("\n"));
+        }
+        block
+    }
+}
+
+/// Reads an event stream.
+pub struct Events {
+    from: Box<dyn Read + Send>,
+    bytes: Vec<u8>,
+    pub head: String,
+}
+
+impl Events {
+    /// The stream of a server, with its key.
+    pub fn open(server: &Server, target: &str) -> Events {
+        Events::open_from(server, target, None)
+    }
+
+    /// From the place that a browser would name.
+    pub fn open_from(server: &Server, target: &str, last: Option<&str>) -> Events {
+        let (address, key) = (server.address, server.key.as_str());
+        Events::try_open(address, key, target, last, PATIENCE).expect("the stream opens")
+    }
+
+    pub fn try_open(
+        address: SocketAddr,
+        key: &str,
+        target: &str,
+        last: Option<&str>,
+        patience: Duration,
+    ) -> io::Result<Events> {
+        let mut headers = vec![format!("Authorization: Bearer {key}")];
+        headers.push("Accept: text/event-stream".to_owned());
+        headers.extend(last.map(|last| format!("Last-Event-ID: {last}")));
+        let opened = Opened::try_get(address, target, &headers, patience)?;
+        assert_eq!(opened.status, 200, "{}", opened.head);
+        Ok(opened.events())
+    }
+
+    /// What somebody else reads, such as curl.
+    pub fn of(from: impl Read + Send + 'static) -> Events {
+        Events { from: Box::new(from), bytes: Vec::new(), head: String::new() }
+    }
+
+    /// The next block; none when the stream has ended, which it may only do behind a block.
+    pub fn try_next(&mut self) -> io::Result<Option<Block>> {
+        loop {
+            if let Some(end) = self.bytes.windows(2).position(|two| two == b"\n\n") {
+                let text: Vec<u8> = self.bytes.drain(..end + 2).collect();
+                let text = String::from_utf8(text).map_err(io::Error::other)?;
+                return Ok(Some(Block::read(&text)));
+            }
+            if fill(&mut *self.from, &mut self.bytes)? == 0 {
+                let whole = self.bytes.is_empty();
+                return if whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+
+    /// The next block; a stream that ends here has failed.
+    #[track_caller]
+    pub fn next(&mut self) -> Block {
+        self.try_next().expect("the stream goes on").expect("the stream goes on")
+    }
+
+    /// The next block with data.
+    #[track_caller]
+    pub fn event(&mut self) -> Block {
+        loop {
+            let block = self.next();
+            if block.data.is_some() {
+                return block;
+            }
+        }
+    }
+
+    /// The next event of this name; others in between are passed over.
+    #[track_caller]
+    pub fn named(&mut self, name: &str) -> Block {
+        loop {
+            let block = self.event();
+            if block.is(name) {
+                return block;
+            }
+        }
+    }
+
+    /// Texts of the messages up to this one.
+    #[track_caller]
+    pub fn texts_until(&mut self, last: &str) -> Vec<String> {
+        let mut texts = Vec::new();
+        while texts.last().is_none_or(|text| text != last) {
+            let block = self.named("message");
+            texts.push(block.json()["text"].as_str().unwrap().to_owned());
+        }
+        texts
+    }
+
+    /// The blocks until the stream ends by itself.
+    #[track_caller]
+    pub fn rest(mut self) -> Vec<Block> {
+        std::iter::from_fn(|| self.try_next().expect("it ends behind a block")).collect()
+    }
+}
+
+/// curl, on its way to a server.
+pub fn curl(server: &Server, target: &str) -> Command {
+    let mut command = Command::new("curl");
+    let scheme = if carry::arguments().is_empty() { "http" } else { "https" };
+    command.args(["--silent", "--show-error", "--insecure", "--no-buffer", "--max-time", "60"]);
+    command.arg("--header").arg(format!("Authorization: Bearer {}", server.key));
+    command.arg(format!("{scheme}://{}{target}", server.address));
+    command
+}
+
+/// A curl that reads an event stream; it ends with this value.
+pub struct Curl {
+    child: Child,
+    pub events: Events,
+}
+
+impl Curl {
+    pub fn follow(mut command: Command) -> Curl {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("curl is installed");
+        let events = Events::of(child.stdout.take().unwrap());
+        Curl { child, events }
+    }
+}
+
+impl Drop for Curl {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub opcode: u8,
+    pub compressed: bool,
+    pub payload: Vec<u8>,
+}
+
+/// A WebSocket, the client's side.
+pub struct Socket {
+    stream: Box<dyn Bytewise>,
+    bytes: Vec<u8>,
+}
+
+impl Socket {
+    /// With the server's key.
+    pub fn open(server: &Server, target: &str) -> Socket {
+        Socket::try_open(server.address, &server.key, target, PATIENCE).expect("the socket opens")
+    }
+
+    pub fn try_open(
+        address: SocketAddr,
+        key: &str,
+        target: &str,
+        patience: Duration,
+    ) -> io::Result<Socket> {
+        let opened = Socket::ask(address, target, &[bearer(key)], patience)?;
+        assert_eq!(opened.status, 101, "{}", opened.head);
+        Ok(opened.socket())
+    }
+
+    /// A handshake with these headers beside the necessary ones; the answer may be a refusal.
+    pub fn ask(
+        address: SocketAddr,
+        target: &str,
+        headers: &[String],
+        patience: Duration,
+    ) -> io::Result<Opened> {
+        let mut all: Vec<String> = handshake().iter().map(|&line| line.to_owned()).collect();
+        all.extend(headers.iter().cloned());
+        Opened::try_get(address, target, &all, patience)
+    }
+
+    /// The next frame; none when the server has closed the connection.
+    pub fn try_frame(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            if let Some((frame, length)) = parse(&self.bytes) {
+                self.bytes.drain(..length);
+                return Ok(Some(frame));
+            }
+            if fill(&mut *self.stream, &mut self.bytes)? == 0 {
+                let whole = self.bytes.is_empty();
+                return if whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+
+    #[track_caller]
+    pub fn frame(&mut self) -> Frame {
+        self.try_frame().expect("the socket goes on").expect("the socket goes on")
+    }
+
+    /// The next message; pings are answered on the way. None at a close frame or the end.
+    pub fn try_message(&mut self) -> io::Result<Option<Value>> {
+        loop {
+            let Some(frame) = self.try_frame()? else { return Ok(None) };
+            match frame.opcode {
+                TEXT => return Ok(Some(serde_json::from_slice(&frame.payload)?)),
+                PING => self.send(PONG, &frame.payload)?,
+                CLOSE => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+
+    #[track_caller]
+    pub fn message(&mut self) -> Value {
+        self.try_message().expect("the socket goes on").expect("the socket goes on")
+    }
+
+    /// The next message of this type; others in between are passed over.
+    #[track_caller]
+    pub fn typed(&mut self, kind: &str) -> Value {
+        loop {
+            let message = self.message();
+            if message["type"] == kind {
+                return message;
+            }
+        }
+    }
+
+    /// Texts of the messages of the feed up to this one.
+    #[track_caller]
+    pub fn texts_until(&mut self, last: &str) -> Vec<String> {
+        let mut texts = Vec::new();
+        while texts.last().is_none_or(|text| text != last) {
+            let message = self.typed("message");
+            texts.push(message["data"]["text"].as_str().unwrap().to_owned());
+        }
+        texts
+    }
+
+    /// The code and the reason with which the server closes; it must close the connection too.
+    #[track_caller]
+    pub fn closed(mut self) -> (u16, String) {
+        loop {
+            let frame = self.frame();
+            if frame.opcode == CLOSE {
+                let _ = self.send(CLOSE, &frame.payload[..2]);
+                let mut rest = Vec::new();
+                let _ = self.stream.read_to_end(&mut rest);
+                assert!(rest.is_empty(), "something followed the close frame");
+                let code = u16::from_be_bytes([frame.payload[0], frame.payload[1]]);
+                return (code, String::from_utf8(frame.payload[2..].to_vec()).unwrap());
+            }
+        }
+    }
+
+    #[track_caller]
+    pub fn say(&mut self, message: Value) {
+        self.send(TEXT, message.to_string().as_bytes()).expect("the socket takes it");
+    }
+
+    /// Subscribes or does something else that is acknowledged; what comes before that is dropped.
+    #[track_caller]
+    pub fn ask_for(&mut self, mut message: Value) -> Value {
+        message["ref"] = json!("asked");
+        self.say(message);
+        loop {
+            let answer = self.message();
+            if answer["ref"] == "asked" {
+                return answer;
+            }
+        }
+    }
+
+    pub fn send(&mut self, opcode: u8, payload: &[u8]) -> io::Result<()> {
+        self.bytes_as_they_are(&masked(FIN | opcode, payload))
+    }
+
+    pub fn bytes_as_they_are(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
+    }
+}
+
+/// What every handshake says.
+pub fn handshake() -> [&'static str; 4] {
+    [
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    ]
+}
+
+pub fn bearer(key: &str) -> String {
+    format!("Authorization: Bearer {key}")
+}
+
+/// A frame as a client sends it.
+pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+    let mut bytes = head(first, 0x80, payload.len());
+    bytes.extend_from_slice(&MASK);
+    bytes.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    bytes
+}
+
+/// The head of a frame: first byte, mask bit, length.
+pub fn head(first: u8, mask: u8, length: usize) -> Vec<u8> {
+    let mut bytes = vec![first];
+    match length {
+        0..126 => bytes.push(mask | length as u8),
+        126..65_536 => {
+            bytes.push(mask | 126);
+            bytes.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        _ => {
+            bytes.push(mask | 127);
+            bytes.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    bytes
+}
+
+/// A whole frame of a server, and how long it is.
+fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
+    let (&first, &second) = (bytes.first()?, bytes.get(1)?);
+    assert_eq!(second & 0x80, 0, "a server must not mask");
+    assert_eq!(first & FIN, FIN, "this server sends whole messages");
+    let (length, start) = match second {
+        126 => (u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?).into(), 4),
+        127 => (u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?) as usize, 10),
+        small => (usize::from(small), 2),
+    };
+    let payload = bytes.get(start..start + length)?.to_vec();
+    let frame = Frame { opcode: first & 0xf, compressed: first & 0x40 != 0, payload };
+    Some((frame, start + length))
+}
+
+/// Writes a message of the bookshop's feed; its id.
+#[track_caller]
+pub fn write(server: &Server, text: &str) -> i64 {
+    let made = server.post("/v1/messages", json!({ "from": "writer", "text": text }));
+    made.expect(201)["id"].as_i64().expect("a feed has whole numbers as ids")
+}
+
+/// A channel token for what the body says.
+#[track_caller]
+pub fn token(server: &Server, body: Value) -> String {
+    let made = server.post("/v1/channel-tokens", body).expect(201);
+    made["token"].as_str().unwrap().to_owned()
+}
+
+/// Every message that was committed, as the feed itself tells: id and text.
+pub fn committed(server: &Server) -> Vec<(i64, String)> {
+    let mut all: Vec<(i64, String)> = Vec::new();
+    loop {
+        let since = all.last().map_or(0, |(id, _)| *id);
+        let page = server.get(&format!("/api/messages?since={since}")).expect(200);
+        let page = page.as_array().unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page.iter().map(shown));
+    }
+}
+
+/// Id and text of a message.
+pub fn shown(record: &Value) -> (i64, String) {
+    (record["id"].as_i64().unwrap(), record["text"].as_str().unwrap().to_owned())
+}
+
+/// The figures of /metrics by name and labels.
+pub fn figures(server: &Server) -> HashMap<String, f64> {
+    let page = server.ask_anonymously("GET", "/metrics").send().text;
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Open connections of a channel.
+pub fn open_connections(server: &Server, channel: &str) -> f64 {
+    figures(server)[&format!("restive_live_connections{{channel=\"{channel}\"}}")]
+}

@@ -1,0 +1,80 @@
+//! A page with an EventSource and a WebSocket in Chromium, whose server is killed and started again
+//! while it listens (xtask/tools/browser/live.mjs).
+
+use crate::carry;
+use crate::harness::{Server, Start};
+use crate::live_client::{token, write};
+use crate::tools;
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+const LAST: &str = "the last one";
+
+struct Page {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Page {
+    fn open(server: &Server, token: &str) -> Page {
+        let scheme = if carry::arguments().is_empty() { "http" } else { "https" };
+        let mut child = Command::new("node")
+            .arg(tools::root().join("xtask/tools/browser/live.mjs"))
+            .arg(tools::installed("node"))
+            .arg(format!("{scheme}://{}", server.address))
+            .arg(token)
+            .arg(LAST)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Page { child, lines }
+    }
+
+    #[track_caller]
+    fn says(&mut self) -> String {
+        self.lines.next().expect("the page goes on").unwrap()
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_page_hears_everything_once_although_the_server_is_restarted() {
+    let start = || Start::bookshop().env("RESTIVE_ACCESS_LOG", "off");
+    let server = start().go();
+    let address = server.address;
+    let token = token(&server, json!({ "user": "ann", "types": ["message"] }));
+    let mut page = Page::open(&server, &token);
+    assert_eq!(page.says(), "open");
+    let mut written = Vec::new();
+    let mut write_some = |server: &Server, what: &str| {
+        for number in 0..50 {
+            let text = format!("{what} {number}");
+            write(server, &text);
+            written.push(text);
+        }
+    };
+    write_some(&server, "before");
+    // Killed while the last of them may still be on their way, and once in good order.
+    let folder = server.kill();
+    let server = start().on(&folder).at(address).go();
+    write_some(&server, "after a kill");
+    let (code, folder) = server.stop();
+    assert_eq!(code, 0);
+    let server = start().on(&folder).at(address).go();
+    write_some(&server, "after a stop");
+    write(&server, LAST);
+    written.push(LAST.to_owned());
+    let heard: Value = serde_json::from_str(&page.says()).unwrap();
+    assert_eq!(heard["stream"], json!(written), "EventSource");
+    assert_eq!(heard["socket"], json!(written), "WebSocket");
+    assert!(heard["streamOpened"].as_u64().unwrap() >= 2, "{heard}");
+    assert!(heard["socketOpened"].as_u64().unwrap() >= 2, "{heard}");
+}

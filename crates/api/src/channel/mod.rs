@@ -101,9 +101,10 @@ async fn poll(
     visit::may_read(&visitor, collection)?;
     let epoch = Epoch(core.store.epoch());
     let asking = Asking::read(feed, epoch, core.schema.service.max_page, &pairs, &COMMON)?;
+    // Looked at before the tag is: what is committed in between must not be behind the position.
+    let position = *core.store.position().borrow();
     let tag = poll_tag(core, &visitor, feed, &pairs);
     if !asking.wait && condition::is_fresh(&exchange.headers, &tag, None) {
-        let position = *core.store.position().borrow();
         let reply = respond::not_modified("no-cache", tag);
         return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
     }

@@ -1,5 +1,6 @@
 //! Who is told of what: what a connection's credentials allow, and what it asked for.
 
+use crate::ask::TYPING;
 use crate::entry::{Entry, Passing};
 use crate::presence;
 use model::Scope;
@@ -24,6 +25,8 @@ pub struct Permit {
     pub grants: Option<Vec<Grant>>,
     /// Of a channel token; empty: every type.
     pub types: Vec<String>,
+    /// No feed may be read: who is about to write into one is none of their business.
+    pub deaf: bool,
 }
 
 /// Everything a connection is to be told.
@@ -72,7 +75,11 @@ impl Permit {
     fn lets_passing(&self, name: &str) -> bool {
         let named = |pattern: &String| pattern::matches(pattern, name);
         (self.types.is_empty() || self.types.iter().any(named))
-            && (name != presence::ONLINE || self.may(presence::SCOPE))
+            && match name {
+                presence::ONLINE => self.may(presence::SCOPE),
+                TYPING => !self.deaf,
+                _ => true,
+            }
     }
 
     fn may(&self, collection: &str) -> bool {
@@ -104,7 +111,7 @@ mod tests {
     fn hears(scopes: Option<&[&str]>, types: &[&str], name: &str) -> bool {
         let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
         let types = types.iter().map(|one| (*one).to_owned()).collect();
-        Permit { grants, types }.lets_passing(name)
+        Permit { grants, types, deaf: false }.lets_passing(name)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::auth::{self, Identity};
 use crate::operation::Failure;
 use crate::service::{Core, Trace};
 use live::{Feeds, Permit, Visitor};
-use model::caller::{Access, Caller};
+use model::caller::{Access, Caller, Grant};
 use model::problem::{Code, Problem};
 use model::schema::{Builtin, Collection};
 use std::sync::Arc;
@@ -67,13 +67,24 @@ async fn by_key(
     }
     Ok(Visitor {
         scope: caller.scope,
-        permit: Permit { grants: caller.grants.clone(), types: Vec::new() },
+        permit: permit(core, caller.grants.clone(), Vec::new()),
         user: user.map(str::to_owned),
         feeds,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
         standing: Standing::new(core, caller.scope, &caller.key),
         now: trace.now,
     })
+}
+
+/// What is said in passing is read, too: who is typing, by those who may read what is then sent.
+fn permit(core: &Core, grants: Option<Vec<Grant>>, types: Vec<String>) -> Permit {
+    let reads = |collection: &str| match &grants {
+        None => true,
+        Some(grants) => grants.iter().any(|grant| grant.covers(collection, Access::Read)),
+    };
+    let feeds = core.schema.routed().filter(|(_, c)| c.feed.is_some());
+    let deaf = !feeds.into_iter().any(|(_, c)| reads(&c.name) || reads("events"));
+    Permit { grants, types, deaf }
 }
 
 /// Live names of the feeds a restricted key may write to.
@@ -114,7 +125,7 @@ async fn by_token(
     trace.identity = Some(Arc::new(identity));
     Ok(Visitor {
         scope,
-        permit: Permit { grants, types: claims.types },
+        permit: permit(core, grants, claims.types),
         user: claims.user,
         feeds: Feeds::Only(claims.publish),
         expires_in: Some(until(claims.expires, trace)),
@@ -161,7 +172,6 @@ pub fn may_read(visitor: &Visitor, collection: &Collection) -> Result<(), Proble
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::caller::Grant;
     use model::schema::{BOOKSHOP, parse};
 
     #[test]
@@ -177,6 +187,15 @@ mod tests {
         assert_eq!(problem.value.as_ref().unwrap().as_str().unwrap().len(), 100);
     }
 
+    #[derive(Debug)]
+    struct Good;
+
+    impl live::Standing for Good {
+        fn holds(&self) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
+            Box::pin(std::future::ready(true))
+        }
+    }
+
     /// Whether somebody with these scopes, and a token for these types, may poll the messages.
     fn polls(scopes: Option<&[&str]>, types: &[&str]) -> bool {
         let schema = parse::parse(BOOKSHOP).unwrap();
@@ -185,10 +204,11 @@ mod tests {
         let types = types.iter().map(|one| (*one).to_owned()).collect();
         let visitor = Visitor {
             scope: model::Scope(2),
-            permit: Permit { grants, types },
+            permit: Permit { grants, types, deaf: false },
             user: None,
             feeds: Feeds::All,
             expires_in: None,
+            standing: Arc::new(Good),
             now: model::Timestamp(0),
         };
         may_read(&visitor, messages).is_ok()

@@ -4,7 +4,7 @@ use crate::harness::{Answer, KEY, Server, Start, eventually};
 use serde_json::json;
 
 /// Runs `restive keys create …` beside the server: id and secret.
-fn create(server: &Server, arguments: &[&str]) -> (String, String) {
+pub fn create(server: &Server, arguments: &[&str]) -> (String, String) {
     let (text, error, code) = server.tool(&[&["keys", "create"], arguments].concat());
     assert_eq!(code, 0, "{error}");
     let mut words = text.split_whitespace();
@@ -12,7 +12,7 @@ fn create(server: &Server, arguments: &[&str]) -> (String, String) {
 }
 
 /// Runs `restive accounts create`: id, test key, live key.
-fn account(server: &Server, name: &str) -> (String, String, String) {
+pub fn account(server: &Server, name: &str) -> (String, String, String) {
     let (text, error, code) = server.tool(&["accounts", "create", name]);
     assert_eq!(code, 0, "{error}");
     let find = |start: &str| {

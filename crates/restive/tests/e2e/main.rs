@@ -43,6 +43,7 @@ mod hostile;
 mod hostile_receivers;
 mod idempotency;
 mod limits;
+mod live_auth;
 mod live_browser;
 mod live_chaos;
 mod live_one_cursor;

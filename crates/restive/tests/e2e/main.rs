@@ -46,6 +46,7 @@ mod limits;
 mod live_auth;
 mod live_browser;
 mod live_chaos;
+mod live_drain;
 mod live_one_cursor;
 mod live_poll;
 mod lists;

@@ -1,0 +1,218 @@
+//! What open connections are told when the server goes away, and when it has no room for them.
+
+use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
+use crate::live_client::{Block, Events, Opened, Socket, bearer, open_connections, write};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+fn quick() -> Start {
+    Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off")
+}
+
+#[test]
+fn a_server_that_goes_says_goodbye_on_every_channel() {
+    let mut server = quick().go();
+    let since = write(&server, "first");
+    std::thread::scope(|scope| {
+        let polls: Vec<_> = (0..5)
+            .map(|_| {
+                let server = &server;
+                scope.spawn(move || server.get(&format!("/api/messages?since={since}&wait=true")))
+            })
+            .collect();
+        let streams: Vec<Events> = (0..20).map(|_| Events::open(&server, "/api/events")).collect();
+        let sockets: Vec<Socket> = (0..20).map(|_| Socket::open(&server, "/ws")).collect();
+        eventually("the polls are held", || open_connections(&server, "poll") == 5.0);
+        let began = Instant::now();
+        server.signal("-TERM");
+        for poll in polls {
+            let answer = poll.join().unwrap();
+            assert_eq!((answer.status, answer.text.as_str()), (200, "[]"));
+            assert!(answer.header("x-stream-position").is_some());
+        }
+        let polled = began.elapsed();
+        assert!(polled < Duration::from_secs(5), "polls were answered after {polled:?}");
+        for stream in streams {
+            let blocks = stream.rest();
+            let last = blocks.last().unwrap();
+            assert!(last.retry.is_some() && last.data.is_none(), "{last:?}");
+        }
+        for socket in sockets {
+            let (code, reason) = socket.closed();
+            assert_eq!((code, reason.as_str()), (1012, "restart"));
+        }
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    });
+    assert_eq!(server.wait(), 0);
+}
+
+#[test]
+fn goodbyes_come_behind_whole_events_although_more_are_written() {
+    let server = quick().go();
+    let begin = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
+    let over = AtomicBool::new(false);
+    let written = AtomicUsize::new(0);
+    let (mut streams, mut folder) = (Vec::new(), None);
+    std::thread::scope(|scope| {
+        let (server, over, written) = (&server, &over, &written);
+        let writer = scope.spawn(move || {
+            let mut number = 0;
+            while !over.load(Relaxed) {
+                let text = format!("{number} {}", "x".repeat(2_000));
+                let ask = server.ask("POST", "/v1/messages").json(&json!({ "text": text }));
+                // The server may be gone before the writer is.
+                if ask.try_send().is_err() {
+                    break;
+                }
+                number += 1;
+                written.store(number, Relaxed);
+            }
+        });
+        let readers: Vec<_> = (0..10)
+            .map(|_| {
+                let stream = Events::open(server, "/api/events");
+                scope.spawn(move || stream.rest())
+            })
+            .collect();
+        eventually("there is load", || written.load(Relaxed) > 50);
+        server.signal("-TERM");
+        streams.extend(readers.into_iter().map(|reader| reader.join().unwrap()));
+        over.store(true, Relaxed);
+        writer.join().unwrap();
+        folder = Some(server.folder.clone());
+    });
+    let mut server = server;
+    assert_eq!(server.wait(), 0);
+    // After the restart each goes on exactly where it was sent away.
+    let server = quick().on(&folder.unwrap()).go();
+    write(&server, "the last one");
+    let target = format!("/api/events?types=message&since={begin}");
+    let all = Events::open(&server, &target).texts_until("the last one");
+    for blocks in streams {
+        let place = blocks.iter().rev().find_map(|block| block.id.clone()).unwrap();
+        let text = |block: &Block| block.json()["text"].as_str().unwrap().to_owned();
+        let mut told: Vec<String> =
+            blocks.iter().filter(|block| block.is("message")).map(text).collect();
+        let mut events = Events::open_from(&server, "/api/events?types=message", Some(&place));
+        told.extend(events.texts_until("the last one"));
+        let first = told.first().unwrap().clone();
+        let from = all.iter().position(|text| *text == first).unwrap();
+        assert_eq!(told, all[from..], "nothing lost, nothing twice");
+    }
+}
+
+#[test]
+fn who_connects_while_the_server_goes_does_not_hold_it() {
+    let mut server = quick().go();
+    let address = server.address;
+    let (over, opened) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let began = std::thread::scope(|scope| {
+        let (over, opened) = (&over, &opened);
+        for number in 0..8 {
+            scope.spawn(move || {
+                let mut kept: Vec<Box<dyn std::any::Any>> = Vec::new();
+                while !over.load(Relaxed) {
+                    let headers = [bearer(KEY), "Accept: text/event-stream".to_owned()];
+                    match number % 2 {
+                        0 => {
+                            let stream =
+                                Opened::try_get(address, "/api/events", &headers, PATIENCE);
+                            kept.extend(stream.ok().map(|one| Box::new(one) as _));
+                        }
+                        _ => {
+                            let socket = Socket::ask(address, "/ws", &headers, PATIENCE);
+                            kept.extend(socket.ok().map(|one| Box::new(one) as _));
+                        }
+                    }
+                    opened.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        eventually("connections are made", || opened.load(Relaxed) > 200);
+        server.signal("-TERM");
+        let began = Instant::now();
+        assert_eq!(server.wait(), 0);
+        let took = began.elapsed();
+        over.store(true, Relaxed);
+        took
+    });
+    // Sockets whose clients do not answer the goodbye are left after a while.
+    assert!(began < Duration::from_secs(20), "{began:?}");
+    assert!(!server.log.lock().unwrap().contains("cut off"), "{}", server.log.lock().unwrap());
+}
+
+fn limited(limits: &str) -> Server {
+    let schema = model::schema::BOOKSHOP.replace("max_connections_per_account = 50000", limits);
+    assert!(schema.contains(limits));
+    Start::schema(&schema).go()
+}
+
+/// What each channel says when there is no room: status, and seconds to wait.
+fn refusals(server: &Server, key: &str) -> Vec<(u16, bool)> {
+    let ask = |headers: &[&str], target: &str| {
+        let mut all = vec![bearer(key)];
+        all.extend(headers.iter().map(|&line| line.to_owned()));
+        let opened = match target {
+            "/ws" => Socket::ask(server.address, target, &all, PATIENCE),
+            _ => Opened::try_get(server.address, target, &all, PATIENCE),
+        };
+        let opened = opened.unwrap();
+        (opened.status, opened.header("retry-after").is_some())
+    };
+    let newest = server.ask("GET", "/api/messages").key(key).send();
+    let newest = newest.header("x-stream-position").unwrap().to_owned();
+    let poll = format!("/api/messages?since={newest}&wait=true");
+    vec![ask(&[], "/ws"), ask(&["Accept: */*"], "/api/events"), ask(&[], &poll)]
+}
+
+/// An EventSource is sent away in the one way from which it comes back.
+fn sent_away(server: &Server, key: &str) {
+    let events = Events::try_open(server.address, key, "/api/events", None, PATIENCE).unwrap();
+    let blocks = events.rest();
+    assert_eq!(blocks.len(), 1, "{blocks:?}");
+    assert!(blocks[0].retry.is_some_and(|ms| ms >= 1_000) && blocks[0].data.is_none());
+}
+
+#[test]
+fn an_account_has_so_many_connections_as_the_schema_says() {
+    let server = limited("max_connections_per_account = 3");
+    let mut open = vec![Socket::open(&server, "/ws"), Socket::open(&server, "/ws")];
+    let stream = Events::open(&server, "/api/events");
+    assert_eq!(refusals(&server, KEY), [(429, true), (429, true), (429, true)]);
+    sent_away(&server, KEY);
+    // Neither short polls nor anybody else is concerned.
+    server.get("/api/messages").expect(200);
+    let (_, theirs, _) = crate::auth::account(&server, "Other shop");
+    drop(Socket::try_open(server.address, &theirs, "/ws", PATIENCE).unwrap());
+    let error = server.get("/api/events").error(429, "too_many_connections");
+    assert!(error["message"].as_str().unwrap().contains("connections"));
+    open.pop();
+    eventually("there is room again", || open_connections(&server, "websocket") == 1.0);
+    Socket::open(&server, "/ws").typed("welcome");
+    drop(stream);
+}
+
+#[test]
+fn the_server_has_so_many_connections_as_the_schema_says() {
+    let server = limited("max_connections = 2");
+    let (_, theirs, _) = crate::auth::account(&server, "Other shop");
+    let _socket = Socket::open(&server, "/ws");
+    let _stream = Events::open(&server, "/api/events");
+    for key in [KEY, &theirs] {
+        assert_eq!(refusals(&server, key), [(503, true), (503, true), (503, true)]);
+        sent_away(&server, key);
+    }
+    server.get("/api/events").error(503, "overloaded");
+    server.get("/v1/books").expect(200);
+}
+
+#[test]
+fn an_event_source_over_its_quota_is_told_to_come_again() {
+    let server = Start::bookshop().arg("--rate-limit").arg("2/60s").go();
+    server.get("/v1/books").expect(200);
+    server.get("/v1/books").expect(200);
+    sent_away(&server, KEY);
+    server.get("/api/messages").error(429, "rate_limited");
+    server.get("/api/events").error(429, "rate_limited");
+}

@@ -22,12 +22,9 @@ pub fn welcome(hub: &Hub, cursor: i64) -> Bytes {
     websocket::text(&format!("{{\"type\":\"welcome\",\"position\":\"{position}\"}}"))
 }
 
-/// A record was made.
-pub fn posted(hub: &Hub, reference: Option<&str>, posted: &Posted) -> Bytes {
-    let position = hub.codec.epoch.at(posted.seq).to_string();
-    let mut ack = json!({
-        "type": "ack", "ref": reference, "id": posted.seq, "position": position,
-    });
+/// A record was made. No position: messages from before it may still be on their way.
+pub fn posted(reference: Option<&str>, posted: &Posted) -> Bytes {
+    let mut ack = json!({ "type": "ack", "ref": reference, "id": posted.seq });
     if posted.replayed {
         ack["replayed"] = true.into();
     }

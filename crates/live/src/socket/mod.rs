@@ -196,7 +196,7 @@ impl Socket {
         let reference = posting.1.take();
         self.posting = None;
         let answer = match outcome {
-            Ok(posted) => message::posted(&self.line.hub, reference.as_deref(), &posted),
+            Ok(posted) => message::posted(reference.as_deref(), &posted),
             Err(problem) => self.error(reference.as_deref(), &problem),
         };
         self.line.own.push_back(answer);

@@ -158,9 +158,9 @@ impl Socket {
         let asked = self.asked(message)?;
         let newest = *self.line.hub.store.0.position().borrow();
         let begin = asked.begin(newest);
-        // What came before it was heard of counts for those who subscribed before.
-        let here = self.line.cursor;
-        let from = if asked.since.is_some() { begin.cursor } else { here };
+        // A line that lies still may stand far back: what it did not want meanwhile is not made up
+        // for, unless that is asked for.
+        let (here, from) = (self.line.cursor, begin.cursor);
         let mut wanted = Vec::new();
         if self.subscribed {
             let others = self.line.interests.wanted.iter();
@@ -173,9 +173,10 @@ impl Socket {
             let message = format!("A connection has at most {most} subscriptions.");
             return Err(Problem::new(Code::TooManyRecords, message));
         }
+        let cursor = if wanted.is_empty() { from } else { from.min(here) };
         wanted.push((asked.interest, from));
         self.subscribed = true;
-        self.follow(wanted, from.min(here));
+        self.follow(wanted, cursor);
         self.acknowledge(reference, from);
         if let Some((gap, requested)) = begin.gap {
             self.line.lost(gap, requested, from);

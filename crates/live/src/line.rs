@@ -214,11 +214,12 @@ impl Line {
         loop {
             let mut batch = Batch::new();
             self.gather_own(&mut batch);
-            if std::mem::take(&mut passing) && !self.muted {
-                self.gather_passing(&mut batch);
-            }
+            passing &= !self.muted;
+            let passed = if passing { self.gather_passing(&mut batch) } else { None };
             let next = self.gather(&mut batch, cx);
             if batch.len == 0 {
+                self.passing = passed.unwrap_or(self.passing);
+                passing = false;
                 match next {
                     Next::Head(head) if self.lie_still(head) => return self.flushed(raw, cx),
                     Next::Head(_) | Next::More => continue,
@@ -232,7 +233,11 @@ impl Line {
                 Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Sent::Gone,
                 Poll::Ready(Ok(count)) => {
                     let whole = self.consume(batch, count);
-                    if let (true, Next::Head(head)) = (whole, next)
+                    if let (true, Some(newest)) = (whole, passed) {
+                        self.passing = newest;
+                        passing = false;
+                    }
+                    if let (true, false, Next::Head(head)) = (whole, passing, next)
                         && self.lie_still(head)
                     {
                         return self.flushed(raw, cx);
@@ -284,16 +289,19 @@ impl Line {
         }
     }
 
-    fn gather_passing(&mut self, batch: &mut Batch) {
-        let (interests, encoding, own) = (&self.interests, self.encoding, self.number);
+    /// What was said in passing, as far as there is room; the newest of it, if that is all.
+    fn gather_passing(&self, batch: &mut Batch) -> Option<u64> {
+        let mut all = true;
         let newest = self.hub.passing.view(self.passing, |number, one| {
-            if batch.len < BATCH && one.from != Some(own) && interests.wants_passing(one) {
-                batch.push(Item::Passing(number), one.frame(encoding));
+            if one.from == Some(self.number) || !self.interests.wants_passing(one) {
+                return;
+            }
+            all &= batch.len < BATCH;
+            if all {
+                batch.push(Item::Passing(number), one.frame(self.encoding));
             }
         });
-        if batch.len < BATCH {
-            self.passing = newest;
-        }
+        all.then_some(newest)
     }
 
     fn gather(&mut self, batch: &mut Batch, cx: &mut Context<'_>) -> Next {

@@ -328,7 +328,9 @@ impl Seat {
     /// the moment it was given.
     pub fn wake_at(&self, due: u32) {
         let mut state = self.shard.state.lock();
-        let seat = &state.seats[self.key];
+        let (now, seat) = (state.now, &state.seats[self.key]);
+        // Who took a seat when the others had been called has no moment yet.
+        let due = if seat.called { due.min(now + 1) } else { due };
         if due < seat.due && !(seat.called && seat.due != u32::MAX) {
             state.file(self.key, due);
         }

@@ -110,7 +110,7 @@ impl Block {
     fn read(text: &str) -> Block {
         let mut block = Block::default();
         let mut data: Vec<&str> = Vec::new();
-        for line in text.lines() {
+        for line in text.lines().filter(|line| !line.is_empty()) {
             let (name, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.strip_prefix(' ').unwrap_or(value);
             match name {
@@ -250,6 +250,13 @@ impl Curl {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("curl is installed");
         let events = Events::of(child.stdout.take().unwrap());
         Curl { child, events }
+    }
+
+    /// Lets it close its connection itself.
+    pub fn interrupt(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        self.child.wait().unwrap();
     }
 }
 

@@ -49,6 +49,7 @@ mod live_chaos;
 mod live_drain;
 mod live_one_cursor;
 mod live_poll;
+mod live_socket;
 mod lists;
 mod resources;
 mod service;

@@ -1,0 +1,218 @@
+//! Bytes on a WebSocket that are wrong, many or compressed: each has its close code, and nobody
+//! else notices.
+
+use crate::harness::{PATIENCE, Server, Start, eventually};
+use crate::live_client::{
+    BINARY, CLOSE, PING, PONG, Socket, TEXT, bearer, head, masked, open_connections, write,
+};
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const FIN: u8 = 0x80;
+const COMPRESSED: u8 = 0x40;
+
+fn quick() -> Server {
+    Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
+}
+
+#[test]
+fn what_breaks_the_protocol_is_closed_with_its_code() {
+    let server = quick();
+    let check = |what: &str, bytes: &[u8], expected: u16| {
+        let mut socket = Socket::open(&server, "/ws");
+        socket.bytes_as_they_are(bytes).unwrap();
+        let (code, _) = socket.closed();
+        assert_eq!(code, expected, "{what}");
+    };
+    let unmasked = [&head(FIN | TEXT, 0, 2)[..], b"{}"].concat();
+    check("no mask", &unmasked, 1002);
+    check("bad UTF-8", &masked(FIN | TEXT, b"{\"type\":\"\xff\"}"), 1007);
+    check("half a character", &masked(FIN | TEXT, b"\xe2\x82"), 1007);
+    check("too large", &masked(FIN | TEXT, &vec![b' '; 100_000]), 1009);
+    let promise = [&head(FIN | TEXT, FIN, 1 << 40)[..], &[0; 4]].concat();
+    check("too large by its head alone", &promise, 1009);
+    check("binary", &masked(FIN | BINARY, b"{}"), 1003);
+    check("reserved bit", &masked(FIN | COMPRESSED | TEXT, b"{}"), 1002);
+    check("reserved opcode", &masked(FIN | 0x3, b""), 1002);
+    check("a ping in pieces", &masked(PING, b"x"), 1002);
+    check("a ping that is too long", &masked(FIN | PING, &[0; 126]), 1002);
+    check("a piece of nothing", &masked(FIN, b"x"), 1002);
+    check("a close code of nobody", &masked(FIN | CLOSE, &999u16.to_be_bytes()), 1002);
+    let fragments = [masked(TEXT, &[b' '; 40_000]), masked(FIN, &[b' '; 40_000])].concat();
+    check("too large in pieces", &fragments, 1009);
+    check("goodbye", &masked(FIN | CLOSE, &1000u16.to_be_bytes()), 1000);
+    eventually("all are gone", || open_connections(&server, "websocket") == 0.0);
+}
+
+#[test]
+fn a_close_frame_arrives_although_the_client_goes_on_sending() {
+    let server = quick();
+    for round in 0..5 {
+        let mut socket = Socket::open(&server, "/ws");
+        // Much more than the server reads before it has seen enough.
+        let mut bytes = masked(FIN | TEXT, &vec![b'x'; 300_000]);
+        bytes.extend(masked(FIN | TEXT, &vec![b'x'; 300_000]));
+        let _ = socket.bytes_as_they_are(&bytes);
+        let frame = std::iter::repeat_with(|| socket.frame()).find(|f| f.opcode == CLOSE).unwrap();
+        assert_eq!(frame.payload[..2], 1009u16.to_be_bytes(), "round {round}");
+    }
+}
+
+#[test]
+fn a_message_may_come_in_pieces_with_pings_between() {
+    let server = quick();
+    let mut socket = Socket::open(&server, "/ws");
+    socket.bytes_as_they_are(&masked(TEXT, b"{\"type\":\"message\",\"ref\":\"r\",")).unwrap();
+    socket.send(PING, b"are you there").unwrap();
+    let pong = std::iter::repeat_with(|| socket.frame()).find(|f| f.opcode == PONG).unwrap();
+    assert_eq!(pong.payload, b"are you there");
+    socket.bytes_as_they_are(&masked(0, b"\"text\":\"gr\xc3")).unwrap();
+    // One byte at a time: whoever reads must not hope for whole frames.
+    for byte in masked(FIN, b"\xbc\xc3\x9fe\"}") {
+        socket.bytes_as_they_are(&[byte]).unwrap();
+    }
+    assert_eq!(socket.typed("ack")["ref"], "r");
+    assert_eq!(crate::live_client::committed(&server)[0].1, "grüße");
+}
+
+fn deflated(text: &[u8]) -> Vec<u8> {
+    let mut deflate = Compress::new(Compression::best(), false);
+    let mut bytes = Vec::with_capacity(text.len() / 100 + 1024);
+    deflate.compress_vec(text, &mut bytes, FlushCompress::Sync).unwrap();
+    // RFC 7692 7.2.1: without the empty block at the end.
+    bytes.truncate(bytes.len() - 4);
+    bytes
+}
+
+fn inflated(payload: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(1 << 20);
+    let whole = [payload, &[0, 0, 0xff, 0xff]].concat();
+    Decompress::new(false).decompress_vec(&whole, &mut text, FlushDecompress::Sync).unwrap();
+    text
+}
+
+fn compressing(server: &Server, offer: &str) -> Socket {
+    let headers = [bearer(&server.key), format!("Sec-WebSocket-Extensions: {offer}")];
+    let opened = Socket::ask(server.address, "/ws", &headers, PATIENCE).unwrap();
+    assert_eq!(opened.status, 101);
+    assert!(opened.head.contains("permessage-deflate"), "{}", opened.head);
+    opened.socket()
+}
+
+#[test]
+fn large_messages_are_compressed_where_that_was_agreed_on() {
+    let server = quick();
+    let mut sockets = [
+        compressing(&server, "permessage-deflate; client_max_window_bits"),
+        compressing(&server, "permessage-deflate; server_max_window_bits=10"),
+    ];
+    let mut plain = Socket::open(&server, "/ws");
+    plain.typed("welcome");
+    let text = "the same again and again. ".repeat(100);
+    write(&server, &text);
+    for socket in &mut sockets {
+        assert!(!socket.frame().compressed, "a welcome is too small for it");
+        let frame = socket.frame();
+        assert!(frame.compressed && frame.payload.len() < 1_000, "{} bytes", frame.payload.len());
+        let message: serde_json::Value = serde_json::from_slice(&inflated(&frame.payload)).unwrap();
+        assert_eq!(message["data"]["text"], text);
+    }
+    let frame = plain.frame();
+    assert!(!frame.compressed && frame.payload.len() > 2_000);
+    // And what the client compresses is understood.
+    let said = json!({ "type": "message", "ref": "r", "text": text });
+    let bytes = masked(FIN | COMPRESSED | TEXT, &deflated(said.to_string().as_bytes()));
+    sockets[0].bytes_as_they_are(&bytes).unwrap();
+    eventually("it is committed", || crate::live_client::committed(&server).len() == 2);
+}
+
+#[test]
+fn a_compressed_bomb_is_too_big_and_costs_nothing() {
+    let server = quick();
+    let before = resident_kib(&server);
+    let bomb = deflated(&vec![b' '; 200 << 20]);
+    assert!(bomb.len() < 300_000);
+    for _ in 0..5 {
+        let mut socket = compressing(&server, "permessage-deflate");
+        let _ = socket.bytes_as_they_are(&masked(FIN | COMPRESSED | TEXT, &bomb));
+        let (code, _) = socket.closed();
+        assert_eq!(code, 1009);
+        let mut socket = compressing(&server, "permessage-deflate");
+        // Small on the wire, so that only inflating tells.
+        let small = deflated(&vec![b' '; 10 << 20]);
+        assert!(small.len() < 60_000);
+        socket.bytes_as_they_are(&masked(FIN | COMPRESSED | TEXT, &small)).unwrap();
+        assert_eq!(socket.closed().0, 1009);
+        let mut socket = compressing(&server, "permessage-deflate");
+        socket.bytes_as_they_are(&masked(FIN | COMPRESSED | TEXT, b"\xff\xff\xff")).unwrap();
+        assert_eq!(socket.closed().0, 1007);
+    }
+    let grown = resident_kib(&server).saturating_sub(before);
+    assert!(grown < 20 << 10, "grown by {grown} KiB");
+}
+
+/// Memory of the server.
+pub fn resident_kib(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_flood_is_slowed_down_and_nobody_else_feels_it() {
+    let server = quick();
+    let mut quiet = Socket::open(&server, "/ws?types=message");
+    quiet.typed("welcome");
+    let before = resident_kib(&server);
+    let floods = [
+        json!({ "type": "ping" }).to_string(),
+        json!({ "type": "typing", "data": "x".repeat(900) }).to_string(),
+        json!({ "type": "nonsense", "data": "x".repeat(20_000) }).to_string(),
+        json!({ "type": "subscribe", "types": "order.*" }).to_string(),
+    ];
+    // Ended by the end of the server: what is not taken stays in their sockets.
+    for text in floods.iter().cycle().take(12) {
+        let frame = masked(FIN | TEXT, text.as_bytes());
+        let mut socket = Socket::open(&server, "/ws?types=order.*");
+        std::thread::spawn(move || (0..20_000).try_for_each(|_| socket.bytes_as_they_are(&frame)));
+    }
+    // One who floods and reads is answered at the pace of the limit.
+    let mut flooder = Socket::open(&server, "/ws?types=order.*");
+    flooder.typed("welcome");
+    let ping = masked(FIN | TEXT, b"{\"type\":\"ping\"}");
+    flooder.bytes_as_they_are(&ping.repeat(3_000)).unwrap();
+    let began = Instant::now();
+    (0..200).for_each(|_| drop(flooder.typed("pong")));
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(1_500), "200 answers in {took:?}");
+    for number in 0..50 {
+        let text = format!("message {number}");
+        let began = Instant::now();
+        write(&server, &text);
+        assert_eq!(quiet.texts_until(&text), [text.as_str()]);
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    }
+    let grown = resident_kib(&server).saturating_sub(before);
+    assert!(grown < 40 << 10, "grown by {grown} KiB");
+}
+
+#[test]
+fn half_a_frame_holds_no_more_than_itself() {
+    let server = quick();
+    let before = resident_kib(&server);
+    let mut sockets: Vec<Socket> = (0..200).map(|_| Socket::open(&server, "/ws")).collect();
+    for socket in &mut sockets {
+        // Promises 60 KB and sends three.
+        socket.bytes_as_they_are(&head(FIN | TEXT, FIN, 60_000)).unwrap();
+        socket.bytes_as_they_are(&[0, 0, 0, 0, b'{', b' ', b' ']).unwrap();
+    }
+    write(&server, "somebody works meanwhile");
+    for socket in &mut sockets {
+        assert_eq!(socket.typed("message")["data"]["text"], "somebody works meanwhile");
+    }
+    let grown = resident_kib(&server).saturating_sub(before);
+    assert!(grown < 8 << 10, "200 of them cost {grown} KiB");
+    drop(sockets);
+    eventually("all are gone", || open_connections(&server, "websocket") == 0.0);
+}

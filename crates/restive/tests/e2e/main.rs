@@ -51,6 +51,7 @@ mod live_frames;
 mod live_one_cursor;
 mod live_poll;
 mod live_socket;
+mod live_sse;
 mod lists;
 mod resources;
 mod service;

@@ -1,0 +1,58 @@
+"""Follows a stream over HTTP/3 by aioquic and prints its body as it comes.
+
+    stream.py ADDRESS PORT CERTIFICATE KEY PATH
+
+Runs until it is interrupted, which closes the connection, or the stream ends.
+"""
+
+import asyncio
+import sys
+
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.h3.events import DataReceived
+from aioquic.quic.configuration import QuicConfiguration
+
+
+class Client(QuicConnectionProtocol):
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.http = H3Connection(self._quic)
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def quic_event_received(self, event):
+        for part in self.http.handle_event(event):
+            if isinstance(part, DataReceived):
+                sys.stdout.buffer.write(part.data)
+                sys.stdout.buffer.flush()
+            if part.stream_ended:
+                self.ended.set_result(None)
+
+    async def follow(self, path, key):
+        stream = self._quic.get_next_available_stream_id()
+        head = [
+            (b":method", b"GET"),
+            (b":scheme", b"https"),
+            (b":authority", b"localhost"),
+            (b":path", path.encode()),
+            (b"accept", b"text/event-stream"),
+            (b"authorization", b"Bearer " + key.encode()),
+        ]
+        self.http.send_headers(stream, head, end_stream=True)
+        self.transmit()
+        await self.ended
+
+
+async def main(address, port, certificate, key, path):
+    settings = QuicConfiguration(alpn_protocols=H3_ALPN, server_name="localhost")
+    settings.load_verify_locations(certificate)
+    async with connect(address, int(port), configuration=settings, create_protocol=Client) as client:
+        await client.follow(path, key)
+
+
+try:
+    asyncio.run(main(*sys.argv[1:]))
+except KeyboardInterrupt:
+    # The usual end: the connection was closed on the way here.
+    pass

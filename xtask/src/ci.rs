@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use crate::judge::autobahn::{self, Extent};
 use crate::judge::{self, Server, Tools};
 use crate::process::{cargo, exists, run, target_dir};
 use crate::summary::Summary;
@@ -20,7 +21,8 @@ pub fn test() -> Result<()> {
     for (version, over) in VERSIONS {
         summary.step(&format!("the API over {version}"), || api_over(over));
     }
-    judges(&mut summary, tools);
+    judges(&mut summary, tools.as_ref());
+    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual);
     summary.finish()
 }
 
@@ -28,7 +30,16 @@ pub fn test() -> Result<()> {
 pub fn judge_only() -> Result<()> {
     let mut summary = Summary::default();
     let tools = install_tools(&mut summary);
-    judges(&mut summary, tools);
+    judges(&mut summary, tools.as_ref());
+    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual);
+    summary.finish()
+}
+
+/// The judge of WebSockets alone, for whoever works on the codec.
+pub fn judge_websockets(extent: Extent) -> Result<()> {
+    let mut summary = Summary::default();
+    let tools = install_tools(&mut summary);
+    websocket_judge(&mut summary, tools.as_ref(), extent);
     summary.finish()
 }
 
@@ -117,7 +128,7 @@ fn install_tools(summary: &mut Summary) -> Option<Tools> {
         .step("install the judges and verifiers", || Tools::install(&target_dir()?.join("tools")))
 }
 
-fn judges(summary: &mut Summary, tools: Option<Tools>) {
+fn judges(summary: &mut Summary, tools: Option<&Tools>) {
     const JUDGES: [&str; 4] =
         ["openapi-spec-validator", "spectral", "schemathesis", "SIGTERM ends the server with 0"];
     let server = summary.step("start the server", || {
@@ -133,9 +144,9 @@ fn judges(summary: &mut Summary, tools: Option<Tools>) {
     let document = summary.step("fetch /openapi.json", || server.save_openapi());
     match document {
         Some(document) => {
-            summary.step(JUDGES[0], || judge::spec_validator(&tools, &document));
-            summary.step(JUDGES[1], || judge::spectral(&tools, &document));
-            summary.step(JUDGES[2], || judge::schemathesis(&tools, &server));
+            summary.step(JUDGES[0], || judge::spec_validator(tools, &document));
+            summary.step(JUDGES[1], || judge::spectral(tools, &document));
+            summary.step(JUDGES[2], || judge::schemathesis(tools, &server));
         }
         None => {
             for judge in &JUDGES[..3] {
@@ -144,6 +155,19 @@ fn judges(summary: &mut Summary, tools: Option<Tools>) {
         }
     }
     summary.step(JUDGES[3], || server.terminate());
+}
+
+fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent) {
+    const JUDGE: &str = "Autobahn's fuzzing client";
+    let Some(tools) = tools else {
+        return summary.not_run(JUDGE, "the judges are missing");
+    };
+    summary.step(JUDGE, || {
+        run(&mut cargo(["build", "--locked", "-p", "wire", "--example", "echo"]))?;
+        let target = target_dir()?;
+        let echo = target.join("debug/examples/echo");
+        autobahn::run(tools, &echo, &target.join("judge-websockets"), extent)
+    });
 }
 
 fn start_server(target: &Path) -> Result<Server> {

@@ -11,14 +11,19 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use crate::judge::autobahn::Extent;
+
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test                      everything: cargo test, then the contract judges (spectral,
-                            openapi-spec-validator, schemathesis) against the real server;
-                            installs the judges, and the webhook libraries that tests ask,
-                            into target/tools on first use
-  judge                     the contract judges alone
+                            openapi-spec-validator, schemathesis) against the real server, and
+                            Autobahn's fuzzing client against our WebSockets; installs the
+                            judges, and the webhook libraries that tests ask, into target/tools
+                            on first use
+  judge                     the judges alone
+  judge websockets [--quick]
+                            Autobahn's alone: every case, or those of `test`
   ci                        fmt, clippy, rustdoc, tidy and cargo test, warnings denied
   tidy                      the rules of STYLE.md that a program can check
   bench api|webhooks [--quick] [--only NAME] [--json FILE] [--no-pin]
@@ -46,7 +51,13 @@ fn dispatch(arguments: &[String]) -> Result<()> {
     };
     match command {
         "test" => no_more(rest).and_then(|()| ci::test()),
-        "judge" => no_more(rest).and_then(|()| ci::judge_only()),
+        "judge" => match rest {
+            [only] if only == "websockets" => ci::judge_websockets(Extent::Full),
+            [only, quick] if only == "websockets" && quick == "--quick" => {
+                ci::judge_websockets(Extent::Usual)
+            }
+            _ => no_more(rest).and_then(|()| ci::judge_only()),
+        },
         "ci" => no_more(rest).and_then(|()| ci::ci()),
         "tidy" => no_more(rest).and_then(|()| tidy::command()),
         "bench" => ci::bench(rest),

@@ -1,6 +1,9 @@
-//! Outside judges of the HTTP contract, and what they need: their installation (`tools`) and the
-//! server under judgement (`server`). Each judge must find nothing at all, warnings included.
+//! Outside judges of the HTTP contract and of WebSockets (`autobahn`), and what they need: their
+//! installation (`tools`) and the server under judgement (`server`). Each judge must find nothing
+//! at all, warnings included.
 
+pub mod autobahn;
+mod program;
 mod server;
 mod tools;
 

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::autobahn::Python;
 use crate::process::{exists, root, run};
 
 pub struct Tools {
@@ -42,6 +43,21 @@ impl Tools {
         self.home.join("node/node_modules/.bin").join(name)
     }
 
+    /// The judge of WebSockets, and the interpreter it needs. Apart from the others: whoever lacks
+    /// that can still be judged by them.
+    pub fn autobahn(&self) -> Result<Python> {
+        let python = Python::find(&self.home.join("autobahn"))?;
+        self.once("autobahn", &["autobahn.txt"], |_, manifests| {
+            let mut pip = python.command();
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+            pip.args(["--no-input", "--no-warn-script-location", "--no-deps"]);
+            pip.args(["--user", "--ignore-installed", "--requirement"]);
+            run(pip.arg(manifests.join("autobahn.txt")))
+        })
+        .context("cannot install the judge of WebSockets (needs the Python package registry)")?;
+        Ok(python)
+    }
+
     /// A file beside the manifests.
     pub fn manifest(&self, name: &str) -> PathBuf {
         manifests().join(name)
@@ -53,7 +69,7 @@ impl Tools {
         &self,
         name: &str,
         files: &[&str],
-        install: fn(&Path, &Path) -> Result<()>,
+        install: impl FnOnce(&Path, &Path) -> Result<()>,
     ) -> Result<()> {
         let folder = self.home.join(name);
         let wanted = stamp(&manifests(), files)?;
@@ -181,9 +197,11 @@ mod tests {
 
     #[test]
     fn every_manifest_pins_exact_versions() {
-        let text = fs::read_to_string(manifests().join("requirements.txt")).unwrap();
-        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            assert!(line.contains("=="), "not pinned: {line}");
+        for file in ["requirements.txt", "autobahn.txt"] {
+            let text = fs::read_to_string(manifests().join(file)).unwrap();
+            for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+                assert!(line.contains("=="), "not pinned: {line}");
+            }
         }
         let text = fs::read_to_string(manifests().join("package.json")).unwrap();
         for package in ["spectral-cli", "standardwebhooks", "stripe", "svix"] {

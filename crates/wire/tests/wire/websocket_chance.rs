@@ -1,5 +1,5 @@
-//! The WebSocket codec under chance: however the bytes are cut, the same messages come out; whatever
-//! the bytes are, nothing panics and no more memory is held than a message may have.
+//! The WebSocket codec under chance: however the bytes are cut, the same messages come out;
+//! whatever the bytes are, nothing panics and no more memory is held than a message may have.
 
 use wire::websocket::{self, Broken, Deflate, Incoming, Received};
 

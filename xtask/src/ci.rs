@@ -63,14 +63,16 @@ pub fn ci() -> Result<()> {
 
 /// Builds server and bench for release and hands over; the bench crate does the rest.
 pub fn bench(arguments: &[String]) -> Result<()> {
-    if arguments.first().is_some_and(|name| name == "wire") {
-        judge::install_rivals()?;
+    match arguments.first().map(String::as_str) {
+        Some("wire") => judge::install_rivals()?,
+        Some("live") => judge::install_broadcaster()?,
+        _ => {}
     }
     run(&mut cargo(["build", "--release", "--locked", "-p", "restive", "-p", "bench"]))?;
     let release = target_dir()?.join("release");
     let mut command = std::process::Command::new(release.join("bench"));
     command.args(arguments);
-    if arguments.first().is_some_and(|name| matches!(name.as_str(), "api" | "webhooks")) {
+    if arguments.first().is_some_and(|name| matches!(name.as_str(), "api" | "webhooks" | "live")) {
         command.arg("--server").arg(release.join("restive"));
     }
     run(&mut command)

@@ -26,8 +26,9 @@ usage: cargo xtask COMMAND
                             Autobahn's alone: every case, or those of `test`
   ci                        fmt, clippy, rustdoc, tidy and cargo test, warnings denied
   tidy                      the rules of STYLE.md that a program can check
-  bench api|webhooks [--quick] [--only NAME] [--json FILE] [--no-pin]
-                            the release server against the bare limits, in one run
+  bench api|webhooks|live [--quick] [--only NAME] [--json FILE] [--no-pin]
+                            the release server against the bare limits, live channels also
+                            against nginx with nchan, in one run
   bench wire [--quick] [--only NAME] [--json FILE]
                             our HTTP server alone against bare hyper and nginx, in one run
   deny                      licences, bans and sources of the dependencies (needs cargo-deny)

@@ -1,10 +1,12 @@
 //! `bench api` and `bench webhooks`: the release server and the bare limits, measured in one run on
 //! one machine. The `bench bare-…` are those limits: programs that do nothing but what the server
 //! cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
+//! `bench live` holds the open connections against nchan and a bare loop of writes.
 //! `bench wire` holds our HTTP server alone, as `bench bare-wire`, against the bare one.
 
 mod api;
 mod bare_http;
+mod bare_live;
 mod bare_sqlite;
 mod bare_webhooks;
 mod bare_wire;
@@ -12,8 +14,10 @@ mod disk;
 mod entropy;
 mod histogram;
 mod http;
+mod live;
 mod load;
 mod measure;
+mod metrics;
 mod options;
 mod process;
 mod report;
@@ -32,8 +36,10 @@ use crate::options::Options;
 const USAGE: &str = "\
 usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench webhooks --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench live --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
+       bench bare-live
        bench bare-wire [--book-bytes N] [--dir DIR]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
        bench bare-webhooks --target ADDR [--body-bytes N] [--in-flight N] [--seconds S]
@@ -43,6 +49,8 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
   --only NAME     of api, one of: idle get list list-304 create-1 create-64 create-256
                   get-under-writes million (also: `create` for all three);
                   of webhooks, one of: bare drain live replay latency hanging million;
+                  of live: fan-out-sse fan-out-ws idle-sse idle-ws idle-poll idle-h2 burst
+                  stalled reconnect latency;
                   of wire: get threads h2 idle idle-tls idle-stream h3 large
   --json FILE     the table once more, for programs
   --no-pin        do not pin the server to core 0 and the load to core 1
@@ -70,7 +78,9 @@ fn dispatch() -> Result<bool> {
     match command.as_str() {
         "api" => api::run(&options),
         "webhooks" => webhooks::run(&options),
+        "live" => live::run(&options),
         "wire" => wire::run(&options),
+        "bare-live" => bare_live::run().map(|()| true),
         "bare-wire" => bare_wire::run(&options).map(|()| true),
         "bare-http" => bare_http::run(&options).map(|()| true),
         "bare-sqlite" => bare_sqlite::run(&options).map(|()| true),

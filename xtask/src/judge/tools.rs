@@ -108,6 +108,10 @@ const PROGRAMS: [(&str, &str, &str); 10] = [
 const RIVALS: [(&str, &str, &str); 2] =
     [("nginx", "-v", "nginx-light"), ("h2load", "--version", "nghttp2-client")];
 
+/// Where Debian's package has the module that `bench live` measures by.
+const BROADCASTER: (&str, &str) =
+    ("/usr/lib/nginx/modules/ngx_nchan_module.so", "libnginx-mod-nchan");
+
 /// Installs those that tests call and are missing.
 pub fn install_programs() -> Result<()> {
     install_missing(&PROGRAMS)
@@ -116,6 +120,13 @@ pub fn install_programs() -> Result<()> {
 /// The same for `bench wire`.
 pub fn install_rivals() -> Result<()> {
     install_missing(&RIVALS)
+}
+
+/// The same for `bench live`: nginx, and the module that makes it a broadcaster, which is no program
+/// that could be asked.
+pub fn install_broadcaster() -> Result<()> {
+    install_missing(&RIVALS[..1])?;
+    if Path::new(BROADCASTER.0).exists() { Ok(()) } else { apt(&[BROADCASTER.1]) }
 }
 
 fn install_missing(programs: &[(&str, &str, &str)]) -> Result<()> {

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::http::{Client, escape};
+use crate::metrics;
 
 use super::arrivals::EventKey;
 use super::notes::{EVENT, PAGE, Requests};
@@ -22,7 +23,7 @@ const MAX_PAGES: usize = 10_000;
 
 /// How many deliveries have succeeded by now.
 pub fn succeeded(client: &mut Client, requests: &Requests) -> Result<u64> {
-    metric(&metrics(client, requests)?, SUCCEEDED)
+    metrics::figure(&metrics::page(client, &requests.get(metrics::PATH))?, SUCCEEDED)
 }
 
 /// Waits until that many have succeeded and the outcome of each is durable.
@@ -35,8 +36,9 @@ pub fn expect_durable(
     let until = Instant::now() + limit;
     let mut seen = 0;
     loop {
-        let page = metrics(client, requests)?;
-        let (succeeded, unsettled) = (metric(&page, SUCCEEDED)?, metric(&page, UNSETTLED)?);
+        let page = metrics::page(client, &requests.get(metrics::PATH))?;
+        let succeeded = metrics::figure(&page, SUCCEEDED)?;
+        let unsettled = metrics::figure(&page, UNSETTLED)?;
         // Twice: the two figures are not of one moment, and an outcome may lie between them.
         seen = if succeeded >= wanted && unsettled == 0 { seen + 1 } else { 0 };
         if seen == 2 {
@@ -90,31 +92,4 @@ fn walk(
         }
     }
     bail!("the pages of {list} do not end")
-}
-
-fn metrics(client: &mut Client, requests: &Requests) -> Result<String> {
-    let answer = client.expect(200, &requests.get("/metrics"))?;
-    Ok(String::from_utf8(answer.body)?)
-}
-
-fn metric(page: &str, name: &str) -> Result<u64> {
-    let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let value = value.with_context(|| format!("the server's /metrics has no {name}"))?;
-    let value: f64 = value.trim().parse().with_context(|| format!("{name} is {value:?}"))?;
-    ensure!(value >= 0.0, "{name} is {value}");
-    Ok(value as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_is_found_by_its_whole_name() {
-        let page = "# TYPE restive_webhook_unsettled gauge\nrestive_webhook_unsettled_more 1\n\
-                    restive_webhook_unsettled 7\n";
-        assert_eq!(metric(page, UNSETTLED).unwrap(), 7);
-        let error = metric(page, SUCCEEDED).unwrap_err().to_string();
-        assert!(error.contains("has no restive_webhook_deliveries_total"), "{error}");
-    }
 }

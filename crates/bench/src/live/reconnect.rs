@@ -1,0 +1,189 @@
+//! Everyone comes back at once, each with a place of its own among the last events: nobody may miss
+//! one or see one twice, and the log must not be read for it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use serde_json::Value;
+
+use crate::http::Client;
+use crate::report::Bar;
+
+use super::subject::{Channel, Subject};
+use super::{Bench, figure};
+
+const CLIENTS: usize = 10_000;
+const QUICK_CLIENTS: usize = 2_000;
+/// How far back they are, at most.
+const BACK: usize = 100;
+const LIMIT: Duration = Duration::from_secs(60);
+const LOG_READS: &str = "restive_live_log_reads_total";
+
+struct Returning {
+    stream: TcpStream,
+    request: Vec<u8>,
+    /// Bytes of a block that is not complete.
+    held: Vec<u8>,
+    /// Place of the next message it must get, in the list of all.
+    next: usize,
+    connected: bool,
+}
+
+pub fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let count = bench.count(CLIENTS, QUICK_CLIENTS);
+    println!("==> reconnect: {count} clients, up to {BACK} events back");
+    let subject = bench.restive("reconnect")?;
+    let mut publisher = Client::connect(subject.address())?;
+    let mut places = Vec::new();
+    for _ in 0..=BACK {
+        places.push(publish(&subject, &mut publisher)?);
+    }
+    let reads = figure(&subject, LOG_READS)?;
+    let (began, before) = (Instant::now(), subject.service.cpu()?);
+    let mut storm = Storm::begin(&subject, &places, count)?;
+    storm.run(&places)?;
+    let (elapsed, cpu) = (began.elapsed(), subject.service.cpu()?.saturating_sub(before));
+    // What follows must be the next event for everyone: the seam between memory and live.
+    places.push(publish(&subject, &mut publisher)?);
+    storm.run(&places)?;
+    let reads = figure(&subject, LOG_READS)? - reads;
+    let resumed = figure(&subject, "restive_live_resumes_total{from=\"memory\"}")?;
+    ensure!(resumed == count as u64, "{resumed} were resumed from memory");
+    let report = &mut bench.stage.report;
+    report.bar("reconnect", Bar::at_most("reads of the log", reads as f64, 0.0, ""));
+    report.bar("reconnect", Bar::at_most("lost or repeated", 0.0, 0.0, "events"));
+    report.bar("reconnect", Bar::shown("everyone is back after", elapsed.as_secs_f64(), "s"));
+    let each = cpu.as_secs_f64() * 1e6 / count as f64;
+    report.bar("reconnect", Bar::shown("CPU per client", each, "µs, its events included"));
+    report.note(format!(
+        "reconnect: {count} connects without waiting for one another; each client checks the \
+         number of every event it gets, {} in all",
+        storm.events
+    ));
+    drop((storm, publisher));
+    subject.service.stop()
+}
+
+/// The number of a new message, which is its place in the log.
+fn publish(subject: &Subject, client: &mut Client) -> Result<u64> {
+    let answer = client.expect(201, &subject.publish(Channel::Sse, 0))?;
+    let record: Value = serde_json::from_slice(&answer.body)?;
+    record["id"].as_u64().context("a message without a number")
+}
+
+struct Storm {
+    poll: Poll,
+    clients: Vec<Returning>,
+    /// Those that have everything.
+    done: usize,
+    events: u64,
+}
+
+impl Storm {
+    /// Everyone connects, without waiting.
+    fn begin(subject: &Subject, places: &[u64], count: usize) -> Result<Storm> {
+        let poll = Poll::new()?;
+        let address = subject.address().parse()?;
+        let mut clients = Vec::with_capacity(count);
+        for number in 0..count {
+            let next = places.len() - 1 - number % BACK;
+            let place = places[next - 1];
+            let fields = format!("Accept: text/event-stream\r\nLast-Event-ID: {place}\r\n");
+            let request = subject.get("/api/events", &fields);
+            let mut stream = TcpStream::connect(address)?;
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            poll.registry().register(&mut stream, Token(number), interest)?;
+            let (held, connected) = (Vec::new(), false);
+            clients.push(Returning { stream, request, held, next, connected });
+        }
+        Ok(Storm { poll, clients, done: 0, events: 0 })
+    }
+
+    /// Until everyone has every message up to the last.
+    fn run(&mut self, places: &[u64]) -> Result<()> {
+        let began = Instant::now();
+        let mut events = Events::with_capacity(4096);
+        let mut buffer = vec![0; 256 << 10];
+        self.done = self.clients.iter().filter(|client| client.next == places.len()).count();
+        while self.done < self.clients.len() {
+            self.poll.poll(&mut events, Some(Duration::from_millis(100)))?;
+            for event in &events {
+                let client = &mut self.clients[event.token().0];
+                if event.is_writable() && !client.connected {
+                    if let Some(error) = client.stream.take_error()? {
+                        bail!("a client could not connect: {error}");
+                    }
+                    client.connected = true;
+                    client.stream.write_all(&client.request)?;
+                }
+                let before = client.next;
+                client.hear(&mut buffer, places)?;
+                self.events += (client.next - before) as u64;
+                self.done += usize::from(before < places.len() && client.next == places.len());
+            }
+            let (done, all) = (self.done, self.clients.len());
+            ensure!(began.elapsed() < LIMIT, "after {LIMIT:?} {done} of {all} are back");
+        }
+        Ok(())
+    }
+}
+
+impl Returning {
+    fn hear(&mut self, buffer: &mut [u8], places: &[u64]) -> Result<()> {
+        loop {
+            match self.stream.read(buffer) {
+                Ok(0) => bail!("the server closed a stream"),
+                Ok(count) => self.held.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::NotConnected => break,
+                Err(error) => return Err(error).context("a stream broke"),
+            }
+        }
+        let mut done = 0;
+        while let Some(length) = block(&self.held[done..]) {
+            if let Some(number) = message(&self.held[done..done + length]) {
+                let wanted = places.get(self.next).context("an event too many")?;
+                ensure!(number == *wanted, "event {number} came where {wanted} was due");
+                self.next += 1;
+            }
+            done += length;
+        }
+        self.held.drain(..done);
+        Ok(())
+    }
+}
+
+/// Length of the first block, if it is complete. The head of the answer ends as blocks do, but for
+/// its line ends.
+fn block(bytes: &[u8]) -> Option<usize> {
+    let end = |end: &[u8]| memchr::memmem::find(bytes, end).map(|place| place + end.len());
+    match bytes.starts_with(b"HTTP/") {
+        true => end(b"\r\n\r\n"),
+        false => end(b"\n\n"),
+    }
+}
+
+/// The number of the message that a block carries.
+fn message(block: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(block).ok()?;
+    let (id, _) = text.strip_prefix("event: message\nid: ")?.split_once('\n')?;
+    id.split_once('.')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_found_and_messages_have_numbers() {
+        let bytes = b"event: message\nid: 000000ab.17\ndata: {}\n\nevent";
+        let length = block(bytes).unwrap();
+        assert_eq!(message(&bytes[..length]), Some(17));
+        assert_eq!(block(&bytes[length..]), None);
+        assert_eq!(message(b"retry: 1000\nid: 000000ab.16\n\n"), None);
+        assert_eq!(block(b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nid: 1\n\n"), Some(25));
+    }
+}

@@ -1,0 +1,84 @@
+//! Readers that take nothing while the log goes on: what each of them costs the server. Two equal
+//! stretches of publishing on one server, the second one with the stalled readers.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use socket2::{Domain, Socket, Type};
+
+use crate::report::Bar;
+
+use super::crowd::Crowd;
+use super::subject::{Channel, Subject};
+use super::{Bench, DELIVERY_LIMIT, figure};
+
+const READERS: usize = 100;
+const STRETCH: Duration = Duration::from_secs(60);
+const QUICK_STRETCH: Duration = Duration::from_secs(10);
+const PER_SECOND: u32 = 1_000;
+/// Published at a time, in one commit as far as the server can.
+const BURST: u32 = 10;
+/// Smallest the system grants: what stands in sockets is not what is measured.
+const RECEIVE_BYTES: usize = 4096;
+
+pub fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let stretch = if bench.stage.options.quick { QUICK_STRETCH } else { STRETCH };
+    println!("==> stalled: {READERS} readers, {PER_SECOND} messages a second, {stretch:?}");
+    let subject = bench.restive("stalled")?;
+    // One who reads, so that there is something to compare with: nobody slows anybody else.
+    let crowd = Crowd::open(subject.address(), &subject.subscribe(Channel::Sse), 1)?;
+    let mut crowd = crowd.publishers(subject.address(), BURST as usize)?;
+    let without = publish(&subject, &mut crowd, stretch)?;
+    let stalled = (0..READERS).map(|_| stall(&subject)).collect::<Result<Vec<_>>>()?;
+    let with = publish(&subject, &mut crowd, stretch)?;
+    crowd.check()?;
+    let open = figure(&subject, "restive_live_connections{channel=\"sse\"}")?;
+    ensure!(open == READERS as u64 + 1, "{open} streams are open");
+    let lag = figure(&subject, "restive_live_lag_events")?;
+    let each = (with as f64 - without as f64) / 1024.0 / READERS as f64;
+    let report = &mut bench.stage.report;
+    report.bar("stalled", Bar::shown("resident without", without as f64 / 1_048_576.0, "MiB"));
+    report.bar("stalled", Bar::at_most("memory of a stalled reader", each, 64.0, "KiB"));
+    report.bar("stalled", Bar::shown("behind at the end", lag as f64, "events"));
+    drop((stalled, crowd));
+    subject.service.stop()
+}
+
+/// Publishes for a while; the resident memory at the end of it.
+fn publish(subject: &Subject, crowd: &mut Crowd, stretch: Duration) -> Result<u64> {
+    let request = subject.publish(Channel::Sse, 0);
+    let began = Instant::now();
+    let bursts = u32::try_from(stretch.as_millis())? * PER_SECOND / 1_000 / BURST;
+    let mut late = 0;
+    for number in 0..bursts {
+        let due = began + Duration::from_secs(1) * BURST / PER_SECOND * number;
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            crowd.turn(left)?;
+        }
+        for _ in 0..BURST {
+            while !crowd.publish(&request)? {
+                late += 1;
+                crowd.turn(Duration::from_millis(10))?;
+            }
+        }
+    }
+    crowd.catch_up(DELIVERY_LIMIT)?;
+    let rate = f64::from(bursts * BURST) / began.elapsed().as_secs_f64();
+    println!("    {rate:.0} messages a second, {late} waits for an answer");
+    ensure!(rate > f64::from(PER_SECOND) * 0.9, "only {rate:.0} messages a second");
+    Ok(subject.service.memory()?.0)
+}
+
+/// One who subscribes and never reads.
+fn stall(subject: &Subject) -> Result<Socket> {
+    let address: std::net::SocketAddr = subject.address().parse()?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_recv_buffer_size(RECEIVE_BYTES)?;
+    socket.connect(&address.into()).context("cannot connect")?;
+    socket.send(&subject.subscribe(Channel::Sse))?;
+    Ok(socket)
+}

@@ -22,7 +22,7 @@ pub fn test() -> Result<()> {
         summary.step(&format!("the API over {version}"), || api_over(over));
     }
     judges(&mut summary, tools.as_ref());
-    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual);
+    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual, Need::Usual);
     summary.finish()
 }
 
@@ -31,7 +31,7 @@ pub fn judge_only() -> Result<()> {
     let mut summary = Summary::default();
     let tools = install_tools(&mut summary);
     judges(&mut summary, tools.as_ref());
-    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual);
+    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual, Need::Usual);
     summary.finish()
 }
 
@@ -39,7 +39,7 @@ pub fn judge_only() -> Result<()> {
 pub fn judge_websockets(extent: Extent) -> Result<()> {
     let mut summary = Summary::default();
     let tools = install_tools(&mut summary);
-    websocket_judge(&mut summary, tools.as_ref(), extent);
+    websocket_judge(&mut summary, tools.as_ref(), extent, Need::Certain);
     summary.finish()
 }
 
@@ -159,11 +159,23 @@ fn judges(summary: &mut Summary, tools: Option<&Tools>) {
     summary.step(JUDGES[3], || server.terminate());
 }
 
-fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent) {
+/// Whether a judge must be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Usual,
+    Certain,
+}
+
+fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent, need: Need) {
     const JUDGE: &str = "Autobahn's fuzzing client";
     let Some(tools) = tools else {
         return summary.not_run(JUDGE, "the judges are missing");
     };
+    // Asked for by name it must run; otherwise a machine may be without its old interpreter, which
+    // no distribution has any more.
+    if let (Need::Usual, Err(error)) = (need, autobahn::Python::find(Path::new("."))) {
+        return summary.left_out(JUDGE, &format!("{error:#}"));
+    }
     summary.step(JUDGE, || {
         run(&mut cargo(["build", "--locked", "-p", "wire", "--example", "echo"]))?;
         let target = target_dir()?;

@@ -15,6 +15,8 @@ struct Row {
     took: Duration,
     /// None when the step passed.
     failure: Option<String>,
+    /// Why it was left out, where this machine cannot have what it needs.
+    left_out: Option<String>,
 }
 
 impl Summary {
@@ -33,7 +35,7 @@ impl Summary {
         if let Some(failure) = &failure {
             println!("    {failure}");
         }
-        self.rows.push(Row { name: name.to_owned(), took, failure });
+        self.rows.push(Row { name: name.to_owned(), took, failure, left_out: None });
         value
     }
 
@@ -41,17 +43,34 @@ impl Summary {
     pub fn not_run(&mut self, name: &str, because: &str) {
         println!("==> {name}: NOT RUN, {because}");
         let failure = Some(format!("not run: {because}"));
-        self.rows.push(Row { name: name.to_owned(), took: Duration::ZERO, failure });
+        self.rows.push(Row {
+            name: name.to_owned(),
+            took: Duration::ZERO,
+            failure,
+            left_out: None,
+        });
+    }
+
+    /// Records a step whose means no package has, so that nobody can be asked to install them. No
+    /// failure, and told at the end as loudly as one.
+    pub fn left_out(&mut self, name: &str, because: &str) {
+        println!("==> {name}: LEFT OUT, {because}");
+        let (took, left_out) = (Duration::ZERO, Some(format!("LEFT OUT: {because}")));
+        self.rows.push(Row { name: name.to_owned(), took, failure: None, left_out });
     }
 
     /// Prints the table; an error when any step failed.
     pub fn finish(self) -> Result<()> {
         print!("\n{}", self.table());
+        let left_out = self.rows.iter().filter(|row| row.left_out.is_some()).count();
         let failed = self.rows.iter().filter(|row| row.failure.is_some()).count();
         if failed > 0 {
             bail!("{failed} of {} steps failed", self.rows.len());
         }
-        println!("all {} steps passed", self.rows.len());
+        match left_out {
+            0 => println!("all {} steps passed", self.rows.len()),
+            some => println!("{} steps passed, {some} LEFT OUT", self.rows.len() - some),
+        }
         Ok(())
     }
 
@@ -59,7 +78,8 @@ impl Summary {
         let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         let mut table = String::new();
         for row in &self.rows {
-            let verdict = row.failure.as_deref().map_or("ok", first_line);
+            let told = row.failure.as_deref().or(row.left_out.as_deref());
+            let verdict = told.map_or("ok", first_line);
             let seconds = row.took.as_secs_f64();
             table.push_str(&format!("{:width$}  {seconds:>7.1} s  {verdict}\n", row.name));
         }
@@ -92,6 +112,14 @@ mod tests {
         let mut summary = Summary::default();
         summary.not_run("judge", "no server");
         assert!(summary.finish().is_err());
+    }
+
+    #[test]
+    fn a_step_that_was_left_out_is_told_and_no_failure() {
+        let mut summary = Summary::default();
+        summary.left_out("judge", "no interpreter");
+        assert!(summary.table().contains("LEFT OUT: no interpreter"));
+        assert!(summary.finish().is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! else notices.
 
 use crate::harness::{PATIENCE, Server, Start, eventually};
+use crate::hostile::resident_kib;
 use crate::live_client::{
     BINARY, CLOSE, PING, PONG, Socket, TEXT, bearer, head, masked, open_connections, write,
 };
@@ -150,13 +151,6 @@ fn a_compressed_bomb_is_too_big_and_costs_nothing() {
     }
     let grown = resident_kib(&server).saturating_sub(before);
     assert!(grown < 20 << 10, "grown by {grown} KiB");
-}
-
-/// Memory of the server.
-pub fn resident_kib(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

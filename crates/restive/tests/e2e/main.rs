@@ -50,6 +50,7 @@ mod live_drain;
 mod live_frames;
 mod live_one_cursor;
 mod live_poll;
+mod live_slow;
 mod live_socket;
 mod live_sse;
 mod lists;

@@ -1,0 +1,141 @@
+//! Readers that stall, and very many that come at once: nothing is lost, nobody else waits, and the
+//! server's memory does not grow with them.
+
+use crate::harness::{KEY, Server, Start, eventually};
+use crate::hostile::{CROWD, GROWTH_KIB, assert_unharmed, resident_kib};
+use crate::live_client::{Events, Socket, figures, open_connections, write};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const WRITERS: usize = 4;
+const LAST: &str = "the last one";
+
+fn quick() -> Server {
+    Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
+}
+
+/// Far more than the sockets and the memory of the newest events take together.
+fn flood(server: &Server, count: usize, written: &AtomicUsize) {
+    let filler = "x".repeat(3_900);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let filler = &filler;
+            scope.spawn(move || {
+                for number in 0..count / WRITERS {
+                    write(server, &format!("{writer} {number} {filler}"));
+                    written.fetch_add(1, Relaxed);
+                }
+            });
+        }
+    });
+    write(server, LAST);
+}
+
+#[test]
+fn a_reader_that_stalls_gets_everything_later_and_nobody_waits_for_it() {
+    const COUNT: usize = 5_000;
+    let server = quick();
+    let stalled_stream = Events::open(&server, "/api/events?types=message");
+    let stalled_socket = Socket::open(&server, "/ws?types=message");
+    let mut lively = Events::open(&server, "/api/events?types=message");
+    let before = resident_kib(&server);
+    let written = AtomicUsize::new(0);
+    let (texts, behind, grown) = std::thread::scope(|scope| {
+        let (server, written) = (&server, &written);
+        let writing = scope.spawn(move || {
+            flood(server, COUNT, written);
+            Instant::now()
+        });
+        let reading = scope.spawn(move || {
+            let mut worst = 0;
+            let mut texts = Vec::with_capacity(COUNT);
+            while texts.last().is_none_or(|text| text != LAST) {
+                let block = lively.named("message");
+                texts.push(block.json()["text"].as_str().unwrap().to_owned());
+                worst = worst.max(written.load(Relaxed).saturating_sub(texts.len()));
+            }
+            (texts, worst, Instant::now())
+        });
+        let finished = writing.join().unwrap();
+        let grown = resident_kib(server).saturating_sub(before);
+        let (texts, worst, heard) = reading.join().unwrap();
+        let late = heard.saturating_duration_since(finished);
+        assert!(late < Duration::from_secs(5), "the lively one was {late:?} late");
+        (texts, worst, grown)
+    });
+    assert_eq!(texts.len(), COUNT + 1);
+    assert!(behind < COUNT / 4, "the lively one was {behind} behind");
+    // The newest part of the log in memory, encoded once for each kind of channel, and no more.
+    assert!(grown < GROWTH_KIB, "grown by {grown} KiB");
+    assert!(figures(&server)["restive_live_lag_events"] > 100.0, "somebody does stall");
+    std::thread::scope(|scope| {
+        let (mut stream, mut socket) = (stalled_stream, stalled_socket);
+        let from_stream = scope.spawn(move || stream.texts_until(LAST));
+        let from_socket = scope.spawn(move || socket.texts_until(LAST));
+        assert!(from_stream.join().unwrap() == texts, "the stream has all of it in order");
+        assert!(from_socket.join().unwrap() == texts, "the socket has all of it in order");
+    });
+    assert!(figures(&server)["restive_live_log_reads_total"] > 0.0, "they read the log");
+}
+
+/// Reads until the last message has come, whole; the ids on the way.
+fn ids_until_last(stream: &mut TcpStream) -> Vec<i64> {
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    let told = |text: &[u8]| text.windows(LAST.len()).any(|window| window == LAST.as_bytes());
+    while !told(&text) || !text.ends_with(b"\n\n") {
+        let count = stream.read(&mut piece).expect("the stream goes on");
+        assert!(count > 0, "the stream ended: {}", String::from_utf8_lossy(&text));
+        text.extend_from_slice(&piece[..count]);
+    }
+    let text = String::from_utf8(text).unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let id = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_i64();
+    lines.filter_map(id).collect()
+}
+
+const CLIENTS: usize = 10_000;
+
+/// All of them resume at once, each from one of these messages, and are told the rest.
+fn wave(server: &Server, ids: &[i64]) -> u64 {
+    let before = resident_kib(server);
+    let mut streams: Vec<TcpStream> = (0..CLIENTS)
+        .map(|number| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let since = ids[number % ids.len()];
+            let request = format!(
+                "GET /api/events?types=message&since={since} HTTP/1.1\r\nHost: localhost\r\n\
+                 Authorization: Bearer {KEY}\r\nAccept: text/event-stream\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let all = [ids, &[write(server, LAST)]].concat();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        assert_eq!(ids_until_last(stream), all[number % ids.len() + 1..], "client {number}");
+    }
+    assert_eq!(open_connections(server, "sse"), CLIENTS as f64);
+    let grown = resident_kib(server).saturating_sub(before);
+    drop(streams);
+    eventually("they are gone", || open_connections(server, "sse") == 0.0);
+    grown
+}
+
+#[test]
+fn ten_thousand_that_come_at_once_are_served_from_memory_and_leave_none_behind() {
+    let _alone = CROWD.lock();
+    let server = quick();
+    let before = resident_kib(&server);
+    for round in 0..3 {
+        let ids: Vec<i64> = (0..40).map(|n| write(&server, &format!("message {n}"))).collect();
+        let grown = wave(&server, &ids);
+        assert!(grown < 8 * CLIENTS as u64, "{CLIENTS} cost {grown} KiB in round {round}");
+        // The allocator may keep what one crowd took, for the next, and no more.
+        assert_unharmed(&server, before);
+    }
+    assert_eq!(figures(&server)["restive_live_log_reads_total"], 0.0, "memory was enough");
+}

@@ -46,7 +46,7 @@ await page.evaluate(
 const wait = { timeout: 60_000, polling: 20 };
 await page.waitForFunction("heard.streamOpened > 0 && heard.socketOpened > 0", null, wait);
 console.log("open");
-const done = `heard.stream.at(-1) === ${JSON.stringify(last)} && heard.socket.at(-1) === ${JSON.stringify(last)}`;
-await page.waitForFunction(done, null, wait);
+const isDone = (last) => heard.stream.at(-1) === last && heard.socket.at(-1) === last;
+await page.waitForFunction(isDone, last, wait);
 console.log(JSON.stringify(await page.evaluate("heard")));
 await browser.close();

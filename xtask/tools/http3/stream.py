@@ -47,7 +47,8 @@ class Client(QuicConnectionProtocol):
 async def main(address, port, certificate, key, path):
     settings = QuicConfiguration(alpn_protocols=H3_ALPN, server_name="localhost")
     settings.load_verify_locations(certificate)
-    async with connect(address, int(port), configuration=settings, create_protocol=Client) as client:
+    kind = {"configuration": settings, "create_protocol": Client}
+    async with connect(address, int(port), **kind) as client:
         await client.follow(path, key)
 
 

@@ -132,7 +132,12 @@ impl Report {
 
     /// A bar that is no rate: memory, size, time to start.
     pub fn bar(&mut self, scenario: &str, bar: Bar) {
-        self.push(scenario, "restive", None, Some(bar));
+        self.figure(scenario, "restive", bar);
+    }
+
+    /// The same of whoever it is about.
+    pub fn figure(&mut self, scenario: &str, subject: &str, bar: Bar) {
+        self.push(scenario, subject, None, Some(bar));
     }
 
     /// Said under the table: how something was measured.

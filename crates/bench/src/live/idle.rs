@@ -99,7 +99,7 @@ impl Drop for Kept<'_> {
     fn drop(&mut self) {
         self.bodies.clear();
         // The connections' tasks need a moment to see that nobody wants them.
-        self.runtime.block_on(tokio::time::sleep(Duration::from_millis(200)));
+        self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(200)).await });
     }
 }
 
@@ -139,10 +139,9 @@ fn grown<T>(subject: &Subject, count: usize, open: impl Fn(usize) -> Result<T>) 
 
 fn report(bench: &mut Bench<'_>, name: &str, subject: &Subject, each: f64, limit: f64) {
     let (what, unit) = ("resident per connection", "KiB");
-    let scenario = format!("{name}, {}", subject.name());
     let bar = match subject.name() {
         "restive" => Bar::at_most(what, each, limit, unit),
         _ => Bar::shown(what, each, unit),
     };
-    bench.stage.report.bar(&scenario, bar);
+    bench.stage.report.figure(name, subject.name(), bar);
 }

@@ -15,6 +15,10 @@ use super::{Bench, DELIVERY_LIMIT, figure};
 const READERS: usize = 100;
 const STRETCH: Duration = Duration::from_secs(60);
 const QUICK_STRETCH: Duration = Duration::from_secs(10);
+const LAG: &str = "restive_live_lag_events";
+/// Events behind from which on a reader counts as stalled.
+const BEHIND: u64 = 500;
+const FILL_LIMIT: Duration = Duration::from_secs(120);
 const PER_SECOND: u32 = 1_000;
 /// Published at a time, in one commit as far as the server can.
 const BURST: u32 = 10;
@@ -30,11 +34,17 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let mut crowd = crowd.publishers(subject.address(), BURST as usize)?;
     let without = publish(&subject, &mut crowd, stretch)?;
     let stalled = (0..READERS).map(|_| stall(&subject)).collect::<Result<Vec<_>>>()?;
+    // The system takes some megabytes for each before the server sees that nobody reads.
+    let began = Instant::now();
+    while figure(&subject, LAG)? < BEHIND {
+        publish(&subject, &mut crowd, Duration::from_secs(1))?;
+        ensure!(began.elapsed() < FILL_LIMIT, "nobody is stalled after {FILL_LIMIT:?}");
+    }
     let with = publish(&subject, &mut crowd, stretch)?;
     crowd.check()?;
     let open = figure(&subject, "restive_live_connections{channel=\"sse\"}")?;
     ensure!(open == READERS as u64 + 1, "{open} streams are open");
-    let lag = figure(&subject, "restive_live_lag_events")?;
+    let lag = figure(&subject, LAG)?;
     let each = (with as f64 - without as f64) / 1024.0 / READERS as f64;
     let report = &mut bench.stage.report;
     report.bar("stalled", Bar::shown("resident without", without as f64 / 1_048_576.0, "MiB"));
@@ -68,7 +78,9 @@ fn publish(subject: &Subject, crowd: &mut Crowd, stretch: Duration) -> Result<u6
     }
     crowd.catch_up(DELIVERY_LIMIT)?;
     let rate = f64::from(bursts * BURST) / began.elapsed().as_secs_f64();
-    println!("    {rate:.0} messages a second, {late} waits for an answer");
+    if stretch > Duration::from_secs(1) {
+        println!("    {rate:.0} messages a second, {late} waits for an answer");
+    }
     ensure!(rate > f64::from(PER_SECOND) * 0.9, "only {rate:.0} messages a second");
     Ok(subject.service.memory()?.0)
 }

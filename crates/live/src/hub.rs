@@ -115,16 +115,23 @@ impl Hub {
         let mut follower = Follower::new(self.store.0.clone(), None, self.ring.head());
         let mut clock = interval(TICK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut rested = true;
         loop {
             let deserted = self.crowd.lock().all == 0;
             tokio::select! {
                 () = self.visited.notified(), if deserted => {
+                    rested = true;
                     if let Some(position) = self.skip() {
                         follower = Follower::new(self.store.0.clone(), None, position);
                     }
                 }
                 batch = follower.next_batch(BATCH), if !deserted => match batch {
-                    Ok(batch) => self.take(batch, follower.position()),
+                    Ok(batch) => {
+                        if std::mem::take(&mut rested) {
+                            self.forget_expired().await;
+                        }
+                        self.take(batch, follower.position());
+                    }
                     Err(error) => {
                         tracing::error!(%error, "the live channels cannot read the log");
                         sleep(PAUSE).await;
@@ -144,6 +151,18 @@ impl Hub {
             self.ring.restart(begin);
             begin
         })
+    }
+
+    /// What went out of the log while nobody followed it is not in the ring either; looked at after
+    /// the reading, so that nothing can go in between.
+    async fn forget_expired(&self) {
+        match self.store.0.oldest().await {
+            Ok(oldest) => self.ring.forget(oldest - 1),
+            Err(error) => {
+                tracing::error!(%error, "the live channels cannot read the log");
+                self.ring.clear();
+            }
+        }
     }
 
     fn take(&self, batch: Vec<model::event::Event>, head: i64) {

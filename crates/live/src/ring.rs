@@ -68,6 +68,16 @@ impl Ring {
         state.floor = state.head;
     }
 
+    /// Claims nothing up to a place, nor to its own head: some of that may be missing.
+    pub fn forget(&self, position: i64) {
+        let mut state = self.state.write();
+        if position > state.head {
+            (state.floor, state.head) = (position, position);
+            state.entries.clear();
+            state.bytes = 0;
+        }
+    }
+
     /// Begins anew behind a place that lies ahead.
     pub fn restart(&self, position: i64) {
         let mut state = self.state.write();

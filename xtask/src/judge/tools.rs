@@ -122,8 +122,8 @@ pub fn install_rivals() -> Result<()> {
     install_missing(&RIVALS)
 }
 
-/// The same for `bench live`: nginx, and the module that makes it a broadcaster, which is no program
-/// that could be asked.
+/// The same for `bench live`: nginx, and the module that makes it a broadcaster, which is no
+/// program that could be asked.
 pub fn install_broadcaster() -> Result<()> {
     install_missing(&RIVALS[..1])?;
     if Path::new(BROADCASTER.0).exists() { Ok(()) } else { apt(&[BROADCASTER.1]) }

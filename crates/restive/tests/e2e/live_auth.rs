@@ -82,6 +82,26 @@ fn a_token_is_no_longer_good_than_its_time_and_its_key() {
 }
 
 #[test]
+fn open_connections_end_when_their_key_is_revoked() {
+    let server = Server::bookshop();
+    let (id, secret) = create(&server, &[]);
+    // They look at their key when they have been quiet for half a minute.
+    let patience = PATIENCE * 2;
+    let headers = [bearer(&secret)];
+    let stream = Opened::try_get(server.address, "/api/events", &headers, patience).unwrap();
+    let socket = Socket::ask(server.address, "/ws", &headers, patience).unwrap().socket();
+    let mut others = Events::open(&server, "/api/events");
+    server.tool(&["keys", "revoke", &id]);
+    let told = stream.events().rest();
+    let last = told.last().unwrap();
+    assert!(last.is("stream.closing"), "{last:?}");
+    assert_eq!(last.json()["reason"], "key_revoked");
+    assert_eq!(socket.closed(), (4001, "key_revoked".to_owned()));
+    write(&server, "to those who stay");
+    others.named("message");
+}
+
+#[test]
 fn what_is_wrong_with_a_token_request_is_named() {
     let server = Server::bookshop();
     let ask = |body: Value| server.post("/v1/channel-tokens", body);

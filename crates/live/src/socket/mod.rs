@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use wire::websocket::{self, Accepted, Broken, Incoming, Received, code};
 use wire::{Payload, Raw, Response};
 
@@ -94,6 +94,7 @@ pub fn open(
             expires: visitor.expires_in.map(|time| ticks(time).saturating_sub(2)),
             closing: None,
             goodbye: false,
+            deaf: false,
             allowance: hub.limits.message_burst,
             allowed_at: 0,
             line,
@@ -126,6 +127,8 @@ struct Socket {
     closing: Option<u32>,
     /// The client said goodbye.
     goodbye: bool,
+    /// It broke a rule: what it sends is no longer understood.
+    deaf: bool,
     /// Messages the client may send before it must wait for the clock.
     allowance: u32,
     allowed_at: u32,
@@ -177,6 +180,9 @@ impl Socket {
                 Sent::Everything if self.goodbye && self.closing.is_some() => {
                     return Poll::Ready(());
                 }
+                // Closed over what it has still on its way, the connection would be reset, and a
+                // browser never see the code: the client closes first, or its time is over.
+                Sent::Everything if self.deaf => drop(Pin::new(&mut *raw).poll_shutdown(cx)),
                 Sent::Everything | Sent::Waiting => {}
             }
             // Whoever could not be heard for want of room may have some now.
@@ -232,7 +238,9 @@ impl Socket {
             Poll::Ready(Ok(())) => {}
         }
         self.heard_at = self.line.now;
-        self.hear_all(buffer.filled_mut());
+        if !self.deaf {
+            self.hear_all(buffer.filled_mut());
+        }
         Ok(true)
     }
 
@@ -248,7 +256,7 @@ impl Socket {
                 Ok(Some(received)) => self.hear(received),
                 Err(Broken { code, reason }) => {
                     self.close(code, reason);
-                    self.goodbye = true;
+                    self.deaf = true;
                     return;
                 }
             }

@@ -5,6 +5,7 @@ use crate::position::Epoch;
 use bytes::Bytes;
 use model::event::Event;
 use model::schema::Schema;
+use model::webhook::pattern;
 use model::{CollectionIx, Scope};
 use std::sync::{Arc, OnceLock};
 use wire::websocket::{self, Deflate};
@@ -29,6 +30,8 @@ pub struct Codec {
 #[derive(Debug)]
 pub struct Entry {
     pub event: Event,
+    /// Whether those who want everything want it: it is none of the service's own objects.
+    pub is_for_all: bool,
     collection: Option<CollectionIx>,
     codec: Arc<Codec>,
     sse: OnceLock<Bytes>,
@@ -40,6 +43,7 @@ pub struct Entry {
 impl Entry {
     pub fn new(codec: &Arc<Codec>, event: Event) -> Entry {
         Entry {
+            is_for_all: pattern::matches("*", &event.kind),
             collection: codec.schema.find(&event.collection),
             event,
             codec: codec.clone(),

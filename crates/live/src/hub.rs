@@ -2,6 +2,7 @@
 //! knows the shards whose connections want to hear of it.
 
 use crate::entry::{Codec, Entry, Passing};
+use crate::interest::Interests;
 use crate::limits::Limits;
 use crate::metrics::{Channel, Metrics};
 use crate::passing::Corridor;
@@ -13,7 +14,7 @@ use model::schema::Schema;
 use model::webhook::pattern;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -23,6 +24,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Events taken from the log at a time.
 const BATCH: usize = 256;
+/// Sets of interests among which an equal one is looked for.
+const SHARED: usize = 8;
 /// Pause after the store failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The type of the event that tells of an erasure: what events say was changed.
@@ -45,6 +48,8 @@ pub struct Hub {
     crowd: Mutex<Crowd>,
     /// The first connection has come.
     visited: Notify,
+    /// What the latest connections wanted, the newest last.
+    wanted: Mutex<VecDeque<Arc<Interests>>>,
     leaving: AtomicBool,
     connections: AtomicU64,
     chance: AtomicU64,
@@ -100,6 +105,7 @@ impl Hub {
             shards: Mutex::default(),
             crowd: Mutex::default(),
             visited: Notify::new(),
+            wanted: Mutex::default(),
             leaving: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             chance: AtomicU64::new(seed),
@@ -212,6 +218,20 @@ impl Hub {
 
     pub fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Relaxed)
+    }
+
+    /// The interests of one more connection. Most want what others want: those share the memory.
+    pub fn shared(&self, interests: Interests) -> Arc<Interests> {
+        let mut wanted = self.wanted.lock();
+        if let Some(found) = wanted.iter().rev().find(|one| ***one == interests) {
+            return found.clone();
+        }
+        let interests = Arc::new(interests);
+        if wanted.len() == SHARED {
+            wanted.pop_front();
+        }
+        wanted.push_back(interests.clone());
+        interests
     }
 
     /// A number nobody can foresee who does not know the seed; for spreading, not for secrets.

@@ -19,7 +19,7 @@ pub struct Interest {
 }
 
 /// What credentials let through.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permit {
     /// Of a restricted key; `None`: everything.
     pub grants: Option<Vec<Grant>>,
@@ -30,7 +30,7 @@ pub struct Permit {
 }
 
 /// Everything a connection is to be told.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Interests {
     pub scope: Scope,
     pub permit: Permit,
@@ -41,7 +41,7 @@ pub struct Interests {
 
 impl Interest {
     fn wants(&self, entry: &Entry) -> bool {
-        (self.types.is_empty() && pattern::matches("*", &entry.event.kind)
+        (self.types.is_empty() && entry.is_for_all
             || self.types.iter().any(|pattern| names(pattern, entry)))
             && self.resource.as_ref().is_none_or(|id| *id == entry.event.record)
             && self.parent.as_deref().is_none_or(|id| entry.parent() == Some(id))

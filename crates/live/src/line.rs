@@ -11,6 +11,7 @@ use crate::reset::{self, Gap};
 use crate::ring::Reach;
 use crate::shard::{Seat, Turn, ticks};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -97,11 +98,12 @@ enum Item {
     Read(i64),
 }
 
-/// Frames for one write. On the stack: nothing of it outlives the write.
-struct Batch {
-    items: [Item; BATCH],
-    frames: [Bytes; BATCH],
-    len: usize,
+/// Frames for one write, none of which outlives it.
+struct Batch(Vec<(Item, Bytes)>);
+
+thread_local! {
+    /// The room of a batch, for the next one: there is one at a time, whoever writes.
+    static ROOM: Cell<Vec<(Item, Bytes)>> = const { Cell::new(Vec::new()) };
 }
 
 /// What follows the frames that were gathered.
@@ -123,7 +125,7 @@ impl Line {
         begin: Beginning,
     ) -> Line {
         let Beginning { cursor, gap, resumes } = begin;
-        let interests = Arc::new(visitor.interests(interest, 0));
+        let interests = hub.shared(visitor.interests(interest, 0));
         let vetting = Vetting {
             standing: visitor.standing.clone(),
             generation: hub.store.0.key_generation(),
@@ -185,7 +187,7 @@ impl Line {
 
     /// Another set of interests, from a place of the log on.
     pub fn follow(&mut self, interests: Interests, cursor: i64) {
-        self.interests = Arc::new(interests);
+        self.interests = self.hub.shared(interests);
         self.behind = None;
         self.cursor = cursor;
         self.seat.change(self.interests.clone());
@@ -217,7 +219,7 @@ impl Line {
             passing &= !self.muted;
             let passed = if passing { self.gather_passing(&mut batch) } else { None };
             let next = self.gather(&mut batch, cx);
-            if batch.len == 0 {
+            if batch.0.is_empty() {
                 self.passing = passed.unwrap_or(self.passing);
                 passing = false;
                 match next {
@@ -232,7 +234,7 @@ impl Line {
             match self.poll_write(raw, cx, &batch) {
                 Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Sent::Gone,
                 Poll::Ready(Ok(count)) => {
-                    let whole = self.consume(batch, count);
+                    let whole = self.consume(&mut batch, count);
                     if let (true, Some(newest)) = (whole, passed) {
                         self.passing = newest;
                         passing = false;
@@ -296,7 +298,7 @@ impl Line {
             if one.from == Some(self.number) || !self.interests.wants_passing(one) {
                 return;
             }
-            all &= batch.len < BATCH;
+            all &= batch.has_room();
             if all {
                 batch.push(Item::Passing(number), one.frame(self.encoding));
             }
@@ -313,7 +315,7 @@ impl Line {
         }
         let (interests, encoding) = (&self.interests, self.encoding);
         let reach = self.hub.ring.view(self.cursor, |entry| {
-            if batch.len == BATCH {
+            if !batch.has_room() {
                 return false;
             }
             if interests.wants(entry) {
@@ -374,7 +376,7 @@ impl Line {
             cx.waker().wake_by_ref();
             return Next::Reading;
         }
-        for (seq, frame) in behind.found.iter().take(BATCH - batch.len) {
+        for (seq, frame) in behind.found.iter().take(BATCH - batch.0.len()) {
             batch.push(Item::Read(*seq), frame.clone());
         }
         Next::More
@@ -386,20 +388,24 @@ impl Line {
         cx: &mut Context<'_>,
         batch: &Batch,
     ) -> Poll<io::Result<usize>> {
+        // The usual case, and the cheaper call.
+        if let [(_, frame)] = &batch.0[..] {
+            return Pin::new(raw).poll_write(cx, frame);
+        }
         let mut slices = [IoSlice::new(&[]); BATCH];
-        for (slice, frame) in slices.iter_mut().zip(&batch.frames[..batch.len]) {
+        for (slice, (_, frame)) in slices.iter_mut().zip(&batch.0) {
             *slice = IoSlice::new(frame);
         }
-        Pin::new(raw).poll_write_vectored(cx, &slices[..batch.len])
+        Pin::new(raw).poll_write_vectored(cx, &slices[..batch.0.len()])
     }
 
     /// Goes on behind what was written; true if it was everything.
-    fn consume(&mut self, batch: Batch, mut count: usize) -> bool {
+    fn consume(&mut self, batch: &mut Batch, mut count: usize) -> bool {
         self.blocked_at = None;
         self.written_at = self.now;
         self.rest = Bytes::new();
         let mut events = 0;
-        for (item, frame) in batch.items.into_iter().zip(batch.frames).take(batch.len) {
+        for (item, frame) in batch.0.drain(..) {
             if count == 0 {
                 self.hub.metrics.sent(self.channel, events);
                 return false;
@@ -422,7 +428,8 @@ impl Line {
             }
             count -= frame.len();
         }
-        if self.own.capacity() > BATCH && self.own.is_empty() {
+        if self.own.is_empty() {
+            // It is seldom needed; idle connections do not keep its memory.
             self.own = VecDeque::new();
         }
         self.hub.metrics.sent(self.channel, events);
@@ -469,13 +476,21 @@ async fn read(
 
 impl Batch {
     fn new() -> Batch {
-        let frames = [const { Bytes::new() }; BATCH];
-        Batch { items: [Item::Rest; BATCH], frames, len: 0 }
+        Batch(ROOM.take())
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.len() < BATCH
     }
 
     fn push(&mut self, item: Item, frame: Bytes) {
-        self.items[self.len] = item;
-        self.frames[self.len] = frame;
-        self.len += 1;
+        self.0.push((item, frame));
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.0.clear();
+        ROOM.set(std::mem::take(&mut self.0));
     }
 }

@@ -7,6 +7,7 @@ use crate::metrics::Channel;
 use crate::position::{Epoch, Place};
 use crate::ring::Reach;
 use crate::shard::{Seat, ticks};
+use model::Scope;
 use model::problem::{Code, Problem};
 use model::query::{Filter, Page, Query, SortKey, Test};
 use model::record::Scalar;
@@ -99,7 +100,7 @@ pub async fn poll(
         // Nothing could ever come of waiting there.
         _ => return Ok(Polled::Now(Answer { body: "[]".into(), position: newest, gap: true })),
     };
-    let answer = read(hub, visitor, &asking, since, newest).await?;
+    let answer = read(hub, visitor.scope, &asking, since, newest).await?;
     if !asking.wait || answer.body != "[]" {
         return Ok(Polled::Now(answer));
     }
@@ -112,18 +113,21 @@ pub async fn poll(
     let arrival = visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
     let collection = &hub.codec.schema.collections[asking.feed];
     let types = vec![collection.events.created.clone()];
-    let interests = Arc::new(visitor.interests(Interest { types, ..Interest::default() }, 0));
+    let interests = hub.shared(visitor.interests(Interest { types, ..Interest::default() }, 0));
     let seat = Seat::take(hub, interests.clone(), newest, hub.next_connection());
     seat.hurries();
-    let visitor = visitor.clone();
-    let held = Held { seat, interests, cursor: newest, asking, visitor, ticket, _arrival: arrival };
+    let timeout = hub.limits.poll_timeout;
+    // Not beyond the end of the credentials.
+    let patience = ticks(visitor.expires_in.map_or(timeout, |end| end.min(timeout)));
+    let (cursor, _arrival) = (newest, arrival);
+    let held = Held { seat, interests, cursor, asking, patience, end: None, ticket, _arrival };
     Ok(Polled::Held(Box::new(held)))
 }
 
 /// The records after a place.
 async fn read(
     hub: &Hub,
-    visitor: &Visitor,
+    scope: Scope,
     asking: &Asking,
     since: i64,
     newest: i64,
@@ -137,7 +141,7 @@ async fn read(
         page: Page::First,
         limit: asking.limit,
     };
-    let page = hub.store.0.list(visitor.scope, asking.feed, &query).await?;
+    let page = hub.store.0.list(scope, asking.feed, &query).await?;
     let last = page.records.last().and_then(|record| record.id.parse::<i64>().ok());
     let position = match (last, page.has_more) {
         (Some(last), true) => last,
@@ -165,7 +169,9 @@ pub struct Held {
     interests: Arc<Interests>,
     cursor: i64,
     asking: Asking,
-    visitor: Visitor,
+    /// Ticks to wait, and the one at which that is over.
+    patience: u32,
+    end: Option<u32>,
     ticket: Ticket,
     _arrival: Option<Arrival>,
 }
@@ -173,33 +179,24 @@ pub struct Held {
 impl Held {
     /// The records, or none when the time is over.
     pub async fn wait(mut self: Box<Held>) -> Answer {
-        let hub = self.ticket.hub().clone();
-        let mut alarm = None;
-        let found = poll_fn(|cx| self.look(&hub, &mut alarm, cx)).await;
-        match found {
+        match poll_fn(|cx| self.look(cx)).await {
             Some(answer) => answer,
-            // Faster than memory: the records are all there.
-            None => {
-                let empty = Answer { body: "[]".into(), position: self.cursor, gap: false };
-                let newest = *hub.store.0.position().borrow();
-                let read = read(&hub, &self.visitor, &self.asking, self.cursor, newest).await;
-                read.unwrap_or(empty)
-            }
+            // Faster than memory: the records are all there. Boxed: room for it must not be kept
+            // while nothing happens.
+            None => Box::pin(self.read()).await,
         }
     }
 
-    /// Ticks to wait, not beyond the end of the credentials.
-    fn patience(&self, hub: &Hub) -> u32 {
-        let timeout = hub.limits.poll_timeout;
-        ticks(self.visitor.expires_in.map_or(timeout, |end| end.min(timeout)))
+    async fn read(&self) -> Answer {
+        let hub = self.ticket.hub();
+        let newest = *hub.store.0.position().borrow();
+        let scope = self.interests.scope;
+        let read = read(hub, scope, &self.asking, self.cursor, newest).await;
+        read.unwrap_or(Answer { body: "[]".into(), position: self.cursor, gap: false })
     }
 
-    fn look(
-        &mut self,
-        hub: &Hub,
-        alarm: &mut Option<u32>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Answer>> {
+    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let hub = self.ticket.hub().clone();
         loop {
             let turn = self.seat.turn(cx.waker());
             self.cursor = self.cursor.max(turn.cursor);
@@ -222,7 +219,7 @@ impl Held {
                 return Poll::Ready(Some(Answer { body, position: head, gap: false }));
             }
             self.cursor = head;
-            let end = *alarm.get_or_insert_with(|| turn.now + self.patience(hub));
+            let end = *self.end.get_or_insert(turn.now + self.patience);
             let over = turn.now >= end;
             if turn.leaving || over {
                 return Poll::Ready(Some(Answer { body: "[]".into(), position: head, gap: false }));

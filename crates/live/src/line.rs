@@ -337,6 +337,11 @@ impl Line {
     fn gather_behind(&mut self, batch: &mut Batch, cx: &mut Context<'_>) -> Next {
         let Some(behind) = &mut self.behind else { return Next::More };
         if behind.found.is_empty() && behind.reading.is_none() {
+            // What is there goes first. Were the log read for a client that takes nothing, the
+            // answer would be thrown away and the task woken by it, over and over.
+            if !batch.0.is_empty() {
+                return Next::More;
+            }
             if behind.upto > self.cursor {
                 self.cursor = behind.upto;
             }

@@ -48,6 +48,8 @@ feed = true
 [collections.messages.fields]
 text = { type = \"string\", required = true }
 ";
+/// How often connections had to read the log, since it was not in memory any more.
+const LOG_READS: &str = "restive_live_log_reads_total";
 /// Everyone has a message by then, or something is broken.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
 /// Open files of this process and of each server: the connections of the largest scenario, and

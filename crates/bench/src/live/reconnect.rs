@@ -13,14 +13,13 @@ use crate::http::Client;
 use crate::report::Bar;
 
 use super::subject::{Channel, Subject};
-use super::{Bench, figure};
+use super::{Bench, LOG_READS, figure};
 
 const CLIENTS: usize = 10_000;
 const QUICK_CLIENTS: usize = 2_000;
 /// How far back they are, at most.
 const BACK: usize = 100;
 const LIMIT: Duration = Duration::from_secs(60);
-const LOG_READS: &str = "restive_live_log_reads_total";
 
 struct Returning {
     stream: TcpStream,

@@ -10,12 +10,14 @@ use crate::report::Bar;
 
 use super::crowd::Crowd;
 use super::subject::{Channel, Subject};
-use super::{Bench, DELIVERY_LIMIT, figure};
+use super::{Bench, DELIVERY_LIMIT, LOG_READS, figure};
 
 const READERS: usize = 100;
 const STRETCH: Duration = Duration::from_secs(60);
 const QUICK_STRETCH: Duration = Duration::from_secs(10);
 const LAG: &str = "restive_live_lag_events";
+/// Whoever takes nothing is looked at by the clock alone, every 25 s.
+const MAX_READS: f64 = 4.0;
 /// Events behind from which on a reader counts as stalled.
 const BEHIND: u64 = 500;
 const FILL_LIMIT: Duration = Duration::from_secs(120);
@@ -40,8 +42,10 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
         publish(&subject, &mut crowd, Duration::from_secs(1))?;
         ensure!(began.elapsed() < FILL_LIMIT, "nobody is stalled after {FILL_LIMIT:?}");
     }
+    let reads = figure(&subject, LOG_READS)?;
     let with = publish(&subject, &mut crowd, stretch)?;
     crowd.check()?;
+    let reads = (figure(&subject, LOG_READS)? - reads) as f64 / READERS as f64;
     let open = figure(&subject, "restive_live_connections{channel=\"sse\"}")?;
     ensure!(open == READERS as u64 + 1, "{open} streams are open");
     let lag = figure(&subject, LAG)?;
@@ -49,6 +53,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let report = &mut bench.stage.report;
     report.bar("stalled", Bar::shown("resident without", without as f64 / 1_048_576.0, "MiB"));
     report.bar("stalled", Bar::at_most("memory of a stalled reader", each, 64.0, "KiB"));
+    report.bar("stalled", Bar::at_most("reads of the log for each", reads, MAX_READS, ""));
     report.bar("stalled", Bar::shown("behind at the end", lag as f64, "events"));
     drop((stalled, crowd));
     subject.service.stop()

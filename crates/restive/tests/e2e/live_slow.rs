@@ -70,6 +70,13 @@ fn a_reader_that_stalls_gets_everything_later_and_nobody_waits_for_it() {
     // The newest part of the log in memory, encoded once for each kind of channel, and no more.
     assert!(grown < GROWTH_KIB, "grown by {grown} KiB");
     assert!(figures(&server)["restive_live_lag_events"] > 100.0, "somebody does stall");
+    let reads = || figures(&server)["restive_live_log_reads_total"];
+    let earlier = reads();
+    for number in 0..200 {
+        write(&server, &format!("unread {number}"));
+    }
+    // Whoever takes nothing has nothing read for it.
+    assert!(reads() - earlier < 20.0, "{} reads of the log", reads() - earlier);
     std::thread::scope(|scope| {
         let (mut stream, mut socket) = (stalled_stream, stalled_socket);
         let from_stream = scope.spawn(move || stream.texts_until(LAST));

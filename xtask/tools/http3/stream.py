@@ -6,6 +6,7 @@ Runs until it is interrupted, which closes the connection, or the stream ends.
 """
 
 import asyncio
+import signal
 import sys
 
 from aioquic.asyncio.client import connect
@@ -13,6 +14,7 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import DataReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ConnectionTerminated
 
 
 class Client(QuicConnectionProtocol):
@@ -21,13 +23,19 @@ class Client(QuicConnectionProtocol):
         self.http = H3Connection(self._quic)
         self.ended = asyncio.get_running_loop().create_future()
 
+    def finish(self):
+        if not self.ended.done():
+            self.ended.set_result(None)
+
     def quic_event_received(self, event):
+        if isinstance(event, ConnectionTerminated):
+            self.finish()
         for part in self.http.handle_event(event):
             if isinstance(part, DataReceived):
                 sys.stdout.buffer.write(part.data)
                 sys.stdout.buffer.flush()
             if part.stream_ended:
-                self.ended.set_result(None)
+                self.finish()
 
     async def follow(self, path, key):
         stream = self._quic.get_next_available_stream_id()
@@ -49,11 +57,10 @@ async def main(address, port, certificate, key, path):
     settings.load_verify_locations(certificate)
     kind = {"configuration": settings, "create_protocol": Client}
     async with connect(address, int(port), **kind) as client:
+        # The usual end. Asked for instead of raised: an interrupt in the middle of a callback could
+        # be lost.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, client.finish)
         await client.follow(path, key)
 
 
-try:
-    asyncio.run(main(*sys.argv[1:]))
-except KeyboardInterrupt:
-    # The usual end: the connection was closed on the way here.
-    pass
+asyncio.run(main(*sys.argv[1:]))

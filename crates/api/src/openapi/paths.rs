@@ -283,6 +283,7 @@ impl<'a> Place<'a> {
         responses.extend(errors::responses(&Facets {
             body: true,
             idempotency: Some(needs_key),
+            counted: action.native == Some(Native::RotateSecret),
             action: Some(action),
             ..self.change()
         }));

@@ -113,7 +113,7 @@ fn too_many_secrets(previous: &[(String, Timestamp)]) -> Problem {
          next one ends at {}; `overlap` 0 ends all older ones at once.",
         next.unwrap_or_default()
     );
-    Problem::new(Code::GuardFailed, message)
+    Problem::new(Code::TooManyRecords, message)
 }
 
 /// What is shown once, at the end of the record.

@@ -87,7 +87,7 @@ fn every_secret_signs_until_its_overlap_has_passed_however_often_it_is_rotated()
     let each = |family| secrets.iter().map(move |secret| (family, secret.as_str()));
     let pairs: Vec<_> = TIMESTAMPED.into_iter().flat_map(each).collect();
     assert_eq!(judged(&ping(), &pairs), ["ok"; 30]);
-    let error = rotate(3600).error(422, "guard_failed");
+    let error = rotate(3600).error(409, "too_many_records");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("5 secrets") && message.contains("overlap"), "{message}");
     assert!(!message.contains("whsec_"));

@@ -1,7 +1,7 @@
 //! The service that `wire` calls: one request in, one response out. Reads as the list of its steps.
 
 use crate::auth::{Auth, Identity};
-use crate::channel::{self, Tokens};
+use crate::channel::{self, Standings, Tokens};
 use crate::error::Shape;
 use crate::idempotency::{self, InFlight};
 use crate::limit::{Limiter, Quota};
@@ -66,6 +66,7 @@ pub struct Core {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) cursor_key: [u8; 32],
     pub(crate) tokens: Tokens,
+    pub(crate) standings: Standings,
     metrics: Metrics,
     routes: RouteTable,
     log: Option<Arc<AccessLog>>,
@@ -91,6 +92,7 @@ impl Api {
             in_flight: Arc::default(),
             cursor_key: store.cursor_key(),
             tokens: Tokens::new(&store.cursor_key()),
+            standings: Standings::default(),
             hub,
             routes: RouteTable::new(&schema, &metrics),
             metrics,

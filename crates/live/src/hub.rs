@@ -302,9 +302,9 @@ impl Hub {
 /// The place of an open connection.
 #[derive(Debug)]
 pub struct Ticket {
-    hub: Arc<Hub>,
+    pub(crate) hub: Arc<Hub>,
     account: i64,
-    channel: Channel,
+    pub(crate) channel: Channel,
 }
 
 impl Ticket {

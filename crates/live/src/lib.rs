@@ -11,6 +11,7 @@ mod interest;
 mod limits;
 mod line;
 mod metrics;
+mod own;
 mod passing;
 mod poll;
 mod position;

@@ -4,9 +4,10 @@
 
 use crate::ask::{Beginning, Standing, Visitor};
 use crate::entry::{Encoding, Entry};
-use crate::hub::Hub;
+use crate::hub::{Hub, Ticket};
 use crate::interest::{Interest, Interests};
-use crate::metrics::{Channel, Resumed};
+use crate::metrics::Resumed;
+use crate::own::Own;
 use crate::reset::{self, Gap};
 use crate::ring::Reach;
 use crate::shard::{Seat, Turn, ticks};
@@ -15,6 +16,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,26 +30,25 @@ const BATCH: usize = 16;
 const READ: usize = 16;
 
 pub struct Line {
-    pub hub: Arc<Hub>,
+    /// The place among all connections, and the way to the hub.
+    pub ticket: Ticket,
     pub seat: Seat,
     pub interests: Arc<Interests>,
     pub encoding: Encoding,
     pub number: u64,
-    channel: Channel,
     /// Everything wanted up to here was sent.
     pub cursor: i64,
     passing: u64,
     /// The rest of a frame that the client did not take whole.
-    rest: Bytes,
-    /// What goes to this client alone: greetings, answers, comments. The owner keeps it short.
-    pub own: VecDeque<Bytes>,
+    rest: Option<Box<Bytes>>,
+    pub own: Own,
     /// Nothing but its own goes out any more.
     pub muted: bool,
     behind: Option<Box<Behind>>,
     pub now: u32,
     pub written_at: u32,
-    blocked_at: Option<u32>,
-    behind_at: Option<u32>,
+    blocked_at: Since,
+    behind_at: Since,
     resumes: bool,
     vetting: Vetting,
     /// The credentials were withdrawn.
@@ -58,7 +59,24 @@ pub struct Line {
 struct Vetting {
     standing: Arc<dyn Standing>,
     generation: u64,
-    asked: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
+    asked: Option<Box<Asking>>,
+}
+
+type Asking = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+/// Since when something lasts, if it does.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Since(Option<NonZeroU32>);
+
+impl Since {
+    fn begin(&mut self, now: u32) {
+        self.0 = self.0.or(NonZeroU32::new(now.saturating_add(1)));
+    }
+
+    /// For how long.
+    fn ticks(self, now: u32) -> u32 {
+        self.0.map_or(0, |began| now.saturating_add(1).saturating_sub(began.get()))
+    }
 }
 
 /// What is read from the log for one connection.
@@ -117,13 +135,13 @@ enum Next {
 
 impl Line {
     pub fn new(
-        hub: &Arc<Hub>,
-        channel: Channel,
+        ticket: Ticket,
         encoding: Encoding,
         visitor: &Visitor,
         interest: Interest,
         begin: Beginning,
     ) -> Line {
+        let hub = &ticket.hub;
         let Beginning { cursor, gap, resumes } = begin;
         let interests = hub.shared(visitor.interests(interest, 0));
         let vetting = Vetting {
@@ -134,25 +152,24 @@ impl Line {
         let number = hub.next_connection();
         let seat = Seat::take(hub, interests.clone(), cursor, number);
         let mut line = Line {
-            hub: hub.clone(),
             seat,
             interests,
             encoding,
             number,
-            channel,
             cursor,
             passing: hub.passing.newest(),
-            rest: Bytes::new(),
-            own: VecDeque::new(),
+            rest: None,
+            own: Own::default(),
             muted: false,
             behind: None,
             now: 0,
             written_at: 0,
-            blocked_at: None,
-            behind_at: None,
+            blocked_at: Since::default(),
+            behind_at: Since::default(),
             resumes,
             vetting,
             revoked: false,
+            ticket,
         };
         if let Some((gap, requested)) = gap {
             line.lost(gap, requested, cursor);
@@ -169,7 +186,7 @@ impl Line {
             self.vet();
         }
         if let Some(asked) = &mut self.vetting.asked
-            && let Poll::Ready(holds) = asked.as_mut().poll(cx)
+            && let Poll::Ready(holds) = asked.as_mut().as_mut().poll(cx)
         {
             self.vetting.asked = None;
             self.revoked |= !holds;
@@ -179,15 +196,15 @@ impl Line {
 
     /// Asks whether the credentials still hold, if keys may have changed since.
     fn vet(&mut self) {
-        let generation = self.hub.store.0.key_generation();
+        let generation = self.ticket.hub.store.0.key_generation();
         if std::mem::replace(&mut self.vetting.generation, generation) != generation {
-            self.vetting.asked = Some(self.vetting.standing.holds());
+            self.vetting.asked = Some(Box::new(self.vetting.standing.holds()));
         }
     }
 
     /// Another set of interests, from a place of the log on.
     pub fn follow(&mut self, interests: Interests, cursor: i64) {
-        self.interests = self.hub.shared(interests);
+        self.interests = self.ticket.hub.shared(interests);
         self.behind = None;
         self.cursor = cursor;
         self.seat.change(self.interests.clone());
@@ -196,18 +213,17 @@ impl Line {
 
     /// Whether it took nothing, or never caught up, for longer than is borne with.
     pub fn is_hopeless(&self) -> bool {
-        let limits = &self.hub.limits;
-        let since = |tick: Option<u32>| tick.map_or(0, |tick| self.now.saturating_sub(tick));
-        let hopeless = since(self.blocked_at) > ticks(limits.stall_timeout)
-            || since(self.behind_at) > ticks(limits.behind_timeout);
+        let limits = &self.ticket.hub.limits;
+        let hopeless = self.blocked_at.ticks(self.now) > ticks(limits.stall_timeout)
+            || self.behind_at.ticks(self.now) > ticks(limits.behind_timeout);
         if hopeless {
-            self.hub.metrics.slow.fetch_add(1, Relaxed);
+            self.ticket.hub.metrics.slow.fetch_add(1, Relaxed);
         }
         hopeless
     }
 
     pub fn is_blocked(&self) -> bool {
-        self.blocked_at.is_some()
+        self.blocked_at != Since::default()
     }
 
     /// Sends as much as there is and the client takes.
@@ -262,29 +278,29 @@ impl Line {
 
     fn lie_still(&mut self, head: i64) -> bool {
         self.cursor = self.cursor.max(head);
-        self.behind_at = None;
+        self.behind_at = Since::default();
         if std::mem::take(&mut self.resumes) {
-            self.hub.metrics.resumed(Resumed::FromMemory);
+            self.ticket.hub.metrics.resumed(Resumed::FromMemory);
         }
         self.own.is_empty() && (self.muted || self.seat.rest(self.cursor))
     }
 
     /// The client takes no more: what was gathered is gathered again when it does.
     fn block(&mut self) {
-        self.blocked_at.get_or_insert(self.now);
+        self.blocked_at.begin(self.now);
         self.behind = None;
         self.seat.moves(self.cursor);
-        let newest = self.hub.passing.view(self.passing, |_, one| {
+        let newest = self.ticket.hub.passing.view(self.passing, |_, one| {
             if self.interests.wants_passing(one) {
-                self.hub.metrics.dropped.fetch_add(1, Relaxed);
+                self.ticket.hub.metrics.dropped.fetch_add(1, Relaxed);
             }
         });
         self.passing = newest;
     }
 
     fn gather_own(&self, batch: &mut Batch) {
-        if !self.rest.is_empty() {
-            batch.push(Item::Rest, self.rest.clone());
+        if let Some(rest) = &self.rest {
+            batch.push(Item::Rest, Bytes::clone(rest));
         }
         for frame in self.own.iter().take(BATCH - 1) {
             batch.push(Item::Own, frame.clone());
@@ -294,7 +310,7 @@ impl Line {
     /// What was said in passing, as far as there is room; the newest of it, if that is all.
     fn gather_passing(&self, batch: &mut Batch) -> Option<u64> {
         let mut all = true;
-        let newest = self.hub.passing.view(self.passing, |number, one| {
+        let newest = self.ticket.hub.passing.view(self.passing, |number, one| {
             if one.from == Some(self.number) || !self.interests.wants_passing(one) {
                 return;
             }
@@ -314,7 +330,7 @@ impl Line {
             return self.gather_behind(batch, cx);
         }
         let (interests, encoding) = (&self.interests, self.encoding);
-        let reach = self.hub.ring.view(self.cursor, |entry| {
+        let reach = self.ticket.hub.ring.view(self.cursor, |entry| {
             if !batch.has_room() {
                 return false;
             }
@@ -328,7 +344,7 @@ impl Line {
             Reach::Until(_) => Next::More,
             Reach::Behind => {
                 self.behind = Some(Box::default());
-                self.behind_at.get_or_insert(self.now);
+                self.behind_at.begin(self.now);
                 self.gather_behind(batch, cx)
             }
         }
@@ -346,12 +362,12 @@ impl Line {
                 self.cursor = behind.upto;
             }
             // Perhaps what follows is in memory by now.
-            if self.hub.ring.view(self.cursor, |_| false) != Reach::Behind {
+            if self.ticket.hub.ring.view(self.cursor, |_| false) != Reach::Behind {
                 self.behind = None;
                 return Next::More;
             }
             let reading =
-                read(self.hub.clone(), self.interests.clone(), self.cursor, self.encoding);
+                read(self.ticket.hub.clone(), self.interests.clone(), self.cursor, self.encoding);
             behind.reading = Some(Box::pin(reading));
         }
         if let Some(reading) = &mut behind.reading {
@@ -362,7 +378,7 @@ impl Line {
                     (behind.found, behind.upto) = (found, upto);
                     let resumed = if gap.is_some() { Resumed::WithGap } else { Resumed::FromLog };
                     if std::mem::take(&mut self.resumes) {
-                        self.hub.metrics.resumed(resumed);
+                        self.ticket.hub.metrics.resumed(resumed);
                     }
                     if let Some(oldest) = gap {
                         self.lost(Gap::Expired, Some(self.cursor), oldest);
@@ -406,13 +422,13 @@ impl Line {
 
     /// Goes on behind what was written; true if it was everything.
     fn consume(&mut self, batch: &mut Batch, mut count: usize) -> bool {
-        self.blocked_at = None;
+        self.blocked_at = Since::default();
         self.written_at = self.now;
-        self.rest = Bytes::new();
+        self.rest = None;
         let mut events = 0;
         for (item, frame) in batch.0.drain(..) {
             if count == 0 {
-                self.hub.metrics.sent(self.channel, events);
+                self.ticket.hub.metrics.sent(self.ticket.channel, events);
                 return false;
             }
             match item {
@@ -427,23 +443,19 @@ impl Line {
             }
             events += usize::from(matches!(item, Item::Event(_) | Item::Read(_)));
             if count < frame.len() {
-                self.rest = frame.slice(count..);
-                self.hub.metrics.sent(self.channel, events);
+                self.rest = Some(Box::new(frame.slice(count..)));
+                self.ticket.hub.metrics.sent(self.ticket.channel, events);
                 return false;
             }
             count -= frame.len();
         }
-        if self.own.is_empty() {
-            // It is seldom needed; idle connections do not keep its memory.
-            self.own = VecDeque::new();
-        }
-        self.hub.metrics.sent(self.channel, events);
+        self.ticket.hub.metrics.sent(self.ticket.channel, events);
         true
     }
 
     /// Tells that something was lost, and from where on it is told again.
     pub fn lost(&mut self, gap: Gap, requested: Option<i64>, resumed_at: i64) {
-        let (codec, encoding) = (&self.hub.codec, self.encoding);
+        let (codec, encoding) = (&self.ticket.hub.codec, self.encoding);
         let frame = reset::frame(codec, &self.interests, encoding, gap, requested, resumed_at);
         self.own.push_back(frame);
     }

@@ -24,16 +24,15 @@ pub enum EarlyHints {
 }
 
 impl EarlyHints {
-    pub(crate) fn allowed(self, version: Version, headers: &HeaderMap) -> bool {
+    /// `navigates`: the request says that a browser loads a page.
+    pub(crate) fn allowed(self, version: Version, navigates: bool) -> bool {
         match self {
             _ if version < Version::HTTP_11 => false,
             EarlyHints::Off => false,
             // They came with 103 already in the books.
             _ if version >= Version::HTTP_2 => true,
             EarlyHints::Always => true,
-            EarlyHints::Asked => {
-                headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
-            }
+            EarlyHints::Asked => navigates,
         }
     }
 }

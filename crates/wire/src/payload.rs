@@ -8,10 +8,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use pin_project_lite::pin_project;
 use tokio::sync::mpsc;
+use tokio::task::spawn_local;
 
-use crate::Answer;
 use crate::raw::Raw;
+use crate::worker::Listed;
+use crate::{Answer, h2, h3};
 
 /// What follows the head of an answer.
 pub enum Payload {
@@ -28,7 +31,45 @@ pub enum Payload {
 /// What the service does with a connection it has taken over. It runs in a small task of its own;
 /// the connection closes when it ends. A stream that waits costs what this future is large: a block
 /// (`move |raw| async move { … }`) holds the stream once, an `async fn` its argument twice.
-pub type TakeOver = Box<dyn FnOnce(Raw) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+pub struct TakeOver(Box<dyn FnOnce(Raw, Holding) + Send>);
+
+/// What the server counts a connection or a stream by, as long as somebody goes on with it.
+pub(crate) enum Holding {
+    /// Boxed: a connection has room for it, of the streams there may be more.
+    Connection {
+        _listed: Box<Listed>,
+    },
+    Http2 {
+        _under_way: h2::UnderWay,
+    },
+    Http3 {
+        _under_way: h3::UnderWay,
+    },
+}
+
+impl TakeOver {
+    /// Begins, in a task of its own: what answering needed is given back.
+    pub(crate) fn start(self, raw: Raw, holding: Holding) {
+        (self.0)(raw, holding);
+    }
+}
+
+pin_project! {
+    /// The service's future and what is held for it, in the memory of one task.
+    struct Running<F> {
+        #[pin]
+        future: F,
+        holding: Holding,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Running<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.project().future.poll(cx)
+    }
+}
 
 /// A body that is made while it is sent. It is asked for a piece only when the last one has gone.
 pub trait Chunks: Send {
@@ -68,7 +109,11 @@ impl Payload {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Payload::TakeOver(Box::new(move |raw| Box::pin(run(raw))))
+        Payload::TakeOver(TakeOver(Box::new(move |raw, holding| {
+            // Made before the task is, so that it has no room for the stream beside the service's.
+            let future = run(raw);
+            drop(spawn_local(Running { future, holding }));
+        })))
     }
 
     /// The length, where it is known before the body is sent.

@@ -20,9 +20,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 use crate::Service;
 use crate::call::take_place;
 use crate::fault::Fault;
-use crate::h1::{self, Buffers, Connection, Date, Leaving, Link};
+use crate::h1::{self, Buffers, Connection, Date, Heads, Leaving, Link};
 use crate::h2;
 use crate::limits::Limits;
+use crate::payload::Holding;
 use crate::peer::{Crowd, Crowded, Place, introduction};
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
@@ -54,6 +55,7 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) shutdown: Shutdown,
     pub(crate) buffers: Buffers,
+    pub(crate) heads: Heads,
     /// HTTP/3: bytes of heads that have not arrived whole.
     pub(crate) half_heads: Cell<usize>,
     /// Where answers are put together; taken, never held over a wait.
@@ -88,6 +90,7 @@ impl Worker {
             shared,
             shutdown,
             buffers: Buffers::default(),
+            heads: Heads::default(),
             half_heads: Cell::new(0),
             scratch: Cell::default(),
             date: RefCell::new(Date::new()),
@@ -303,7 +306,7 @@ impl Worker {
 }
 
 /// Keeps a connection in its worker's list and in the common count; given up however it ends.
-struct Listed {
+pub(crate) struct Listed {
     worker: Rc<Worker>,
     id: u64,
     /// One of those its address may have, where that is limited.
@@ -335,10 +338,9 @@ impl Listed {
         // A task of its own for what follows, so that what serving needed is given back.
         match connection.serve().await {
             Leaving::Closed => {}
-            Leaving::TakenOver(run) => drop(spawn_local(async move {
-                let _listed = self;
-                run.await;
-            })),
+            Leaving::TakenOver(run, raw) => {
+                run.start(raw, Holding::Connection { _listed: Box::new(self) });
+            }
             Leaving::Http2(stream, before) => {
                 drop(spawn_local(self.serve_http2(link, stream, before)));
             }

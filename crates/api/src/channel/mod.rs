@@ -8,6 +8,7 @@ mod token;
 mod visit;
 
 pub use origin::share;
+pub use standing::Standings;
 pub use token::{LIFE, MAX_ITEMS, Tokens, USUAL_LIFE};
 pub use visit::{ACCESS_TOKEN, MAX_USER_CHARS};
 

@@ -4,7 +4,9 @@ use crate::Outside;
 use crate::service::Core;
 use model::schema::{Builtin, CollectionIx};
 use model::{Scope, Timestamp};
+use parking_lot::Mutex;
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -19,15 +21,33 @@ pub struct Standing {
     key: Arc<str>,
 }
 
-impl Standing {
-    pub fn new(core: &Core, scope: Scope, key: &str) -> Arc<Standing> {
-        Arc::new(Standing {
+/// Those of the latest connections, the newest last. Few keys open most connections, and these
+/// share one.
+#[derive(Default)]
+pub struct Standings(Mutex<VecDeque<Arc<Standing>>>);
+
+/// Among how many an equal one is looked for.
+const SHARED: usize = 8;
+
+impl Standings {
+    pub fn of(&self, core: &Core, scope: Scope, key: &str) -> Arc<Standing> {
+        let mut latest = self.0.lock();
+        let same = |one: &&Arc<Standing>| one.scope == scope && *one.key == *key;
+        if let Some(found) = latest.iter().rev().find(same) {
+            return found.clone();
+        }
+        let standing = Arc::new(Standing {
             store: core.store.clone(),
             outside: core.outside.clone(),
             keys: core.schema.own(Builtin::Key),
             scope,
             key: key.into(),
-        })
+        });
+        if latest.len() == SHARED {
+            latest.pop_front();
+        }
+        latest.push_back(standing.clone());
+        standing
     }
 }
 

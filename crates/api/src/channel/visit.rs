@@ -1,6 +1,6 @@
 //! Who opens a channel: by an API key, or by a channel token where a browser cannot send one.
 
-use super::standing::{self, Standing};
+use super::standing;
 use super::token::PREFIX;
 use crate::auth::{self, Identity};
 use crate::operation::Failure;
@@ -71,7 +71,7 @@ async fn by_key(
         user: user.map(str::to_owned),
         feeds,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
-        standing: Standing::new(core, caller.scope, &caller.key),
+        standing: core.standings.of(core, caller.scope, &caller.key),
         now: trace.now,
     })
 }
@@ -129,7 +129,7 @@ async fn by_token(
         user: claims.user,
         feeds: Feeds::Only(claims.publish),
         expires_in: Some(until(claims.expires, trace)),
-        standing: Standing::new(core, scope, &claims.key),
+        standing: core.standings.of(core, scope, &claims.key),
         now: trace.now,
     })
 }

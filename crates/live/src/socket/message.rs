@@ -93,12 +93,12 @@ impl Socket {
     }
 
     fn feed(&self, name: &str) -> Option<CollectionIx> {
-        let collections = &self.line.hub.codec.schema.collections;
+        let collections = &self.line.ticket.hub.codec.schema.collections;
         collections.iter().position(|c| c.feed.as_ref().is_some_and(|f| f.live_name == name))
     }
 
     fn unknown(&self, kind: &str) -> Problem {
-        let collections = &self.line.hub.codec.schema.collections;
+        let collections = &self.line.ticket.hub.codec.schema.collections;
         let feeds = collections.iter().filter_map(|c| Some(c.feed.as_ref()?.live_name.as_str()));
         let known: Vec<&str> =
             [TYPING, "subscribe", "unsubscribe", "ping"].into_iter().chain(feeds).collect();
@@ -146,7 +146,7 @@ impl Socket {
             return Err(Problem::new(Code::TooLong, message).param("data"));
         }
         let from = Some(self.line.number);
-        self.line.hub.say(Passing::new(self.scope, TYPING, from, members));
+        self.line.ticket.hub.say(Passing::new(self.scope, TYPING, from, members));
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl Socket {
         reference: Option<&str>,
     ) -> Result<(), Problem> {
         let asked = self.asked(message)?;
-        let newest = *self.line.hub.store.0.position().borrow();
+        let newest = *self.line.ticket.hub.store.0.position().borrow();
         let begin = asked.begin(newest);
         // A line that lies still may stand far back: what it did not want meanwhile is not made up
         // for, unless that is asked for.
@@ -168,8 +168,8 @@ impl Socket {
             // Those who go on must not hear again what lies between.
             wanted.extend(others.map(|(one, since)| (one, since.max(here))));
         }
-        if wanted.len() >= self.line.hub.limits.max_subscriptions {
-            let most = self.line.hub.limits.max_subscriptions;
+        if wanted.len() >= self.line.ticket.hub.limits.max_subscriptions {
+            let most = self.line.ticket.hub.limits.max_subscriptions;
             let message = format!("A connection has at most {most} subscriptions.");
             return Err(Problem::new(Code::TooManyRecords, message));
         }
@@ -208,13 +208,13 @@ impl Socket {
     }
 
     fn acknowledge(&mut self, reference: Option<&str>, position: i64) {
-        let position = self.line.hub.codec.epoch.at(position).to_string();
+        let position = self.line.ticket.hub.codec.epoch.at(position).to_string();
         let ack = json!({ "type": "ack", "ref": reference, "position": position });
         self.line.own.push_back(websocket::text(&ack.to_string()));
     }
 
     fn asked(&self, message: &Map<String, Value>) -> Result<Asked, Problem> {
-        let codec = &self.line.hub.codec;
+        let codec = &self.line.ticket.hub.codec;
         let mut asked = Asked::default();
         for (name, value) in message {
             match (name.as_str(), value) {

@@ -76,8 +76,7 @@ pub fn open(
             visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
         let encoding = deflate.map_or(Encoding::Socket, Encoding::Deflated);
         let begin = asked.begin(*hub.store.0.position().borrow());
-        let channel = Channel::Socket;
-        let mut line = Line::new(&hub, channel, encoding, &visitor, asked.interest, begin);
+        let mut line = Line::new(ticket, encoding, &visitor, asked.interest, begin);
         line.own.push_front(message::welcome(&hub, begin.cursor));
         let socket = Socket {
             incoming: Incoming::new(hub.limits.max_message_bytes, deflate),
@@ -98,8 +97,7 @@ pub fn open(
             allowance: hub.limits.message_burst,
             allowed_at: 0,
             line,
-            _ticket: ticket,
-            _arrival: arrival,
+            _arrival: arrival.map(Box::new),
         };
         Running { socket, raw, begun: false }
     });
@@ -132,8 +130,7 @@ struct Socket {
     /// Messages the client may send before it must wait for the clock.
     allowance: u32,
     allowed_at: u32,
-    _ticket: Ticket,
-    _arrival: Option<Arrival>,
+    _arrival: Option<Box<Arrival>>,
 }
 
 /// The task of a socket. By hand: an `async fn` keeps room for what it is given twice over.
@@ -277,7 +274,7 @@ impl Socket {
         }
         match received {
             Received::Text(text) => {
-                self.line.hub.metrics.received.fetch_add(1, Relaxed);
+                self.line.ticket.hub.metrics.received.fetch_add(1, Relaxed);
                 self.allowance = self.allowance.saturating_sub(1);
                 self.take(&text);
             }
@@ -317,7 +314,7 @@ impl Socket {
         if self.closing.is_some() {
             return;
         }
-        let (now, limits) = (self.line.now, &self.line.hub.limits);
+        let (now, limits) = (self.line.now, &self.line.ticket.hub.limits);
         let since = |tick: u32| now.saturating_sub(tick);
         let unheard = self.heard_at < self.pinged_at;
         if leaving {
@@ -337,7 +334,7 @@ impl Socket {
     }
 
     fn allow(&mut self) {
-        let limits = &self.line.hub.limits;
+        let limits = &self.line.ticket.hub.limits;
         let passed = self.line.now.saturating_sub(self.allowed_at);
         let more =
             passed.saturating_mul(limits.messages_per_second / ticks(Duration::from_secs(1)));
@@ -348,7 +345,7 @@ impl Socket {
     }
 
     fn set_alarm(&self) {
-        let (now, limits) = (self.line.now, &self.line.hub.limits);
+        let (now, limits) = (self.line.now, &self.line.ticket.hub.limits);
         let due = match self.closing {
             Some(at) => at + ticks(FAREWELL),
             None if self.heard_at < self.pinged_at => self.pinged_at + ticks(limits.pong_timeout),

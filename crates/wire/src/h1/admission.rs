@@ -21,6 +21,7 @@ pub(crate) struct Admission {
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
     pub(crate) expects_continue: bool,
+    pub(crate) navigates: bool,
 }
 
 impl Admission {
@@ -41,6 +42,9 @@ impl Admission {
                 self.lengths += 1;
                 self.length = decimal(value)
                     .ok_or(Fault::Malformed("The Content-Length header is not a number."))?;
+            }
+            14 if name.eq_ignore_ascii_case("sec-fetch-mode") => {
+                self.navigates |= value == b"navigate";
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 self.encodings += 1;
@@ -82,12 +86,24 @@ impl Admission {
 
 /// RFC 3986 host and port, IPv6 literals included; loose about their order.
 pub(crate) fn is_host(value: &[u8]) -> bool {
-    value.iter().all(|byte| host_byte(*byte))
+    value.iter().all(|byte| HOST_BYTES[usize::from(*byte)])
 }
 
-fn host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte)
-}
+/// A table: every request has a host.
+const HOST_BYTES: [bool; 256] = {
+    let mut allowed = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        allowed[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut marks: &[u8] = b"-._~%!$&'()*+,;=:[]";
+    while let [mark, rest @ ..] = marks {
+        allowed[*mark as usize] = true;
+        marks = rest;
+    }
+    allowed
+};
 
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {

@@ -5,11 +5,33 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use bytes::{Bytes, BytesMut};
+
 /// One read: a head with a usual body in one go. Larger heads grow it: to 64 KiB at the most, since
 /// `Limits::url_bytes` and `Limits::header_bytes` end them before.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// Spare buffers a worker keeps; more are needed only while many requests are half read.
 const MAX_SPARE: usize = 16;
+
+/// The room that heads are copied to, some of usual size at a time. Small: who holds one value of a
+/// head holds all of it.
+const HEADS_BYTES: usize = 4 * 1024;
+
+/// Where heads are kept while their requests live: one allocation for several of them, used again
+/// once they are gone.
+#[derive(Debug, Default)]
+pub(crate) struct Heads(RefCell<BytesMut>);
+
+impl Heads {
+    pub(crate) fn copy(&self, head: &[u8]) -> Bytes {
+        let mut room = self.0.borrow_mut();
+        if room.capacity() - room.len() < head.len() {
+            room.reserve(head.len().max(HEADS_BYTES));
+        }
+        room.extend_from_slice(head);
+        room.split().freeze()
+    }
+}
 
 /// Bytes read and not yet used, and room behind them.
 #[derive(Debug)]
@@ -139,6 +161,20 @@ mod tests {
         assert_eq!(total.get(), buffer.bytes.len());
         drop(buffer);
         assert_eq!(total.get(), 0);
+    }
+
+    #[test]
+    fn heads_share_memory_and_leave_it_to_others() {
+        let heads = Heads::default();
+        let large = vec![b'x'; 2 * HEADS_BYTES];
+        let kept = [heads.copy(b"GET /1"), heads.copy(&large), heads.copy(b"GET /2")];
+        assert_eq!(kept, [&b"GET /1"[..], &large, b"GET /2"]);
+        drop(kept);
+        let mut places = Vec::new();
+        for _ in 0..3 * HEADS_BYTES / 8 {
+            places.push(heads.copy(b"GET /abc").as_ptr());
+        }
+        assert!(places.iter().skip(1).any(|place| *place == places[0]), "used again");
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub(crate) struct Connection {
 /// What becomes of a connection that speaks HTTP/1.x no more.
 pub(crate) enum Leaving {
     Closed,
-    /// The service goes on with it: what remains to be run.
-    TakenOver(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// The service goes on with it.
+    TakenOver(TakeOver, Raw),
     /// It began with the preface of HTTP/2; these bytes were read.
     Http2(Stream, Bytes),
 }
@@ -154,7 +154,7 @@ impl Connection {
     }
 
     fn taken_over(self, run: TakeOver) -> Leaving {
-        Leaving::TakenOver(run(self.into_raw()))
+        Leaving::TakenOver(run, self.into_raw())
     }
 
     /// What was read and not used up.
@@ -207,8 +207,8 @@ impl Connection {
         let Some(buffer) = &mut self.buffer else { return Ok(None) };
         let worker = &self.link.worker;
         let Some(end) = scan.find(buffer.data(), &worker.limits)? else { return Ok(None) };
-        let bytes = &buffer.data()[scan.start..end];
-        let head = head::read(bytes, &worker.limits, worker.spare_headers())?;
+        let bytes = worker.heads.copy(&buffer.data()[scan.start..end]);
+        let head = head::read(&bytes, &worker.limits, worker.spare_headers())?;
         buffer.consume(end);
         Ok(Some(head))
     }
@@ -255,7 +255,7 @@ impl Connection {
             version: head.version,
             keep_alive: head.keep_alive,
         };
-        let hints = match worker.terms.early_hints.allowed(head.version, &head.headers) {
+        let hints = match worker.terms.early_hints.allowed(head.version, head.navigates) {
             true => Hints::open(),
             false => Hints::default(),
         };

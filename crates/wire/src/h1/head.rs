@@ -36,6 +36,8 @@ pub(crate) struct Head {
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
     pub(crate) expects_continue: bool,
+    /// A browser loads a page.
+    pub(crate) navigates: bool,
 }
 
 /// How far the search for the end of a head has come. Positions count from the first byte given.
@@ -132,16 +134,15 @@ impl Scan {
     }
 }
 
-/// Reads a complete head. `headers` is an empty map whose memory is used again.
-pub(crate) fn read(bytes: &[u8], limits: &Limits, headers: HeaderMap) -> Result<Head, Fault> {
-    // One allocation for the head; target and values are slices of it.
-    let bytes = Bytes::copy_from_slice(bytes);
+/// Reads a complete head; target and values are slices of its bytes. `headers` is an empty map
+/// whose memory is used again.
+pub(crate) fn read(bytes: &Bytes, limits: &Limits, headers: HeaderMap) -> Result<Head, Fault> {
     if limits.max_headers <= STACK_HEADERS {
         let mut room = [const { MaybeUninit::uninit() }; STACK_HEADERS];
-        read_into(&bytes, limits, headers, &mut room)
+        read_into(bytes, limits, headers, &mut room)
     } else {
         let mut room = vec![MaybeUninit::uninit(); limits.max_headers];
-        read_into(&bytes, limits, headers, &mut room)
+        read_into(bytes, limits, headers, &mut room)
     }
 }
 
@@ -191,6 +192,7 @@ fn read_into<'b>(
         framing,
         keep_alive: !admission.close && (!old_version || admission.keep_alive),
         expects_continue: admission.expects_continue && !old_version,
+        navigates: admission.navigates,
     })
 }
 

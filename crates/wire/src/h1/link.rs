@@ -18,6 +18,8 @@ pub(crate) struct Link {
     /// The worker's tick at the last progress.
     since: Cell<u64>,
     overdue: Cell<bool>,
+    /// HTTP/2: streams being answered. No connection has 65,536 of them.
+    streams: Cell<u16>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -48,6 +50,7 @@ impl Link {
             peer: Cell::new(peer),
             phase: Cell::new(Phase::Idle),
             overdue: Cell::new(false),
+            streams: Cell::new(0),
             waker: RefCell::new(None),
         }
     }
@@ -86,6 +89,22 @@ impl Link {
 
     pub(crate) fn phase(&self) -> Phase {
         self.phase.get()
+    }
+
+    pub(crate) fn streams(&self) -> u16 {
+        self.streams.get()
+    }
+
+    pub(crate) fn begin_stream(&self) {
+        self.streams.set(self.streams.get() + 1);
+    }
+
+    pub(crate) fn end_stream(&self) {
+        self.streams.set(self.streams.get() - 1);
+        if self.streams.get() == 0 {
+            // The connection's clock runs differently now.
+            self.wake();
+        }
     }
 
     /// Nothing here concerns the connection any more. A waker kept would keep its task's memory.

@@ -16,7 +16,7 @@ pub mod offline;
 mod outflow;
 
 pub(crate) use admission::is_host;
-pub(crate) use buffer::Buffers;
+pub(crate) use buffer::{Buffers, Heads};
 pub(crate) use chunked::is_forbidden;
 pub(crate) use connection::{Connection, Leaving, refuse};
 pub(crate) use date::Date;

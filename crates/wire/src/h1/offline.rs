@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::buffer::Buffer;
@@ -74,7 +75,7 @@ impl<'p, P: Iterator<Item = &'p [u8]>> Reading<'_, P> {
             }
         };
         let bytes = &self.buffer.data()[scan.start..end];
-        let head = match head::read(bytes, self.limits, HeaderMap::new()) {
+        let head = match head::read(&Bytes::copy_from_slice(bytes), self.limits, HeaderMap::new()) {
             Ok(head) => head,
             Err(fault) => return Some(Verdict::Refused(fault)),
         };

@@ -1,7 +1,6 @@
 //! One connection: accepts its streams, answers those that need no waiting in its own task and the
 //! others in tasks of theirs, watches the clock, and ends in good order. One thread.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -28,8 +27,6 @@ struct Serving<S> {
     tap: Tap<S>,
     connection: Connection<Tap<S>, Bytes>,
     pings: Option<PingPong>,
-    /// Streams being answered.
-    under_way: Rc<Cell<usize>>,
     /// The worker's tick when the budgets of frames were last refilled.
     refilled: u64,
     drained: bool,
@@ -101,7 +98,6 @@ where
         link,
         tap,
         connection,
-        under_way: Rc::default(),
         drained: false,
     })
 }
@@ -153,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
 
     /// Answers at once what can be; a task is made only for what has to wait.
     fn start(&self, (request, respond): Accepted, cx: &mut Context<'_>) {
-        let place = UnderWay::enter(&self.under_way, &self.link);
+        let place = UnderWay::enter(&self.link);
         let mut answering = Box::pin(stream::answer(self.link.clone(), request, respond, place));
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx))) {
             Ok(Poll::Pending) => drop(spawn_local(answering)),
@@ -181,7 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
                 _ => return Poll::Ready(Ending::Dead),
             }
         }
-        let busy = self.under_way.get() > 0 || self.connection.has_streams();
+        let busy = self.link.streams() > 0 || self.connection.has_streams();
         match (half_head, busy) {
             (true, _) => self.link.enter_once(Phase::Head),
             (false, true) if heard || self.link.phase() != Phase::Pong => {
@@ -223,25 +219,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
 }
 
 /// Counts a stream while it is answered.
-pub(super) struct UnderWay {
-    count: Rc<Cell<usize>>,
-    link: Rc<Link>,
-}
+pub(crate) struct UnderWay(Rc<Link>);
 
 impl UnderWay {
-    fn enter(count: &Rc<Cell<usize>>, link: &Rc<Link>) -> UnderWay {
-        count.set(count.get() + 1);
-        UnderWay { count: count.clone(), link: link.clone() }
+    fn enter(link: &Rc<Link>) -> UnderWay {
+        link.begin_stream();
+        UnderWay(link.clone())
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.count.set(self.count.get() - 1);
-        if self.count.get() == 0 {
-            // The connection's clock runs differently now.
-            self.link.wake();
-        }
+        let UnderWay(link) = self;
+        link.end_stream();
     }
 }
 

@@ -14,7 +14,7 @@ mod stream;
 mod tap;
 
 pub(crate) use channel::Channel;
-pub(crate) use connection::serve;
+pub(crate) use connection::{UnderWay, serve};
 
 /// What a client of HTTP/2 sends first (RFC 9113 3.4). No request of HTTP/1.x can begin like it.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

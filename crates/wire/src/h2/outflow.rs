@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::channel::{Channel, Ends};
@@ -18,7 +17,7 @@ use super::connection::UnderWay;
 use crate::body::Remainder;
 use crate::exchange::Response;
 use crate::fields;
-use crate::payload::{Chunks, Cut, Payload};
+use crate::payload::{Chunks, Cut, Holding, Payload};
 use crate::raw::Raw;
 use crate::worker::Worker;
 
@@ -65,14 +64,7 @@ pub(super) async fn send(
         Payload::TakeOver(run) => {
             let channel = Channel::new(Ends::new(stream, outgoing.channel.take()));
             let raw = Raw::over(channel, worker.shutdown.clone());
-            // A task of its own, so that what answering needed is given back; and begun before, so
-            // that it has no room for the stream beside the service's.
-            let running = run(raw);
-            spawn_local(async move {
-                let _under_way = under_way;
-                running.await;
-            });
-            return;
+            return run.start(raw, Holding::Http2 { _under_way: under_way });
         }
         // Awaited before.
         Payload::Later(_) => Err(Broken),

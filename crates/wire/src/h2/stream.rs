@@ -74,7 +74,7 @@ struct Interim {
 
 fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing) -> Begun {
     let worker = &link.worker;
-    let hints = match worker.terms.early_hints.allowed(Version::HTTP_2, &head.headers) {
+    let hints = match worker.terms.early_hints.allowed(Version::HTTP_2, false) {
         true => Hints::open(),
         false => Hints::default(),
     };

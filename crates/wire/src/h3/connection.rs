@@ -69,7 +69,7 @@ impl Line {
 }
 
 /// Counts a stream while it is answered.
-pub(super) struct UnderWay(Rc<Line>);
+pub(crate) struct UnderWay(Rc<Line>);
 
 impl UnderWay {
     fn enter(line: &Rc<Line>) -> UnderWay {

@@ -22,5 +22,6 @@ mod settings;
 mod stream;
 
 pub(crate) use channel::Channel;
+pub(crate) use connection::UnderWay;
 pub(crate) use endpoint::{bind, serve};
 pub(crate) use inflow::Inflow;

@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode};
 use quinn::{SendStream, VarInt};
-use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::channel::{Channel, Ends};
@@ -21,7 +20,7 @@ use super::inflow::{Inflow, Leftover};
 use super::qpack;
 use crate::exchange::Response;
 use crate::fields;
-use crate::payload::{Chunks, Cut, Payload};
+use crate::payload::{Chunks, Cut, Holding, Payload};
 use crate::raw::Raw;
 use crate::worker::Worker;
 
@@ -157,14 +156,7 @@ pub(super) async fn send(
         Payload::TakeOver(run) => {
             let channel = Channel::new(Ends::new(outlet, outgoing.channel, outgoing.leftover));
             let raw = Raw::over_quic(channel, worker.shutdown.clone());
-            // A task of its own, so that what answering needed is given back; and begun before, so
-            // that it has no room for the stream beside the service's.
-            let running = run(raw);
-            spawn_local(async move {
-                let _under_way = under_way;
-                running.await;
-            });
-            return;
+            return run.start(raw, Holding::Http3 { _under_way: under_way });
         }
     }
     if sent.is_ok() {

@@ -174,7 +174,7 @@ fn begin(
     outgoing: &mut Outgoing,
 ) -> Begun {
     let worker = &line.worker;
-    let hints = match worker.terms.early_hints.allowed(Version::HTTP_3, &head.headers) {
+    let hints = match worker.terms.early_hints.allowed(Version::HTTP_3, false) {
         true => Hints::open(),
         false => Hints::default(),
     };

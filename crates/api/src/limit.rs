@@ -1,6 +1,7 @@
 //! Request quotas: so many requests per window and key (or, without a key, per address). One atomic
 //! word per key; a window that has passed is replaced by the first request after it.
 
+use crate::respond;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use model::Timestamp;
@@ -128,13 +129,18 @@ impl Quota {
         const IETF: HeaderName = HeaderName::from_static("ratelimit");
         const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
         headers.insert(LIMIT, HeaderValue::from(self.limit));
-        headers.insert(REMAINING, HeaderValue::from(self.remaining));
+        let mut remaining = HeaderValue::from(self.remaining);
+        respond::unrepeated(&mut remaining);
+        headers.insert(REMAINING, remaining);
         headers.insert(RESET, HeaderValue::from(self.reset));
         for (name, text) in [
             (IETF, pair("\"default\";r=", self.remaining.into(), ";t=", self.seconds_left())),
             (IETF_POLICY, pair("\"default\";q=", self.limit.into(), ";w=", self.window_seconds)),
         ] {
-            if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
+            if let Ok(mut value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
+                if name == IETF {
+                    respond::unrepeated(&mut value);
+                }
                 headers.insert(name, value);
             }
         }

@@ -197,3 +197,9 @@ pub fn options(methods: &[&str]) -> Reply {
     }
     reply
 }
+
+/// Marks a value that no other answer will have. HTTP/2 then does not remember it for the next one:
+/// its table would hold nothing else soon, and each connection has one.
+pub fn unrepeated(value: &mut HeaderValue) {
+    value.set_sensitive(true);
+}

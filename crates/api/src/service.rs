@@ -449,7 +449,8 @@ impl Core {
     fn complete(&self, headers: &mut HeaderMap, request_id: &str, quota: Option<&Quota>) {
         const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
         const VERSION: HeaderName = HeaderName::from_static(version::HEADER);
-        if let Ok(value) = HeaderValue::from_str(request_id) {
+        if let Ok(mut value) = HeaderValue::from_str(request_id) {
+            respond::unrepeated(&mut value);
             headers.insert(REQUEST_ID, value);
         }
         headers.insert(VERSION, self.version.clone());

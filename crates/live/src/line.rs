@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::AsyncWrite;
 use wire::Raw;
 
@@ -211,15 +212,22 @@ impl Line {
         self.seat.moves(cursor);
     }
 
-    /// Whether it took nothing, or never caught up, for longer than is borne with.
-    pub fn is_hopeless(&self) -> bool {
-        let limits = &self.ticket.hub.limits;
-        let hopeless = self.blocked_at.ticks(self.now) > ticks(limits.stall_timeout)
-            || self.behind_at.ticks(self.now) > ticks(limits.behind_timeout);
-        if hopeless {
+    /// Whether it took nothing for longer than is borne with.
+    pub fn is_stalled(&self) -> bool {
+        self.is_slow(self.blocked_at, self.ticket.hub.limits.stall_timeout)
+    }
+
+    /// Whether it takes something, and did not come up with the log for longer than that.
+    pub fn is_behind(&self) -> bool {
+        self.is_slow(self.behind_at, self.ticket.hub.limits.behind_timeout)
+    }
+
+    fn is_slow(&self, since: Since, patience: Duration) -> bool {
+        let slow = since.ticks(self.now) > ticks(patience);
+        if slow {
             self.ticket.hub.metrics.slow.fetch_add(1, Relaxed);
         }
-        hopeless
+        slow
     }
 
     pub fn is_blocked(&self) -> bool {

@@ -110,7 +110,7 @@ impl Stream {
             return Poll::Ready(());
         }
         if turn.due {
-            if self.line.is_hopeless() || turn.leaving && self.line.is_blocked() {
+            if self.line.is_stalled() || turn.leaving && self.line.is_blocked() {
                 return Poll::Ready(());
             }
             self.check(turn.leaving);
@@ -138,6 +138,8 @@ impl Stream {
             (self.leaving, line.muted) = (true, true);
         } else if self.expires.is_some_and(|at| at <= line.now) {
             self.close("token_expired");
+        } else if line.is_behind() {
+            self.close("slow_resume");
         } else if line.now.saturating_sub(line.written_at)
             >= ticks(line.ticket.hub.limits.heartbeat)
             && !line.is_blocked()
@@ -148,7 +150,8 @@ impl Stream {
         }
     }
 
-    /// Tells why the stream ends. A browser comes back with the same credentials, and is refused.
+    /// Tells why the stream ends. A browser comes back with the same credentials, and is refused if
+    /// it is for them.
     fn close(&mut self, reason: &str) {
         let data = format!("{{\"reason\":\"{reason}\"}}");
         self.line.own.push_back(sse(Some(CLOSING), None, &data));

@@ -122,7 +122,7 @@ struct Socket {
     heard_at: u32,
     expires: Option<u32>,
     /// Tick at which we said goodbye.
-    closing: Option<u32>,
+    closing: Option<Closing>,
     /// The client said goodbye.
     goodbye: bool,
     /// It broke a rule: what it sends is no longer understood.
@@ -131,6 +131,21 @@ struct Socket {
     allowance: u32,
     allowed_at: u32,
     _arrival: Option<Box<Arrival>>,
+}
+
+/// Our goodbye, which waits for the client's.
+#[derive(Clone, Copy)]
+struct Closing {
+    at: u32,
+    patience: u32,
+}
+
+impl Closing {
+    /// When it is waited for no longer: so long after the goodbye, or after the client last took
+    /// something of what stands before it.
+    fn ends(self, line: &Line) -> u32 {
+        self.at.max(line.written_at) + self.patience
+    }
 }
 
 /// The task of a socket. By hand: an `async fn` keeps room for what it is given twice over.
@@ -166,7 +181,7 @@ impl Socket {
             self.close(REVOKED, "key_revoked");
         }
         if turn.due {
-            if self.is_over() || self.line.is_blocked() && self.line.is_hopeless() {
+            if self.is_over() || self.line.is_stalled() {
                 return Poll::Ready(());
             }
             self.check(turn.leaving);
@@ -296,16 +311,20 @@ impl Socket {
     /// Says goodbye, once; nothing follows it.
     fn close(&mut self, code: u16, reason: &str) {
         if self.closing.is_none() {
-            self.closing = Some(self.line.now);
+            // Who reads slowly has much before it.
+            let patience =
+                if code == SLOW { self.line.ticket.hub.limits.stall_timeout } else { FAREWELL };
+            let closing = Closing { at: self.line.now, patience: ticks(patience) };
             self.line.own.push_back(websocket::close(code, reason));
             self.line.muted = true;
             self.posting = None;
-            self.line.seat.wake_at(self.line.now + ticks(FAREWELL));
+            self.line.seat.wake_at(closing.at + closing.patience);
+            self.closing = Some(closing);
         }
     }
 
     fn is_over(&self) -> bool {
-        self.closing.is_some_and(|at| self.line.now.saturating_sub(at) >= ticks(FAREWELL))
+        self.closing.is_some_and(|closing| closing.ends(&self.line) <= self.line.now)
     }
 
     /// What time has brought.
@@ -325,7 +344,7 @@ impl Socket {
             self.close(NO_PONG, "no_pong");
             // Who does not answer pings answers no goodbye either.
             self.goodbye = true;
-        } else if self.line.is_hopeless() {
+        } else if self.line.is_behind() {
             self.close(SLOW, "slow_resume");
         } else if since(self.pinged_at) >= ticks(limits.ping_interval) {
             self.pinged_at = now;
@@ -347,7 +366,7 @@ impl Socket {
     fn set_alarm(&self) {
         let (now, limits) = (self.line.now, &self.line.ticket.hub.limits);
         let due = match self.closing {
-            Some(at) => at + ticks(FAREWELL),
+            Some(closing) => closing.ends(&self.line),
             None if self.heard_at < self.pinged_at => self.pinged_at + ticks(limits.pong_timeout),
             None => self.pinged_at + ticks(limits.ping_interval),
         };

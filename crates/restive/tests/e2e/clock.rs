@@ -1,5 +1,6 @@
 //! Servers whose wall clock a test sets, by the library of Debian's `faketime`. The program itself
-//! stays out: it would stand between us and the process we kill. Timers go on as they are.
+//! stays out: it would stand between us and the process we kill. Timers go on as they are, where a
+//! test does not hurry them.
 
 use crate::harness::Start;
 use std::process::Command;
@@ -8,6 +9,11 @@ use tempfile::TempDir;
 /// With its clock shifted, for example by `+86400s`.
 pub fn shifted(start: Start, by: &str) -> Start {
     faked(start).env("FAKETIME", by)
+}
+
+/// With all of its clocks, timers included, so many times as fast.
+pub fn hurried(start: Start, times: u32) -> Start {
+    faked(start).env("FAKETIME", &format!("+0s x{times}")).env("FAKETIME_DONT_FAKE_MONOTONIC", "0")
 }
 
 fn faked(start: Start) -> Start {

@@ -323,6 +323,11 @@ impl Socket {
         }
     }
 
+    /// Takes a little, whatever it is.
+    pub fn sip(&mut self) {
+        fill(&mut *self.stream, &mut self.bytes).expect("the socket goes on");
+    }
+
     #[track_caller]
     pub fn frame(&mut self) -> Frame {
         self.try_frame().expect("the socket goes on").expect("the socket goes on")

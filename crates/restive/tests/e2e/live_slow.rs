@@ -1,9 +1,11 @@
 //! Readers that stall, and very many that come at once: nothing is lost, nobody else waits, and the
 //! server's memory does not grow with them.
 
+use crate::clock::hurried;
 use crate::harness::{KEY, Server, Start, eventually};
 use crate::hostile::{CROWD, GROWTH_KIB, assert_unharmed, resident_kib};
-use crate::live_client::{Events, Socket, figures, open_connections, write};
+use crate::live_client::{CLOSE, Events, PONG, Socket, TEXT, figures, open_connections, write};
+use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,8 +14,12 @@ use std::time::{Duration, Instant};
 const WRITERS: usize = 4;
 const LAST: &str = "the last one";
 
+fn quick_start() -> Start {
+    Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off")
+}
+
 fn quick() -> Server {
-    Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
+    quick_start().go()
 }
 
 /// Far more than the sockets and the memory of the newest events take together.
@@ -85,6 +91,70 @@ fn a_reader_that_stalls_gets_everything_later_and_nobody_waits_for_it() {
         assert!(from_socket.join().unwrap() == texts, "the socket has all of it in order");
     });
     assert!(figures(&server)["restive_live_log_reads_total"] > 0.0, "they read the log");
+}
+
+/// Two minutes of the server's.
+#[test]
+fn a_stream_that_takes_nothing_for_long_is_given_up_and_can_be_resumed() {
+    const COUNT: usize = 4_000;
+    let server = hurried(quick_start(), 20).go();
+    let mut stalled = Events::open(&server, "/api/events?types=message");
+    let first = write(&server, "the first one");
+    assert_eq!(stalled.named("message").json()["id"], first);
+    flood(&server, COUNT, &AtomicUsize::new(0));
+    eventually("it is given up", || open_connections(&server, "sse") == 0.0);
+    assert_eq!(figures(&server)["restive_live_slow_total"], 1.0);
+    // What it had been sent is whole up to the last block, and the rest follows elsewhere.
+    let mut heard = vec![first];
+    while let Ok(Some(block)) = stalled.try_next() {
+        heard.extend(block.json()["id"].as_i64());
+    }
+    assert!(heard.len() < COUNT, "{} came although nobody read", heard.len());
+    let since = heard.last().unwrap();
+    let mut resumed = Events::open(&server, &format!("/api/events?types=message&since={since}"));
+    let rest = resumed.texts_until(LAST);
+    assert_eq!(heard.len() + rest.len(), COUNT + 2);
+}
+
+/// Ten minutes of the server's.
+#[test]
+fn a_socket_that_never_comes_up_is_told_to_come_again_and_loses_nothing() {
+    const COUNT: usize = 8_000;
+    // For 16 KiB: a fiftieth of what is to be read in the whole time.
+    const SIP: Duration = Duration::from_millis(25);
+    let server = hurried(quick_start(), 30).go();
+    let mut slow = Socket::open(&server, "/ws?types=message");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| flood(&server, COUNT, &AtomicUsize::new(0)));
+        // It sips, and says that it is there: neither stalled nor silent.
+        let mut sips = 0;
+        while figures(&server)["restive_live_slow_total"] == 0.0 {
+            while SIP * sips < began.elapsed() {
+                slow.sip();
+                sips += 1;
+            }
+            slow.send(PONG, b"").unwrap();
+            assert!(began.elapsed() < Duration::from_secs(90), "nobody minds");
+        }
+    });
+    let mut ids = Vec::new();
+    let closed = loop {
+        let frame = slow.frame();
+        match frame.opcode {
+            CLOSE => break frame.payload,
+            TEXT => {
+                let message: Value = serde_json::from_slice(&frame.payload).unwrap();
+                ids.extend(message["data"]["id"].as_i64());
+            }
+            _ => {}
+        }
+    };
+    assert_eq!(closed, [&4102u16.to_be_bytes()[..], b"slow_resume"].concat());
+    assert!(!ids.is_empty() && ids.len() < COUNT, "{} messages", ids.len());
+    let since = ids.last().unwrap();
+    let mut resumed = Events::open(&server, &format!("/api/events?types=message&since={since}"));
+    assert_eq!(ids.len() + resumed.texts_until(LAST).len(), COUNT + 1);
 }
 
 /// Reads until the last message has come, whole; the ids on the way.

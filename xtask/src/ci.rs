@@ -92,7 +92,7 @@ fn cargo_test() -> Result<()> {
 }
 
 /// What of the end-to-end suite speaks HTTP and nothing else.
-const API_TESTS: [&str; 15] = [
+const API_TESTS: [&str; 16] = [
     "actions::",
     "auth::",
     "concurrency::",
@@ -105,6 +105,7 @@ const API_TESTS: [&str; 15] = [
     "idempotency::",
     "limits::",
     "lists::",
+    "live_browser::",
     "odd::",
     "resources::",
     "service::",

@@ -391,3 +391,23 @@ fn a_stream_that_nobody_reads_any_more_is_given_up_at_once() {
     eventually("they are known to be gone", || open() == 0.0);
     assert!(began.elapsed() < Duration::from_secs(10), "no event was needed to notice");
 }
+
+#[test]
+fn what_was_erased_is_told_to_nobody_any_more_not_even_from_memory() {
+    let server = quick().go();
+    let begin = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
+    let target = format!("/api/events?types=book.*,erasure.*&since={begin}");
+    let mut early = Events::open(&server, &target);
+    let id = server.book("Secret title");
+    assert_eq!(early.named("book.created").json()["data"]["object"]["title"], "Secret title");
+    server.post("/v1/erasures", json!({ "resource": id })).expect(201);
+    // Who was there goes on; who comes later, from the same place, is not told.
+    early.named("erasure.created");
+    let mut late = Events::open(&server, &target);
+    let told = late.named("book.created");
+    assert_eq!(told.json()["data"]["object"]["erased"], true, "{told:?}");
+    let title = server.book("Open title");
+    for stream in [&mut early, &mut late] {
+        assert_eq!(stream.named("book.created").json()["data"]["object"]["id"], title);
+    }
+}

@@ -126,6 +126,31 @@ async fn new_filters_sorts_searches_and_unique_fields_know_the_old_rows() {
     assert_eq!(bed.list(&search(&["same"])).await.records.len(), 2);
 }
 
+/// Where nothing was searched the log was not read either: what is in the index must not be put
+/// there once more when it is.
+#[tokio::test]
+async fn rows_are_indexed_once_when_fields_are_searched_for_the_first_time() {
+    let shelf = Shelf::new().await;
+    let unsearched = |schema: &mut Schema| {
+        for collection in &mut schema.collections {
+            collection.fields.iter_mut().for_each(|field| field.search = false);
+        }
+    };
+    let bed = shelf.reopen(unsearched).unwrap();
+    let made = bed.put(book("Persuasion", json!(3))).await;
+    drop(bed);
+    let bed = shelf.reopen(|_| {}).unwrap();
+    let found = |word: &'static str| async {
+        let records = bed.list(&search(&[word])).await.records;
+        titles(&records)
+    };
+    assert_eq!(found("persuasion").await, ["Persuasion"]);
+    assert_eq!(found("emma").await, ["Emma"]);
+    bed.put(merge(BOOKS, &made.id, json!({ "title": "Sanditon" }))).await;
+    assert_eq!(found("sanditon").await, ["Sanditon"]);
+    assert!(found("persuasion").await.is_empty(), "the old words are gone with the old title");
+}
+
 #[tokio::test]
 async fn harmless_edits_are_taken() {
     let shelf = Shelf::new().await;

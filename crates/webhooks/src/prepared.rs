@@ -3,14 +3,18 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
+use model::Scope;
 use model::event::Event;
 use model::record::{Fields, parse_object};
 use serde_json::Value;
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 /// What an event costs besides its texts.
 const OVERHEAD_BYTES: usize = 512;
+/// Erasures that are remembered; more than events can wait in memory meanwhile.
+const ERASURES: usize = 10_000;
 
 pub struct Prepared {
     pub event: Event,
@@ -25,20 +29,56 @@ pub struct Prepared {
     loaded: Loaded,
 }
 
-/// Bytes of all prepared events that still live.
+/// What all prepared events that still live have in common: how many bytes they are, and which of
+/// them must no longer be told.
 #[derive(Clone, Default)]
-pub struct Loaded(Rc<Cell<usize>>);
+pub struct Loaded {
+    bytes: Rc<Cell<usize>>,
+    erased: Rc<RefCell<Erased>>,
+}
+
+/// Records whose events were erased from the log, and with which commit. Looked at when a body is
+/// needed, so that it holds for events that were read before, wherever they wait.
+#[derive(Default)]
+struct Erased {
+    records: HashMap<(Scope, String), i64>,
+    /// The latest last.
+    order: VecDeque<(Scope, String)>,
+}
 
 impl Loaded {
     pub fn bytes(&self) -> usize {
-        self.0.get()
+        self.bytes.get()
+    }
+
+    /// Nothing that was said of a record before this commit is told any more.
+    pub fn erase(&self, scope: Scope, record: &str, seq: i64) {
+        let mut erased = self.erased.borrow_mut();
+        let key = (scope, record.to_owned());
+        if erased.records.insert(key.clone(), seq).is_none() {
+            erased.order.push_back(key);
+        }
+        if erased.order.len() > ERASURES
+            && let Some(oldest) = erased.order.pop_front()
+        {
+            erased.records.remove(&oldest);
+        }
+    }
+
+    fn is_erased(&self, event: &Event) -> bool {
+        let erased = self.erased.borrow();
+        if erased.records.is_empty() {
+            return false;
+        }
+        let seq = erased.records.get(&(event.scope, event.record.clone()));
+        seq.is_some_and(|seq| event.seq < *seq)
     }
 }
 
 impl Prepared {
     pub fn new(event: Event, pending: u32, loaded: &Loaded) -> Rc<Prepared> {
         let weight = weigh(&event);
-        loaded.0.set(loaded.0.get() + weight);
+        loaded.bytes.set(loaded.bytes.get() + weight);
         let id = HeaderValue::from_str(&event.id);
         Rc::new(Prepared {
             id: id.unwrap_or_else(|_| HeaderValue::from_static("")),
@@ -57,6 +97,9 @@ impl Prepared {
     }
 
     pub fn body(&self, thin: bool) -> Bytes {
+        if self.loaded.is_erased(&self.event) {
+            return Bytes::from(self.erased());
+        }
         let (cell, make): (_, fn(&Prepared) -> String) = match thin {
             true => (&self.thin, Prepared::thin),
             false => (&self.fat, |prepared| prepared.event.envelope(prepared.pending)),
@@ -76,6 +119,20 @@ impl Prepared {
     fn thin(&self) -> String {
         let mut object = parse_object(&self.event.object);
         object.retain(|name, _| matches!(name.as_str(), "id" | "object"));
+        self.reduced(object)
+    }
+
+    /// As the log has it since.
+    fn erased(&self) -> String {
+        let mut object = parse_object(&self.event.object);
+        object.retain(|name, _| name == "object");
+        object.insert("id".into(), Value::String(self.event.record.clone()));
+        object.insert("erased".into(), Value::Bool(true));
+        self.reduced(object)
+    }
+
+    /// The envelope with this in place of the record.
+    fn reduced(&self, object: Fields) -> String {
         let event = &self.event;
         let reduced = Event {
             seq: event.seq,
@@ -97,7 +154,7 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        self.loaded.0.set(self.loaded.0.get().saturating_sub(self.weight));
+        self.loaded.bytes.set(self.loaded.bytes.get().saturating_sub(self.weight));
     }
 }
 

@@ -676,6 +676,26 @@ pub fn figure(server: &Server, name: &str) -> Option<f64> {
 }
 
 #[test]
+fn what_was_erased_is_delivered_to_nobody_although_it_waited_in_memory() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let one = json!({"max_in_flight": 1, "timeout": 5, "retry_schedule": [1]});
+    let id = endpoint(&server, &sink, one);
+    sink.will(Manner::Silence);
+    server.book("The one in the way");
+    eventually("it is under way", || sink.of("book.created").len() == 1);
+    let secret = server.book("Secret title");
+    server.post("/v1/erasures", json!({"resource": secret})).expect(201);
+    sink.will(Manner::status(200));
+    wait_for(&server, &id, &["succeeded"; 2]);
+    let told: Vec<_> = sink.of("book.created").iter().map(|one| one.event()).collect();
+    let about = told.iter().find(|event| event["data"]["object"]["id"] == secret.as_str());
+    let about = about.expect("the event is delivered");
+    assert_eq!(about["data"]["object"], json!({"id": secret, "object": "book", "erased": true}));
+    assert!(!told.iter().any(|event| event.to_string().contains("Secret title")));
+}
+
+#[test]
 fn no_more_is_under_way_than_an_endpoint_allows_and_the_queue_is_told() {
     let server = Server::bookshop();
     let sink = Sink::start();

@@ -5,9 +5,11 @@ use super::Engine;
 use crate::lane::{Feed, Lane};
 use crate::prepared::Prepared;
 use model::event::Event;
+use model::record::parse_object;
 use model::schema::Builtin;
 use model::webhook::{Endpoint, pattern};
 use model::{Record, Scope};
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use store::Follower;
@@ -105,6 +107,9 @@ impl Engine {
                 self.head.events.push_front(event);
                 return;
             }
+            if place == Some(own(Builtin::Erasure)) {
+                self.heard_of_erasure(&event);
+            }
             if place == Some(own(Builtin::Replay)) {
                 self.heard_of_replay(&event);
             }
@@ -130,6 +135,14 @@ impl Engine {
             (None, None) => {}
         }
         self.hand_out(event);
+    }
+
+    /// What waits in memory was read before: it must say no more than the log does now.
+    fn heard_of_erasure(&self, event: &Event) {
+        let erasure = parse_object(&event.object);
+        if let Some(resource) = erasure.get("resource").and_then(Value::as_str) {
+            self.loaded.erase(event.scope, resource, event.seq);
+        }
     }
 
     /// The endpoint is gone, and with it what was under way for it.

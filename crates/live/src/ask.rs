@@ -37,7 +37,16 @@ pub struct Visitor {
 
 /// Whether credentials that were good once still are.
 pub trait Standing: fmt::Debug + Send + Sync + 'static {
-    fn holds(&self) -> Pin<Box<dyn Future<Output = bool> + Send>>;
+    fn holds(&self) -> Pin<Box<dyn Future<Output = Held> + Send>>;
+}
+
+/// What became of credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    Yes,
+    /// They end by themselves after this.
+    For(Duration),
+    No,
 }
 
 /// Feeds that may be written to.

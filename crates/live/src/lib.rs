@@ -23,7 +23,7 @@ mod socket;
 mod sse;
 mod wheel;
 
-pub use ask::{Asked, Feeds, MAX_TYPES, PASSING, Standing, TYPING, Visitor, types};
+pub use ask::{Asked, Feeds, Held, MAX_TYPES, PASSING, Standing, TYPING, Visitor, types};
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
 pub use limits::Limits;

@@ -2,7 +2,7 @@
 //! while it keeps up, from the log when it does not. There is no queue: what the client has not
 //! taken is not kept, but read again.
 
-use crate::ask::{Beginning, Standing, Visitor};
+use crate::ask::{Beginning, Held, Standing, Visitor};
 use crate::entry::{Encoding, Entry};
 use crate::hub::{Hub, Ticket};
 use crate::interest::{Interest, Interests};
@@ -61,9 +61,11 @@ struct Vetting {
     standing: Arc<dyn Standing>,
     generation: u64,
     asked: Option<Box<Asking>>,
+    /// Tick at which the key ends, if it was given an end meanwhile.
+    ends_at: Option<NonZeroU32>,
 }
 
-type Asking = Pin<Box<dyn Future<Output = bool> + Send>>;
+type Asking = Pin<Box<dyn Future<Output = Held> + Send>>;
 
 /// Since when something lasts, if it does.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -149,6 +151,7 @@ impl Line {
             standing: visitor.standing.clone(),
             generation: hub.store.0.key_generation(),
             asked: None,
+            ends_at: None,
         };
         let number = hub.next_connection();
         let seat = Seat::take(hub, interests.clone(), cursor, number);
@@ -182,15 +185,20 @@ impl Line {
     pub fn turn(&mut self, cx: &mut Context<'_>) -> Turn {
         let turn = self.seat.turn(cx.waker());
         self.now = turn.now;
+        self.revoked |= self.vetting.ends_at.is_some_and(|end| end.get() <= turn.now);
         self.cursor = self.cursor.max(turn.cursor);
         if turn.due {
             self.vet();
         }
         if let Some(asked) = &mut self.vetting.asked
-            && let Poll::Ready(holds) = asked.as_mut().as_mut().poll(cx)
+            && let Poll::Ready(standing) = asked.as_mut().as_mut().poll(cx)
         {
             self.vetting.asked = None;
-            self.revoked |= !holds;
+            self.revoked |= standing == Held::No;
+            self.vetting.ends_at = match standing {
+                Held::For(time) => NonZeroU32::new(self.now.saturating_add(ticks(time))),
+                Held::Yes | Held::No => None,
+            };
         }
         turn
     }
@@ -224,7 +232,8 @@ impl Line {
 
     fn is_slow(&self, since: Since, patience: Duration) -> bool {
         let slow = since.ticks(self.now) > ticks(patience);
-        if slow {
+        // One that was told to go is counted already.
+        if slow && !self.muted {
             self.ticket.hub.metrics.slow.fetch_add(1, Relaxed);
         }
         slow

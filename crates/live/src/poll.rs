@@ -118,7 +118,8 @@ pub async fn poll(
     seat.hurries();
     let timeout = hub.limits.poll_timeout;
     // Not beyond the end of the credentials.
-    let patience = ticks(visitor.expires_in.map_or(timeout, |end| end.min(timeout)));
+    let end = visitor.expires_in.map_or(u32::MAX, |end| ticks(end).saturating_sub(2));
+    let patience = ticks(timeout).min(end);
     let (cursor, _arrival) = (newest, arrival);
     let held = Held { seat, interests, cursor, asking, patience, end: None, ticket, _arrival };
     Ok(Polled::Held(Box::new(held)))

@@ -292,10 +292,15 @@ impl Seat {
     /// What happened since the last time, and who is to be woken next time.
     pub fn turn(&self, waker: &Waker) -> Turn {
         let mut state = self.shard.state.lock();
-        let now = state.now;
+        let (now, seen) = (state.now, state.seen);
         let seat = &mut state.seats[self.key];
         if !seat.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             seat.waker = Some(waker.clone());
+        }
+        if seat.still {
+            // Nothing up to here is for this one: it has no need to look again, when the ring may
+            // have turned meanwhile.
+            seat.cursor = seat.cursor.max(seen);
         }
         let due = seat.due <= now;
         if due {
@@ -304,6 +309,10 @@ impl Seat {
         seat.filed = if due { u32::MAX } else { seat.filed };
         let passing = std::mem::take(&mut seat.passing);
         Turn { cursor: seat.cursor, passing, now, due, leaving: due && seat.called }
+    }
+
+    pub fn now(&self) -> u32 {
+        self.shard.state.lock().now
     }
 
     /// Lies still from here on; false if something came meanwhile.

@@ -87,15 +87,15 @@ impl Future for Running {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Running { stream, raw, begun } = self.get_mut();
         if !std::mem::replace(begun, true) {
-            stream.begin(cx);
+            stream.begin();
         }
         stream.poll(raw, cx)
     }
 }
 
 impl Stream {
-    fn begin(&mut self, cx: &mut Context<'_>) {
-        self.line.turn(cx);
+    fn begin(&mut self) {
+        self.line.now = self.line.seat.now();
         self.line.written_at = self.line.now;
         self.expires = self.expires.map(|ticks| self.line.now.saturating_add(ticks));
         self.set_alarm();

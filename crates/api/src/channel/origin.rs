@@ -18,7 +18,8 @@ pub fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(ORIGIN)?;
     let text = origin.to_str().ok()?;
     let named = origins.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(text));
-    named.then(|| origin.clone())
+    // A copy: it may outlive the request by long, which must not keep the whole head.
+    named.then(|| HeaderValue::from_bytes(origin.as_bytes()).ok()).flatten()
 }
 
 /// Whether a WebSocket may be opened: by no page at all, by one of our own, or by one that is

@@ -2,6 +2,7 @@
 
 use crate::Outside;
 use crate::service::Core;
+use live::Held;
 use model::schema::{Builtin, CollectionIx};
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use store::Store;
 
 pub struct Standing {
@@ -52,12 +54,12 @@ impl Standings {
 }
 
 impl live::Standing for Standing {
-    fn holds(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+    fn holds(&self) -> Pin<Box<dyn Future<Output = Held> + Send>> {
         let (store, now) = (self.store.clone(), self.outside.now());
         let (keys, scope, key) = (self.keys, self.scope, self.key.clone());
         Box::pin(async move {
             // A store that fails says nothing about the key; it is asked again when keys change.
-            holds(&*store, keys, scope, &key, now).await.unwrap_or(true)
+            holds(&*store, keys, scope, &key, now).await.unwrap_or(Held::Yes)
         })
     }
 }
@@ -68,17 +70,22 @@ impl fmt::Debug for Standing {
     }
 }
 
-/// Whether there is such a key, neither revoked nor expired.
+/// Whether there is such a key, neither revoked nor expired, and for how long.
 pub async fn holds(
     store: &dyn Store,
     keys: CollectionIx,
     scope: Scope,
     key: &str,
     now: Timestamp,
-) -> Result<bool, store::Error> {
-    let Some(record) = store.record(scope, keys, None, key).await? else { return Ok(false) };
+) -> Result<Held, store::Error> {
+    let Some(record) = store.record(scope, keys, None, key).await? else { return Ok(Held::No) };
     let fields = record.fields();
     let revoked = fields.get("revoked_at").is_some_and(|at| !at.is_null());
     let expires = fields.get("expires_at").and_then(Value::as_str).and_then(Timestamp::parse);
-    Ok(!revoked && expires.is_none_or(|end| end > now))
+    Ok(match expires {
+        _ if revoked => Held::No,
+        None => Held::Yes,
+        Some(end) if end > now => Held::For(Duration::from_millis(end.0.abs_diff(now.0))),
+        Some(_) => Held::No,
+    })
 }

@@ -5,7 +5,7 @@ use super::token::PREFIX;
 use crate::auth::{self, Identity};
 use crate::operation::Failure;
 use crate::service::{Core, Trace};
-use live::{Feeds, Permit, Visitor};
+use live::{Feeds, Held, Permit, Visitor};
 use model::caller::{Access, Caller, Grant};
 use model::problem::{Code, Problem};
 use model::schema::{Builtin, Collection};
@@ -105,12 +105,17 @@ async fn by_token(
         return Err(Problem::new(Code::InvalidParameter, message).param(USER).into());
     }
     let scope = model::Scope(claims.scope);
-    if !standing::holds(&*core.store, core.schema.own(Builtin::Key), scope, &claims.key, trace.now)
-        .await?
-    {
-        let message = "The API key that made this channel token is no longer valid.";
-        return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
-    }
+    let keys = core.schema.own(Builtin::Key);
+    let held = standing::holds(&*core.store, keys, scope, &claims.key, trace.now).await?;
+    // A token is worth no more than its key.
+    let expires_in = match held {
+        Held::Yes => until(claims.expires, trace),
+        Held::For(time) => until(claims.expires, trace).min(time),
+        Held::No => {
+            let message = "The API key that made this channel token is no longer valid.";
+            return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
+        }
+    };
     let grants = claims.grants();
     let caller = Caller {
         scope,
@@ -128,7 +133,7 @@ async fn by_token(
         permit: permit(core, grants, claims.types),
         user: claims.user,
         feeds: Feeds::Only(claims.publish),
-        expires_in: Some(until(claims.expires, trace)),
+        expires_in: Some(expires_in),
         standing: core.standings.of(core, scope, &claims.key),
         now: trace.now,
     })
@@ -191,8 +196,8 @@ mod tests {
     struct Good;
 
     impl live::Standing for Good {
-        fn holds(&self) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
-            Box::pin(std::future::ready(true))
+        fn holds(&self) -> std::pin::Pin<Box<dyn Future<Output = Held> + Send>> {
+            Box::pin(std::future::ready(Held::Yes))
         }
     }
 

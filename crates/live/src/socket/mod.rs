@@ -161,15 +161,16 @@ impl Future for Running {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Running { socket, raw, begun } = self.get_mut();
         if !std::mem::replace(begun, true) {
-            socket.begin(cx);
+            socket.begin();
         }
         socket.poll(raw, cx)
     }
 }
 
 impl Socket {
-    fn begin(&mut self, cx: &mut Context<'_>) {
-        let now = self.line.turn(cx).now;
+    fn begin(&mut self) {
+        self.line.now = self.line.seat.now();
+        let now = self.line.now;
         (self.pinged_at, self.heard_at, self.allowed_at) = (now, now, now);
         self.expires = self.expires.map(|ticks| now.saturating_add(ticks));
         self.set_alarm();

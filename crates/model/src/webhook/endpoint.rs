@@ -62,7 +62,8 @@ pub struct Endpoint {
     pub url: String,
     pub enabled_events: Vec<String>,
     pub thin: bool,
-    pub filter: Option<Expression>,
+    /// One that is no expression any more lets nothing pass.
+    pub filter: Option<Result<Expression, String>>,
     pub headers: Vec<(String, String)>,
     pub rate_limit: Option<u32>,
     pub max_in_flight: usize,
@@ -107,7 +108,7 @@ impl Endpoint {
             url: text("url").unwrap_or_default(),
             enabled_events: list("enabled_events").map(strings).unwrap_or_default(),
             thin: is("payload", "thin"),
-            filter: text("filter").and_then(|filter| Expression::compile(&filter).ok()),
+            filter: text("filter").map(|filter| Expression::compile(&filter)),
             headers: headers.map(pairs).unwrap_or_default(),
             rate_limit: count("rate_limit").and_then(|limit| u32::try_from(limit).ok()),
             max_in_flight: count("max_in_flight").map_or(20, |most| most.clamp(1, 100) as usize),
@@ -131,7 +132,10 @@ impl Endpoint {
     pub fn passes(&self, envelope: &Map<String, Value>) -> Result<bool, String> {
         match &self.filter {
             None => Ok(true),
-            Some(filter) => filter.judge("event", envelope).map(|value| value == Value::Bool(true)),
+            Some(Err(why)) => Err(why.clone()),
+            Some(Ok(filter)) => {
+                filter.judge("event", envelope).map(|value| value == Value::Bool(true))
+            }
         }
     }
 }

@@ -2,10 +2,12 @@
 //! the walls between accounts and modes.
 
 use crate::auth::{account, create};
+use crate::clock::hurried;
 use crate::harness::{Answer, KEY, PATIENCE, Server, Start, eventually};
 use crate::live_client::{Events, Opened, Socket, bearer, token, write};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 const CHANNELS: [&str; 3] = ["/api/messages", "/api/events", "/ws"];
 
@@ -99,6 +101,24 @@ fn open_connections_end_when_their_key_is_revoked() {
     assert_eq!(socket.closed(), (4001, "key_revoked".to_owned()));
     write(&server, "to those who stay");
     others.named("message");
+}
+
+/// The server's clock runs 240 times as fast: the hour of overlap takes a quarter of a minute.
+#[test]
+fn open_connections_end_when_their_rolled_key_does() {
+    let server = hurried(Start::bookshop(), 240).go();
+    let (id, secret) = create(&server, &[]);
+    let stream = Opened::try_get(server.address, "/api/events", &[bearer(&secret)], PATIENCE);
+    let stream = stream.unwrap().events();
+    let began = Instant::now();
+    let (_, _, code) = server.tool(&["keys", "roll", &id, "--overlap", "1"]);
+    assert_eq!(code, 0);
+    let told = stream.rest();
+    let last = told.last().unwrap();
+    assert!(last.is("stream.closing"), "{last:?}");
+    assert_eq!(last.json()["reason"], "key_revoked");
+    let after = began.elapsed().as_secs();
+    assert!((8..25).contains(&after), "after {after} s");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::clock::hurried;
 use crate::harness::{KEY, Server, Start, eventually};
 use crate::hostile::{CROWD, GROWTH_KIB, assert_unharmed, resident_kib};
 use crate::live_client::{CLOSE, Events, PONG, Socket, TEXT, figures, open_connections, write};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -91,6 +91,21 @@ fn a_reader_that_stalls_gets_everything_later_and_nobody_waits_for_it() {
         assert!(from_socket.join().unwrap() == texts, "the socket has all of it in order");
     });
     assert!(figures(&server)["restive_live_log_reads_total"] > 0.0, "they read the log");
+}
+
+/// What is not for it passes it by, however much that is.
+#[test]
+fn a_quiet_one_beside_a_busy_log_reads_nothing_when_it_is_woken() {
+    let server = quick();
+    let mut quiet = Events::open(&server, "/api/events?types=order.*,typing");
+    let mut typist = Socket::open(&server, "/ws?user=ann&types=order.*");
+    // More than the memory of the newest events.
+    flood(&server, 2_000, &AtomicUsize::new(0));
+    typist.say(json!({ "type": "typing", "data": { "room": "lobby" } }));
+    assert_eq!(quiet.named("typing").json()["user"], "ann");
+    let figures = figures(&server);
+    assert_eq!(figures["restive_live_log_reads_total"], 0.0);
+    assert_eq!(figures["restive_live_lag_events"], 0.0);
 }
 
 /// Two minutes of the server's.

@@ -105,13 +105,18 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
             .query_row([outcome.event, outcome.endpoint], |row| row.get(0))?,
     };
     if made == 0 {
-        connection.prepare_cached(UPDATE)?.execute(params![
+        let kept = connection.prepare_cached(UPDATE)?.execute(params![
             number,
             status,
             outcome.attempts,
             next,
             outcome.now.0
         ])?;
+        if kept == 0 {
+            // Its event went out of the log while it was under way, and the delivery with it. An
+            // attempt without one would be in the way of whoever gets its number next.
+            return Ok(());
+        }
     }
     if let Some(attempt) = &outcome.attempt {
         let sql = if made == 1 { FIRST_ATTEMPT } else { ATTEMPT };

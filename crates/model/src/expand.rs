@@ -1,7 +1,7 @@
 //! What `include` and `expand` ask to be embedded: a tree of references and child collections,
 //! three levels deep at most. Reading only; who fetches the records is `api::operation::expand`.
 
-use crate::schema::{CollectionIx, Schema};
+use crate::schema::{Collection, CollectionIx, Field, Schema};
 
 /// Levels of nesting, `a.b.c`.
 pub const MAX_DEPTH: usize = 3;
@@ -94,19 +94,30 @@ pub fn child_name(collection: &str) -> String {
 /// Everything that can be expanded on a record of this collection.
 pub fn expandable(schema: &Schema, from: CollectionIx) -> Vec<String> {
     let fields = schema.collections[from].fields.iter();
-    let references =
-        fields.filter(|f| f.reference.is_some() && !f.write_only).map(|f| f.name.clone());
-    let children = schema.children(from).filter(|(_, child)| !child.is_view());
-    references.chain(children.map(|(_, child)| child_name(&child.name))).collect()
+    let references = fields.filter(|field| refers(schema, field).is_some());
+    let names = references.map(|field| field.name.clone());
+    names.chain(children(schema, from).map(|(_, child)| child_name(&child.name))).collect()
 }
 
 fn target(schema: &Schema, from: CollectionIx, name: &str) -> Option<Target> {
-    let field = schema.collections[from].field(name).filter(|field| !field.write_only);
-    if let Some(collection) = field.and_then(|field| field.reference) {
+    let field = schema.collections[from].field(name);
+    if let Some(collection) = field.and_then(|field| refers(schema, field)) {
         return Some(Target::Reference(collection));
     }
-    // A delivery counts its attempts under the name they would have.
-    let mut children = schema.children(from).filter(|(_, child)| !child.is_view());
-    let child = children.find(|(_, child)| child_name(&child.name) == name || child.name == name);
+    let child = children(schema, from)
+        .find(|(_, child)| child_name(&child.name) == name || child.name == name);
     child.map(|(collection, _)| Target::Children(collection))
+}
+
+/// The collection whose records may take the place of the field's value.
+fn refers(schema: &Schema, field: &Field) -> Option<CollectionIx> {
+    field.reference.filter(|to| field.is_served() && !schema.collections[*to].removed)
+}
+
+/// Without views: a delivery counts its attempts under the name they would have.
+fn children(
+    schema: &Schema,
+    from: CollectionIx,
+) -> impl Iterator<Item = (CollectionIx, &Collection)> {
+    schema.children(from).filter(|(_, child)| !child.is_view() && !child.removed)
 }

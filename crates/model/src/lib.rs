@@ -15,6 +15,7 @@ pub mod schema;
 pub mod time;
 pub mod validate;
 pub mod value;
+pub mod version;
 pub mod webhook;
 pub mod write;
 

@@ -19,12 +19,12 @@ pub struct Record {
     pub updated: Timestamp,
     /// Public fields, canonical JSON text, served by copy.
     pub body: String,
-    /// Write-only fields, canonical JSON object; never served.
+    /// Write-only and removed fields, canonical JSON object; not served in the newest version.
     pub hidden: Option<String>,
 }
 
 impl Record {
-    /// All fields, public and write-only.
+    /// All fields, public and hidden.
     pub fn fields(&self) -> Fields {
         let mut fields = parse_object(&self.body);
         if let Some(hidden) = &self.hidden {
@@ -58,12 +58,12 @@ pub fn encode(collection: &Collection, fields: &Fields) -> String {
     out
 }
 
-/// The write-only part of a record, if the collection declares any such field.
+/// The hidden part of a record, if the collection declares any write-only or removed field.
 pub fn encode_hidden(collection: &Collection, fields: &Fields) -> Option<String> {
     let hidden: Fields = collection
         .fields
         .iter()
-        .filter(|field| field.write_only)
+        .filter(|field| field.write_only || field.removed)
         .filter_map(|field| Some((field.name.clone(), fields.get(&field.name)?.clone())))
         .collect();
     (!hidden.is_empty()).then(|| Value::Object(hidden).to_string())

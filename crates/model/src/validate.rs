@@ -33,7 +33,7 @@ pub fn body(collection: &Collection, mut body: Fields, mode: Mode) -> Result<Fie
     let mut violations = Vec::new();
     for (name, value) in &mut body {
         let assigned = ASSIGNED.contains(&name.as_str());
-        match collection.field(name) {
+        match collection.known(name) {
             // What was sent back unchanged is ignored; only `decide` knows what is unchanged.
             Some(field) if field.read_only && mode == Mode::Create => {
                 violations.push(read_only(&field.name));
@@ -48,7 +48,29 @@ pub fn body(collection: &Collection, mut body: Fields, mode: Mode) -> Result<Fie
     if mode != Mode::Merge {
         complete(&collection.fields, &mut body, &mut violations);
     }
+    if mode == Mode::Create {
+        complete_removed(&collection.fields, &mut body);
+    }
     finish(body, violations)
+}
+
+/// Checks fields that were brought up from an older version: the limits of the newest may be
+/// tighter. Values are brought into their kept form.
+pub fn raised(collection: &Collection, fields: &mut Fields) -> Result<(), Problem> {
+    let mut violations = Vec::new();
+    for (name, value) in fields.iter_mut() {
+        let Some(field) = collection.field(name).filter(|field| !field.read_only) else { continue };
+        if is_marked(value) {
+            let message = format!("`{name}` has a value that the newest version cannot express.");
+            violations.push(Violation::new(name, Code::Unsuitable, message));
+        } else {
+            check_field(field, value, Mode::Replace, &mut violations);
+        }
+    }
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(Problem::of(Code::ValidationFailed, violations)),
+    }
 }
 
 /// Checks the parameters of an action.
@@ -65,6 +87,15 @@ pub fn params(fields: &[Field], mut params: Fields) -> Result<Fields, Problem> {
     }
     complete(fields, &mut params, &mut violations);
     finish(params, violations)
+}
+
+/// A value that could not be brought up: a list in a list, which no field takes.
+pub(crate) fn marked(value: Value) -> Value {
+    Value::Array(vec![Value::Array(vec![value])])
+}
+
+pub(crate) fn is_marked(value: &Value) -> bool {
+    value.as_array().is_some_and(|items| matches!(items.as_slice(), [Value::Array(_)]))
 }
 
 /// The message of a field that only the service sets.
@@ -89,7 +120,7 @@ fn unknown_field(collection: &Collection, name: &str) -> Violation {
 
 /// Defaults for what is missing; required fields must be there.
 fn complete(fields: &[Field], body: &mut Fields, violations: &mut Vec<Violation>) {
-    for field in fields.iter().filter(|field| !field.read_only) {
+    for field in fields.iter().filter(|field| !field.read_only && !field.removed) {
         if body.contains_key(&field.name) {
             continue;
         }
@@ -99,6 +130,15 @@ fn complete(fields: &[Field], body: &mut Fields, violations: &mut Vec<Violation>
             }
             None if field.required => violations.push(required(&field.name)),
             None => {}
+        }
+    }
+}
+
+/// What clients do not know starts with its default.
+fn complete_removed(fields: &[Field], body: &mut Fields) {
+    for field in fields.iter().filter(|field| field.removed) {
+        if let Some(default) = &field.default {
+            body.insert(field.name.clone(), default.clone());
         }
     }
 }

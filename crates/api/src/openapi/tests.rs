@@ -34,6 +34,8 @@ fn collection(name: &str, object: &str, fields: Vec<Field>) -> Collection {
         cache_control: "private".into(),
         early_hints: Vec::new(),
         internal: false,
+        removed: false,
+        deprecated: None,
         builtin: None,
     }
 }

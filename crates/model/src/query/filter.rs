@@ -4,7 +4,7 @@
 
 use super::{Filter, MAX_VALUES, Test};
 use crate::record::Scalar;
-use crate::schema::{Collection, Kind};
+use crate::schema::{Collection, Field, Kind};
 use crate::time::{self, Timestamp};
 
 /// What a parameter name filters: the field's name, its kind, and which test.
@@ -41,7 +41,7 @@ pub fn parse(collection: &Collection, name: &str, text: &str) -> Option<Result<F
 
 /// Every filter parameter of a collection, for messages and for OpenAPI.
 pub fn names(collection: &Collection) -> Vec<(String, Kind)> {
-    let declared = collection.fields.iter().filter(|field| field.filterable() && !field.write_only);
+    let declared = collection.fields.iter().filter(|field| filterable(field));
     let timestamps = collection.timestamps().iter().map(|name| (*name, Kind::Timestamp));
     let fields = [("id", id_kind(collection))]
         .into_iter()
@@ -65,10 +65,14 @@ fn kind(collection: &Collection, name: &str) -> Option<Kind> {
         "id" => Some(id_kind(collection)),
         _ if collection.timestamps().contains(&name) => Some(Kind::Timestamp),
         _ => {
-            let field = collection.field(name)?;
-            (field.filterable() && !field.write_only).then(|| field.kind.clone())
+            let field = collection.field(name).filter(|field| filterable(field))?;
+            Some(field.kind.clone())
         }
     }
+}
+
+fn filterable(field: &Field) -> bool {
+    field.filterable() && !field.write_only && !field.removed
 }
 
 fn id_kind(collection: &Collection) -> Kind {

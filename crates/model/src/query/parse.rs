@@ -3,7 +3,7 @@
 use super::{DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
 use crate::expand::{self, Expand};
 use crate::problem::{Code, Problem, Violation};
-use crate::schema::{Builtin, Collection, CollectionIx, Schema};
+use crate::schema::{Builtin, Collection, CollectionIx, Field, Schema};
 use serde_json::Value;
 
 /// A list call, understood. The cursor is still sealed: opening it needs a key.
@@ -272,7 +272,8 @@ impl<'a> Reading<'a> {
 
 /// Fields a list can be sorted by.
 pub fn sortable(collection: &Collection) -> Vec<String> {
-    let declared = collection.fields.iter().filter(|field| field.sort && !field.write_only);
+    let sorted = |field: &&Field| field.sort && !field.write_only && !field.removed;
+    let declared = collection.fields.iter().filter(sorted);
     let timestamps = match collection.builtin {
         Some(Builtin::Event) => &["created"][..],
         _ => collection.timestamps(),

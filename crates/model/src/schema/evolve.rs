@@ -39,6 +39,9 @@ pub struct StoredField {
     pub search: bool,
     pub reference: Option<String>,
     pub write_only: bool,
+    /// Kept, not served in the newest version.
+    #[serde(default)]
+    pub removed: bool,
     pub choices: Vec<String>,
 }
 
@@ -100,7 +103,7 @@ impl Stored {
                 let mut new = describe(schema, collection);
                 if let Some(old) = before.and_then(|stored| stored.find(&collection.name)) {
                     let served = |c: &StoredCollection| -> Vec<String> {
-                        let public = c.fields.iter().filter(|field| !field.write_only);
+                        let public = c.fields.iter().filter(|f| !f.write_only && !f.removed);
                         public.map(|field| field.name.clone()).collect()
                     };
                     new.shape = old.shape + i64::from(served(old) != served(&new));
@@ -356,9 +359,10 @@ fn describe(schema: &Schema, collection: &Collection) -> StoredCollection {
                 unique: field.unique,
                 filter: field.filter,
                 sort: field.sort,
-                search: field.search,
+                search: field.search && !field.removed,
                 reference: field.reference.map(name_of),
                 write_only: field.write_only,
+                removed: field.removed,
                 choices: field.choices.clone(),
             })
             .collect(),

@@ -6,10 +6,12 @@ pub mod diagnostic;
 pub mod evolve;
 pub mod parse;
 pub mod rule;
+mod versions;
 
 pub use builtin::Builtin;
 pub use diagnostic::Diagnostic;
 pub use rule::Rule;
+pub use versions::{Change, Deprecation, Mount, Operation, Path, Retyping, Version};
 
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -33,6 +35,10 @@ pub struct Schema {
     pub webhooks: Webhooks,
     pub live: Live,
     pub collections: Vec<Collection>,
+    /// Newest first, never empty; the first is `service.version`.
+    pub versions: Vec<Version>,
+    /// Newest first; the first is `service.mount`.
+    pub mounts: Vec<Mount>,
 }
 
 /// Settings of the whole service.
@@ -128,6 +134,9 @@ pub struct Collection {
     pub early_hints: Vec<String>,
     /// Kept by the service for itself; has no route.
     pub internal: bool,
+    /// Other versions serve it; has no route in this one.
+    pub removed: bool,
+    pub deprecated: Option<Deprecation>,
     /// One of the service's own.
     pub builtin: Option<Builtin>,
 }
@@ -182,6 +191,9 @@ pub struct Field {
     pub filter_only: bool,
     /// A filter value may hold `*` for any text. Only in the service's own collections.
     pub wildcards: bool,
+    /// Kept, and unknown to clients of this version; others show it.
+    pub removed: bool,
+    pub deprecated: Option<Deprecation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -309,7 +321,9 @@ impl Schema {
     pub fn new(service: Service, mut collections: Vec<Collection>) -> Schema {
         collections.extend(builtin::collections(collections.len()));
         let (events, webhooks) = (Events::default(), Webhooks::default());
-        Schema { service, events, webhooks, live: Live::default(), collections }
+        let (versions, mounts) = versions::only(&service);
+        let live = Live::default();
+        Schema { service, events, webhooks, live, collections, versions, mounts }
     }
 
     pub fn find(&self, name: &str) -> Option<CollectionIx> {
@@ -318,7 +332,8 @@ impl Schema {
 
     /// The collections that have routes, in file order.
     pub fn routed(&self) -> impl Iterator<Item = (CollectionIx, &Collection)> {
-        self.collections.iter().enumerate().filter(|(_, collection)| !collection.internal)
+        let has_route = |collection: &Collection| !collection.internal && !collection.removed;
+        self.collections.iter().enumerate().filter(move |(_, collection)| has_route(collection))
     }
 
     /// The service's own collection of this kind; every schema has all of them.
@@ -343,6 +358,11 @@ impl Schema {
 impl Collection {
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// The field that a client may mean: removed ones are unknown to them.
+    pub fn known(&self, name: &str) -> Option<&Field> {
+        self.field(name).filter(|field| !field.removed)
     }
 
     pub fn action(&self, name: &str) -> Option<usize> {
@@ -378,7 +398,7 @@ impl Collection {
     }
 
     pub fn searched(&self) -> impl Iterator<Item = &Field> {
-        self.fields.iter().filter(|field| field.search)
+        self.fields.iter().filter(|field| field.search && !field.removed)
     }
 }
 
@@ -406,12 +426,14 @@ impl Field {
             read_only: false,
             filter_only: false,
             wildcards: false,
+            removed: false,
+            deprecated: None,
         }
     }
 
     /// Whether records show it.
     pub fn is_served(&self) -> bool {
-        !self.write_only && !self.filter_only
+        !self.write_only && !self.filter_only && !self.removed
     }
 
     pub fn has_column(&self) -> bool {

@@ -174,7 +174,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         ),
         feed,
         child,
-        hides: collection.fields.iter().any(|field| field.write_only),
+        hides: collection.fields.iter().any(|field| field.write_only || field.removed),
         search: search_table(collection),
         by_id: format!(
             "SELECT {select} FROM {name} t WHERE {key} = ?1 AND t.scope = ?2{of_parent}"

@@ -137,6 +137,8 @@ fn own(
         cache_control: "no-store".into(),
         early_hints: Vec::new(),
         internal: false,
+        removed: false,
+        deprecated: None,
         builtin: Some(builtin),
     }
 }

@@ -6,7 +6,7 @@ use super::field::{self, Targets};
 use super::head::Head;
 use super::naming::{self, ASSIGNED, PARAMETERS};
 use super::reader::{self, Report, Table, Text};
-use super::{hints, keys, states};
+use super::{deprecation, hints, keys, states};
 use crate::schema::{
     Collection, CollectionIx, EventNames, Feed, Field, Index, Kind, Operations, States,
 };
@@ -53,6 +53,8 @@ pub(super) fn read(
         cache_control: read_cache_control(report, table),
         early_hints: hints::read(report, table),
         internal: false,
+        removed: false,
+        deprecated: deprecation::read(report, table),
         builtin: None,
     };
     collection.indexes = read_indexes(report, table, &collection);

@@ -3,7 +3,7 @@
 
 use super::naming;
 use super::reader::{self, Node, Report, Table, Text};
-use super::{field_check, keys};
+use super::{deprecation, field_check, keys};
 use crate::schema::{CollectionIx, Field, Kind, Pattern};
 use crate::time::Timestamp;
 use serde_json::Value;
@@ -46,6 +46,7 @@ pub(super) fn read(
     let mut field = Field::new(name.value, kind);
     read_options(report, &table, &mut field);
     read_limits(report, &table, &mut field);
+    field.deprecated = deprecation::read(report, &table);
     field.choices = read_choices(report, &table);
     field.reference = read_reference(report, &table, targets);
     field_check::check(report, &table, &field);

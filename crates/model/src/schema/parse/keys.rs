@@ -1,7 +1,8 @@
 //! Every key the schema file knows, table by table. The reader refuses all others; a test holds the
 //! published JSON Schema to the same lists. Knows nothing of what the keys mean.
 
-pub(super) const FILE: &[&str] = &["service", "events", "webhooks", "live", "collections"];
+pub(super) const FILE: &[&str] =
+    &["service", "events", "webhooks", "live", "collections", "versions", "mounts"];
 
 /// `[events]`: the log.
 pub(super) const LOG: &[&str] = &["retention", "types"];
@@ -50,6 +51,9 @@ pub(super) const COLLECTION: &[&str] = &[
     "states",
     "actions",
     "timed",
+    "deprecated",
+    "sunset",
+    "link",
 ];
 
 pub(super) const FEED: &[&str] = &["live_name"];
@@ -75,6 +79,9 @@ pub(super) const FIELD: &[&str] = &[
     "write_only",
     "read_only",
     "description",
+    "deprecated",
+    "sunset",
+    "link",
 ];
 
 /// A parameter of an action: a field that is read once and not kept.
@@ -93,7 +100,8 @@ pub(super) const PARAM: &[&str] = &[
 ];
 
 /// A field that holds the state says only how it is shown; the rest comes from `states`.
-pub(super) const STATE_FIELD: &[&str] = &["type", "description", "sort", "filter"];
+pub(super) const STATE_FIELD: &[&str] =
+    &["type", "description", "sort", "filter", "deprecated", "sunset", "link"];
 
 pub(super) const STATES: &[&str] = &["field", "initial", "names"];
 
@@ -106,6 +114,74 @@ pub(super) const RULE: &[&str] =
     &["when", "status", "type", "code", "message", "param", "extra", "set", "to", "event"];
 
 pub(super) const TIMED: &[&str] = &["from", "to", "after", "event", "set"];
+
+pub(super) const VERSION: &[&str] =
+    &["date", "description", "deprecated", "sunset", "link", "changes"];
+
+pub(super) const MOUNT: &[&str] = &["path", "version"];
+
+/// What a change may do; it does exactly one of them.
+pub(super) const CHANGE_OPERATIONS: &[&str] = &[
+    "rename",
+    "move",
+    "split",
+    "merge",
+    "retype",
+    "enum_map",
+    "default",
+    "optional",
+    "required",
+    "removed",
+    "collection_added",
+    "collection_removed",
+    "code",
+];
+
+pub(super) const CHANGE: &[&str] = &[
+    "collection",
+    "description",
+    "rename",
+    "move",
+    "split",
+    "merge",
+    "retype",
+    "enum_map",
+    "default",
+    "optional",
+    "required",
+    "removed",
+    "collection_added",
+    "collection_removed",
+    "code",
+];
+
+pub(super) const RENAME: &[&str] = &["from", "to", "beside"];
+pub(super) const MOVE: &[&str] = &["from", "to", "existing"];
+pub(super) const SPLIT: &[&str] = &["from", "to", "by"];
+pub(super) const MERGE: &[&str] = &["from", "to", "by"];
+pub(super) const RETYPE: &[&str] = &["field", "from", "by", "factor", "map"];
+pub(super) const ENUM_MAP: &[&str] = &["field", "values", "down"];
+pub(super) const CHANGED_DEFAULT: &[&str] = &["field", "was"];
+pub(super) const FILLED: &[&str] = &["field", "fill"];
+pub(super) const REMOVED: &[&str] = &["field", "value"];
+pub(super) const CODE: &[&str] = &["from", "to"];
+pub(super) const RETYPINGS: &[&str] = &["text", "seconds", "milliseconds", "list"];
+
+/// A field as it was before a change.
+pub(super) const OLD_FIELD: &[&str] = &[
+    "name",
+    "type",
+    "items",
+    "required",
+    "default",
+    "min",
+    "max",
+    "min_length",
+    "max_length",
+    "pattern",
+    "enum",
+    "description",
+];
 
 pub(super) const KINDS: &[&str] =
     &["string", "integer", "number", "boolean", "timestamp", "date", "object", "array"];

@@ -61,12 +61,7 @@ pub(super) fn check(
     heads: &[Head<'_>],
 ) {
     for (path, at) in [(&live.mount, places.mount), (&live.socket, places.socket)] {
-        let below = path.strip_prefix(resources).and_then(|rest| rest.strip_prefix('/'));
-        let first = below.and_then(|rest| rest.split('/').next());
-        let known = |name: &str| {
-            heads.iter().any(|head| head.name.value == name) || builtin::RESERVED.contains(&name)
-        };
-        if let Some(name) = first.filter(|name| known(name)) {
+        if let Some(name) = hides(path, resources, heads) {
             report.say(at, format!("`{resources}/{name}` is a collection; choose another path"));
         }
     }
@@ -77,6 +72,16 @@ pub(super) fn check(
     {
         report.say(places.socket, format!("`{}` is another live channel", live.socket));
     }
+}
+
+/// The collection below `resources` that lies on the path of a channel.
+pub(super) fn hides<'p>(path: &'p str, resources: &str, heads: &[Head<'_>]) -> Option<&'p str> {
+    let below = path.strip_prefix(resources).and_then(|rest| rest.strip_prefix('/'));
+    let first = below.and_then(|rest| rest.split('/').next());
+    let known = |name: &str| {
+        heads.iter().any(|head| head.name.value == name) || builtin::RESERVED.contains(&name)
+    };
+    first.filter(|name| known(name))
 }
 
 fn check_path(report: &mut Report<'_>, key: &str, path: Text<'_>, resources: &str) {

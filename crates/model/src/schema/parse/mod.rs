@@ -1,24 +1,30 @@
 //! From the text of a schema file to a `Schema`, or to everything that is wrong with it. Pure:
 //! reads no file and knows nothing of routes or rows. The way of a file: TOML (`reader`), the
 //! settings (`service`, `log`, `live`), the names of all collections (`head`), then each
-//! collection's body (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`).
+//! collection's body (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`), then
+//! its past (`versions`, `change`, `mount`), which is walked back and proved (`history`).
 
 mod behaviour;
+mod change;
 mod collection;
+mod deprecation;
 mod expression;
 mod field;
 mod field_check;
 mod head;
 mod hints;
+mod history;
 mod keys;
 mod live;
 mod log;
+mod mount;
 mod naming;
 mod quantity;
 mod reader;
 mod refusal;
 mod service;
 mod states;
+mod versions;
 
 pub use quantity::duration;
 
@@ -35,6 +41,15 @@ const FILE_BYTES: usize = 1 << 20;
 ///
 /// Where the text is not TOML at all only that is told: a mended tree would yield false findings.
 pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
+    read(source, None)
+}
+
+/// The same, and complains about versions that are newer than `today`, a date `YYYY-MM-DD`.
+pub fn parse_at(source: &str, today: &str) -> Result<Schema, Vec<Diagnostic>> {
+    read(source, Some(today))
+}
+
+fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     let mut report = Report::new(source);
     if source.len() > FILE_BYTES {
         report.say(0, format!("a schema file has at most {FILE_BYTES} bytes"));
@@ -50,21 +65,32 @@ pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
     }
     let file = Table::new("the file", 0, tree.get_ref());
     file.allow(&mut report, keys::FILE);
-    let service = service::read(&mut report, &file);
+    let mut service = service::read(&mut report, &file);
     let events = log::events(&mut report, &file);
     let webhooks = log::webhooks(&mut report, &file);
     let (live, places) = live::read(&mut report, &file, &service.mount);
     let heads = head::read(&mut report, &file);
     live::check(&mut report, &live, places, &service.mount, &heads);
     let mut told = Vec::new();
-    let collections: Vec<Collection> =
+    let mut collections: Vec<Collection> =
         (0..heads.len()).map(|ix| collection::read(&mut report, &heads, ix, &mut told)).collect();
     check_events(&mut report, &collections, &told);
     check_live_names(&mut report, &collections, &heads);
+    let past = versions::read(&mut report, &file, &mut service, &mut collections, today);
+    let mounts = mount::read(&mut report, &file, &service.mount, &past.versions);
+    mount::check(&mut report, &file, &mounts, &live, &heads);
+    history::walk(&mut report, &past, &collections);
     if !report.is_empty() {
         return Err(report.into_findings());
     }
-    Ok(Schema { events, webhooks, live, ..Schema::new(service, collections) })
+    let versions = past.versions.clone();
+    let schema = Schema::new(service, collections);
+    let schema = Schema { events, webhooks, live, versions, mounts, ..schema };
+    history::prove(&mut report, &past, &schema);
+    if !report.is_empty() {
+        return Err(report.into_findings());
+    }
+    Ok(schema)
 }
 
 /// One event type, one kind of object: a consumer chooses its code by the type alone.

@@ -1,9 +1,8 @@
 //! Reads `[service]`: the settings of the whole service. Knows no collection.
 
 use super::reader::{self, Report, Table, Text};
-use super::{hints, keys, naming, quantity};
+use super::{deprecation, hints, keys, naming, quantity};
 use crate::schema::{ErrorShape, RateLimit, Service};
-use crate::time::is_date;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use toml::de::DeValue;
@@ -52,7 +51,7 @@ pub(super) fn read(report: &mut Report<'_>, file: &Table<'_>) -> Service {
     service.description = table.owned_text(report, "description");
     read_version(report, &table, &mut service);
     if let Some(mount) = table.text(report, "mount") {
-        check_mount(report, mount);
+        check_mount(report, "mount", mount);
         service.mount = mount.value.to_owned();
     }
     if let Some(errors) = table.text(report, "errors") {
@@ -71,25 +70,13 @@ pub(super) fn read(report: &mut Report<'_>, file: &Table<'_>) -> Service {
     service
 }
 
-/// TOML has dates of its own; both ways of writing mean the same.
 fn read_version(report: &mut Report<'_>, table: &Table<'_>, service: &mut Service) {
-    let Some(value) = table.get("version") else { return };
-    let version = match value.get_ref() {
-        DeValue::String(text) => text.to_string(),
-        DeValue::Datetime(date) => date.to_string(),
-        _ => String::new(),
-    };
-    if is_date(&version) {
+    if let Some(version) = deprecation::date(report, table, "version") {
         service.version = version;
-    } else {
-        report.say(
-            value.span().start,
-            "`version` must be a date that exists, such as \"2026-11-01\"",
-        );
     }
 }
 
-fn check_mount(report: &mut Report<'_>, mount: Text<'_>) {
+pub(super) fn check_mount(report: &mut Report<'_>, key: &str, mount: Text<'_>) {
     let segment = |segment: &str| {
         !segment.is_empty()
             && segment.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -98,7 +85,9 @@ fn check_mount(report: &mut Report<'_>, mount: Text<'_>) {
     if mount.value.len() > naming::NAME_CHARS || !segments.split('/').all(segment) {
         report.say(
             mount.at,
-            "`mount` must start with a slash and have lower-case segments, such as \"/v1\"",
+            format!(
+                "`{key}` must start with a slash and have lower-case segments, such as \"/v1\""
+            ),
         );
     } else if let Some(taken) =
         ROUTES.iter().find(|route| segments.split('/').next() == Some(route))

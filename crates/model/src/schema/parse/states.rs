@@ -95,6 +95,7 @@ pub(super) fn declared_field(
     if declared.description.is_some() {
         field.description = declared.description;
     }
+    field.deprecated = declared.deprecated;
     let said = value.get_ref().as_table().and_then(|table| table.get("filter"));
     field.filter = said.is_none_or(|_| declared.filter);
     field

@@ -43,6 +43,20 @@ fn an_editor_completes_exactly_the_keys_that_are_read() {
         ("published", keys::PUBLISHED),
         ("webhooks", keys::WEBHOOKS),
         ("live", keys::LIVE),
+        ("version", keys::VERSION),
+        ("mount", keys::MOUNT),
+        ("change", keys::CHANGE),
+        ("rename", keys::RENAME),
+        ("move", keys::MOVE),
+        ("split", keys::SPLIT),
+        ("merge", keys::MERGE),
+        ("retype", keys::RETYPE),
+        ("enum_map", keys::ENUM_MAP),
+        ("changed_default", keys::CHANGED_DEFAULT),
+        ("filled", keys::FILLED),
+        ("removed", keys::REMOVED),
+        ("code", keys::CODE),
+        ("old_field", keys::OLD_FIELD),
     ] {
         assert!(tables.remove(table), "{table}");
         check(&schema["$defs"][table], keys, table);
@@ -79,6 +93,15 @@ fn published_descriptions() -> BTreeSet<String> {
         .collect()
 }
 
+/// A file with one change.
+fn past(change: &str) -> String {
+    format!(
+        "[collections.books.fields]\ntitle = 'string'\npages = 'integer'\n[[versions]]\ndate = \
+         '2026-01-01'\n[[versions.changes]]\ncollection = 'books'\n{change}\n[[versions]]\ndate = \
+         '2025-01-01'"
+    )
+}
+
 #[test]
 fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
     for (file, right) in [
@@ -101,6 +124,27 @@ fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
         ("[webhooks]\ndevelopment = true\n[collections.books]", true),
         ("[events.types.report]\n[collections.books]", false),
         ("[webhooks]\ndevelopment = 'yes'\n[collections.books]", false),
+        ("[[versions]]\ndate = '2026-01-01'\ndeprecated = '2026-02-01'\n[collections.books]", true),
+        ("[[versions]]\n[collections.books]", false),
+        (&past("rename = { from = 'name', to = 'title' }"), true),
+        (&past("rename = { from = 'name', to = 'title' }\nremoved = { field = 'title' }"), false),
+        (&past("rename = { from = 'name' }"), false),
+        (&past("collection_added = true"), true),
+        (
+            &past("retype = { field = 'pages', from = 'string', map = { few = 1 }, factor = 2 }"),
+            false,
+        ),
+        (&past(""), false),
+        (
+            &(past("collection_added = true")
+                + "\n[[mounts]]\npath = '/v0'\nversion = '2025-01-01'"),
+            true,
+        ),
+        (
+            &(past("collection_added = true")
+                + "\n[[mounts]]\npath = 'v0'\nversion = '2025-01-01'"),
+            false,
+        ),
     ] {
         assert_eq!(parse(file).is_ok(), right, "reader: {file}");
         assert_eq!(faults(file).is_empty(), right, "editor: {file}");

@@ -1,0 +1,383 @@
+//! Reads one change of a version: the collection, and the one thing that was done to it. Knows the
+//! form of each operation; whether its fields exist is for `history`.
+
+use super::field::{self, Targets};
+use super::reader::{self, Node, Report, Table, Text};
+use super::{collection, keys, naming};
+use crate::schema::{Change, Collection, Field, Kind, Operation, Path, Retyping};
+use serde_json::Value;
+
+/// Parts of one split or merge.
+const PARTS: usize = 8;
+/// Values of one map.
+const PAIRS: usize = 1000;
+
+/// The change, and the place of its operation in the file.
+pub(super) fn read(
+    report: &mut Report<'_>,
+    table: &Table<'_>,
+    collections: &[Collection],
+) -> Option<(Change, usize)> {
+    table.allow(report, keys::CHANGE);
+    let wanted = table.need_text(report, "collection");
+    let found = wanted.and_then(|name| find(report, name, collections));
+    let said: Vec<Text<'_>> = table
+        .entries
+        .iter()
+        .map(|(key, _)| *key)
+        .filter(|key| keys::CHANGE_OPERATIONS.contains(&key.value))
+        .collect();
+    let operation = match said.as_slice() {
+        [] => {
+            let known = keys::CHANGE_OPERATIONS.join(", ");
+            report.say(table.at, format!("change needs one operation: {known}"));
+            None
+        }
+        [first, rest @ ..] => {
+            for extra in rest {
+                report.say(
+                    extra.at,
+                    format!(
+                        "a change does one thing, and this one has `{}` already; begin another \
+                         [[versions.changes]]",
+                        first.value
+                    ),
+                );
+            }
+            read_operation(report, table, first.value).map(|operation| (operation, first.at))
+        }
+    };
+    let description = table.owned_text(report, "description");
+    let (operation, at) = operation?;
+    Some((Change { collection: found?, description, operation }, at))
+}
+
+fn find(report: &mut Report<'_>, name: Text<'_>, collections: &[Collection]) -> Option<usize> {
+    let found = collections.iter().position(|collection| collection.name == name.value);
+    if found.is_none() {
+        let hint = naming::hint(name.value, collections.iter().map(|c| c.name.as_str()));
+        report.say(
+            name.at,
+            format!("`collection` names `{}`, which is not declared{hint}", name.value),
+        );
+    }
+    found
+}
+
+fn read_operation(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<Operation> {
+    if let "collection_added" | "collection_removed" = key {
+        if !table.flag(report, key)? {
+            report.say(table.value_at(key), format!("`{key}` can only be true; or leave it out"));
+        }
+        return Some(match key {
+            "collection_added" => Operation::CollectionAdded,
+            _ => Operation::CollectionRemoved,
+        });
+    }
+    let inner = table.table(report, key, format!("`{key}`"))?;
+    match key {
+        "rename" => rename(report, &inner),
+        "move" => read_move(report, &inner),
+        "split" => split(report, &inner),
+        "merge" => merge(report, &inner),
+        "retype" => retype(report, &inner),
+        "enum_map" => enum_map(report, &inner),
+        "default" => {
+            inner.allow(report, keys::CHANGED_DEFAULT);
+            let field = owned(report, &inner, "field")?;
+            let was = inner.get("was").map(|value| reader::json(report, value));
+            Some(Operation::Default { field, was: was.flatten() })
+        }
+        "optional" | "required" => {
+            inner.allow(report, keys::FILLED);
+            let field = owned(report, &inner, "field");
+            let fill = json(report, &inner, "fill");
+            let (field, fill) = (field?, fill?);
+            Some(match key {
+                "optional" => Operation::Optional { field, fill },
+                _ => Operation::Required { field, fill },
+            })
+        }
+        "removed" => removed(report, &inner),
+        _ => {
+            inner.allow(report, keys::CODE);
+            let (from, to) = (owned(report, &inner, "from"), owned(report, &inner, "to"));
+            Some(Operation::Code { from: from?, to: to? })
+        }
+    }
+}
+
+fn owned(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<String> {
+    Some(table.need_text(report, key)?.value.to_owned())
+}
+
+fn json(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<Value> {
+    let Some(value) = table.get(key) else {
+        report.say(table.at, format!("{} needs `{key}`", table.what));
+        return None;
+    };
+    reader::json(report, value)
+}
+
+fn rename(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::RENAME);
+    let from = table.need_text(report, "from");
+    let to = owned(report, table, "to");
+    let beside = table.flag(report, "beside").unwrap_or(false);
+    let (from, to) = (from?, to?);
+    collection::check_field_name(report, from);
+    if from.value == to {
+        report.say(from.at, "`from` and `to` are the same name");
+    }
+    Some(Operation::Rename { from: from.value.to_owned(), to, beside })
+}
+
+/// `from` is a path, or the declaration of a field that is none of an object's members.
+fn read_move(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::MOVE);
+    let declared = table.get("from").filter(|value| value.get_ref().is_table());
+    let (from, field) = match declared {
+        Some(value) => {
+            let field = old_field(report, value);
+            let path = field.as_ref().map(|field| Path::parse(&field.name));
+            (path, field.map(Box::new))
+        }
+        None => (path(report, table, "from", true), None),
+    };
+    let to = path(report, table, "to", false);
+    let existing = table.flag(report, "existing").unwrap_or(false);
+    let (from, to) = (from?, to?);
+    if from.member.is_none() && to.member.is_none() {
+        report.say(table.at, "`move` is for members of objects; use `rename` between fields");
+        return None;
+    }
+    if existing && to.member.is_none() {
+        report.say(table.value_at("existing"), "`existing` is for moves into an object");
+    }
+    if from == to {
+        report.say(table.at, "`from` and `to` are the same place");
+    }
+    Some(Operation::Move { from, to, field, existing })
+}
+
+/// A field or a member of one. A new field's name is checked where it is declared.
+fn path(report: &mut Report<'_>, table: &Table<'_>, key: &str, names: bool) -> Option<Path> {
+    let text = table.need_text(report, key)?;
+    let path = Path::parse(text.value);
+    if let Some(member) = &path.member
+        && (member.is_empty() || member.contains('.') || member.chars().any(char::is_control))
+    {
+        report.say(text.at, format!("`{key}` must be a field, or a field and one member: a.b"));
+        return None;
+    }
+    if names && path.member.is_none() {
+        collection::check_field_name(report, text);
+    }
+    Some(path)
+}
+
+fn split(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::SPLIT);
+    let from = need(report, table, "from").and_then(|value| old_field(report, value));
+    let to = need(report, table, "to").and_then(|_| table.texts(report, "to"));
+    let by = separator(report, table);
+    let to = to?;
+    parts(report, table, "to", &to);
+    let from = text_field(report, table, from?);
+    let to = to.iter().map(|name| name.value.to_owned()).collect();
+    Some(Operation::Split { from: Box::new(from), to, by: by? })
+}
+
+fn merge(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::MERGE);
+    let listed = need(report, table, "from");
+    let to = owned(report, table, "to");
+    let by = separator(report, table);
+    let listed = listed?;
+    let Some(list) = listed.get_ref().as_array() else {
+        reader::expected(report, listed, "from", "a list of fields, each with `name` and `type`");
+        return None;
+    };
+    if !(2..=PARTS).contains(&list.len()) {
+        report.say(listed.span().start, format!("`from` must have 2 to {PARTS} fields"));
+    }
+    let mut from: Vec<Field> = Vec::new();
+    for item in list.iter() {
+        let field = old_field(report, item)?;
+        let field = text_field(report, table, field);
+        if from.iter().any(|other| other.name == field.name) {
+            report.say(item.span().start, format!("`{}` stands twice in `from`", field.name));
+        }
+        from.push(field);
+    }
+    Some(Operation::Merge { from, to: to?, by: by? })
+}
+
+fn parts(report: &mut Report<'_>, table: &Table<'_>, key: &str, names: &[Text<'_>]) {
+    if !(2..=PARTS).contains(&names.len()) {
+        report.say(table.value_at(key), format!("`{key}` must have 2 to {PARTS} fields"));
+    }
+    for (place, name) in names.iter().enumerate() {
+        if names[..place].iter().any(|earlier| earlier.value == name.value) {
+            report.say(name.at, format!("`{}` stands twice in `{key}`", name.value));
+        }
+    }
+}
+
+fn text_field(report: &mut Report<'_>, table: &Table<'_>, field: Field) -> Field {
+    if field.kind != Kind::String {
+        let message = format!("`{}` must be of type string", field.name);
+        report.say(table.value_at("from"), message);
+    }
+    field
+}
+
+fn separator(report: &mut Report<'_>, table: &Table<'_>) -> Option<String> {
+    let by = table.need_text(report, "by")?;
+    if by.value.is_empty() {
+        report.say(by.at, "`by` must be the text between the parts, such as \" \"");
+    }
+    Some(by.value.to_owned())
+}
+
+fn need<'t>(report: &mut Report<'_>, table: &Table<'t>, key: &str) -> Option<Node<'t>> {
+    let found = table.get(key);
+    if found.is_none() {
+        report.say(table.at, format!("{} needs `{key}`", table.what));
+    }
+    found
+}
+
+/// A field that is no more: its declaration with its name.
+fn old_field(report: &mut Report<'_>, value: Node<'_>) -> Option<Field> {
+    let Some(inner) = value.get_ref().as_table() else {
+        reader::expected(report, value, "from", "a field: { name = \"…\", type = \"…\" }");
+        return None;
+    };
+    let table = Table::new("the old field", value.span().start, inner);
+    let name = table.need_text(report, "name")?;
+    collection::check_field_name(report, name);
+    let targets = Targets { names: &[], feeds: &[] };
+    Some(field::read(report, name, value, &targets, keys::OLD_FIELD))
+}
+
+fn retype(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::RETYPE);
+    let name = table.need_text(report, "field");
+    let from = need(report, table, "from");
+    let name = name?;
+    let from = from?;
+    if from.get_ref().as_table().is_some_and(|inner| inner.contains_key("name")) {
+        report.say(from.span().start, "`retype` keeps the name of the field; remove `name`");
+    }
+    let targets = Targets { names: &[], feeds: &[] };
+    let field = field::read(report, name, from, &targets, keys::OLD_FIELD);
+    let said: Vec<&str> =
+        ["by", "factor", "map"].into_iter().filter(|key| table.get(key).is_some()).collect();
+    let [key] = said.as_slice() else {
+        report.say(table.at, "`retype` needs one of `by`, `factor` and `map`");
+        return None;
+    };
+    let by = match *key {
+        "by" => named_retyping(report, table)?,
+        "factor" => {
+            let factor = table.number(report, "factor")?;
+            if factor == 0.0 {
+                report.say(table.value_at("factor"), "`factor` must not be 0");
+            }
+            Retyping::Factor(factor)
+        }
+        _ => Retyping::Map(map(report, table, &field.kind)?),
+    };
+    Some(Operation::Retype { field: name.value.to_owned(), from: Box::new(field), by })
+}
+
+fn named_retyping(report: &mut Report<'_>, table: &Table<'_>) -> Option<Retyping> {
+    let by = table.text(report, "by")?;
+    Some(match by.value {
+        "text" => Retyping::Text,
+        "seconds" => Retyping::Seconds,
+        "milliseconds" => Retyping::Milliseconds,
+        "list" => Retyping::List,
+        other => {
+            let hint = naming::hint(other, keys::RETYPINGS.iter().copied());
+            let known = keys::RETYPINGS.join(", ");
+            report.say(by.at, format!("unknown conversion `{other}`{hint}; there are: {known}"));
+            return None;
+        }
+    })
+}
+
+/// Old values are keys of the file, so texts; the old type tells what they mean.
+fn map(report: &mut Report<'_>, table: &Table<'_>, kind: &Kind) -> Option<Vec<(Value, Value)>> {
+    let inner = table.table(report, "map", "`map`".to_owned())?;
+    count_pairs(report, &inner, "map");
+    let mut pairs = Vec::new();
+    for (key, value) in &inner.entries {
+        let old = match kind {
+            Kind::Integer => key.value.parse::<i64>().ok().map(Value::from),
+            Kind::Number => key.value.parse::<f64>().ok().map(Value::from),
+            Kind::Boolean => key.value.parse::<bool>().ok().map(Value::from),
+            Kind::Object | Kind::Array(_) => None,
+            _ => Some(Value::from(key.value)),
+        };
+        if old.is_none() {
+            report.say(key.at, format!("`{}` is no value of type {}", key.value, kind.name()));
+        }
+        pairs.push((old?, reader::json(report, value)?));
+    }
+    Some(pairs)
+}
+
+fn count_pairs(report: &mut Report<'_>, table: &Table<'_>, key: &str) {
+    if table.entries.is_empty() || table.entries.len() > PAIRS {
+        report.say(table.at, format!("`{key}` must have 1 to {PAIRS} values"));
+    }
+}
+
+fn enum_map(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::ENUM_MAP);
+    let field = owned(report, table, "field");
+    if table.get("values").is_none() && table.get("down").is_none() {
+        report.say(table.at, "`enum_map` needs `values`, `down` or both");
+    }
+    let values = texts(report, table, "values");
+    let down = texts(report, table, "down");
+    Some(Operation::EnumMap { field: field?, values: values?, down: down? })
+}
+
+fn texts(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<Vec<(String, String)>> {
+    if table.get(key).is_none() {
+        return Some(Vec::new());
+    }
+    let inner = table.table(report, key, format!("`{key}`"))?;
+    count_pairs(report, &inner, key);
+    let mut pairs = Vec::new();
+    for (from, value) in &inner.entries {
+        match reader::text(value) {
+            Some(to) => pairs.push((from.value.to_owned(), to.value.to_owned())),
+            None => reader::expected(report, value, from.value, "a string"),
+        }
+    }
+    (pairs.len() == inner.entries.len()).then_some(pairs)
+}
+
+fn removed(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::REMOVED);
+    let field = need(report, table, "field")?;
+    if let Some(name) = reader::text(field) {
+        if let Some(at) = table.key_at("value") {
+            report.say(
+                at,
+                "`value` is for fields that are declared here; what is kept has its own value",
+            );
+        }
+        return Some(Operation::Removed { field: name.value.to_owned() });
+    }
+    let field = old_field(report, field)?;
+    let value = match table.get("value") {
+        Some(value) => reader::json(report, value)?,
+        None => Value::Null,
+    };
+    Some(Operation::Gone { field: Box::new(field), value })
+}

@@ -1,0 +1,155 @@
+//! Holds the changes of all versions to the collections and to one another: walks them back, newest
+//! first, and complains where one does not fit; then proves that nothing sent in an older version
+//! is lost. Knows where each change stands in the file.
+
+use super::naming;
+use super::reader::Report;
+use super::versions::Past;
+use crate::schema::{Change, Collection, Operation, Schema};
+use crate::version::shape::{self, Fault, Shape};
+use crate::version::{changes_of, proof};
+use std::collections::BTreeSet;
+
+/// Complains about changes that cannot be taken back.
+pub(super) fn walk(report: &mut Report<'_>, past: &Past, collections: &[Collection]) {
+    for (ix, collection) in collections.iter().enumerate() {
+        let mut shape = Shape::newest(collection);
+        // What an earlier finding leaves open; one fault is told once.
+        let mut doubtful = BTreeSet::new();
+        for (index, version) in past.versions.iter().enumerate() {
+            let changes = changes_of(version, ix);
+            let places = places_of(past, index, ix);
+            let clashing = clashes(report, &changes, &places);
+            let mut clear = Vec::new();
+            for (place, change) in changes.iter().enumerate() {
+                let new = change.operation.new_places();
+                match clashing.contains(&place) || new.iter().any(|p| doubtful.contains(head(p))) {
+                    true => doubt(&mut doubtful, change),
+                    false => clear.push((*change, places[place])),
+                }
+            }
+            let taken: Vec<&Change> = clear.iter().map(|(change, _)| *change).collect();
+            let before = shape.clone();
+            for (place, fault) in shape.undo(&taken) {
+                let (change, at) = clear[place];
+                report.say(at, explain(fault, &before, collection, &version.date));
+                doubt(&mut doubtful, change);
+            }
+            check_beside(report, past, ix, index, &changes, &places, &before);
+        }
+    }
+}
+
+fn head(place: &str) -> &str {
+    place.split('.').next().unwrap_or(place)
+}
+
+fn doubt(doubtful: &mut BTreeSet<String>, change: &Change) {
+    let (old, new) = (change.operation.old_places(), change.operation.new_places());
+    doubtful.extend(old.iter().chain(&new).map(|place| head(place).to_owned()));
+}
+
+/// Where the changes of one collection stand.
+fn places_of(past: &Past, index: usize, collection: usize) -> Vec<usize> {
+    let changes = past.versions[index].changes.iter().zip(&past.places[index]);
+    changes.filter(|(change, _)| change.collection == collection).map(|(_, at)| *at).collect()
+}
+
+fn explain(fault: Fault, shape: &Shape, collection: &Collection, date: &str) -> String {
+    match fault {
+        Fault::Wrong(message) => message,
+        Fault::Missing(name) => {
+            let known = shape.fields.iter().filter(|field| !field.removed);
+            let hint = naming::hint(&name, known.map(|field| field.name.as_str()));
+            format!("`{name}` is no field of `{}` in version {date}{hint}", collection.name)
+        }
+    }
+}
+
+/// Two changes of one field on one date have no order, so they must not meet.
+fn clashes(report: &mut Report<'_>, changes: &[&Change], places: &[usize]) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    for (place, change) in changes.iter().enumerate() {
+        for earlier in &changes[..place] {
+            if let Some(what) = clash(&earlier.operation, &change.operation) {
+                report.say(places[place], what);
+                found.insert(place);
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn clash(one: &Operation, other: &Operation) -> Option<String> {
+    use Operation::{Code, CollectionAdded, CollectionRemoved, Rename};
+    match (one, other) {
+        (CollectionAdded | CollectionRemoved, _) | (_, CollectionAdded | CollectionRemoved) => {
+            return Some(
+                "a version that adds or removes a collection changes nothing else of it".to_owned(),
+            );
+        }
+        (Code { from: a, to: b }, Code { from: c, to: d })
+            if [a, b].iter().any(|code| [c, d].contains(code)) =>
+        {
+            return Some(
+                "two changes of one code on one date; let one of them be older".to_owned(),
+            );
+        }
+        (Rename { from: a, to: b, .. }, Rename { from: c, to: d, .. }) if a == d && b == c => {
+            return Some(format!("`{a}` and `{b}` are renamed in a circle; use a third name"));
+        }
+        _ => {}
+    }
+    let all = |operation: &Operation| {
+        let mut places = operation.old_places();
+        places.extend(operation.new_places());
+        places
+    };
+    let others = all(other);
+    let meets = |a: &String, b: &String| {
+        a == b || (head(a) == head(b) && (!a.contains('.') || !b.contains('.')))
+    };
+    let met = all(one).into_iter().find(|place| others.iter().any(|other| meets(place, other)))?;
+    Some(format!(
+        "`{met}` is changed by another change of the same date; let one of them be of another \
+         version"
+    ))
+}
+
+/// An old name can stand beside a field as long as that is only renamed, and its name is free.
+fn check_beside(
+    report: &mut Report<'_>,
+    past: &Past,
+    collection: usize,
+    index: usize,
+    changes: &[&Change],
+    places: &[usize],
+    newer: &Shape,
+) {
+    for (change, at) in changes.iter().zip(places) {
+        let Operation::Rename { from, to, beside: true } = &change.operation else { continue };
+        if shape::trace(&past.versions, collection, to, index, 0).is_none() {
+            report.say(*at, format!("`beside` has ended: a newer version did more to `{to}`"));
+        }
+        let taken =
+            past.versions[..index].iter().flat_map(|version| changes_of(version, collection));
+        let mut names = taken.flat_map(|change| {
+            let mut names = change.operation.new_places();
+            names.extend(change.operation.old_places());
+            names
+        });
+        if newer.field(from).is_none() && names.any(|name| name == *from) {
+            let message = format!("`beside` needs `{from}` to be free in all newer versions");
+            report.say(*at, message);
+        }
+    }
+}
+
+/// Complains about changes through which a value does not come back as it was sent.
+pub(super) fn prove(report: &mut Report<'_>, past: &Past, schema: &Schema) {
+    for loss in proof::losses(schema) {
+        let at = past.places[loss.version][loss.change];
+        report.say(at, loss.message);
+    }
+}

@@ -1,0 +1,96 @@
+//! Reads `[[mounts]]`: older URL versions beside `service.mount`. Each serves the date versions from
+//! its own down to where the next one begins.
+
+use super::head::Head;
+use super::reader::{Report, Table};
+use super::{deprecation, keys, live, service};
+use crate::schema::{Live, Mount, Version};
+
+const MOUNTS: usize = 16;
+
+pub(super) fn read(
+    report: &mut Report<'_>,
+    file: &Table<'_>,
+    newest: &str,
+    versions: &[Version],
+) -> Vec<Mount> {
+    let tables = file.tables(report, "mounts", "mount");
+    if tables.len() > MOUNTS {
+        report.say(file.value_at("mounts"), format!("there are at most {MOUNTS} mounts"));
+    }
+    let mut mounts = vec![Mount { path: newest.to_owned(), newest: 0, oldest: versions.len() - 1 }];
+    for table in tables.iter().take(MOUNTS) {
+        table.allow(report, keys::MOUNT);
+        let path = table.need_text(report, "path");
+        if let Some(path) = path {
+            service::check_mount(report, "path", path);
+            let collides = |other: &&Mount| below(path.value, &other.path);
+            if let Some(other) = mounts.iter().find(collides) {
+                report.say(
+                    path.at,
+                    format!("`{}` and the mount `{}` collide", path.value, other.path),
+                );
+            }
+        }
+        let Some(place) = read_version(report, table, versions) else { continue };
+        let before = mounts.last_mut().filter(|before| before.newest < place);
+        match (before, path) {
+            (Some(before), Some(path)) => {
+                before.oldest = place - 1;
+                let path = path.value.to_owned();
+                mounts.push(Mount { path, newest: place, oldest: versions.len() - 1 });
+            }
+            (None, _) => report.say(
+                table.value_at("version"),
+                "mounts stand newest first; each begins with an older version than the one before, \
+                 and the newest version is served below `mount` of [service]",
+            ),
+            (_, None) => {}
+        }
+    }
+    mounts
+}
+
+fn read_version(report: &mut Report<'_>, table: &Table<'_>, versions: &[Version]) -> Option<usize> {
+    if table.get("version").is_none() {
+        report.say(table.at, "mount needs `version`");
+    }
+    let date = deprecation::date(report, table, "version")?;
+    let found = versions.iter().position(|version| version.date == date);
+    if found.is_none() {
+        let known: Vec<&str> = versions.iter().map(|version| version.date.as_str()).collect();
+        report.say(
+            table.value_at("version"),
+            format!("there is no version {date}; versions: {}", known.join(", ")),
+        );
+    }
+    found
+}
+
+/// Whether one path is the other, or lies below it.
+fn below(one: &str, other: &str) -> bool {
+    let within = |path: &str, base: &str| {
+        path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    within(one, other) || within(other, one)
+}
+
+/// Looks for live channels that a mount would hide, or that would hide it.
+pub(super) fn check(
+    report: &mut Report<'_>,
+    file: &Table<'_>,
+    mounts: &[Mount],
+    live: &Live,
+    heads: &[Head<'_>],
+) {
+    let at = file.value_at("mounts");
+    for mount in &mounts[1..] {
+        for channel in [&live.mount, &live.socket] {
+            if *channel == mount.path || live::hides(channel, &mount.path, heads).is_some() {
+                let message =
+                    format!("the mount `{}` and the live path `{channel}` collide", mount.path);
+                report.say(at, message);
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What a schema says about its own past: date versions, what each of them changed, the URL
+//! versions they are served under, and what is deprecated. Data only; what a change does to shapes
+//! and records is in `crate::version`.
+
+use super::{CollectionIx, Field, Service};
+use serde_json::Value;
+
+/// One date version. `changes` are what it changed: clients of older versions see the old shape.
+#[derive(Clone, Debug)]
+pub struct Version {
+    pub date: String,
+    pub description: Option<String>,
+    pub deprecated: Option<Deprecation>,
+    pub changes: Vec<Change>,
+}
+
+/// That something shall not be used any more, and until when it can be. Dates are `YYYY-MM-DD`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deprecation {
+    pub since: Option<String>,
+    pub sunset: Option<String>,
+    /// Where it is explained.
+    pub link: Option<String>,
+}
+
+/// A URL version: a path and the date versions that are served below it, by their places in
+/// `Schema::versions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    pub path: String,
+    pub newest: usize,
+    pub oldest: usize,
+}
+
+/// One thing a version changed.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub collection: CollectionIx,
+    pub description: Option<String>,
+    pub operation: Operation,
+}
+
+/// What was done. "Old" is the shape before the version, "new" the one from it on.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// `beside`: the old name is shown and taken beside the new one from the version on, too.
+    Rename {
+        from: String,
+        to: String,
+        beside: bool,
+    },
+    /// `field` is the old field, where it was none of an object's members. `existing`: the object
+    /// that is moved into was there before.
+    Move {
+        from: Path,
+        to: Path,
+        field: Option<Box<Field>>,
+        existing: bool,
+    },
+    Split {
+        from: Box<Field>,
+        to: Vec<String>,
+        by: String,
+    },
+    Merge {
+        from: Vec<Field>,
+        to: String,
+        by: String,
+    },
+    Retype {
+        field: String,
+        from: Box<Field>,
+        by: Retyping,
+    },
+    /// Old values to new ones, and new values that old clients do not know to old ones.
+    EnumMap {
+        field: String,
+        values: Vec<(String, String)>,
+        down: Vec<(String, String)>,
+    },
+    Default {
+        field: String,
+        was: Option<Value>,
+    },
+    /// Was required, is not any more.
+    Optional {
+        field: String,
+        fill: Value,
+    },
+    /// Was optional, is required now.
+    Required {
+        field: String,
+        fill: Value,
+    },
+    /// Still declared and kept, hidden from new clients.
+    Removed {
+        field: String,
+    },
+    /// Kept nowhere; old clients read a constant.
+    Gone {
+        field: Box<Field>,
+        value: Value,
+    },
+    CollectionAdded,
+    CollectionRemoved,
+    /// The code of a rule has another name.
+    Code {
+        from: String,
+        to: String,
+    },
+}
+
+/// How the values of a field got another type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Retyping {
+    Text,
+    Seconds,
+    Milliseconds,
+    List,
+    /// New = old × factor.
+    Factor(f64),
+    /// Old values and the new ones they became.
+    Map(Vec<(Value, Value)>),
+}
+
+/// A field, or a member of an object field: `isbn`, `details.isbn`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub field: String,
+    pub member: Option<String>,
+}
+
+impl Version {
+    /// A version that changed nothing.
+    pub fn new(date: &str) -> Version {
+        let date = date.to_owned();
+        Version { date, description: None, deprecated: None, changes: Vec::new() }
+    }
+}
+
+impl Path {
+    /// Reads `field` or `field.member`.
+    pub fn parse(text: &str) -> Path {
+        match text.split_once('.') {
+            Some((field, member)) => {
+                Path { field: field.to_owned(), member: Some(member.to_owned()) }
+            }
+            None => Path { field: text.to_owned(), member: None },
+        }
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.member {
+            Some(member) => write!(f, "{}.{member}", self.field),
+            None => f.write_str(&self.field),
+        }
+    }
+}
+
+impl Operation {
+    /// The key of the schema file that declares it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Operation::Rename { .. } => "rename",
+            Operation::Move { .. } => "move",
+            Operation::Split { .. } => "split",
+            Operation::Merge { .. } => "merge",
+            Operation::Retype { .. } => "retype",
+            Operation::EnumMap { .. } => "enum_map",
+            Operation::Default { .. } => "default",
+            Operation::Optional { .. } => "optional",
+            Operation::Required { .. } => "required",
+            Operation::Removed { .. } | Operation::Gone { .. } => "removed",
+            Operation::CollectionAdded => "collection_added",
+            Operation::CollectionRemoved => "collection_removed",
+            Operation::Code { .. } => "code",
+        }
+    }
+
+    /// The places it touches in the old shape.
+    pub fn old_places(&self) -> Vec<String> {
+        match self {
+            Operation::Rename { from, .. } => vec![from.clone()],
+            Operation::Move { from, .. } => vec![from.to_string()],
+            Operation::Split { from, .. } => vec![from.name.clone()],
+            Operation::Merge { from, .. } => from.iter().map(|field| field.name.clone()).collect(),
+            Operation::Gone { field, .. } => vec![field.name.clone()],
+            other => other.kept_place().into_iter().collect(),
+        }
+    }
+
+    /// The places it touches in the new shape.
+    pub fn new_places(&self) -> Vec<String> {
+        match self {
+            Operation::Rename { to, .. } | Operation::Merge { to, .. } => vec![to.clone()],
+            Operation::Move { to, .. } => vec![to.to_string()],
+            Operation::Split { to, .. } => to.clone(),
+            Operation::Gone { .. } => Vec::new(),
+            other => other.kept_place().into_iter().collect(),
+        }
+    }
+
+    /// The field that has one name in both shapes.
+    fn kept_place(&self) -> Option<String> {
+        match self {
+            Operation::Retype { field, .. }
+            | Operation::EnumMap { field, .. }
+            | Operation::Default { field, .. }
+            | Operation::Optional { field, .. }
+            | Operation::Required { field, .. }
+            | Operation::Removed { field } => Some(field.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// What a schema without a past has: its one version, under its one mount.
+pub(super) fn only(service: &Service) -> (Vec<Version>, Vec<Mount>) {
+    let mount = Mount { path: service.mount.clone(), newest: 0, oldest: 0 };
+    (vec![Version::new(&service.version)], vec![mount])
+}

@@ -1,0 +1,94 @@
+//! What went wrong, told to a client of an older version: names, values and codes that the newest
+//! version has are turned into those the client knows.
+
+use super::View;
+use super::lens::Lens;
+use crate::problem::{Code, Problem, Report};
+use crate::schema::CollectionIx;
+use serde_json::Value;
+
+impl View {
+    /// The problem in the words of this version.
+    pub fn explain(&self, collection: CollectionIx, mut problem: Problem) -> Problem {
+        if let Some(declared) = &mut problem.declared {
+            declared.code = self.code_down(collection, &declared.code).to_owned();
+        }
+        let Some(lens) = self.lens(collection) else { return problem };
+        let state = self.schema.collections[collection].states.as_ref();
+        let state = state.map(|states| lens.name_up(&states.field).to_owned());
+        if let Some(state) = &state {
+            restate(lens, state, &mut problem);
+        }
+        problem.message = reworded(lens, &problem.message);
+        if let Some(param) = problem.param.take() {
+            problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
+            problem.param = Some(lens.name_down(&param).to_owned());
+        }
+        for violation in &mut problem.violations {
+            violation.message = reworded(lens, &violation.message);
+            let value = violation.value.take();
+            violation.value = value.and_then(|value| shown(lens, &violation.field, value));
+            violation.field = lens.name_down(&violation.field).to_owned();
+        }
+        problem
+    }
+
+    /// The code of a refusal in this version.
+    pub fn code_down<'a>(&'a self, collection: CollectionIx, code: &'a str) -> &'a str {
+        let codes = self.codes.get(collection);
+        codes.and_then(|codes| codes.get(code)).map_or(code, String::as_str)
+    }
+}
+
+/// Names stand between backticks in messages.
+fn reworded(lens: &Lens, message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    for (place, part) in message.split('`').enumerate() {
+        if place > 0 {
+            out.push('`');
+        }
+        out.push_str(if place % 2 == 1 { lens.name_down(part) } else { part });
+    }
+    out
+}
+
+/// What this version shows of a kept value; nothing where more than that value would be shown.
+fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
+    let name = lens.name_down(kept);
+    let Some(line) = lens.lines.iter().find(|line| line.name == name) else { return Some(value) };
+    match line.expr.converted() {
+        Some(only) if only == kept => Some(line.show_one(kept, &value)),
+        _ => None,
+    }
+}
+
+/// States are named in the message and beside it.
+fn restate(lens: &Lens, field: &str, problem: &mut Report) {
+    if problem.code != Code::InvalidState {
+        return;
+    }
+    let old = |state: &str| {
+        let value = shown(lens, field, Value::from(state))?;
+        value.as_str().map(str::to_owned)
+    };
+    if let Some(Value::String(state)) = problem.extra.get_mut("current_state")
+        && let Some(was) = old(state)
+    {
+        *state = was;
+    }
+    let words = lens.lifts.iter().find(|lift| lift.field.name == field);
+    let known = words.map_or(&[][..], |lift| lift.field.choices.as_slice());
+    // The first word is the action's name.
+    let (head, tail) = problem.message.split_once(" while ").unwrap_or((&problem.message, ""));
+    let word = |word: &str| {
+        let bare = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_');
+        match old(bare).filter(|_| known.iter().any(|state| state == bare)) {
+            Some(was) => word.replace(bare, &was),
+            None => word.to_owned(),
+        }
+    };
+    if !tail.is_empty() {
+        let tail: Vec<String> = tail.split(' ').map(word).collect();
+        problem.message = format!("{head} while {}", tail.join(" "));
+    }
+}

@@ -1,0 +1,260 @@
+//! How one field of a shape is made from the fields of another. Expressions are built once, by
+//! substitution through all changes between two versions, so what a record costs depends on how
+//! much its fields changed, not on how many versions lie between.
+
+use super::convert::Conversion;
+use crate::record::Fields;
+use crate::validate;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a missing field says.
+pub(super) static NULL: Value = Value::Null;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Expr {
+    /// A field as it was sent, in the shape of the version.
+    Sent(String),
+    /// A field of the kept record, in the newest shape.
+    Kept(String),
+    Fixed(Value),
+    Member {
+        of: Box<Expr>,
+        name: String,
+    },
+    /// The object with this member; without it where the value is null. `hollow`: an object that
+    /// is left without members stays one and does not become null.
+    With {
+        of: Box<Expr>,
+        name: String,
+        value: Box<Expr>,
+        hollow: bool,
+    },
+    /// The texts that are not null, joined.
+    Join {
+        parts: Vec<Expr>,
+        by: String,
+    },
+    /// One of `count` pieces of a text; the last one is the rest.
+    Part {
+        of: Box<Expr>,
+        by: String,
+        place: usize,
+        count: usize,
+    },
+    /// A value without counterpart becomes null on the way down, and is marked on the way up.
+    Convert {
+        of: Box<Expr>,
+        by: Conversion,
+        marks: bool,
+    },
+}
+
+/// Where the fields come from.
+pub(super) trait Source {
+    fn sent(&self, name: &str) -> Cow<'_, Value>;
+    fn kept(&self, name: &str) -> Cow<'_, Value>;
+}
+
+/// A kept record, and perhaps what was sent to change it.
+pub(super) struct Parsed<'a> {
+    pub sent: Option<&'a Fields>,
+    pub kept: Option<&'a Fields>,
+}
+
+impl Source for Parsed<'_> {
+    fn sent(&self, name: &str) -> Cow<'_, Value> {
+        Cow::Borrowed(self.sent.and_then(|fields| fields.get(name)).unwrap_or(&NULL))
+    }
+
+    fn kept(&self, name: &str) -> Cow<'_, Value> {
+        Cow::Borrowed(self.kept.and_then(|fields| fields.get(name)).unwrap_or(&NULL))
+    }
+}
+
+impl Expr {
+    pub fn sent(name: &str) -> Expr {
+        Expr::Sent(name.to_owned())
+    }
+
+    pub fn kept(name: &str) -> Expr {
+        Expr::Kept(name.to_owned())
+    }
+
+    pub fn member(self, name: &str) -> Expr {
+        Expr::Member { of: Box::new(self), name: name.to_owned() }
+    }
+
+    pub fn with(self, name: &str, value: Expr, hollow: bool) -> Expr {
+        let (of, value) = (Box::new(self), Box::new(value));
+        Expr::With { of, name: name.to_owned(), value, hollow }
+    }
+
+    pub fn without(self, name: &str, hollow: bool) -> Expr {
+        self.with(name, Expr::Fixed(Value::Null), hollow)
+    }
+
+    /// On the way to the newest shape, where types are checked afterwards.
+    pub fn raised(self, by: Conversion) -> Expr {
+        Expr::Convert { of: Box::new(self), by, marks: true }
+    }
+
+    /// On the way to an older shape, whose clients must be answered whatever the value is.
+    pub fn lowered(self, by: Conversion) -> Expr {
+        Expr::Convert { of: Box::new(self), by, marks: false }
+    }
+
+    pub fn eval<'a>(&'a self, source: &'a impl Source) -> Cow<'a, Value> {
+        match self {
+            Expr::Sent(name) => source.sent(name),
+            Expr::Kept(name) => source.kept(name),
+            Expr::Fixed(value) => Cow::Borrowed(value),
+            Expr::Member { of, name } => match of.eval(source) {
+                Cow::Borrowed(value) => Cow::Borrowed(value.get(name).unwrap_or(&NULL)),
+                Cow::Owned(mut value) => {
+                    Cow::Owned(value.get_mut(name).map(Value::take).unwrap_or_default())
+                }
+            },
+            Expr::With { of, name, value, hollow } => {
+                let value = value.eval(source).into_owned();
+                Cow::Owned(with(of.eval(source).into_owned(), name, value, *hollow))
+            }
+            Expr::Join { parts, by } => {
+                let values: Vec<_> = parts.iter().map(|part| part.eval(source)).collect();
+                Cow::Owned(join(&values, by))
+            }
+            Expr::Part { of, by, place, count } => {
+                let value = of.eval(source);
+                match value.as_str() {
+                    Some(text) => {
+                        let piece = text.splitn(*count, by).nth(*place);
+                        Cow::Owned(piece.map(Value::from).unwrap_or_default())
+                    }
+                    None => value,
+                }
+            }
+            Expr::Convert { of, by, marks } => {
+                let value = of.eval(source);
+                match by.apply(&value) {
+                    Some(converted) => Cow::Owned(converted),
+                    None if *marks => Cow::Owned(validate::marked(value.into_owned())),
+                    None => Cow::Borrowed(&NULL),
+                }
+            }
+        }
+    }
+
+    /// The same over another shape: fields that were sent are replaced by what makes them there.
+    pub fn substitute(&self, sent: &BTreeMap<String, Expr>) -> Expr {
+        let inner = |of: &Expr| Box::new(of.substitute(sent));
+        match self {
+            Expr::Sent(name) => sent.get(name).unwrap_or(self).clone(),
+            Expr::Kept(_) | Expr::Fixed(_) => self.clone(),
+            Expr::Member { of, name } => Expr::Member { of: inner(of), name: name.clone() },
+            Expr::With { of, name, value, hollow } => Expr::With {
+                of: inner(of),
+                name: name.clone(),
+                value: inner(value),
+                hollow: *hollow,
+            },
+            Expr::Join { parts, by } => Expr::Join {
+                parts: parts.iter().map(|part| part.substitute(sent)).collect(),
+                by: by.clone(),
+            },
+            Expr::Part { of, by, place, count } => {
+                Expr::Part { of: inner(of), by: by.clone(), place: *place, count: *count }
+            }
+            Expr::Convert { of, by, marks } => {
+                Expr::Convert { of: inner(of), by: by.clone(), marks: *marks }
+            }
+        }
+    }
+
+    /// Every part of it, itself first.
+    pub fn visit<'a>(&'a self, see: &mut impl FnMut(&'a Expr)) {
+        see(self);
+        match self {
+            Expr::Sent(_) | Expr::Kept(_) | Expr::Fixed(_) => {}
+            Expr::Member { of, .. } | Expr::Part { of, .. } | Expr::Convert { of, .. } => {
+                of.visit(see);
+            }
+            Expr::With { of, value, .. } => {
+                of.visit(see);
+                value.visit(see);
+            }
+            Expr::Join { parts, .. } => parts.iter().for_each(|part| part.visit(see)),
+        }
+    }
+
+    /// The fields that were sent and that it looks at, in the order they are met.
+    pub fn sent_names(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        self.visit(&mut |part| {
+            if let Expr::Sent(name) = part
+                && !found.contains(name)
+            {
+                found.push(name.clone());
+            }
+        });
+        found
+    }
+
+    pub fn kept_names(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        self.visit(&mut |part| {
+            if let Expr::Kept(name) = part {
+                found.insert(name.clone());
+            }
+        });
+        found
+    }
+
+    /// How many parts it has.
+    pub fn size(&self) -> usize {
+        let mut count = 0;
+        self.visit(&mut |_| count += 1);
+        count
+    }
+
+    /// The one kept field it shows, where nothing but conversions lies between.
+    pub fn converted(&self) -> Option<&str> {
+        match self {
+            Expr::Kept(name) => Some(name),
+            Expr::Convert { of, .. } => of.converted(),
+            _ => None,
+        }
+    }
+}
+
+fn join(values: &[Cow<'_, Value>], by: &str) -> Value {
+    // What could not be converted before is no text, and must not get lost in one.
+    if let Some(marked) = values.iter().find(|value| !value.is_null() && !value.is_string()) {
+        return marked.clone().into_owned();
+    }
+    let texts: Vec<&str> = values.iter().filter_map(|value| value.as_str()).collect();
+    match texts.is_empty() {
+        true => Value::Null,
+        false => Value::String(texts.join(by)),
+    }
+}
+
+fn with(of: Value, name: &str, value: Value, hollow: bool) -> Value {
+    let was_object = of.is_object();
+    let mut members = match of {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    let removed = match value.is_null() {
+        true => members.remove(name).is_some(),
+        false => {
+            members.insert(name.to_owned(), value);
+            false
+        }
+    };
+    // Nothing was there, or nothing is left.
+    if members.is_empty() && (removed || !was_object) && !hollow {
+        return Value::Null;
+    }
+    Value::Object(members)
+}

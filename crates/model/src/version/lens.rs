@@ -1,0 +1,299 @@
+//! One collection seen from one older version. Records go down through it, requests go up. Built
+//! once; knows nothing of other versions, since everything between is in its expressions.
+
+use super::expr::{Expr, Parsed};
+use super::raw::Raw;
+use super::shape::{Alias, Shape};
+use crate::record::{Fields, Record, push_json};
+use crate::schema::{Collection, Field, Kind};
+use crate::validate::ASSIGNED;
+use crate::value;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub struct Lens {
+    /// Fields of the version, in the order they are served.
+    pub(super) lines: Vec<Line>,
+    /// Kept fields, and how they are made from what is sent.
+    pub(super) lifts: Vec<Lift>,
+    aliases: Vec<Alias>,
+    /// Kept names, and the field of the version that tells of them.
+    names: BTreeMap<String, String>,
+    /// Whether removed fields are shown, which are kept apart.
+    reveals: bool,
+}
+
+/// A field of the version.
+pub(super) struct Line {
+    pub name: String,
+    /// What stands before its value in the text of a record.
+    key: String,
+    pub expr: Expr,
+    /// None: assigned by the service.
+    pub field: Option<Field>,
+    /// The kept fields it is made from.
+    pub kept: BTreeSet<String>,
+}
+
+/// A kept field.
+pub(super) struct Lift {
+    pub field: Field,
+    pub expr: Expr,
+    /// The fields of the version it is made from.
+    pub sent: Vec<String>,
+}
+
+impl Lens {
+    /// None where the version shows the collection as it is kept.
+    pub(super) fn new(newest: &Collection, old: &Collection, shape: &Shape) -> Option<Lens> {
+        let lines = lines(old, shape);
+        let lifts: Vec<Lift> = newest
+            .fields
+            .iter()
+            .filter_map(|field| {
+                let expr = shape.up.get(&field.name)?.clone();
+                Some(Lift { sent: expr.sent_names(), expr, field: field.clone() })
+            })
+            .collect();
+        let plain = lines.iter().all(|line| line.expr == Expr::kept(&line.name))
+            && lifts.iter().all(|lift| lift.expr == Expr::sent(&lift.field.name))
+            && newest.public_names().eq(old.public_names());
+        if plain {
+            return None;
+        }
+        let hidden = |name: &String| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
+        Some(Lens {
+            reveals: lines.iter().any(|line| line.is_served() && line.kept.iter().any(hidden)),
+            names: names(&lines, &lifts),
+            aliases: shape.aliases.clone(),
+            lines,
+            lifts,
+        })
+    }
+
+    /// Kept fields as this version has them. Write-only ones come along where they are given:
+    /// whoever encodes the result leaves them out.
+    pub fn down(&self, fields: &Fields) -> Fields {
+        let source = Parsed { sent: None, kept: Some(fields) };
+        let mut shown = Fields::new();
+        for line in &self.lines {
+            let value = line.expr.eval(&source);
+            if !value.is_null() || line.is_shown_as_null() {
+                shown.insert(line.name.clone(), value.into_owned());
+            }
+        }
+        shown
+    }
+
+    /// The text of a record in this version: `record::encode` of `down`, without building either.
+    pub fn show(&self, record: &Record) -> String {
+        let hidden = record.hidden.as_deref().filter(|_| self.reveals);
+        self.show_text(&record.body, hidden)
+    }
+
+    /// The same for the text of an event's object.
+    pub fn show_text(&self, body: &str, hidden: Option<&str>) -> String {
+        let raw = Raw::read(body, hidden);
+        let mut out = String::with_capacity(body.len() + 64);
+        out.push('{');
+        for line in self.lines.iter().filter(|line| line.is_served()) {
+            if out.len() > 1 {
+                out.push(',');
+            }
+            out.push_str(&line.key);
+            match &line.expr {
+                Expr::Kept(name) => out.push_str(raw.text(name)),
+                other => push_json(&mut out, &other.eval(&raw)),
+            }
+        }
+        out.push('}');
+        out
+    }
+
+    /// A whole record or body of this version in the newest shape.
+    pub fn up(&self, fields: &Fields) -> Fields {
+        let mut sent = self.fold(fields);
+        self.complete(&mut sent);
+        self.raise_all(&sent)
+    }
+
+    fn raise_all(&self, sent: &Fields) -> Fields {
+        let source = Parsed { sent: Some(sent), kept: None };
+        let assigned = ASSIGNED.iter().filter_map(|name| sent.get_key_value(*name));
+        let mut raised: Fields = assigned.map(|(name, v)| (name.clone(), v.clone())).collect();
+        for lift in &self.lifts {
+            let value = lift.expr.eval(&source);
+            if !value.is_null() || lift.sent.iter().any(|name| sent.contains_key(name)) {
+                raised.insert(lift.field.name.clone(), value.into_owned());
+            }
+        }
+        raised
+    }
+
+    /// PATCH: the kept fields that change, with their whole new values.
+    pub fn merge(&self, current: &Fields, patch: &Fields) -> Fields {
+        let shown = self.down(current);
+        let mut wanted = shown.clone();
+        for (name, change) in self.fold(patch) {
+            let object = change.is_object() && self.is_object(&name);
+            let target = wanted.entry(name).or_insert(Value::Null);
+            match object {
+                true => value::merge(target, change),
+                false => *target = change,
+            }
+        }
+        self.raise(&shown, &wanted, current)
+    }
+
+    /// PUT: the kept fields that change. What this version cannot see stays as it is.
+    pub fn replace(&self, current: &Fields, sent: &Fields) -> Fields {
+        let shown = self.down(current);
+        let mut wanted = self.fold(sent);
+        self.complete(&mut wanted);
+        self.raise(&shown, &wanted, current)
+    }
+
+    /// Only what depends on a field that differs from what the client was shown: sending back what
+    /// was read changes nothing, also where several kept values look alike in this version.
+    fn raise(&self, shown: &Fields, wanted: &Fields, current: &Fields) -> Fields {
+        let source = Parsed { sent: Some(wanted), kept: Some(current) };
+        let differs = |name: &String| value_of(shown, name) != value_of(wanted, name);
+        let lifts = self.lifts.iter().filter(|lift| !lift.field.read_only);
+        let touched = lifts.filter(|lift| lift.sent.iter().any(differs));
+        touched
+            .map(|lift| (lift.field.name.clone(), lift.expr.eval(&source).into_owned()))
+            .filter(|(name, value)| value_of(current, name) != value)
+            .collect()
+    }
+
+    /// `previous_attributes` in this version, from the kept record after the change and the old
+    /// values of what changed.
+    pub fn previous(&self, after: &Fields, previous: &Fields) -> Fields {
+        let mut before = after.clone();
+        before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let (before, after) = (Some(&before), Some(after));
+        let was = Parsed { sent: None, kept: before };
+        let is = Parsed { sent: None, kept: after };
+        let lines = self.lines.iter().filter(|line| line.is_served() && line.name != "updated_at");
+        let touched = lines.filter(|line| line.kept.iter().any(|name| previous.contains_key(name)));
+        touched
+            .filter(|line| line.expr.eval(&was) != line.expr.eval(&is))
+            .map(|line| (line.name.clone(), line.expr.eval(&was).into_owned()))
+            .collect()
+    }
+
+    /// The other way: `previous_attributes` that were written in this version, in the newest shape.
+    pub fn previous_up(&self, after: &Fields, previous: &Fields) -> Fields {
+        let mut before = after.clone();
+        before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let (was, is) = (self.raise_all(&before), self.raise_all(after));
+        let names = was.keys().chain(is.keys()).filter(|name| *name != "updated_at");
+        names
+            .filter(|name| value_of(&was, name) != value_of(&is, name))
+            .map(|name| (name.clone(), value_of(&was, name).clone()))
+            .collect()
+    }
+
+    /// The field of this version that tells of a kept one: for the names in errors.
+    pub fn name_down<'a>(&'a self, newest: &'a str) -> &'a str {
+        let whole = self.names.get(newest);
+        let head = || self.names.get(newest.split('.').next()?);
+        whole.or_else(head).map_or(newest, String::as_str)
+    }
+
+    /// The kept field that a field of this version shows.
+    pub fn name_up<'a>(&'a self, name: &'a str) -> &'a str {
+        let line = self.lines.iter().find(|line| line.name == name);
+        line.and_then(|line| line.kept.first()).map_or(name, String::as_str)
+    }
+
+    /// Pairs of names that mean one field, the old one first.
+    pub(super) fn aliases(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.aliases.iter().map(|alias| (alias.name.as_str(), alias.of.as_str()))
+    }
+
+    /// Old names that are taken beside new ones, as the new ones.
+    fn fold(&self, sent: &Fields) -> Fields {
+        let mut folded = sent.clone();
+        for alias in &self.aliases {
+            if let Some(value) = folded.remove(&alias.name) {
+                folded.entry(alias.of.clone()).or_insert(value);
+            }
+        }
+        folded
+    }
+
+    fn complete(&self, sent: &mut Fields) {
+        for alias in &self.aliases {
+            if let Some(default) = alias.default.as_ref().filter(|_| !sent.contains_key(&alias.of))
+            {
+                sent.insert(alias.of.clone(), default.clone());
+            }
+        }
+    }
+
+    fn is_object(&self, name: &str) -> bool {
+        let line = self.lines.iter().find(|line| line.name == name);
+        line.and_then(|line| line.field.as_ref()).is_some_and(|field| field.kind == Kind::Object)
+    }
+}
+
+impl Line {
+    fn is_served(&self) -> bool {
+        self.field.as_ref().is_none_or(Field::is_served)
+    }
+
+    fn is_shown_as_null(&self) -> bool {
+        self.field.as_ref().is_some_and(Field::is_served)
+    }
+
+    /// What the line shows of one kept value, where it shows no more than one.
+    pub(super) fn show_one(&self, kept: &str, value: &Value) -> Value {
+        let record: Fields = std::iter::once((kept.to_owned(), value.clone())).collect();
+        self.expr.eval(&Parsed { sent: None, kept: Some(&record) }).into_owned()
+    }
+}
+
+pub(super) fn value_of<'a>(fields: &'a Fields, name: &str) -> &'a Value {
+    fields.get(name).unwrap_or(&super::expr::NULL)
+}
+
+/// Fields that clients of the version know, between those that the service assigns.
+fn lines(old: &Collection, shape: &Shape) -> Vec<Line> {
+    let line = |name: &str, field: Option<&Field>| {
+        let expr = match field {
+            Some(_) => shape.lowered(name),
+            None => Expr::kept(name),
+        };
+        let kept = expr.kept_names();
+        let key = format!("{}:", Value::from(name));
+        Line { name: name.to_owned(), key, expr, field: field.cloned(), kept }
+    };
+    let known = old.fields.iter().filter(|field| !field.removed);
+    let assigned = |names: &'static [&'static str]| names.iter().map(|name| line(name, None));
+    assigned(&["id", "object"])
+        .chain(known.map(|field| line(&field.name, Some(field))))
+        .chain(assigned(old.timestamps()))
+        .collect()
+}
+
+/// What a client did wrong lies in what it sent; what it only sees, in what shows it.
+fn names(lines: &[Line], lifts: &[Lift]) -> BTreeMap<String, String> {
+    let mut names = BTreeMap::new();
+    for line in lines {
+        for kept in &line.kept {
+            names.entry(kept.clone()).or_insert_with(|| line.name.clone());
+        }
+        if let Expr::Member { of, name } = &line.expr
+            && let Expr::Kept(field) = &**of
+        {
+            names.insert(format!("{field}.{name}"), line.name.clone());
+        }
+    }
+    for lift in lifts {
+        if let Some(first) = lift.sent.first() {
+            names.insert(lift.field.name.clone(), first.clone());
+        }
+    }
+    names
+}

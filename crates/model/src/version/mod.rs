@@ -1,0 +1,179 @@
+//! Versioning as data: each older date version is a view, the schema as it was then plus a lens for
+//! each collection that has another shape now. Requests are checked against the view's schema and
+//! brought up, records are brought down; the rest of the program knows the newest shape only.
+
+mod convert;
+mod explain;
+mod expr;
+mod lens;
+mod pattern;
+pub(crate) mod proof;
+mod query;
+mod raw;
+mod samples;
+pub(crate) mod shape;
+mod undo;
+#[cfg(test)]
+mod tests;
+
+pub use lens::Lens;
+
+use crate::problem::{Code, Problem, Violation};
+use crate::record::Fields;
+use crate::schema::{Change, CollectionIx, Operation, Schema, Version};
+use crate::validate::{self, Mode};
+use shape::Shape;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All versions of a service, newest first.
+pub struct Versions(Vec<Arc<View>>);
+
+/// The service as one version shows it.
+pub struct View {
+    /// Place in `Schema::versions`.
+    pub index: usize,
+    pub date: String,
+    /// The same collections in the same places, with the fields they had.
+    pub schema: Arc<Schema>,
+    newest: Arc<Schema>,
+    lenses: Vec<Option<Lens>>,
+    /// By collection: codes of its rules, the newest and this version's.
+    codes: Vec<BTreeMap<String, String>>,
+}
+
+impl Versions {
+    pub fn new(schema: &Arc<Schema>) -> Versions {
+        let mut shapes: Vec<Shape> = schema.collections.iter().map(Shape::newest).collect();
+        let mut views = Vec::new();
+        for index in 0..schema.versions.len() {
+            if let Some(newer) = index.checked_sub(1) {
+                let version = &schema.versions[newer];
+                for (collection, shape) in shapes.iter_mut().enumerate() {
+                    // Whoever made the schema has been told of what cannot be taken back.
+                    shape.undo(&changes_of(version, collection));
+                }
+            }
+            views.push(Arc::new(View::new(schema, index, &shapes)));
+        }
+        Versions(views)
+    }
+
+    pub fn newest(&self) -> &Arc<View> {
+        &self.0[0]
+    }
+
+    pub fn find(&self, date: &str) -> Option<&Arc<View>> {
+        self.0.iter().find(|view| view.date == date)
+    }
+
+    pub fn get(&self, index: usize) -> Option<&Arc<View>> {
+        self.0.get(index)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.0.iter()
+    }
+}
+
+impl View {
+    fn new(newest: &Arc<Schema>, index: usize, shapes: &[Shape]) -> View {
+        let mut schema = Schema::clone(newest);
+        let date = newest.versions[index].date.clone();
+        schema.service.version.clone_from(&date);
+        let mut lenses = Vec::new();
+        for (place, shape) in shapes.iter().enumerate() {
+            let shape = with_aliases(newest, place, index, shape);
+            let kept = &newest.collections[place];
+            let old = shape.collection(kept);
+            lenses.push(Lens::new(kept, &old, &shape));
+            schema.collections[place] = old;
+        }
+        let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
+        // The newest is the very schema, unless it shows more than is kept.
+        let same = index == 0 && lenses.iter().all(Option::is_none);
+        let schema = if same { Arc::clone(newest) } else { Arc::new(schema) };
+        View { index, date, schema, newest: Arc::clone(newest), lenses, codes }
+    }
+
+    /// None: this version shows the collection as it is kept.
+    pub fn lens(&self, collection: CollectionIx) -> Option<&Lens> {
+        self.lenses.get(collection)?.as_ref()
+    }
+
+    /// Whether this version has the collection.
+    pub fn serves(&self, collection: CollectionIx) -> bool {
+        self.schema.collections.get(collection).is_some_and(|c| !c.removed && !c.internal)
+    }
+
+    /// Checks a body against this version. That of a create comes back in the newest shape, since
+    /// it depends on nothing; those of PUT and PATCH stay as they are and are brought up by
+    /// `decide`, over the record as it then is.
+    pub fn body(
+        &self,
+        collection: CollectionIx,
+        sent: Fields,
+        mode: Mode,
+    ) -> Result<Fields, Problem> {
+        let conflicts = self.lens(collection).map(|lens| conflicts(lens, &sent));
+        let body = validate::body(&self.schema.collections[collection], sent, mode)?;
+        if let Some(conflicts) = conflicts.filter(|found| !found.is_empty()) {
+            return Err(Problem::of(Code::ValidationFailed, conflicts));
+        }
+        let Some(lens) = self.lens(collection).filter(|_| mode == Mode::Create) else {
+            return Ok(body);
+        };
+        let mut fields = lens.up(&body);
+        let newest = &self.newest.collections[collection];
+        for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
+            // Checked below as sent: null is missing, too.
+            fields.entry(field.name.clone()).or_insert(serde_json::Value::Null);
+        }
+        match validate::raised(newest, &mut fields) {
+            Ok(()) => Ok(fields),
+            Err(problem) => Err(self.explain(collection, problem)),
+        }
+    }
+}
+
+/// Two names of one field that say two things.
+fn conflicts(lens: &Lens, sent: &Fields) -> Vec<Violation> {
+    let names = |new: &str| -> Vec<&str> {
+        lens.aliases().filter(|(_, of)| *of == new).map(|(old, _)| old).collect()
+    };
+    let differing = lens.aliases().filter_map(|(old, new)| {
+        let was = sent.get(old)?;
+        let others = names(new).into_iter().filter_map(|other| sent.get(other));
+        let differs = others.chain(sent.get(new)).any(|is| was != is);
+        differs.then_some((old, new, was))
+    });
+    differing
+        .map(|(old, new, was)| {
+            let message = format!(
+                "`{old}` is the old name of `{new}`: send one of them, or the same value in both."
+            );
+            Violation::new(old, Code::Unsuitable, message).value(was)
+        })
+        .collect()
+}
+
+/// What a version did to one collection.
+pub(crate) fn changes_of(version: &Version, collection: CollectionIx) -> Vec<&Change> {
+    version.changes.iter().filter(|change| change.collection == collection).collect()
+}
+
+/// The shape with the old names that the version at `index` has beside new ones.
+fn with_aliases(schema: &Schema, collection: CollectionIx, index: usize, shape: &Shape) -> Shape {
+    let mut shape = shape.clone();
+    for (at, version) in schema.versions.iter().enumerate().skip(index) {
+        for change in changes_of(version, collection) {
+            if let Operation::Rename { from, to, beside: true } = &change.operation
+                && let Some(name) = shape::trace(&schema.versions, collection, to, at, index)
+                && shape.fields.iter().all(|field| field.name != *from)
+            {
+                shape.beside(from, name);
+            }
+        }
+    }
+    shape
+}

@@ -1,0 +1,193 @@
+//! The proof that a change loses nothing: what a client of an older version sends comes back as it
+//! was sent. Tried with samples, when the schema is read.
+
+use super::convert::Conversion;
+use super::expr::Expr;
+use super::lens::{Lens, Lift, value_of};
+use super::samples::{self, Hints};
+use super::{Versions, View, changes_of};
+use crate::record::Fields;
+use crate::schema::{CollectionIx, Field, Operation, Schema};
+use crate::validate;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Combinations of the fields of one change that are tried.
+const COMBINATIONS: usize = 2_000;
+
+/// A change through which something is lost.
+pub(crate) struct Loss {
+    /// Place of the version, and of the change in it.
+    pub version: usize,
+    pub change: usize,
+    pub message: String,
+}
+
+/// At most one loss for each collection: what lies behind it follows from it.
+pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
+    if schema.versions.iter().all(|version| version.changes.is_empty()) {
+        return Vec::new();
+    }
+    let schema = Arc::new(schema.clone());
+    let versions = Versions::new(&schema);
+    let mut found = Vec::new();
+    for collection in 0..schema.collections.len() {
+        let hints = hints(&schema, collection);
+        // Each view but the newest; a version that changed nothing here has been tried before.
+        let views = versions
+            .iter()
+            .skip(1)
+            .filter(|view| !changes_of(&schema.versions[view.index - 1], collection).is_empty());
+        let loss = views.into_iter().find_map(|view| Trial::new(view, collection)?.lose(&hints));
+        if let Some((index, field, message)) = loss {
+            let change = blame(&schema, index, collection, &field);
+            found.push(Loss { version: index - 1, change, message });
+        }
+    }
+    found
+}
+
+/// The change that made the field, among those of the version after which it was lost.
+fn blame(schema: &Schema, index: usize, collection: CollectionIx, field: &str) -> usize {
+    let changes = &schema.versions[index - 1].changes;
+    let of = |operation: &Operation| {
+        operation.old_places().iter().any(|place| place.split('.').next() == Some(field))
+    };
+    let here = |place: &usize| changes[*place].collection == collection;
+    let mut places = (0..changes.len()).filter(here);
+    let first = places.clone().next().unwrap_or(0);
+    places.find(|place| of(&changes[*place].operation)).unwrap_or(first)
+}
+
+fn hints(schema: &Schema, collection: CollectionIx) -> Hints {
+    let mut hints = Hints::default();
+    for change in schema.versions.iter().flat_map(|version| changes_of(version, collection)) {
+        match &change.operation {
+            Operation::Split { by, .. } | Operation::Merge { by, .. } => {
+                hints.separators.push(by.clone());
+            }
+            // What is moved into an object was no member of it before.
+            Operation::Move { from, .. } => hints.members.extend(from.member.clone()),
+            _ => {}
+        }
+    }
+    hints
+}
+
+struct Trial<'a> {
+    index: usize,
+    date: &'a str,
+    lens: &'a Lens,
+    /// What a client of the version may send.
+    fields: Vec<&'a Field>,
+}
+
+/// Place of the version, the field that shows it, and the message.
+type Lost = (usize, String, String);
+
+impl<'a> Trial<'a> {
+    fn new(view: &'a View, collection: CollectionIx) -> Option<Trial<'a>> {
+        let lens = view.lens(collection)?;
+        let all = view.schema.collections[collection].fields.iter();
+        let fields = all.filter(|field| !field.read_only && !field.removed).collect();
+        Some(Trial { index: view.index, date: &view.date, lens, fields })
+    }
+
+    fn lose(&self, hints: &Hints) -> Option<Lost> {
+        let values: BTreeMap<&str, Vec<Value>> = self
+            .fields
+            .iter()
+            .map(|field| (field.name.as_str(), samples::of(field, hints)))
+            .collect();
+        let base: Fields = values
+            .iter()
+            .filter_map(|(name, values)| Some(((*name).to_owned(), values.first()?.clone())))
+            .collect();
+        self.groups().iter().find_map(|group| {
+            let sizes: Vec<usize> = group.iter().map(|name| values[name.as_str()].len()).collect();
+            let combinations = sizes.iter().product::<usize>().min(COMBINATIONS);
+            (0..combinations).find_map(|mut number| {
+                let mut sample = base.clone();
+                for (name, size) in group.iter().zip(&sizes) {
+                    sample.insert(name.clone(), values[name.as_str()][number % size].clone());
+                    number /= size;
+                }
+                self.check(&sample, group)
+            })
+        })
+    }
+
+    /// Fields that end up together, each group once; those that nothing happened to are left out.
+    fn groups(&self) -> BTreeSet<Vec<String>> {
+        let known = |name: &String| self.fields.iter().any(|field| field.name == *name);
+        let changed = self.lens.lifts.iter().filter(|lift| {
+            let name = &lift.field.name;
+            let shown = self.lens.lines.iter().find(|line| line.name == *name);
+            lift.expr != Expr::sent(name) || shown.is_none_or(|line| line.expr != Expr::kept(name))
+        });
+        let groups = changed.map(|lift| {
+            let names: Vec<String> = lift.sent.iter().filter(|name| known(name)).cloned().collect();
+            names
+        });
+        groups.filter(|group| !group.is_empty()).collect()
+    }
+
+    fn check(&self, sample: &Fields, group: &[String]) -> Option<Lost> {
+        let raised = self.lens.up(sample);
+        for lift in &self.lens.lifts {
+            let value = value_of(&raised, &lift.field.name);
+            if validate::is_marked(value) {
+                // A request with it is refused, not changed; only a text may be no number at all.
+                if !self.is_total(lift) {
+                    return None;
+                }
+                let what = format!("has no counterpart in `{}`", lift.field.name);
+                return Some(self.lost(sample, group, &lift.sent, &what));
+            }
+        }
+        let back = self.lens.down(&raised);
+        let differs = |name: &&String| value_of(sample, name) != value_of(&back, name);
+        let name = group.iter().filter(differs).find(|name| {
+            // Where a value is kept just as null is, null may come back.
+            let mut without = sample.clone();
+            without.remove(*name);
+            !(value_of(&back, name).is_null() && self.lens.up(&without) == raised)
+        })?;
+        let shown = show(&back, group);
+        let (index, _, message) =
+            self.lost(sample, group, group, &format!("comes back as {shown}"));
+        Some((index, name.clone(), message))
+    }
+
+    /// Whether every value that the old field takes should have a counterpart.
+    fn is_total(&self, lift: &Lift) -> bool {
+        let mut total = false;
+        lift.expr.visit(&mut |part| {
+            if let Expr::Convert { by: Conversion::FromText(_) | Conversion::Only(_), .. } = part {
+                total = true;
+            }
+        });
+        total
+    }
+
+    fn lost(&self, sample: &Fields, group: &[String], names: &[String], what: &str) -> Lost {
+        let shown = show(sample, names);
+        let message =
+            format!("this change loses data: {shown}, sent in version {}, {what}", self.date);
+        (self.index, group.first().cloned().unwrap_or_default(), message)
+    }
+}
+
+fn show(fields: &Fields, names: &[String]) -> String {
+    const SHOWN_CHARS: usize = 60;
+    let members = names.iter().map(|name| {
+        let text = value_of(fields, name).to_string();
+        let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+        if shown.len() < text.len() {
+            shown.push('…');
+        }
+        format!("{name} = {shown}")
+    });
+    format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+}

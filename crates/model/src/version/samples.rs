@@ -1,0 +1,103 @@
+//! Values that a field takes: its limits, and what breaks conversions — nothing, empty texts,
+//! separators inside of texts, digits that are no numbers, letters beyond ASCII. Always the same.
+
+use crate::schema::{Field, Kind};
+use crate::validate::{self, MAX_INTEGER};
+use serde_json::{Map, Value, json};
+
+/// Values of one field; more would only repeat what these show.
+const VALUES: usize = 40;
+
+/// What the changes of a collection look for inside of values.
+#[derive(Default)]
+pub(crate) struct Hints {
+    /// Separators of splits and merges.
+    pub separators: Vec<String>,
+    /// Members of objects that were moved.
+    pub members: Vec<String>,
+}
+
+/// Values the field takes, null last where it does; may be empty for a pattern that is hard to meet.
+pub(crate) fn of(field: &Field, hints: &Hints) -> Vec<Value> {
+    let mut found: Vec<Value> = Vec::new();
+    for mut value in candidates(field, hints) {
+        let fits = validate::value(field, &mut value).is_ok();
+        if fits && !found.contains(&value) && found.len() < VALUES {
+            found.push(value);
+        }
+    }
+    if !field.required {
+        found.push(Value::Null);
+    }
+    found
+}
+
+fn candidates(field: &Field, hints: &Hints) -> Vec<Value> {
+    match &field.kind {
+        Kind::String => texts(field, hints),
+        Kind::Integer => {
+            let limits = [field.min, field.max].into_iter().flatten().map(|limit| limit as i64);
+            let plain = [1, 0, -1, 7, 1_234_567, 253_402_200_000, MAX_INTEGER, -MAX_INTEGER];
+            plain.into_iter().chain(limits).map(Value::from).collect()
+        }
+        Kind::Number => {
+            let limits = [field.min, field.max].into_iter().flatten();
+            let plain = [12.5, 0.0, 1.0, -1.0, 0.1, 19.99, 0.29, 0.001, 1e21, 1e-7, 1_234_567.89];
+            plain.into_iter().chain(limits).map(Value::from).collect()
+        }
+        Kind::Boolean => vec![json!(true), json!(false)],
+        Kind::Timestamp => vec![
+            json!("2026-01-31T12:00:00.000Z"),
+            json!("2026-01-31T12:00:00.123Z"),
+            json!("1970-01-01T00:00:00.000Z"),
+            json!("1900-02-28T23:59:59.999Z"),
+        ],
+        Kind::Date => vec![json!("2026-01-31"), json!("2024-02-29"), json!("0001-01-01")],
+        Kind::Object => objects(hints),
+        Kind::Array(item) => arrays(field, item, hints),
+    }
+}
+
+fn texts(field: &Field, hints: &Hints) -> Vec<Value> {
+    if !field.choices.is_empty() {
+        return field.choices.iter().map(|choice| Value::from(choice.as_str())).collect();
+    }
+    let mut texts: Vec<String> = Vec::new();
+    if let Some(pattern) = &field.pattern {
+        texts.extend(super::pattern::samples(pattern.0.as_str(), &hints.separators));
+    }
+    for by in &hints.separators {
+        for form in ["a{}b", "{}", "{}b", "a{}", "a{}{}b", "a{}b{}c"] {
+            texts.push(form.replace("{}", by));
+        }
+    }
+    let plain =
+        ["abc", "", "a", "A b", "007", "12", "1.50", "true", "null", "äöü ß", "日本語", "🦀"];
+    texts.extend(plain.map(str::to_owned));
+    // Longer or shorter, where the field asks for it.
+    let (least, most) = (field.min_length.unwrap_or(0), field.max_length.unwrap_or(100).min(1000));
+    texts.push("x".repeat(most));
+    let padded = texts.clone().into_iter().filter(|text| text.chars().count() < least);
+    let padded: Vec<String> = padded.map(|text| text + &"x".repeat(least)).collect();
+    texts.extend(padded);
+    texts.into_iter().map(Value::String).collect()
+}
+
+fn objects(hints: &Hints) -> Vec<Value> {
+    let mut objects = vec![json!({"a": 1}), json!({}), json!({"a": {"b": []}, "z": "text"})];
+    for member in &hints.members {
+        let mut only = Map::new();
+        only.insert(member.clone(), Value::from("m"));
+        objects.push(Value::Object(only.clone()));
+        only.insert("other".to_owned(), Value::from(true));
+        objects.push(Value::Object(only));
+    }
+    objects
+}
+
+fn arrays(field: &Field, item: &Kind, hints: &Hints) -> Vec<Value> {
+    let items = candidates(&Field::new(&field.name, item.clone()), hints);
+    let take = |count: usize| Value::Array(items.iter().cycle().take(count).cloned().collect());
+    let limits = [field.min_length, field.max_length].into_iter().flatten();
+    [1, 0, 2, 3].into_iter().chain(limits.map(|limit| limit.min(100))).map(take).collect()
+}

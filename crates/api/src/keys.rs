@@ -161,6 +161,7 @@ impl Keyring<'_> {
             id: id.map(str::to_owned),
             parent: None,
             change,
+            view: None,
             precondition: Precondition::None,
             idempotency: None,
             cause: Cause::default(),

@@ -59,6 +59,7 @@ async fn fire(store: &dyn Store, outside: &dyn Outside, timer: Timer) -> Result<
         id: Some(timer.id),
         parent: timer.parent,
         change: Change::Timed { transition: timer.transition },
+        view: None,
         precondition: Precondition::None,
         idempotency: None,
         cause: Cause::default(),

@@ -5,10 +5,12 @@ use crate::caller::Scope;
 use crate::id::Entropy;
 use crate::problem::Problem;
 use crate::record::{Fields, Record};
-use crate::schema::CollectionIx;
+use crate::schema::{Collection, CollectionIx};
 use crate::time::Timestamp;
+use crate::version::{Lens, View};
 use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A wish to change one record.
 #[derive(Clone)]
@@ -20,11 +22,24 @@ pub struct Write {
     /// The parent record, where the collection has one.
     pub parent: Option<String>,
     pub change: Change,
+    /// The version that `Replace` and `Merge` are written in; `None`: the newest.
+    pub view: Option<Arc<View>>,
     pub precondition: Precondition,
     pub idempotency: Option<Idempotency>,
     pub cause: Cause,
     pub now: Timestamp,
     pub entropy: Entropy,
+}
+
+impl Write {
+    /// How the version of a PUT or PATCH shows the collection, where it differs from the newest.
+    pub fn lens(&self) -> Option<(&Collection, &Lens)> {
+        let view = match self.change {
+            Change::Replace { .. } | Change::Merge { .. } => self.view.as_deref()?,
+            _ => return None,
+        };
+        Some((&view.schema.collections[self.collection], view.lens(self.collection)?))
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -84,6 +84,7 @@ impl<'a> Context<'a> {
             id: self.target.id.clone(),
             parent: self.target.parent_id().map(str::to_owned),
             change,
+            view: None,
             precondition: self.precondition()?,
             idempotency: self.idempotency.cloned(),
             cause: Cause {

@@ -178,7 +178,9 @@ fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Resu
 }
 
 fn record_scene(stage: &Stage<'_>) -> Fields {
-    complete(stage.collection.public_names(), &stage.collection.fields, &stage.before)
+    let removed = stage.collection.fields.iter().filter(|field| field.removed);
+    let names = stage.collection.public_names().chain(removed.map(|field| field.name.as_str()));
+    complete(names, &stage.collection.fields, &stage.before)
 }
 
 /// CEL stumbles over missing keys, so every known name is there, null where unset. It does not

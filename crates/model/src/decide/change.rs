@@ -2,11 +2,12 @@
 
 use super::{Answer, Decision, Facts, Stage, outcome, own};
 use crate::id;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
-use crate::schema::{Builtin, Feed, Kind, Schema};
+use crate::schema::{Builtin, Collection, Feed, Kind, Schema};
 use crate::validate::{self, ASSIGNED};
 use crate::value;
+use crate::version::Lens;
 use crate::write::Write;
 use serde_json::Value;
 
@@ -41,9 +42,12 @@ pub fn create(schema: &Schema, write: &Write, facts: &Facts<'_>, fields: &Fields
 
 /// PUT: writable fields become exactly what was sent; assigned and read-only ones stay.
 pub fn replace(stage: &Stage<'_>, sent: &Fields) -> Result<Decision, Problem> {
+    if let Some((shown, lens)) = stage.write.lens() {
+        return raise(stage, shown, lens, sent, lens.replace(&stage.before, sent));
+    }
     refuse_assigned(stage, sent)?;
     let mut after = kept_by_service(stage);
-    for field in stage.collection.fields.iter().filter(|field| !field.read_only) {
+    for field in stage.collection.fields.iter().filter(|f| !f.read_only && !f.removed) {
         if let Some(value) = sent.get(&field.name) {
             after.insert(field.name.clone(), value.clone());
         }
@@ -53,6 +57,9 @@ pub fn replace(stage: &Stage<'_>, sent: &Fields) -> Result<Decision, Problem> {
 
 /// PATCH: RFC 7396 over the writable fields. A removed field is null: records have a fixed set.
 pub fn merge(stage: &Stage<'_>, patch: &Fields) -> Result<Decision, Problem> {
+    if let Some((shown, lens)) = stage.write.lens() {
+        return raise(stage, shown, lens, patch, lens.merge(&stage.before, patch));
+    }
     refuse_assigned(stage, patch)?;
     let mut after = stage.before.clone();
     let mut violations = Vec::new();
@@ -68,12 +75,27 @@ pub fn merge(stage: &Stage<'_>, patch: &Fields) -> Result<Decision, Problem> {
             *target = change.clone();
         }
     }
-    if !violations.is_empty() {
-        return Err(Problem::of(Code::ValidationFailed, violations));
-    }
+    refuse(violations)?;
     if stage.collection.builtin == Some(Builtin::Endpoint) {
         own::check_merged(stage.schema, patch, &after)?;
     }
+    Ok(update(stage, after))
+}
+
+/// PUT and PATCH of an older version: what `lens` made of them, over the record as it is now.
+fn raise(
+    stage: &Stage<'_>,
+    shown: &Collection,
+    lens: &Lens,
+    sent: &Fields,
+    mut changes: Fields,
+) -> Result<Decision, Problem> {
+    let violations = differing(shown, &lens.down(&stage.before), sent);
+    let newest = |(name, value)| validate::read_only(lens.name_up(name)).value(value);
+    refuse(violations.into_iter().map(newest).collect())?;
+    validate::raised(stage.collection, &mut changes)?;
+    let mut after = stage.before.clone();
+    after.extend(changes);
     Ok(update(stage, after))
 }
 
@@ -116,25 +138,38 @@ fn same(before: &Fields, after: &Fields) -> bool {
 }
 
 fn kept_by_service(stage: &Stage<'_>) -> Fields {
-    let read_only = stage.collection.fields.iter().filter(|field| field.read_only);
-    let names = ASSIGNED.iter().copied().chain(read_only.map(|field| field.name.as_str()));
+    // What this version does not know, it cannot erase either.
+    let kept = stage.collection.fields.iter().filter(|field| field.read_only || field.removed);
+    let names = ASSIGNED.iter().copied().chain(kept.map(|field| field.name.as_str()));
     names.filter_map(|name| Some((name.to_owned(), stage.before.get(name)?.clone()))).collect()
 }
 
 /// Fields the service assigns may be sent back as they are, and not otherwise.
 fn refuse_assigned(stage: &Stage<'_>, sent: &Fields) -> Result<(), Problem> {
+    let differing = differing(stage.collection, &stage.before, sent);
+    let violations = differing.into_iter().map(|(name, v)| validate::read_only(name).value(v));
+    refuse(violations.collect())
+}
+
+/// Assigned fields that were sent with another value than the record has.
+fn differing<'s>(
+    collection: &Collection,
+    current: &Fields,
+    sent: &'s Fields,
+) -> Vec<(&'s str, &'s Value)> {
     let is_assigned = |name: &str| {
-        ASSIGNED.contains(&name)
-            || stage.collection.field(name).is_some_and(|field| field.read_only)
+        ASSIGNED.contains(&name) || collection.field(name).is_some_and(|field| field.read_only)
     };
-    let current = |name: &str| stage.before.get(name).unwrap_or(&Value::Null);
-    let differing = sent
-        .iter()
+    let current = |name: &str| current.get(name).unwrap_or(&Value::Null);
+    sent.iter()
         .filter(|(name, value)| is_assigned(name) && current(name) != *value)
-        .map(|(name, value)| validate::read_only(name).value(value));
-    let violations: Vec<_> = differing.collect();
-    if violations.is_empty() {
-        return Ok(());
+        .map(|(name, value)| (name.as_str(), value))
+        .collect()
+}
+
+fn refuse(violations: Vec<Violation>) -> Result<(), Problem> {
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(Problem::of(Code::ValidationFailed, violations)),
     }
-    Err(Problem::of(Code::ValidationFailed, violations))
 }

@@ -13,6 +13,7 @@ use crate::problem::{Code, Problem, Violation};
 use crate::record::{Fields, Record};
 use crate::schema::{Collection, CollectionIx, Field, Schema};
 use crate::time::Timestamp;
+use crate::version::Lens;
 use crate::write::{Change, Precondition, Write};
 use serde_json::Value;
 
@@ -103,6 +104,9 @@ pub enum Answer {
 /// The records this write refers to, so that the store can look which of them are missing.
 pub fn references(schema: &Schema, write: &Write) -> Vec<Reference> {
     let collection = &schema.collections[write.collection];
+    if let Some((shown, lens)) = write.lens() {
+        return old_references(shown, lens, write);
+    }
     let (fields, values): (&[Field], &Fields) = match &write.change {
         Change::Create { fields }
         | Change::Replace { fields }
@@ -116,6 +120,22 @@ pub fn references(schema: &Schema, write: &Write) -> Vec<Reference> {
         .filter_map(|field| {
             let id = values.get(&field.name).and_then(Value::as_str)?.to_owned();
             Some(Reference { field: field.name.clone(), collection: field.reference?, id })
+        })
+        .collect()
+}
+
+/// The same for a write of an older version, under the names of the newest.
+fn old_references(shown: &Collection, lens: &Lens, write: &Write) -> Vec<Reference> {
+    let sent = match &write.change {
+        Change::Replace { fields } | Change::Merge { patch: fields } => fields,
+        _ => return Vec::new(),
+    };
+    let fields = shown.fields.iter().filter(|field| !field.read_only && !field.removed);
+    fields
+        .filter_map(|field| {
+            let id = sent.get(&field.name).and_then(Value::as_str)?.to_owned();
+            let name = lens.name_up(&field.name).to_owned();
+            Some(Reference { field: name, collection: field.reference?, id })
         })
         .collect()
 }

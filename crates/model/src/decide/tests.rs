@@ -88,6 +88,7 @@ impl Bench {
             id: None,
             parent: self.schema.collections[collection].parent.map(|_| "shelf_1".to_owned()),
             change,
+            view: None,
             precondition: Precondition::None,
             idempotency: None,
             cause: Cause::default(),

@@ -139,6 +139,7 @@ impl Job<'_> {
             id: id.map(str::to_owned),
             parent: None,
             change,
+            view: None,
             precondition: Precondition::None,
             idempotency: None,
             cause: Cause::default(),

@@ -96,6 +96,7 @@ fn delete(top: &Write, collection: CollectionIx, parent: &str, id: &str, n: usiz
         id: Some(id.to_owned()),
         parent: Some(parent.to_owned()),
         change: Change::Delete,
+        view: None,
         precondition: Precondition::None,
         idempotency: None,
         cause: top.cause.clone(),

@@ -192,6 +192,8 @@ pub fn collection(
         cache_control: "no-store".into(),
         early_hints: Vec::new(),
         internal: false,
+        removed: false,
+        deprecated: None,
         builtin: None,
     }
 }
@@ -222,6 +224,7 @@ pub fn write(collection: usize, id: Option<&str>, change: Change) -> Write {
         id: id.map(String::from),
         parent: None,
         change,
+        view: None,
         precondition: Precondition::None,
         idempotency: None,
         cause: Cause { request: Some("req_1".into()), ..Cause::default() },

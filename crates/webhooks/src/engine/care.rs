@@ -68,6 +68,7 @@ impl Engine {
                 fields: wish.fields.clone(),
                 event: wish.event.map(str::to_owned),
             },
+            view: None,
             precondition: Precondition::None,
             idempotency: None,
             cause: Cause::default(),

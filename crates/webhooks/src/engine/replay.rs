@@ -297,6 +297,7 @@ impl Engine {
             parent: None,
             change: Change::Assign { fields: replay.fields(), event: None },
             // Whoever cancels it has the last word.
+            view: None,
             precondition: Precondition::Versions(vec![replay.version]),
             idempotency: None,
             cause: Cause::default(),

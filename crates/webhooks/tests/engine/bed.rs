@@ -175,6 +175,7 @@ impl Bed {
             id: id.map(str::to_owned),
             parent: None,
             change,
+            view: None,
             precondition: Precondition::None,
             idempotency: None,
             cause: Cause::default(),

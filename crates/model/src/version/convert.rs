@@ -100,7 +100,8 @@ fn from_text(kind: &Kind, text: &str) -> Option<Value> {
         _ => return None,
     };
     // "007" would come back as "7": what is not read back as it was written is not read.
-    (value.to_string() == text).then_some(value)
+    let written = value.to_string();
+    (written == text).then_some(value)
 }
 
 /// A product in the kept form of its kind. Fifteen digits are what a float holds exactly; the rest

@@ -6,35 +6,48 @@ const REPEATS: usize = 32;
 /// Characters that are tried wherever a part takes them.
 const LETTERS: [char; 8] = ['a', '0', '1', 'A', 'x', 'é', '-', '_'];
 
+/// A part of the pattern: what one character of it may be, and how often it stands.
+struct Part {
+    one: regex::Regex,
+    /// Some character that fits.
+    any: String,
+    least: usize,
+    most: usize,
+}
+
 /// One text for each letter and separator, used wherever the pattern lets it.
 pub(super) fn samples(pattern: &str, separators: &[String]) -> Vec<String> {
     let letters = separators.iter().filter_map(|by| by.chars().next()).chain(LETTERS);
+    let Some(parts) = parts(pattern) else { return Vec::new() };
     let mut found = Vec::new();
-    for letter in letters {
+    for letter in letters.map(String::from) {
         for most in [false, true] {
-            found.extend(text(pattern, letter, most).filter(|text| !found.contains(text)));
+            let piece = |part: &Part| {
+                let fits = part.one.is_match(&letter);
+                let character = if fits { &letter } else { &part.any };
+                character.repeat(if most { part.most } else { part.least })
+            };
+            let text: String = parts.iter().map(piece).collect();
+            if !found.contains(&text) {
+                found.push(text);
+            }
         }
     }
     found
 }
 
-/// A text in which `letter` stands wherever it may.
-fn text(pattern: &str, letter: char, most: bool) -> Option<String> {
+fn parts(pattern: &str) -> Option<Vec<Part>> {
     let inner = pattern.strip_prefix('^').unwrap_or(pattern);
     let mut rest = inner.strip_suffix('$').unwrap_or(inner);
-    let mut out = String::new();
+    let mut parts = Vec::new();
     while !rest.is_empty() {
         let (atom, after) = atom(rest)?;
-        let (count, after) = count(after, most)?;
-        let piece = match regex::Regex::new(&format!("^{atom}$")) {
-            Ok(one) if one.is_match(letter.encode_utf8(&mut [0; 4])) => letter.to_string(),
-            Ok(one) => any(atom, &one)?,
-            Err(_) => return None,
-        };
-        out.push_str(&piece.repeat(count));
+        let (least, most, after) = count(after)?;
+        let one = regex::Regex::new(&format!("^{atom}$")).ok()?;
+        parts.push(Part { any: any(atom, &one)?, one, least, most });
         rest = after;
     }
-    Some(out)
+    Some(parts)
 }
 
 /// Some character that the atom takes.
@@ -61,24 +74,26 @@ fn atom(rest: &str) -> Option<(&str, &str)> {
     Some(rest.split_at(length))
 }
 
-/// How often it stands, and what follows.
-fn count(after: &str, most: bool) -> Option<(usize, &str)> {
-    let open = |least: usize| if most { least + 3 } else { least };
+/// How often it stands, at least and at most, and what follows.
+fn count(after: &str) -> Option<(usize, usize, &str)> {
+    /// What "any number" is here.
+    const MORE: usize = 3;
     match after.chars().next() {
-        Some('*') => Some((open(0), &after[1..])),
-        Some('+') => Some((open(1), &after[1..])),
-        Some('?') => Some((usize::from(most), &after[1..])),
+        Some('*') => Some((0, MORE, &after[1..])),
+        Some('+') => Some((1, 1 + MORE, &after[1..])),
+        Some('?') => Some((0, 1, &after[1..])),
         Some('{') => {
             let (bounds, rest) = after[1..].split_once('}')?;
-            let (least, limit) = match bounds.split_once(',') {
-                Some((least, "")) => (least.parse().ok()?, None),
-                Some((least, limit)) => (least.parse().ok()?, limit.parse().ok()),
-                None => (bounds.parse().ok()?, bounds.parse().ok()),
+            let (least, most) = match bounds.split_once(',') {
+                Some((least, "")) => (least, None),
+                Some((least, most)) => (least, Some(most)),
+                None => (bounds, Some(bounds)),
             };
-            let many = if most { limit.unwrap_or(open(least)) } else { least };
-            Some((many.min(REPEATS), rest))
+            let least: usize = least.parse().ok()?;
+            let most = most.map_or(Some(least + MORE), |most| most.parse().ok())?;
+            Some((least.min(REPEATS), most.min(REPEATS), rest))
         }
-        _ => Some((1, after)),
+        _ => Some((1, 1, after)),
     }
 }
 

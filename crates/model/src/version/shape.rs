@@ -217,16 +217,17 @@ pub(crate) fn trace<'a>(
         for change in version.changes.iter().filter(|change| change.collection == collection) {
             match &change.operation {
                 Operation::Rename { from, to, .. } if from == name => name = to,
-                operation if operation.old_places().iter().any(|old| old == name) => {
-                    if !operation.new_places().iter().any(|new| new == name)
-                        || matches!(operation, Operation::Removed { .. })
-                    {
-                        return None;
-                    }
-                }
+                operation if ends(operation, name) => return None,
                 _ => {}
             }
         }
     }
     Some(name)
+}
+
+/// Whether the field is another one, or none, after this.
+fn ends(operation: &Operation, name: &str) -> bool {
+    let among = |places: Vec<String>| places.iter().any(|place| place == name);
+    let goes_on = among(operation.new_places()) && !matches!(operation, Operation::Removed { .. });
+    among(operation.old_places()) && !goes_on
 }

@@ -86,6 +86,7 @@ impl Shape {
         let old = match &from.member {
             Some(member) => {
                 let hollow = self.object(&from.field)?;
+                self.alike(&[&from.field, &to.field])?;
                 let whole = self.lowered(&from.field).with(member, value, hollow);
                 self.down.insert(from.field.clone(), whole);
                 let rest = Expr::sent(&from.field).without(member, hollow);
@@ -96,7 +97,10 @@ impl Shape {
                 self.free(&from.field)?;
                 let place = self.place(&to.field)?;
                 let plain = Field::new(&from.field, Kind::String);
-                self.fields.insert(place + 1, field.cloned().unwrap_or(plain));
+                let mut field = field.cloned().unwrap_or(plain);
+                let object = &self.fields[place];
+                (field.write_only, field.read_only) = (object.write_only, object.read_only);
+                self.fields.insert(place + 1, field);
                 self.down.insert(from.field.clone(), value);
                 Expr::sent(&from.field)
             }
@@ -114,6 +118,20 @@ impl Shape {
         }
         self.substitute(&sent);
         Ok(())
+    }
+
+    /// What no client may read or write must not become part of what they may.
+    fn alike(&self, names: &[&str]) -> Done {
+        let places = names.iter().map(|name| self.place(name)).collect::<Result<Vec<_>, _>>()?;
+        let access =
+            |place: &usize| (self.fields[*place].write_only, self.fields[*place].read_only);
+        match places.iter().all(|place| access(place) == access(&places[0])) {
+            true => Ok(()),
+            false => Err(wrong(format!(
+                "{} must be alike in `write_only` and `read_only`",
+                names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
+            ))),
+        }
     }
 
     /// Checks that the field is an object; says whether it has to be one always.
@@ -141,10 +159,10 @@ impl Shape {
     fn undo_split(&mut self, from: &Field, to: &[String], by: &str) -> Done {
         self.free(&from.name)?;
         let places = to.iter().map(|name| self.text(name)).collect::<Result<Vec<_>, _>>()?;
+        self.alike(&to.iter().map(String::as_str).collect::<Vec<_>>())?;
         let parts: Vec<&Field> = places.iter().map(|place| &self.fields[*place]).collect();
         let mut field = from.clone();
-        field.write_only = parts.iter().all(|part| part.write_only);
-        field.read_only = parts.iter().all(|part| part.read_only);
+        (field.write_only, field.read_only) = (parts[0].write_only, parts[0].read_only);
         field.search = parts.iter().any(|part| part.search);
         let first = places.iter().copied().min().unwrap_or(0);
         let parts = to.iter().map(|name| self.lowered(name)).collect();

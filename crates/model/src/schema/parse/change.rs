@@ -29,8 +29,11 @@ pub(super) fn read(
         .collect();
     let operation = match said.as_slice() {
         [] => {
-            let known = keys::CHANGE_OPERATIONS.join(", ");
-            report.say(table.at, format!("change needs one operation: {known}"));
+            // A misspelt one has been told.
+            if table.entries.iter().all(|(key, _)| keys::CHANGE.contains(&key.value)) {
+                let known = keys::CHANGE_OPERATIONS.join(", ");
+                report.say(table.at, format!("change needs one operation: {known}"));
+            }
             None
         }
         [first, rest @ ..] => {
@@ -128,6 +131,7 @@ fn rename(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
     collection::check_field_name(report, from);
     if from.value == to {
         report.say(from.at, "`from` and `to` are the same name");
+        return None;
     }
     Some(Operation::Rename { from: from.value.to_owned(), to, beside })
 }
@@ -156,6 +160,7 @@ fn read_move(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
     }
     if from == to {
         report.say(table.at, "`from` and `to` are the same place");
+        return None;
     }
     Some(Operation::Move { from, to, field, existing })
 }

@@ -77,8 +77,7 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     check_events(&mut report, &collections, &told);
     check_live_names(&mut report, &collections, &heads);
     let past = versions::read(&mut report, &file, &mut service, &mut collections, today);
-    let mounts = mount::read(&mut report, &file, &service.mount, &past.versions);
-    mount::check(&mut report, &file, &mounts, &live, &heads);
+    let mounts = mount::read(&mut report, &file, &service.mount, &past.versions, &live, &heads);
     history::walk(&mut report, &past, &collections);
     if !report.is_empty() {
         return Err(report.into_findings());

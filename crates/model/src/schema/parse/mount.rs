@@ -13,6 +13,8 @@ pub(super) fn read(
     file: &Table<'_>,
     newest: &str,
     versions: &[Version],
+    live: &Live,
+    heads: &[Head<'_>],
 ) -> Vec<Mount> {
     let tables = file.tables(report, "mounts", "mount");
     if tables.len() > MOUNTS {
@@ -29,6 +31,11 @@ pub(super) fn read(
                 report.say(
                     path.at,
                     format!("`{}` and the mount `{}` collide", path.value, other.path),
+                );
+            } else if let Some(channel) = hidden(path.value, live, heads) {
+                report.say(
+                    path.at,
+                    format!("`{}` and the live channel `{channel}` collide", path.value),
                 );
             }
         }
@@ -75,22 +82,10 @@ fn below(one: &str, other: &str) -> bool {
     within(one, other) || within(other, one)
 }
 
-/// Looks for live channels that a mount would hide, or that would hide it.
-pub(super) fn check(
-    report: &mut Report<'_>,
-    file: &Table<'_>,
-    mounts: &[Mount],
-    live: &Live,
-    heads: &[Head<'_>],
-) {
-    let at = file.value_at("mounts");
-    for mount in &mounts[1..] {
-        for channel in [&live.mount, &live.socket] {
-            if *channel == mount.path || live::hides(channel, &mount.path, heads).is_some() {
-                let message =
-                    format!("the mount `{}` and the live path `{channel}` collide", mount.path);
-                report.say(at, message);
-            }
-        }
-    }
+/// The live channel that a mount would hide, or that would hide it.
+fn hidden<'l>(path: &str, live: &'l Live, heads: &[Head<'_>]) -> Option<&'l str> {
+    let channels = [live.mount.as_str(), live.socket.as_str()];
+    channels
+        .into_iter()
+        .find(|channel| *channel == path || live::hides(channel, path, heads).is_some())
 }

@@ -1,6 +1,10 @@
 //! Old clients keep working: what each change means for them, alone and in chains.
 
+mod chains;
+mod errors;
+mod naive;
 mod operations;
+mod random;
 
 use super::*;
 use crate::record::{self, Record};

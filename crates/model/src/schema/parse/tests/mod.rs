@@ -6,3 +6,4 @@ mod findings;
 mod live;
 mod published;
 mod shapes;
+mod versions;

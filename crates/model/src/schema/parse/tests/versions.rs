@@ -1,0 +1,409 @@
+//! Versions, mounts and deprecations in the file: what is read, and each finding at its place.
+
+use super::findings::check;
+use crate::schema::parse::{parse, parse_at};
+use crate::schema::{Deprecation, Mount};
+
+const BOOKS: &str = "[collections.books.fields]
+title = { type = 'string', required = true }
+first = 'string'
+last = 'string'
+pages = 'integer'
+details = 'object'
+kind = { type = 'string', enum = ['new', 'old'] }
+[collections.orders]
+[collections.orders.states]
+names = ['open', 'closed']
+";
+
+/// Changes of the newest version; line 1 is the first of them, each has a line of its own.
+#[track_caller]
+fn check_changes(changes: &[&str], expected: &[&str]) {
+    let before = BOOKS.lines().count() + 2;
+    let shifted: Vec<String> = expected
+        .iter()
+        .map(|finding| {
+            let (line, rest) = finding.split_once(':').unwrap();
+            format!("{}:{rest}", before + 3 * line.parse::<usize>().unwrap())
+        })
+        .collect();
+    let shifted: Vec<&str> = shifted.iter().map(String::as_str).collect();
+    check(&file(changes), &shifted);
+}
+
+fn file(changes: &[&str]) -> String {
+    let mut file = format!("{BOOKS}[[versions]]\ndate = '2026-01-01'\n");
+    // Three lines each: header, collection, operation.
+    for change in changes {
+        let change = match change.contains("collection = ") {
+            true => (*change).to_owned(),
+            false => format!("collection = 'books'\n{change}"),
+        };
+        file += &format!("[[versions.changes]]\n{change}\n");
+    }
+    file + "[[versions]]\ndate = '2025-01-01'\n"
+}
+
+#[test]
+fn a_file_without_versions_has_one() {
+    let schema = parse("[service]\nversion = '2026-05-06'\n[collections.books]").unwrap();
+    assert_eq!(schema.versions.len(), 1);
+    assert_eq!(schema.versions[0].date, "2026-05-06");
+    assert_eq!(schema.mounts, [Mount { path: "/v1".into(), newest: 0, oldest: 0 }]);
+}
+
+#[test]
+fn versions_mounts_and_deprecations_are_read() {
+    let schema = parse(
+        "[service]
+mount = '/v3'
+[collections.books]
+deprecated = 2026-01-01
+[collections.books.fields]
+title = { type = 'string', sunset = '2027-01-01' }
+[[versions]]
+date = 2026-03-01
+description = 'New.'
+[[versions]]
+date = '2026-02-01'
+[[versions]]
+date = '2026-01-01'
+deprecated = '2026-02-01'
+sunset = '2027-02-01'
+link = 'https://shop.example/old'
+[[versions]]
+date = '2025-01-01'
+[[mounts]]
+path = '/v2'
+version = '2026-02-01'
+[[mounts]]
+path = '/v1'
+version = '2025-01-01'",
+    )
+    .unwrap();
+    assert_eq!(schema.service.version, "2026-03-01");
+    let dates: Vec<&str> = schema.versions.iter().map(|version| &*version.date).collect();
+    assert_eq!(dates, ["2026-03-01", "2026-02-01", "2026-01-01", "2025-01-01"]);
+    let mounts: Vec<_> = schema.mounts.iter().map(|m| (&*m.path, m.newest, m.oldest)).collect();
+    assert_eq!(mounts, [("/v3", 0, 0), ("/v2", 1, 2), ("/v1", 3, 3)]);
+    let told = Deprecation {
+        since: Some("2026-02-01".into()),
+        sunset: Some("2027-02-01".into()),
+        link: Some("https://shop.example/old".into()),
+    };
+    assert_eq!(schema.versions[2].deprecated, Some(told));
+    let books = &schema.collections[0];
+    let since = books.deprecated.as_ref().unwrap().since.as_deref();
+    assert_eq!(since, Some("2026-01-01"));
+    assert!(books.fields[0].deprecated.as_ref().unwrap().sunset.is_some());
+}
+
+#[test]
+fn dates_exist_descend_and_begin_with_the_service_s() {
+    check(
+        "[service]
+version = '2026-02-02'
+[collections.books]
+[[versions]]
+date = '2026-01-01'
+[[versions]]
+date = '2026-01-01'
+[[versions]]
+date = '2025-02-30'
+[[versions]]
+colour = 'red'
+[[versions]]
+date = '2025-01-01'
+deprecated = '2026-01-01'
+sunset = '2025-12-31'
+link = 'ftp://x'
+[[versions.changes]]
+collection = 'books'
+collection_added = true",
+        &[
+            "2:11: `version` must be the first of [[versions]], 2026-01-01",
+            "7:8: versions stand newest first, each date once; 2026-01-01 follows 2026-01-01",
+            "9:8: `date` must be a date that exists, such as \"2026-11-01\"",
+            "10:1: version needs `date`",
+            "11:1: unknown key `colour` in version…",
+            "15:10: `sunset` 2025-12-31 lies before `deprecated` 2026-01-01",
+            "16:8: `link` must be an http:// or https:// URL of plain characters",
+            "17:12: the oldest version has no changes: no client sees what was before it",
+        ],
+    );
+}
+
+#[test]
+fn versions_of_the_future_are_told_to_those_who_know_the_day() {
+    let file = "[collections.books]\n[[versions]]\ndate = '2026-01-02'\n[[versions]]\n\
+                date = '2026-01-01'";
+    assert!(parse(file).is_ok() && parse_at(file, "2026-01-02").is_ok());
+    let findings = parse_at(file, "2025-12-31").err().unwrap();
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "3:8: version 2026-01-02 lies in the future; today is 2025-12-31",
+            "5:8: version 2026-01-01 lies in the future; today is 2025-12-31",
+        ]
+    );
+}
+
+#[test]
+fn a_change_names_one_collection_and_one_operation() {
+    check(
+        &file(&[
+            "",
+            "collection = 'boks'\nrename = { from = 'name', to = 'title' }",
+            "rename = { from = 'a', to = 'first' }\nremoved = { field = 'last' }",
+        ]),
+        &[
+            "13:1: change needs one operation: rename, move…",
+            "17:14: `collection` names `boks`, which is not declared (did you mean `books`?)",
+            "22:1: a change does one thing, and this one has `rename` already; begin another…",
+        ],
+    );
+}
+
+#[test]
+fn changes_name_fields_that_exist_with_the_types_they_need() {
+    for (change, expected) in [
+        (
+            "rename = { from = 'name', to = 'titel' }",
+            "1:1: `titel` is no field of `books` in version 2026-01-01 (did you mean `title`?)",
+        ),
+        (
+            "rename = { from = 'first', to = 'title' }",
+            "1:1: `first` is a field of the newer version, too; the old one needs another name",
+        ),
+        (
+            "rename = { from = 'id', to = 'title' }",
+            "1:19: `id` is assigned by the service; remove the field",
+        ),
+        ("rename = { from = 'title', to = 'title' }", "1:19: `from` and `to` are the same name"),
+        ("rename = { to = 'title' }", "1:1: `rename` needs `from`"),
+        (
+            "renam = { from = 'a', to = 'title' }",
+            "1:1: unknown key `renam` in change (did you mean `rename`?)",
+        ),
+        (
+            "move = { from = 'a', to = 'title.x' }",
+            "1:1: `title` must be of type object to have members",
+        ),
+        (
+            "move = { from = 'a', to = 'title' }",
+            "1:1: `move` is for members of objects; use `rename` between fields",
+        ),
+        (
+            "move = { from = 'a', to = 'details.b.c' }",
+            "1:27: `to` must be a field, or a field and one member: a.b",
+        ),
+        (
+            "split = { from = { name = 'name', type = 'string' }, to = ['first', 'pages'], by = ' ' }",
+            "1:1: `pages` must be of type string and no reference",
+        ),
+        (
+            "split = { from = { name = 'name', type = 'integer' }, to = ['first', 'last'], by = ' ' }",
+            "1:18: `name` must be of type string",
+        ),
+        (
+            "split = { from = { name = 'name', type = 'string' }, to = ['first'], by = ' ' }",
+            "1:59: `to` must have 2 to 8 fields",
+        ),
+        (
+            "merge = { from = [{ name = 'a', type = 'string' }], to = 'title', by = ' ' }",
+            "1:18: `from` must have 2 to 8 fields",
+        ),
+        (
+            "retype = { field = 'pages', from = 'boolean', by = 'seconds' }",
+            "1:1: `seconds` turns an integer into a timestamp, or back; this is integer and was boolean",
+        ),
+        (
+            "retype = { field = 'pages', from = 'string' }",
+            "1:1: `retype` needs one of `by`, `factor` and `map`",
+        ),
+        (
+            "retype = { field = 'pages', from = 'string', by = 'txt' }",
+            "1:51: unknown conversion `txt` (did you mean `text`?); there are: text, seconds, milliseconds, list",
+        ),
+        (
+            "retype = { field = 'pages', from = 'boolean', map = { maybe = 1 } }",
+            "1:55: `maybe` is no value of type boolean",
+        ),
+        (
+            "retype = { field = 'pages', from = 'boolean', map = { true = 'x' } }",
+            "1:1: `map`: `pages` must be an integer, not a string",
+        ),
+        (
+            "enum_map = { field = 'title', values = { a = 'b' } }",
+            "1:1: `title` has no `enum`; use `retype` with a map",
+        ),
+        (
+            "enum_map = { field = 'kind', values = { a = 'b' } }",
+            "1:1: `b` is no value of `kind` in the newer version; there are: new, old",
+        ),
+        (
+            "enum_map = { field = 'kind', down = { old = 'b' } }",
+            "1:1: `b` is no value of `kind` in the older versions; there are: new",
+        ),
+        (
+            "default = { field = 'pages', was = 'many' }",
+            "1:1: `was`: `pages` must be an integer, not a string",
+        ),
+        (
+            "optional = { field = 'title', fill = '' }",
+            "1:1: `title` is required in the newer version, too",
+        ),
+        (
+            "required = { field = 'pages', fill = 1 }",
+            "1:1: `pages` is not required in the newer version",
+        ),
+        ("required = { field = 'pages' }", "1:1: `required` needs `fill`"),
+        (
+            "removed = { field = 'gone' }",
+            "1:1: `gone` is no field of `books` in version 2026-01-01",
+        ),
+        (
+            "removed = { field = { name = 'gone', type = 'integer' }, value = 'x' }",
+            "1:1: `value`: `gone` must be an integer, not a string",
+        ),
+        ("collection_added = false", "1:20: `collection_added` can only be true; or leave it out"),
+        (
+            "code = { from = 'a', to = 'b' }",
+            "1:1: no rule of the collection answers with the code `b`",
+        ),
+        (
+            "collection = 'orders'\nremoved = { field = 'status' }",
+            "1:1: `status` is a field of a newer version, too",
+        ),
+    ] {
+        check_changes(&[change], &[expected]);
+    }
+}
+
+#[test]
+fn changes_of_one_date_do_not_meet() {
+    for (changes, expected) in [
+        (
+            ["rename = { from = 'a', to = 'title' }", "optional = { field = 'title', fill = '' }"],
+            "2:1: `title` is changed by another change of the same date; let one of them be of another version",
+        ),
+        (
+            [
+                "rename = { from = 'first', to = 'last' }",
+                "rename = { from = 'last', to = 'first' }",
+            ],
+            "2:1: `first` and `last` are renamed in a circle; use a third name",
+        ),
+        (
+            ["rename = { from = 'a', to = 'first' }", "rename = { from = 'a', to = 'last' }"],
+            "2:1: `a` is changed by another change of the same date…",
+        ),
+        (
+            ["move = { from = 'a', to = 'details.a' }", "move = { from = 'b', to = 'details.a' }"],
+            "2:1: `details.a` is changed by another change of the same date…",
+        ),
+        (
+            ["collection_added = true", "rename = { from = 'a', to = 'title' }"],
+            "2:1: a version that adds or removes a collection changes nothing else of it",
+        ),
+    ] {
+        let found: Vec<&str> = match changes[0].contains("'first', to = 'last'") {
+            true => vec!["1:1: `first` is a field of the newer version, too…", expected],
+            false => vec![expected],
+        };
+        check_changes(&changes, &found);
+    }
+    check_changes(
+        &["move = { from = 'a', to = 'details.a' }", "move = { from = 'b', to = 'details.b' }"],
+        &[],
+    );
+}
+
+#[test]
+fn one_fault_is_told_once_however_long_the_chain_is() {
+    check(
+        &format!(
+            "{BOOKS}[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\ncollection = \
+             'books'\nrename = {{ from = 'b', to = 'c' }}\n[[versions]]\ndate = \
+             '2025-01-01'\n[[versions.changes]]\ncollection = 'books'\nrename = {{ from = 'a', to = \
+             'b' }}\n[[versions]]\ndate = '2024-01-01'"
+        ),
+        &["15:1: `c` is no field of `books` in version 2026-01-01"],
+    );
+}
+
+#[test]
+fn mounts_name_versions_in_their_order_and_do_not_collide() {
+    check(
+        "[collections.books]
+[live]
+socket = '/v7'
+[[versions]]
+date = '2026-01-01'
+[[versions]]
+date = '2025-01-01'
+[[mounts]]
+path = '/v1'
+version = '2025-01-01'
+[[mounts]]
+path = '/v0'
+version = '2024-01-01'
+[[mounts]]
+path = 'v0'
+version = '2026-01-01'
+[[mounts]]
+path = '/v7'
+version = '2025-01-01'",
+        &[
+            "9:8: `/v1` and the mount `/v1` collide",
+            "13:11: there is no version 2024-01-01; versions: 2026-01-01, 2025-01-01",
+            "15:8: `path` must start with a slash and have lower-case segments, such as \"/v1\"",
+            "16:11: mounts stand newest first; each begins with an older version…",
+            "18:8: `/v7` and the live channel `/v7` collide",
+            "19:11: mounts stand newest first; each begins with an older version…",
+        ],
+    );
+}
+
+#[test]
+fn a_lossy_change_is_refused_with_what_it_loses() {
+    for (change, expected) in [
+        (
+            "merge = { from = [{ name = 'a', type = 'string', required = true }, { name = 'b', type = 'string' }], to = 'title', by = ' ' }",
+            "1:1: this change loses data: { a = \"a b\", b = \"a b\" }, sent in version 2025-01-01, comes back as { a = \"a\", b = \"b a b\" }",
+        ),
+        (
+            "retype = { field = 'pages', from = 'string', by = 'text' }",
+            "1:1: this change loses data: { pages = \"abc\" }, sent in version 2025-01-01, has no counterpart in `pages`",
+        ),
+        (
+            "enum_map = { field = 'kind', values = { a = 'new', b = 'new' } }",
+            "1:1: this change loses data: { kind = \"b\" }, sent in version 2025-01-01, comes back as { kind = \"a\" }",
+        ),
+        (
+            "retype = { field = 'first', from = { type = 'array', items = 'string' }, by = 'list' }",
+            "1:1: this change loses data: { first = [\"abc\",\"\"] }, sent in version 2025-01-01, comes back as { first = [\"abc\"] }",
+        ),
+        (
+            "retype = { field = 'pages', from = 'timestamp', by = 'seconds' }",
+            "1:1: this change loses data: { pages = \"2026-01-31T12:00:00.123Z\" }, sent in version…",
+        ),
+        (
+            "retype = { field = 'kind', from = 'string', map = { a = 'new' } }",
+            "1:1: this change loses data: { kind = \"abc\" }, sent in version 2025-01-01, has no…",
+        ),
+    ] {
+        check_changes(&[change], &[expected]);
+    }
+    // The same where nothing can get lost.
+    for change in [
+        "merge = { from = [{ name = 'a', type = 'string', required = true, pattern = '^[^ ]+$' }, { name = 'b', type = 'string' }], to = 'title', by = ' ' }",
+        "retype = { field = 'pages', from = { type = 'string', pattern = '^[1-9][0-9]{0,8}$' }, by = 'text' }",
+        "retype = { field = 'pages', from = 'timestamp', by = 'milliseconds' }",
+        "retype = { field = 'first', from = { type = 'array', items = 'string', max_length = 1 }, by = 'list' }",
+        "retype = { field = 'kind', from = { type = 'string', enum = ['a', 'b'] }, map = { a = 'new', b = 'old' } }",
+    ] {
+        check_changes(&[change], &[]);
+    }
+}

@@ -1,0 +1,133 @@
+//! Several changes on one way, old names beside new ones, and versions that differ in nothing.
+
+use super::*;
+
+#[test]
+fn changes_add_up_over_all_versions_between() {
+    let versions = service(
+        "info = 'object'\nheadline = 'string'\nprice = 'integer'",
+        &[
+            "rename = { from = 'details', to = 'info' }
+             rename = { from = 'title', to = 'headline' }",
+            "move = { from = 'isbn', to = 'details.isbn' }
+             retype = { field = 'price', from = 'number', factor = 100 }",
+            "rename = { from = 'name', to = 'title' }
+             rename = { from = 'cost', to = 'price' }",
+        ],
+    );
+    let kept = object(json!({"info": {"isbn": "1", "x": 2}, "headline": "Dune", "price": 1250}));
+    for (index, expected) in [
+        (1, json!({"details": {"isbn": "1", "x": 2}, "title": "Dune", "price": 1250})),
+        (2, json!({"isbn": "1", "title": "Dune", "price": 12.5})),
+        (3, json!({"isbn": "1", "name": "Dune", "cost": 12.5})),
+    ] {
+        let view = versions.get(index).unwrap();
+        let lens = view.lens(0).unwrap();
+        assert_eq!(Value::Object(lens.down(&kept)), expected);
+        let patch = object(json!({"isbn": "2"}));
+        if index > 1 {
+            let changed = Value::Object(lens.merge(&kept, &patch));
+            assert_eq!(changed, json!({"info": {"isbn": "2", "x": 2}}));
+        }
+        assert_eq!(view.schema.service.version, view.date);
+    }
+    let (_, lens) = oldest(&versions);
+    assert_eq!((lens.name_down("headline"), lens.name_down("price")), ("name", "cost"));
+    assert_eq!((lens.name_down("info"), lens.name_down("info.isbn")), ("isbn", "isbn"));
+    assert_eq!((lens.name_up("name"), lens.name_down("id")), ("headline", "id"));
+}
+
+#[test]
+fn a_version_that_shows_what_is_kept_needs_no_lens() {
+    let versions = service("title = 'string'", &["", "rename = { from = 'name', to = 'title' }"]);
+    assert!(versions.newest().lens(0).is_none());
+    assert!(versions.get(1).unwrap().lens(0).is_none(), "nothing changed after it");
+    assert!(versions.get(2).unwrap().lens(0).is_some());
+    assert!(versions.get(2).unwrap().lens(1).is_none(), "the service's own collections");
+    let found = versions.find("2001-01-01").unwrap();
+    assert_eq!((found.index, versions.find("2001-02-01").is_none()), (1, true));
+    assert!(Arc::ptr_eq(&versions.newest().schema, &versions.newest().newest));
+}
+
+#[test]
+fn an_old_name_beside_the_new_one_is_shown_and_taken_by_everyone() {
+    let versions = service(
+        "headline = { type = 'string', required = true, filter = true }\npages = 'integer'",
+        &[
+            "rename = { from = 'title', to = 'headline' }",
+            "rename = { from = 'name', to = 'title', beside = true }",
+        ],
+    );
+    let kept = object(json!({"headline": "Dune"}));
+    for (index, expected) in [
+        (0, json!({"headline": "Dune", "name": "Dune", "pages": null})),
+        (1, json!({"title": "Dune", "name": "Dune", "pages": null})),
+        (2, json!({"name": "Dune", "pages": null})),
+    ] {
+        let view = versions.get(index).unwrap();
+        let lens = view.lens(0).unwrap();
+        assert_eq!(Value::Object(lens.down(&kept)), expected, "{index}");
+        let made = view.body(0, object(json!({"name": "Emma"})), Mode::Create).unwrap();
+        assert_eq!(Value::Object(made), json!({"headline": "Emma"}), "{index}");
+        let patch = object(json!({"name": "Emma"}));
+        let changed = lens.merge(&kept, &patch);
+        assert_eq!(Value::Object(changed), json!({"headline": "Emma"}), "{index}");
+        let problem = view.body(0, Fields::new(), Mode::Create).unwrap_err();
+        assert_eq!(problem.code, Code::ValidationFailed);
+        assert_eq!(problem.violations[0].code, Code::Required, "{index}");
+    }
+    let newest = versions.newest();
+    let both = object(json!({"name": "Emma", "headline": "Emma"}));
+    assert!(newest.body(0, both, Mode::Merge).is_ok());
+    let both = object(json!({"name": "Emma", "headline": "Dune"}));
+    let problem = newest.body(0, both, Mode::Merge).unwrap_err();
+    assert_eq!(problem.param.as_deref(), Some("name"));
+}
+
+#[test]
+fn a_default_holds_for_both_names() {
+    let versions = service(
+        "title = { type = 'string', default = 'none' }",
+        &["rename = { from = 'name', to = 'title', beside = true }"],
+    );
+    let newest = versions.newest();
+    for (sent, kept) in [
+        (json!({}), json!({"title": "none"})),
+        (json!({"name": "Emma"}), json!({"title": "Emma"})),
+        (json!({"title": "Emma"}), json!({"title": "Emma"})),
+    ] {
+        let made = newest.body(0, object(sent.clone()), Mode::Create).unwrap();
+        assert_eq!(Value::Object(made), kept, "{sent}");
+    }
+}
+
+#[test]
+fn states_are_called_as_they_were() {
+    let file = "[collections.orders.states]
+names = ['open', 'cancelled']
+[collections.orders.actions.cancel]
+from = 'open'
+to = 'cancelled'
+[[versions]]
+date = '2002-01-01'
+[[versions.changes]]
+collection = 'orders'
+enum_map = { field = 'status', values = { created = 'open', canceled = 'cancelled' } }
+[[versions]]
+date = '2001-01-01'
+[[versions.changes]]
+collection = 'orders'
+rename = { from = 'state', to = 'status' }
+[[versions]]
+date = '2000-01-01'";
+    let versions = Versions::new(&Arc::new(parse(file).unwrap()));
+    let (view, lens) = oldest(&versions);
+    let orders = &view.schema.collections[0];
+    let states = orders.states.as_ref().unwrap();
+    assert_eq!((states.field.as_str(), states.initial.as_str()), ("state", "created"));
+    assert_eq!(states.names, ["created", "canceled"]);
+    assert_eq!(orders.actions[0].from, ["created"]);
+    assert_eq!(orders.actions[0].to.as_deref(), Some("canceled"));
+    let shown = lens.down(&object(json!({"status": "cancelled"})));
+    assert_eq!(shown["state"], "canceled");
+}

@@ -1,0 +1,185 @@
+//! What goes wrong is told in the words of the version, and decided over the record as it is now.
+
+use super::*;
+use crate::caller::Scope;
+use crate::decide::{self, Effect, Facts};
+use crate::id::Entropy;
+use crate::write::{Cause, Change, Precondition, Write};
+
+const FILE: &str = "[collections.shelves]
+[collections.books.fields]
+title = { type = 'string', required = true, max_length = 10 }
+shelf = { ref = 'shelves' }
+first = { type = 'string', max_length = 5 }
+last = { type = 'string', max_length = 5 }
+nick = 'string'
+reason = { type = 'string', read_only = true }
+[collections.books.states]
+names = ['open', 'cancelled']
+[collections.books.actions.cancel]
+from = 'open'
+to = 'cancelled'
+[[collections.books.actions.cancel.rules]]
+when = 'record.title == null'
+code = 'no_title'
+param = 'title'
+message = 'The `title` is missing.'
+[[versions]]
+date = '2001-01-01'
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'name', to = 'title' }
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'rack', to = 'shelf' }
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'why', to = 'reason' }
+[[versions.changes]]
+collection = 'books'
+removed = { field = 'nick' }
+[[versions.changes]]
+collection = 'books'
+split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }
+[[versions.changes]]
+collection = 'books'
+enum_map = { field = 'status', values = { canceled = 'cancelled' } }
+[[versions.changes]]
+collection = 'books'
+code = { from = 'name_missing', to = 'no_title' }
+[[versions]]
+date = '2000-01-01'";
+
+const BOOKS: usize = 1;
+
+struct Bed {
+    versions: Versions,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        Bed { versions: Versions::new(&Arc::new(parse(FILE).unwrap())) }
+    }
+
+    fn old(&self) -> &Arc<View> {
+        self.versions.get(1).unwrap()
+    }
+
+    fn record(&self, fields: Value) -> Record {
+        let schema = &self.versions.newest().schema;
+        let fields = object(fields);
+        Record {
+            id: "book_1".into(),
+            number: 1,
+            version: 1,
+            updated: Timestamp(0),
+            body: record::encode(&schema.collections[BOOKS], &fields),
+            hidden: record::encode_hidden(&schema.collections[BOOKS], &fields),
+        }
+    }
+
+    fn decide(&self, current: &Record, change: Change, view: bool) -> Result<Fields, Problem> {
+        let write = Write {
+            scope: Scope::new(1, false),
+            collection: BOOKS,
+            id: Some(current.id.clone()),
+            parent: None,
+            change,
+            view: view.then(|| Arc::clone(self.old())),
+            precondition: Precondition::None,
+            idempotency: None,
+            cause: Cause::default(),
+            now: Timestamp(1),
+            entropy: Entropy([5; 32]),
+        };
+        let schema = &self.versions.newest().schema;
+        for reference in decide::references(schema, &write) {
+            assert_eq!((&*reference.field, reference.collection), ("shelf", 0));
+        }
+        let facts = Facts {
+            current: Some(current),
+            was_deleted: false,
+            parent_exists: true,
+            missing: &[],
+            next_seq: 2,
+            now: Timestamp(1),
+        };
+        match decide::decide(schema, &write, &facts)?.effect {
+            Effect::Put(kept) => Ok(kept.fields),
+            _ => Ok(current.fields()),
+        }
+    }
+}
+
+#[test]
+fn old_puts_and_patches_change_the_record_as_it_is_now() {
+    let bed = Bed::new();
+    let current = bed.record(json!({"id": "book_1", "title": "A", "first": "Ada", "last": "King",
+        "nick": "N", "reason": "r", "status": "cancelled"}));
+    let patch = object(json!({"who": "Ada Noel", "rack": "shelf_1", "why": "r", "id": "book_1",
+        "status": "canceled"}));
+    let after = bed.decide(&current, Change::Merge { patch }, true).unwrap();
+    assert_eq!((&after["last"], &after["nick"]), (&json!("Noel"), &json!("N")));
+    assert_eq!((&after["shelf"], &after["status"]), (&json!("shelf_1"), &json!("cancelled")));
+    let fields = object(json!({"name": "B"}));
+    let after = bed.decide(&current, Change::Replace { fields }, true).unwrap();
+    assert_eq!((&after["title"], &after["first"]), (&json!("B"), &Value::Null));
+    assert_eq!((&after["nick"], &after["reason"]), (&Value::Null, &json!("r")));
+    // The newest version does not know `nick`, so it cannot erase it.
+    let fields = object(json!({"title": "B"}));
+    let after = bed.decide(&current, Change::Replace { fields }, false).unwrap();
+    assert_eq!((&after["nick"], after.get("first")), (&json!("N"), None));
+}
+
+#[test]
+fn what_is_wrong_is_told_in_the_words_of_the_version() {
+    let bed = Bed::new();
+    let current = bed.record(json!({"title": "A", "first": "Ada", "last": "King"}));
+    for (patch, param, code, message) in [
+        (json!({"who": "Ada Lovelace"}), "who", Code::TooLong, "`who` must have at most 5…"),
+        (json!({"why": "x"}), "why", Code::ReadOnly, "`why` is assigned by the service…"),
+        (json!({"status": "open"}), "status", Code::ReadOnly, "`status` is assigned…"),
+    ] {
+        let patch = bed.old().body(BOOKS, object(patch), Mode::Merge).unwrap();
+        let problem = bed.decide(&current, Change::Merge { patch }, true).unwrap_err();
+        let problem = bed.old().explain(BOOKS, problem);
+        assert_eq!(problem.param.as_deref(), Some(param));
+        assert_eq!((problem.violations[0].code, &*problem.violations[0].field), (code, param));
+        let head = message.trim_end_matches('…');
+        assert!(problem.message.starts_with(head), "{}", problem.message);
+    }
+    let problem = bed.old().body(BOOKS, object(json!({"title": "x"})), Mode::Create).unwrap_err();
+    let found: Vec<_> = problem.violations.iter().map(|v| (&*v.field, v.code)).collect();
+    assert_eq!(found, [("title", Code::UnknownField), ("name", Code::Required)]);
+    let sent = object(json!({"name": "A", "who": "Ada Lovelace"}));
+    let problem = bed.old().body(BOOKS, sent, Mode::Create).unwrap_err();
+    assert_eq!(problem.param.as_deref(), Some("who"));
+}
+
+#[test]
+fn states_and_codes_of_refusals_are_those_of_the_version() {
+    let bed = Bed::new();
+    let current = bed.record(json!({"title": "A", "status": "cancelled"}));
+    let act = Change::Act { action: 0, params: Fields::new(), callout: None };
+    let problem = bed.decide(&current, act, false).unwrap_err();
+    let told = bed.old().explain(BOOKS, problem);
+    assert_eq!(told.extra["current_state"], "canceled");
+    assert_eq!(
+        told.message,
+        "`cancel` is not possible while the book is `canceled`; it needs open."
+    );
+    let view = bed.old();
+    assert_eq!(view.code_down(BOOKS, "no_title"), "name_missing");
+    assert_eq!(view.code_down(BOOKS, "other"), "other");
+    assert_eq!(bed.versions.newest().code_down(BOOKS, "no_title"), "no_title");
+    let mut refused = Problem::new(Code::GuardFailed, "The `title` is missing.").param("title");
+    refused.declared = Some(crate::problem::Declared {
+        status: 422,
+        kind: "invalid_request_error".into(),
+        code: "no_title".into(),
+    });
+    let told = view.explain(BOOKS, refused);
+    assert_eq!(told.message, "The `name` is missing.");
+    assert_eq!(told.param.as_deref(), Some("name"));
+    assert_eq!(told.declared.as_ref().unwrap().code, "name_missing");
+}

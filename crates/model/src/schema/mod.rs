@@ -5,6 +5,7 @@ mod builtin;
 pub mod diagnostic;
 pub mod evolve;
 pub mod parse;
+pub mod plan;
 pub mod rule;
 mod versions;
 

@@ -1,4 +1,5 @@
-//! Reads `[[mounts]]`: older URL versions beside `service.mount`. Each serves the date versions from
+//! Reads `[[mounts]]`: older URL versions beside `service.mount`. Each serves the date versions
+//! from
 //! its own down to where the next one begins.
 
 use super::head::Head;

@@ -170,7 +170,8 @@ fn merged_fields_stay_apart_for_old_clients() {
     Case {
         fields: "name = 'string'",
         change: "merge = { from = [{ name = 'first', type = 'string', required = true, \
-                 pattern = '^[^ ]*$' }, { name = 'last', type = 'string' }], to = 'name', by = ' ' }",
+                 pattern = '^[^ ]*$' }, { name = 'last', type = 'string' }], to = 'name', by = ' \
+                 ' }",
         shown: &[(r#"{"name":"Ada King Noel"}"#, r#"{"first":"Ada","last":"King Noel"}"#)],
         created: &[
             (r#"{"first":"Ada","last":"King"}"#, r#"{"name":"Ada King"}"#),
@@ -367,7 +368,8 @@ fn lists_are_asked_in_the_words_of_the_version() {
         &["rename = { from = 'name', to = 'title' }
            retype = { field = 'price', from = 'number', factor = 100 }
            retype = { field = 'at', from = 'integer', by = 'seconds' }
-           enum_map = { field = 'kind', values = { canceled = 'cancelled' }, down = { refunded = 'canceled' } }
+           enum_map = { field = 'kind', values = { canceled = 'cancelled' }, down = { refunded = \
+           'canceled' } }
            optional = { field = 'lang', fill = 'en' }
            retype = { field = 'code', from = 'integer', by = 'text' }
            split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }"],
@@ -431,7 +433,8 @@ fn events_tell_old_clients_what_changed_for_them() {
          kind = { type = 'string', enum = ['cancelled', 'refunded'] }",
         &["rename = { from = 'name', to = 'title' }
            split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }
-           enum_map = { field = 'kind', values = { canceled = 'cancelled' }, down = { refunded = 'canceled' } }"],
+           enum_map = { field = 'kind', values = { canceled = 'cancelled' }, down = { refunded = \
+           'canceled' } }"],
     );
     let (_, lens) = oldest(&versions);
     let after = object(json!({"title":"B","first":"Ada","last":"King","kind":"refunded"}));

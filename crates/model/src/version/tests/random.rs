@@ -5,7 +5,8 @@ use super::naive;
 use super::*;
 use crate::schema::Field;
 
-/// Schemas that are tried; a chain of changes may be lossy where none of them is, and is not served.
+/// Schemas that are tried; a chain of changes may be lossy where none of them is, and is not
+/// served.
 const SEEDS: u64 = 100;
 
 /// A small generator with a fixed seed: the same schemas on every run.

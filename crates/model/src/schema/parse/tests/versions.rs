@@ -199,11 +199,13 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
             "1:27: `to` must be a field, or a field and one member: a.b",
         ),
         (
-            "split = { from = { name = 'name', type = 'string' }, to = ['first', 'pages'], by = ' ' }",
+            "split = { from = { name = 'name', type = 'string' }, to = ['first', 'pages'], by = ' \
+             ' }",
             "1:1: `pages` must be of type string and no reference",
         ),
         (
-            "split = { from = { name = 'name', type = 'integer' }, to = ['first', 'last'], by = ' ' }",
+            "split = { from = { name = 'name', type = 'integer' }, to = ['first', 'last'], by = ' \
+             ' }",
             "1:18: `name` must be of type string",
         ),
         (
@@ -216,7 +218,8 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
         ),
         (
             "retype = { field = 'pages', from = 'boolean', by = 'seconds' }",
-            "1:1: `seconds` turns an integer into a timestamp, or back; this is integer and was boolean",
+            "1:1: `seconds` turns an integer into a timestamp, or back; this is integer and was \
+             boolean",
         ),
         (
             "retype = { field = 'pages', from = 'string' }",
@@ -224,7 +227,8 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
         ),
         (
             "retype = { field = 'pages', from = 'string', by = 'txt' }",
-            "1:51: unknown conversion `txt` (did you mean `text`?); there are: text, seconds, milliseconds, list",
+            "1:51: unknown conversion `txt` (did you mean `text`?); there are: text, seconds, \
+             milliseconds, list",
         ),
         (
             "retype = { field = 'pages', from = 'boolean', map = { maybe = 1 } }",
@@ -286,7 +290,8 @@ fn changes_of_one_date_do_not_meet() {
     for (changes, expected) in [
         (
             ["rename = { from = 'a', to = 'title' }", "optional = { field = 'title', fill = '' }"],
-            "2:1: `title` is changed by another change of the same date; let one of them be of another version",
+            "2:1: `title` is changed by another change of the same date; let one of them be of \
+             another version",
         ),
         (
             [
@@ -326,7 +331,8 @@ fn one_fault_is_told_once_however_long_the_chain_is() {
         &format!(
             "{BOOKS}[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\ncollection = \
              'books'\nrename = {{ from = 'b', to = 'c' }}\n[[versions]]\ndate = \
-             '2025-01-01'\n[[versions.changes]]\ncollection = 'books'\nrename = {{ from = 'a', to = \
+             '2025-01-01'\n[[versions.changes]]\ncollection = 'books'\nrename = {{ from = 'a', to \
+             = \
              'b' }}\n[[versions]]\ndate = '2024-01-01'"
         ),
         &["15:1: `c` is no field of `books` in version 2026-01-01"],
@@ -370,24 +376,31 @@ version = '2025-01-01'",
 fn a_lossy_change_is_refused_with_what_it_loses() {
     for (change, expected) in [
         (
-            "merge = { from = [{ name = 'a', type = 'string', required = true }, { name = 'b', type = 'string' }], to = 'title', by = ' ' }",
-            "1:1: this change loses data: { a = \"a b\", b = \"a b\" }, sent in version 2025-01-01, comes back as { a = \"a\", b = \"b a b\" }",
+            "merge = { from = [{ name = 'a', type = 'string', required = true }, { name = 'b', \
+             type = 'string' }], to = 'title', by = ' ' }",
+            "1:1: this change loses data: { a = \"a b\", b = \"a b\" }, sent in version \
+             2025-01-01, comes back as { a = \"a\", b = \"b a b\" }",
         ),
         (
             "retype = { field = 'pages', from = 'string', by = 'text' }",
-            "1:1: this change loses data: { pages = \"abc\" }, sent in version 2025-01-01, has no counterpart in `pages`",
+            "1:1: this change loses data: { pages = \"abc\" }, sent in version 2025-01-01, has no \
+             counterpart in `pages`",
         ),
         (
             "enum_map = { field = 'kind', values = { a = 'new', b = 'new' } }",
-            "1:1: this change loses data: { kind = \"b\" }, sent in version 2025-01-01, comes back as { kind = \"a\" }",
+            "1:1: this change loses data: { kind = \"b\" }, sent in version 2025-01-01, comes \
+             back as { kind = \"a\" }",
         ),
         (
-            "retype = { field = 'first', from = { type = 'array', items = 'string' }, by = 'list' }",
-            "1:1: this change loses data: { first = [\"abc\",\"\"] }, sent in version 2025-01-01, comes back as { first = [\"abc\"] }",
+            "retype = { field = 'first', from = { type = 'array', items = 'string' }, by = 'list' \
+             }",
+            "1:1: this change loses data: { first = [\"abc\",\"\"] }, sent in version 2025-01-01, \
+             comes back as { first = [\"abc\"] }",
         ),
         (
             "retype = { field = 'pages', from = 'timestamp', by = 'seconds' }",
-            "1:1: this change loses data: { pages = \"2026-01-31T12:00:00.123Z\" }, sent in version…",
+            "1:1: this change loses data: { pages = \"2026-01-31T12:00:00.123Z\" }, sent in \
+             version…",
         ),
         (
             "retype = { field = 'kind', from = 'string', map = { a = 'new' } }",
@@ -398,11 +411,15 @@ fn a_lossy_change_is_refused_with_what_it_loses() {
     }
     // The same where nothing can get lost.
     for change in [
-        "merge = { from = [{ name = 'a', type = 'string', required = true, pattern = '^[^ ]+$' }, { name = 'b', type = 'string' }], to = 'title', by = ' ' }",
-        "retype = { field = 'pages', from = { type = 'string', pattern = '^[1-9][0-9]{0,8}$' }, by = 'text' }",
+        "merge = { from = [{ name = 'a', type = 'string', required = true, pattern = '^[^ ]+$' }, \
+         { name = 'b', type = 'string' }], to = 'title', by = ' ' }",
+        "retype = { field = 'pages', from = { type = 'string', pattern = '^[1-9][0-9]{0,8}$' }, \
+         by = 'text' }",
         "retype = { field = 'pages', from = 'timestamp', by = 'milliseconds' }",
-        "retype = { field = 'first', from = { type = 'array', items = 'string', max_length = 1 }, by = 'list' }",
-        "retype = { field = 'kind', from = { type = 'string', enum = ['a', 'b'] }, map = { a = 'new', b = 'old' } }",
+        "retype = { field = 'first', from = { type = 'array', items = 'string', max_length = 1 }, \
+         by = 'list' }",
+        "retype = { field = 'kind', from = { type = 'string', enum = ['a', 'b'] }, map = { a = \
+         'new', b = 'old' } }",
     ] {
         check_changes(&[change], &[]);
     }

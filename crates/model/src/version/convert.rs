@@ -65,6 +65,14 @@ impl Conversion {
                 let back = number(product.as_f64()? / factor, &Kind::Number, false)?;
                 (back.as_f64() == value.as_f64()).then_some(product)
             }
+            // Whole numbers divide into the very float that the digits of the quotient stand for.
+            Conversion::Over(factor, Kind::Number) if value.is_i64() && factor.fract() == 0.0 => {
+                let quotient = value.as_f64()? / factor;
+                match quotient.fract() == 0.0 {
+                    true => number(quotient, &Kind::Number, true),
+                    false => Number::from_f64(quotient).map(Value::Number),
+                }
+            }
             Conversion::Over(factor, kind) => number(value.as_f64()? / factor, kind, true),
             Conversion::Table(pairs) => Some(look_up(pairs, value).unwrap_or(value).clone()),
             Conversion::Only(pairs) => look_up(pairs, value).cloned(),
@@ -107,7 +115,9 @@ fn from_text(kind: &Kind, text: &str) -> Option<Value> {
 /// A product in the kept form of its kind. Fifteen digits are what a float holds exactly; the rest
 /// is noise of the calculation.
 fn number(exact: f64, kind: &Kind, rounds: bool) -> Option<Value> {
-    let clean: f64 = format!("{exact:.14e}").parse().ok()?;
+    let whole = exact.round();
+    // The common case, without the detour over a text.
+    let clean = if exact == whole { exact } else { format!("{exact:.14e}").parse().ok()? };
     let whole = clean.round();
     let small = whole.abs() <= MAX_INTEGER as f64;
     match kind {

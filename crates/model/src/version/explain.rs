@@ -24,11 +24,20 @@ impl View {
             problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
             problem.param = Some(lens.name_down(&param).to_owned());
         }
+        let told = !problem.violations.is_empty();
         for violation in &mut problem.violations {
             violation.message = reworded(lens, &violation.message);
+            // "Another book has this title."
+            let name = lens.name_down(&violation.field).to_owned();
+            if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
+                violation.message = format!("{head} {name}.");
+            }
             let value = violation.value.take();
             violation.value = value.and_then(|value| shown(lens, &violation.field, value));
-            violation.field = lens.name_down(&violation.field).to_owned();
+            violation.field = name;
+        }
+        if told {
+            problem.message = Problem::of(problem.code, problem.violations.clone()).message.clone();
         }
         problem
     }

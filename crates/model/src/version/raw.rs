@@ -1,6 +1,5 @@
 //! The text of a kept record, taken apart at its commas only: what is shown as it is kept is
-//! copied,
-//! and only what must be converted is read.
+//! copied, and only what must be converted is read.
 
 use super::expr::{NULL, Source};
 use serde::de::{Deserializer, MapAccess, Visitor};

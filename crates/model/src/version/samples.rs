@@ -17,8 +17,7 @@ pub(crate) struct Hints {
     pub members: Vec<String>,
 }
 
-/// Values the field takes, null last where it does; may be empty for a pattern that is hard to
-/// meet.
+/// Values the field takes, null last where it does. None for a pattern that is hard to meet.
 pub(crate) fn of(field: &Field, hints: &Hints) -> Vec<Value> {
     let mut found: Vec<Value> = Vec::new();
     for mut value in candidates(field, hints) {

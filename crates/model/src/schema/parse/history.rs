@@ -82,7 +82,7 @@ fn clashes(report: &mut Report<'_>, changes: &[&Change], places: &[usize]) -> BT
 }
 
 fn clash(one: &Operation, other: &Operation) -> Option<String> {
-    use Operation::{Code, CollectionAdded, CollectionRemoved, Rename};
+    use Operation::{Code, CollectionAdded, CollectionRemoved, Move, Rename};
     match (one, other) {
         (CollectionAdded | CollectionRemoved, _) | (_, CollectionAdded | CollectionRemoved) => {
             return Some(
@@ -98,6 +98,11 @@ fn clash(one: &Operation, other: &Operation) -> Option<String> {
         }
         (Rename { from: a, to: b, .. }, Rename { from: c, to: d, .. }) if a == d && b == c => {
             return Some(format!("`{a}` and `{b}` are renamed in a circle; use a third name"));
+        }
+        (Move { to: a, existing: x, .. }, Move { to: b, existing: y, .. })
+            if a.field == b.field && a.member.is_some() && b.member.is_some() && x != y =>
+        {
+            return Some(format!("moves into `{}` must agree on `existing`", a.field));
         }
         _ => {}
     }

@@ -1,6 +1,5 @@
 //! Reads `[[mounts]]`: older URL versions beside `service.mount`. Each serves the date versions
-//! from
-//! its own down to where the next one begins.
+//! from its own down to where the next one begins.
 
 use super::head::Head;
 use super::reader::{Report, Table};

@@ -1,8 +1,7 @@
 //! What an edit of the schema file means for clients and data that exist: safe, in need of a
-//! version
-//! change, or destructive. Compares the old schema with the new one as it looks from the old one's
-//! version, so what a change entry declares is no difference. Pure; `evolve` does the same for what
-//! is on disk.
+//! version change, or destructive. Compares the old schema with the new one as it looks from the
+//! old one's version, so what a change entry declares is no difference. Pure; `evolve` does the
+//! same for what is on disk.
 
 mod field;
 mod lines;
@@ -138,8 +137,7 @@ impl Work<'_> {
         let (old, new) = (self.old, self.new);
         for version in &old.versions {
             let known = new.versions.iter().any(|kept| kept.date == version.date);
-            // Without entries there is one version, whose date may be set anew with everything
-            // else.
+            // Without entries there is one version, whose date may be set anew.
             if !known && (found || old.versions.len() > 1 || new.versions.len() > 1) {
                 self.breaking(
                     "versions",

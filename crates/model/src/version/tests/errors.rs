@@ -151,6 +151,11 @@ fn what_is_wrong_is_told_in_the_words_of_the_version() {
     let problem = bed.old().body(BOOKS, object(json!({"title": "x"})), Mode::Create).unwrap_err();
     let found: Vec<_> = problem.violations.iter().map(|v| (&*v.field, v.code)).collect();
     assert_eq!(found, [("title", Code::UnknownField), ("name", Code::Required)]);
+    let taken = Violation::new("title", Code::NotUnique, "Another book has this title.");
+    let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("A"))]);
+    let told = bed.old().explain(BOOKS, taken);
+    assert_eq!(told.message, "Another book has this name.");
+    assert_eq!((told.param.as_deref(), &told.value), (Some("name"), &Some(json!("A"))));
     let sent = object(json!({"name": "A", "who": "Ada Lovelace"}));
     let problem = bed.old().body(BOOKS, sent, Mode::Create).unwrap_err();
     assert_eq!(problem.param.as_deref(), Some("who"));

@@ -5,8 +5,7 @@ use super::naive;
 use super::*;
 use crate::schema::Field;
 
-/// Schemas that are tried; a chain of changes may be lossy where none of them is, and is not
-/// served.
+/// Schemas that are tried. A chain may be lossy where none of its changes is: it is not served.
 const SEEDS: u64 = 100;
 
 /// A small generator with a fixed seed: the same schemas on every run.

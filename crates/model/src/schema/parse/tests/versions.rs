@@ -309,6 +309,13 @@ fn changes_of_one_date_do_not_meet() {
             "2:1: `details.a` is changed by another change of the same date…",
         ),
         (
+            [
+                "move = { from = 'a', to = 'details.a' }",
+                "move = { from = 'b', to = 'details.b', existing = true }",
+            ],
+            "2:1: moves into `details` must agree on `existing`",
+        ),
+        (
             ["collection_added = true", "rename = { from = 'a', to = 'title' }"],
             "2:1: a version that adds or removes a collection changes nothing else of it",
         ),

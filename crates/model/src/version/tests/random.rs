@@ -30,7 +30,7 @@ enum Sort {
     Text,
     Required,
     Whole,
-    Instant,
+    Moment,
     List,
     Object,
     Choice,
@@ -55,7 +55,7 @@ const DECLARED: &[(&str, Sort, &str)] = &[
     ("gamma", Sort::Text, "{ type = 'string', write_only = true }"),
     ("delta", Sort::Required, "{ type = 'string', required = true }"),
     ("whole", Sort::Whole, "{ type = 'integer', min = -1000000, max = 1000000 }"),
-    ("at", Sort::Instant, "'timestamp'"),
+    ("at", Sort::Moment, "'timestamp'"),
     ("list", Sort::List, "{ type = 'array', items = 'string' }"),
     ("things", Sort::Object, "'object'"),
     ("extras", Sort::Object, "'object'"),
@@ -100,6 +100,7 @@ impl Maker {
     }
 
     /// One change, and the shape before it.
+    // tidy: table
     fn change(&mut self) -> Option<String> {
         let old = self.fresh();
         match self.dice.below(14) {
@@ -108,7 +109,7 @@ impl Maker {
                     Sort::Text,
                     Sort::Required,
                     Sort::Whole,
-                    Sort::Instant,
+                    Sort::Moment,
                     Sort::List,
                     Sort::Object,
                     Sort::Choice,
@@ -159,10 +160,10 @@ impl Maker {
             }
             8 => {
                 let (name, sort) =
-                    self.take(&[Sort::Text, Sort::Instant, Sort::List, Sort::Whole])?;
+                    self.take(&[Sort::Text, Sort::Moment, Sort::List, Sort::Whole])?;
                 let (from, by) = match sort {
                     Sort::Text => ("integer", "by = 'text'"),
-                    Sort::Instant => ("integer", "by = 'seconds'"),
+                    Sort::Moment => ("integer", "by = 'seconds'"),
                     Sort::List => ("string", "by = 'list'"),
                     _ => ("number", "factor = 100"),
                 };

@@ -165,6 +165,7 @@ fn a_change_names_one_collection_and_one_operation() {
     );
 }
 
+// tidy: table
 #[test]
 fn changes_name_fields_that_exist_with_the_types_they_need() {
     for (change, expected) in [

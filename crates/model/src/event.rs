@@ -1,8 +1,9 @@
 //! Events: what the log keeps of a change, and the envelope in which it leaves the service.
 
 use crate::caller::Scope;
-use crate::record::push_json;
+use crate::record::{Fields, push_json};
 use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One entry of the log. `seq` is its place; there is one sequence for everything.
@@ -21,14 +22,51 @@ pub struct Event {
     pub object: String,
     /// For updates: the old values of what changed, as a JSON object.
     pub previous: Option<String>,
+    /// What only older versions show of both, see `Hidden`.
+    pub hidden: Option<String>,
     pub request: Option<String>,
     pub idempotency_key: Option<String>,
 }
 
+/// Fields that the newest version removed: older ones show them, so the log keeps them, apart from
+/// what is told of the newest.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Hidden {
+    #[serde(default, skip_serializing_if = "Fields::is_empty")]
+    pub object: Fields,
+    #[serde(default, skip_serializing_if = "Fields::is_empty")]
+    pub previous: Fields,
+}
+
+impl Hidden {
+    pub fn parse(text: Option<&str>) -> Hidden {
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    /// None where there is nothing to keep.
+    pub fn text(&self) -> Option<String> {
+        let empty = self.object.is_empty() && self.previous.is_empty();
+        (!empty).then(|| serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
 impl Event {
-    /// The envelope of spec 2.3, JSON text.
+    /// The envelope of spec 2.3, JSON text, in the version that the event was written under. In
+    /// others: `Versions::envelope`.
     pub fn envelope(&self, pending_webhooks: u32) -> String {
-        let mut out = String::with_capacity(self.object.len() + 360);
+        let previous = self.previous.as_deref();
+        self.envelope_of(&self.api_version, &self.object, previous, pending_webhooks)
+    }
+
+    /// The envelope around the texts of a version.
+    pub fn envelope_of(
+        &self,
+        version: &str,
+        object: &str,
+        previous: Option<&str>,
+        pending_webhooks: u32,
+    ) -> String {
+        let mut out = String::with_capacity(object.len() + previous.map_or(0, str::len) + 360);
         let text = |out: &mut String, value: &str| push_json(out, &Value::String(value.to_owned()));
         let nullable = |out: &mut String, value: Option<&str>| match value {
             Some(value) => push_json(out, &Value::String(value.to_owned())),
@@ -39,11 +77,11 @@ impl Event {
         out.push_str(",\"object\":\"event\",\"type\":");
         text(&mut out, &self.kind);
         out.push_str(",\"api_version\":");
-        text(&mut out, &self.api_version);
+        text(&mut out, version);
         out.push_str(&format!(",\"created\":{}", self.created.seconds()));
         out.push_str(",\"data\":{\"object\":");
-        out.push_str(&self.object);
-        if let Some(previous) = &self.previous {
+        out.push_str(object);
+        if let Some(previous) = previous {
             out.push_str(",\"previous_attributes\":");
             out.push_str(previous);
         }
@@ -77,6 +115,7 @@ mod tests {
             api_version: "2026-11-01".into(),
             object: r#"{"id":"book_1","title":"\"Dune\""}"#.into(),
             previous: Some(r#"{"title":"Dune"}"#.into()),
+            hidden: None,
             request: Some("req_1".into()),
             idempotency_key: None,
         };

@@ -145,6 +145,7 @@ impl Prepared {
             api_version: event.api_version.clone(),
             object: Value::Object(object).to_string(),
             previous: None,
+            hidden: None,
             request: event.request.clone(),
             idempotency_key: event.idempotency_key.clone(),
         };
@@ -182,6 +183,7 @@ pub(crate) mod tests {
             api_version: "2026-11-15".into(),
             object: json!({ "id": record, "object": "book", "title": "Emma" }).to_string(),
             previous: Some(json!({ "title": "Ema" }).to_string()),
+            hidden: None,
             request: Some("req_1".into()),
             idempotency_key: None,
         }

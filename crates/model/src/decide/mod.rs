@@ -84,6 +84,8 @@ pub struct Draft {
     /// Public JSON text of the record at the event.
     pub object: String,
     pub previous: Option<String>,
+    /// Text of `event::Hidden`.
+    pub hidden: Option<String>,
 }
 
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 //! events with their previous attributes, and the timed transitions of a newly entered state.
 
 use super::{Answer, Decision, Draft, Effect, Kept, Stage, TimerDraft};
+use crate::event::Hidden;
 use crate::id::{self, Entropy};
 use crate::record::{self, Fields};
 use crate::schema::Collection;
@@ -25,6 +26,7 @@ pub fn created(
         kind: collection.events.created.clone(),
         object: body.clone(),
         previous: None,
+        hidden: removed(collection, None, &fields),
     };
     let timers = timers(collection, &fields, now);
     let hidden = record::encode_hidden(collection, &fields);
@@ -47,6 +49,7 @@ pub fn changed(stage: &Stage<'_>, mut after: Fields, kind: &str, answer: Answer)
         kind: kind.to_owned(),
         object: body.clone(),
         previous: Some(previous(stage.collection, &stage.before, &after)),
+        hidden: removed(stage.collection, Some(&stage.before), &after),
     };
     let entered = state(stage.collection, &stage.before) != state(stage.collection, &after);
     let hidden = record::encode_hidden(stage.collection, &after);
@@ -66,6 +69,7 @@ pub fn erased(stage: &Stage<'_>) -> Decision {
         kind: stage.collection.events.deleted.clone(),
         object: record::encode(stage.collection, &stage.before),
         previous: None,
+        hidden: removed(stage.collection, None, &stage.before),
     };
     Decision {
         effect: Effect::Erase,
@@ -96,11 +100,26 @@ fn timers(collection: &Collection, fields: &Fields, now: Timestamp) -> Vec<Timer
 
 /// Old values of the public fields that differ. `updated_at` always differs and says nothing.
 fn previous(collection: &Collection, before: &Fields, after: &Fields) -> String {
-    let differing = collection.public_names().filter(|name| *name != "updated_at").filter(|name| {
+    let names = collection.public_names().filter(|name| *name != "updated_at");
+    Value::Object(differing(names, before, after)).to_string()
+}
+
+/// What older versions show beside the public fields; nothing in most collections.
+fn removed(collection: &Collection, before: Option<&Fields>, after: &Fields) -> Option<String> {
+    let fields = collection.fields.iter().filter(|field| field.removed && !field.write_only);
+    let names = fields.map(|field| field.name.as_str());
+    let object = names
+        .clone()
+        .filter_map(|name| Some((name.to_owned(), after.get(name)?.clone())))
+        .collect();
+    let previous = before.map(|before| differing(names, before, after)).unwrap_or_default();
+    Hidden { object, previous }.text()
+}
+
+fn differing<'a>(names: impl Iterator<Item = &'a str>, before: &Fields, after: &Fields) -> Fields {
+    let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or(Value::Null);
+    let differing = names.filter(|name| {
         before.get(*name).unwrap_or(&Value::Null) != after.get(*name).unwrap_or(&Value::Null)
     });
-    let old: Fields = differing
-        .map(|name| (name.to_owned(), before.get(name).cloned().unwrap_or(Value::Null)))
-        .collect();
-    Value::Object(old).to_string()
+    differing.map(|name| (name.to_owned(), value(before, name))).collect()
 }

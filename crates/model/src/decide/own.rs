@@ -126,7 +126,7 @@ fn reveal(fields: &Fields) -> Option<String> {
 
 fn ping(write: &Write, now: Timestamp, draw: u32, object: String) -> Draft {
     let id = id::make("evt", now, &write.entropy, draw);
-    Draft { id, kind: pattern::PING.to_owned(), object, previous: None }
+    Draft { id, kind: pattern::PING.to_owned(), object, previous: None, hidden: None }
 }
 
 /// An event an application publishes: it is its own change.
@@ -171,6 +171,7 @@ fn publish(
         kind: kind.to_owned(),
         object: text("object").unwrap_or_default(),
         previous: text("previous_attributes"),
+        hidden: None,
     };
     let mut decision = outcome::nothing(Answer::Created);
     decision.effect = Effect::Publish {

@@ -1,13 +1,18 @@
 //! How a schema may change over data that exists. Pure: given the description of what is on disk
 //! and the schema that shall be served, says what must be done, what must first be checked against
-//! the rows, or why it may not be. A store carries the plan out in one transaction.
+//! the rows, or why it may not be. A store carries the plan out in one transaction. Data of an older
+//! date version is compared with the schema as that version saw it, then brought up.
 
 use super::{Collection, CollectionIx, Field, Schema};
+use crate::version::{Versions, View};
 use serde::{Deserialize, Serialize};
 
 /// What is on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stored {
+    /// The date version whose shapes the rows have; unknown to older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     pub collections: Vec<StoredCollection>,
 }
 
@@ -48,6 +53,8 @@ pub struct StoredField {
 /// What turns the disk into what the schema says.
 #[derive(Debug, PartialEq)]
 pub struct Plan {
+    /// Place of the version whose shapes the rows have.
+    pub from: usize,
     /// The new description, to be kept beside the data.
     pub stored: Stored,
     /// Must hold in the data, or nothing is done.
@@ -91,6 +98,8 @@ pub enum Step {
     },
     /// The full-text index over other fields than before, filled from the rows.
     RebuildSearch(CollectionIx),
+    /// Every row as the newest version has it, with its columns and its full-text index.
+    Rewrite(CollectionIx),
     DropSearch(CollectionIx),
 }
 
@@ -111,7 +120,7 @@ impl Stored {
                 new
             })
             .collect();
-        Stored { collections }
+        Stored { version: Some(schema.service.version.clone()), collections }
     }
 
     pub fn find(&self, name: &str) -> Option<&StoredCollection> {
@@ -125,29 +134,42 @@ impl Stored {
 }
 
 /// The plan, or every reason why there is none.
-pub fn evolve(stored: Option<&Stored>, schema: &Schema) -> Result<Plan, Vec<String>> {
-    let new = Stored::of(schema, stored);
-    let mut work = Work::default();
+pub fn evolve(stored: Option<&Stored>, versions: &Versions) -> Result<Plan, Vec<String>> {
+    let schema = &**versions.schema();
+    let mut new = Stored::of(schema, stored);
     let empty = Stored::default();
     let old = stored.unwrap_or(&empty);
-    for gone in old.collections.iter().filter(|c| schema.find(&c.name).is_none()) {
-        work.refuse(format!(
-            "collection `{}` was removed; its data would be lost. Put it back into the schema, or \
-             start with a new data directory.",
-            gone.name
-        ));
+    let view = origin(old, &new, versions);
+    let work = Work::of(old, &new, view, schema);
+    if !work.refusals.is_empty() {
+        return Err(work.refusals);
     }
-    let kept = schema.collections.iter().enumerate().filter(|(_, c)| !c.is_view());
-    for (ix, collection) in kept {
-        match (old.find(&collection.name), new.find(&collection.name)) {
-            (Some(before), Some(after)) => work.compare(schema, ix, before, after),
-            _ => work.steps.push(Step::Create(ix)),
+    for step in &work.steps {
+        let Step::Rewrite(ix) = step else { continue };
+        let name = &schema.collections[*ix].name;
+        if let Some(rewritten) = new.collections.iter_mut().find(|one| one.name == *name) {
+            rewritten.shape = old.shape(name) + 1;
         }
     }
-    if work.refusals.is_empty() {
-        Ok(Plan { stored: new, checks: work.checks, steps: work.steps })
-    } else {
-        Err(work.refusals)
+    Ok(Plan { from: view.index, stored: new, checks: work.checks, steps: work.steps })
+}
+
+/// The version whose shapes the rows have. Where nobody wrote it down: the newest, if that is what
+/// is there, or the oldest that could be.
+fn origin<'v>(old: &Stored, new: &Stored, versions: &'v Versions) -> &'v View {
+    if let Some(date) = &old.version {
+        return versions.written(date);
+    }
+    let alike = |new: &StoredCollection| {
+        old.find(&new.name)
+            .is_none_or(|old| StoredCollection { shape: old.shape, ..new.clone() } == *old)
+    };
+    let fits = |view: &&std::sync::Arc<View>| {
+        Work::of(old, new, view, versions.schema()).refusals.is_empty()
+    };
+    match new.collections.iter().all(alike) {
+        true => versions.newest(),
+        false => versions.oldest_first().find(fits).unwrap_or_else(|| versions.newest()),
     }
 }
 
@@ -159,6 +181,36 @@ struct Work {
 }
 
 impl Work {
+    fn of(old: &Stored, new: &Stored, view: &View, schema: &Schema) -> Work {
+        let mut work = Work::default();
+        for gone in old.collections.iter().filter(|c| schema.find(&c.name).is_none()) {
+            work.refuse(format!(
+                "collection `{}` was removed; its data would be lost. Put it back into the schema, \
+                 or start with a new data directory.",
+                gone.name
+            ));
+        }
+        let kept = schema.collections.iter().enumerate().filter(|(_, c)| !c.is_view());
+        for (ix, collection) in kept {
+            let differs = view.index > 0 && view.lens(ix).is_some();
+            match (old.find(&collection.name), new.find(&collection.name)) {
+                (Some(before), Some(_)) if differs => work.rewrite(view, ix, before),
+                (Some(before), Some(after)) => work.compare(schema, ix, before, after),
+                _ => work.steps.push(Step::Create(ix)),
+            }
+        }
+        work
+    }
+
+    /// What is there must be what the version had; then it is brought up as a whole.
+    fn rewrite(&mut self, view: &View, ix: CollectionIx, old: &StoredCollection) {
+        let steps = self.steps.len();
+        let had = describe(&view.schema, &view.schema.collections[ix]);
+        self.compare(&view.schema, ix, old, &had);
+        self.steps.truncate(steps);
+        self.steps.push(Step::Rewrite(ix));
+    }
+
     fn refuse(&mut self, message: String) {
         self.refusals.push(message);
     }

@@ -11,6 +11,7 @@ use crate::value;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
+#[derive(Debug)]
 pub struct Lens {
     /// Fields of the version, in the order they are served.
     pub(super) lines: Vec<Line>,
@@ -24,6 +25,7 @@ pub struct Lens {
 }
 
 /// A field of the version.
+#[derive(Debug)]
 pub(super) struct Line {
     pub name: String,
     /// What stands before its value in the text of a record.
@@ -36,6 +38,7 @@ pub(super) struct Line {
 }
 
 /// A kept field.
+#[derive(Debug)]
 pub(super) struct Lift {
     pub field: Field,
     pub expr: Expr,

@@ -12,6 +12,7 @@ mod query;
 mod raw;
 mod samples;
 pub(crate) mod shape;
+mod told;
 mod undo;
 #[cfg(test)]
 mod tests;
@@ -27,9 +28,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All versions of a service, newest first.
+#[derive(Debug)]
 pub struct Versions(Vec<Arc<View>>);
 
 /// The service as one version shows it.
+#[derive(Debug)]
 pub struct View {
     /// Place in `Schema::versions`.
     pub index: usize,
@@ -38,6 +41,8 @@ pub struct View {
     pub schema: Arc<Schema>,
     newest: Arc<Schema>,
     lenses: Vec<Option<Lens>>,
+    /// Whether any collection is shown otherwise than it is kept.
+    differs: bool,
     /// By collection: codes of its rules, the newest and this version's.
     codes: Vec<BTreeMap<String, String>>,
 }
@@ -63,12 +68,28 @@ impl Versions {
         &self.0[0]
     }
 
+    /// What is kept: the newest shapes, without old names beside new ones.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.0[0].newest
+    }
+
     pub fn find(&self, date: &str) -> Option<&Arc<View>> {
         self.0.iter().find(|view| view.date == date)
     }
 
+    /// The version whose shapes were the newest when something was written under this date. The
+    /// file need not know the date any more.
+    pub fn written(&self, date: &str) -> &Arc<View> {
+        let known = self.0.iter().find(|view| view.date.as_str() <= date);
+        known.unwrap_or(&self.0[self.0.len() - 1])
+    }
+
     pub fn get(&self, index: usize) -> Option<&Arc<View>> {
         self.0.get(index)
+    }
+
+    pub fn oldest_first(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.0.iter().rev()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<View>> {
@@ -93,7 +114,8 @@ impl View {
         // The newest is the very schema, unless it shows more than is kept.
         let same = index == 0 && lenses.iter().all(Option::is_none);
         let schema = if same { Arc::clone(newest) } else { Arc::new(schema) };
-        View { index, date, schema, newest: Arc::clone(newest), lenses, codes }
+        let differs = lenses.iter().any(Option::is_some);
+        View { index, date, schema, newest: Arc::clone(newest), lenses, differs, codes }
     }
 
     /// None: this version shows the collection as it is kept.
@@ -104,6 +126,13 @@ impl View {
     /// Whether this version has the collection.
     pub fn serves(&self, collection: CollectionIx) -> bool {
         self.schema.collections.get(collection).is_some_and(|c| !c.removed && !c.internal)
+    }
+
+    /// Whether clients of this version hear of events about a collection: of those it has, and of
+    /// what is in none.
+    pub fn tells_of(&self, collection: &str) -> bool {
+        let found = self.schema.collections.iter().find(|one| one.name == collection);
+        found.is_none_or(|collection| !collection.removed)
     }
 
     /// Checks a body against this version. That of a create comes back in the newest shape, since

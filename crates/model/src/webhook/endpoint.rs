@@ -61,6 +61,8 @@ pub struct Endpoint {
     pub scope: Scope,
     pub url: String,
     pub enabled_events: Vec<String>,
+    /// Version of the payloads, where the endpoint says.
+    pub api_version: Option<String>,
     pub thin: bool,
     /// One that is no expression any more lets nothing pass.
     pub filter: Option<Result<Expression, String>>,
@@ -107,6 +109,7 @@ impl Endpoint {
             scope,
             url: text("url").unwrap_or_default(),
             enabled_events: list("enabled_events").map(strings).unwrap_or_default(),
+            api_version: text("api_version"),
             thin: is("payload", "thin"),
             filter: text("filter").map(|filter| Expression::compile(&filter)),
             headers: headers.map(pairs).unwrap_or_default(),
@@ -176,9 +179,10 @@ pub fn check(schema: &Schema, fields: &Fields) -> Vec<Violation> {
             say("enabled_events", Code::NotInEnum, why);
         }
     }
-    if let Some(version) = text("api_version").filter(|v| *v != schema.service.version) {
-        let known = &schema.service.version;
-        say("api_version", Code::NotInEnum, format!("`{version}` is none; there is {known}"));
+    let known = || schema.versions.iter().map(|version| version.date.as_str());
+    if let Some(version) = text("api_version").filter(|wanted| known().all(|one| one != *wanted)) {
+        let known = known().collect::<Vec<_>>().join(", ");
+        say("api_version", Code::NotInEnum, format!("`{version}` is none; known are: {known}"));
     }
     if let Some(Err(why)) = text("filter").map(Expression::compile) {
         say("filter", Code::Unsuitable, format!("no CEL expression: {why}"));

@@ -195,6 +195,7 @@ mod tests {
             api_version: "2026-11-01".into(),
             object: "{}".into(),
             previous: None,
+            hidden: None,
             request: None,
             idempotency_key: None,
         };

@@ -8,10 +8,10 @@ use super::{cascade, idempotency, log, outbox, read, retention, timers};
 use crate::Error;
 use model::decide::{self, Answer, Decision, Draft, Effect, Facts, Kept};
 use model::event::Event;
-use model::record::{Scalar, to_scalar};
+use model::record::{Scalar, parse_object, to_scalar};
 use model::schema::Builtin;
 use model::write::{Change, Committed, Idempotency, Response};
-use model::{Code, CollectionIx, Problem, Record, Scope, Timestamp, Violation, Write};
+use model::{Code, CollectionIx, Field, Problem, Record, Scope, Timestamp, Violation, Write};
 use rusqlite::{Connection, params};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,7 +114,7 @@ fn replay(
     idempotency: &Idempotency,
     now: Timestamp,
 ) -> Result<Option<Committed>, Fault> {
-    match idempotency::find(turn.connection, write.scope, &idempotency.key, now)? {
+    match idempotency::find(turn.connection, turn.shared, write.scope, &idempotency.key, now)? {
         None => Ok(None),
         Some(found) if found.fingerprint == idempotency.fingerprint => {
             Ok(Some(Committed::Replayed { response: found.response, request: found.request }))
@@ -365,6 +365,7 @@ pub fn append(
             api_version: shared.schema.service.version.clone(),
             object: draft.object,
             previous: draft.previous,
+            hidden: draft.hidden,
             request: write.cause.request.clone(),
             idempotency_key: write.cause.idempotency_key.clone(),
         };
@@ -392,6 +393,23 @@ pub fn remember(
         request: write.cause.request.as_deref().unwrap_or_default(),
         now,
         has_event,
+        hidden: match response {
+            Response::Created(record) | Response::Updated(record) if !has_event => {
+                shown_by_older_versions(turn, write, record)
+            }
+            _ => None,
+        },
     };
-    Ok(idempotency::keep(turn.connection, &keeping, response)?)
+    let newest = &turn.shared.schema.service.version;
+    Ok(idempotency::keep(turn.connection, newest, &keeping, response)?)
+}
+
+fn shown_by_older_versions(turn: &Turn<'_>, write: &Write, record: &Record) -> Option<String> {
+    let collection = &turn.shared.schema.collections[write.collection];
+    let mut removed = collection.fields.iter().filter(|field| field.removed && !field.write_only);
+    let first = removed.next()?;
+    let hidden = parse_object(record.hidden.as_deref()?);
+    let pair = |field: &Field| Some((field.name.clone(), hidden.get(&field.name)?.clone()));
+    let shown = std::iter::once(first).chain(removed).filter_map(pair).collect();
+    Some(serde_json::Value::Object(shown).to_string())
 }

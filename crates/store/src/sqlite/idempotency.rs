@@ -1,11 +1,15 @@
 //! Remembered answers. A narrow row per key, made in the commit of the write it belongs to: records
 //! are rebuilt from their event, so no body is kept twice. Knows no rule.
 
+use super::shared::Shared;
 use crate::Remembered;
+use model::event::Hidden;
 use model::problem::Problem;
+use model::record::parse_object;
 use model::write::Response;
 use model::{Record, Scope, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// How long a key is remembered (design, section 4).
@@ -19,11 +23,12 @@ const REFUSED: i64 = 2;
 const DELETED: i64 = 3;
 
 const FIND: &str = "SELECT r.fingerprint, r.created, r.kind, r.seq, r.number, r.updated, \
-    coalesce(r.record, l.record), coalesce(r.text, l.object), r.request \
+    coalesce(r.record, l.record), coalesce(r.text, l.object), r.request, r.text IS NULL, \
+    coalesce(r.api_version, l.api_version), r.hidden, l.hidden \
     FROM remembered r LEFT JOIN log l ON l.seq = r.seq WHERE r.scope = ?1 AND r.digest = ?2";
 const KEEP: &str = "INSERT OR REPLACE INTO remembered (scope, digest, fingerprint, created, kind, \
-    seq, number, updated, record, text, request) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
-    ?11)";
+    seq, number, updated, record, text, request, api_version, hidden) VALUES (?1, ?2, ?3, ?4, ?5, \
+    ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 /// Rows are numbered in time order, so the oldest are found without an index on time.
 const EXPIRE: &str = "DELETE FROM remembered WHERE n <= (SELECT max(n) FROM \
     (SELECT n, created FROM remembered ORDER BY n LIMIT ?1) WHERE created <= ?2)";
@@ -38,6 +43,7 @@ fn digest(key: &str) -> [u8; 16] {
 /// What the key answered, unless that is too long ago.
 pub fn find(
     connection: &Connection,
+    shared: &Shared,
     scope: Scope,
     key: &str,
     now: Timestamp,
@@ -52,13 +58,14 @@ pub fn find(
             let (id, text): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
             let (id, text) = (id.unwrap_or_default(), text.unwrap_or_default());
             let record = |id, body| -> Result<Record, rusqlite::Error> {
+                let (body, hidden) = as_it_would_be_now(row, shared, body)?;
                 Ok(Record {
                     id,
                     number: row.get(4)?,
                     version: row.get(3)?,
                     updated: Timestamp(row.get(5)?),
                     body,
-                    hidden: None,
+                    hidden,
                 })
             };
             let response = match row.get::<_, i64>(2)? {
@@ -75,6 +82,43 @@ pub fn find(
     Ok(found.flatten())
 }
 
+/// A remembered record in the newest version, whatever it was answered under.
+fn as_it_would_be_now(
+    row: &Row<'_>,
+    shared: &Shared,
+    body: String,
+) -> Result<(String, Option<String>), rusqlite::Error> {
+    let written: Option<String> = row.get(10)?;
+    let hidden: Option<String> = match row.get(9)? {
+        // The event tells of it.
+        true => {
+            let text: Option<String> = row.get(12)?;
+            let object = Hidden::parse(text.as_deref()).object;
+            (!object.is_empty()).then(|| Value::Object(object).to_string())
+        }
+        false => row.get(11)?,
+    };
+    let newest = &shared.schema.service.version;
+    let Some(written) = written.filter(|written| written != newest) else {
+        return Ok((body, hidden));
+    };
+    // The record itself says what it is.
+    let object = parse_object(&body);
+    let named = object.get("object").and_then(Value::as_str).unwrap_or_default();
+    let found = shared.schema.collections.iter().position(|c| c.object == named);
+    Ok(match found {
+        Some(ix) => shared.versions.record(ix, &written, body, hidden),
+        None => (body, hidden),
+    })
+}
+
+/// Says of rows that do not under which version they were written.
+pub fn date(connection: &Connection, version: &str) -> Result<(), rusqlite::Error> {
+    const DATE: &str = "UPDATE remembered SET api_version = ?1 \
+        WHERE text IS NOT NULL AND api_version IS NULL";
+    connection.execute(DATE, [version]).map(drop)
+}
+
 /// What to keep of a write's answer.
 pub struct Keeping<'a> {
     pub scope: Scope,
@@ -84,10 +128,13 @@ pub struct Keeping<'a> {
     pub now: Timestamp,
     /// Whether the write's last event holds the body that was answered.
     pub has_event: bool,
+    /// Otherwise: what older versions show beside the body, a JSON object.
+    pub hidden: Option<String>,
 }
 
 pub fn keep(
     connection: &Connection,
+    version: &str,
     keeping: &Keeping<'_>,
     response: &Response,
 ) -> Result<(), rusqlite::Error> {
@@ -104,6 +151,8 @@ pub fn keep(
         }
     };
     let (id, body) = record.map_or((None, None), |(id, body)| (Some(id), body));
+    // What an event tells of says itself under which version.
+    let version = (!keeping.has_event).then_some(version);
     connection.prepare_cached(KEEP)?.execute(params![
         keeping.scope.0,
         digest(keeping.key),
@@ -115,7 +164,9 @@ pub fn keep(
         updated,
         id,
         text.as_deref().or(body),
-        keeping.request
+        keeping.request,
+        version,
+        keeping.hidden
     ])?;
     Ok(())
 }

@@ -5,7 +5,9 @@
 use super::views;
 use model::schema::evolve::Stored;
 use model::schema::{Builtin, Field, Kind};
+use model::version::Versions;
 use model::{Collection, CollectionIx, Schema};
+use std::sync::Arc;
 
 /// What every statement that reads records selects, in the order `read::record_of` expects.
 pub const RECORD: &str = "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden";
@@ -18,7 +20,7 @@ CREATE TABLE log (
   seq INTEGER PRIMARY KEY, id TEXT NOT NULL, scope INTEGER NOT NULL, type TEXT NOT NULL,
   created INTEGER NOT NULL, collection TEXT NOT NULL, record TEXT NOT NULL,
   api_version TEXT NOT NULL, object TEXT NOT NULL, previous TEXT, request TEXT,
-  idempotency_key TEXT) STRICT;
+  idempotency_key TEXT, hidden TEXT) STRICT;
 CREATE UNIQUE INDEX log_id ON log (id);
 CREATE INDEX log_record ON log (record);
 CREATE INDEX log_scope ON log (scope);
@@ -29,7 +31,7 @@ CREATE TABLE remembered (
   n INTEGER PRIMARY KEY, scope INTEGER NOT NULL, digest BLOB NOT NULL,
   fingerprint BLOB NOT NULL, created INTEGER NOT NULL, kind INTEGER NOT NULL,
   seq INTEGER NOT NULL, number INTEGER NOT NULL, updated INTEGER NOT NULL,
-  record TEXT, text TEXT, request TEXT NOT NULL) STRICT;
+  record TEXT, text TEXT, request TEXT NOT NULL, api_version TEXT, hidden TEXT) STRICT;
 CREATE UNIQUE INDEX remembered_key ON remembered (scope, digest);
 CREATE TABLE timers (
   n INTEGER PRIMARY KEY, due INTEGER NOT NULL, scope INTEGER NOT NULL,
@@ -61,6 +63,8 @@ pub enum Source {
 /// One collection on disk.
 pub struct Table {
     pub source: Source,
+    /// Of events: each is told in the newest version, or else as it was written.
+    pub versions: Option<Arc<Versions>>,
     /// What is selected of a row to read it whole, and how many columns these are.
     pub select: String,
     pub width: usize,
@@ -166,6 +170,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         .collect();
     Table {
         source,
+        versions: None,
         width,
         shape: stored.shape(&collection.name),
         from_changed: format!(
@@ -217,7 +222,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
 /// Where its rows come from, what is selected of them, and how many columns these are.
 fn source(schema: &Schema, collection: &Collection) -> (Source, String, usize) {
     match collection.builtin {
-        Some(Builtin::Event) => (Source::Events, views::events_select(schema), 13),
+        Some(Builtin::Event) => (Source::Events, views::events_select(schema), 15),
         Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 13),
         Some(Builtin::Attempt) => (Source::Attempts, RECORD.to_owned(), 7),
         _ => (Source::Rows, RECORD.to_owned(), 7),

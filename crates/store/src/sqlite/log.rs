@@ -7,13 +7,14 @@ use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 const APPEND: &str = "INSERT INTO log (seq, id, scope, type, created, collection, record, \
-    api_version, object, previous, request, idempotency_key) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    api_version, object, previous, request, idempotency_key, hidden) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 const NEWEST: &str = "SELECT seq, created FROM log ORDER BY seq DESC LIMIT 1";
 const OF_ALL: &str = "SELECT seq, id, scope, type, created, collection, record, api_version, \
-    object, previous, request, idempotency_key FROM log WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+    object, previous, request, idempotency_key, hidden FROM log WHERE seq > ?1 \
+    ORDER BY seq LIMIT ?2";
 const OF_SCOPE: &str = "SELECT seq, id, scope, type, created, collection, record, api_version, \
-    object, previous, request, idempotency_key FROM log WHERE scope = ?3 AND seq > ?1 \
+    object, previous, request, idempotency_key, hidden FROM log WHERE scope = ?3 AND seq > ?1 \
     ORDER BY seq LIMIT ?2";
 
 /// Sequence and time of the newest event; zeros in an empty log.
@@ -43,7 +44,8 @@ pub fn append(connection: &Connection, event: &Event) -> Result<(), rusqlite::Er
         event.object,
         event.previous,
         event.request,
-        event.idempotency_key
+        event.idempotency_key,
+        event.hidden
     ])?;
     Ok(())
 }
@@ -83,5 +85,6 @@ fn event_of(row: &Row<'_>) -> Result<Event, rusqlite::Error> {
         previous: row.get(9)?,
         request: row.get(10)?,
         idempotency_key: row.get(11)?,
+        hidden: row.get(12)?,
     })
 }

@@ -15,6 +15,7 @@ mod outbox;
 mod read;
 mod readers;
 mod retention;
+mod rewrite;
 mod search;
 mod shared;
 mod snapshot;
@@ -28,8 +29,10 @@ pub use shared::Clock;
 use crate::delivery::{Delivery, Retries, Settlement, Standing};
 use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store};
 use checkpoint::Checkpoints;
+use layout::Source;
 use model::event::Event;
 use model::query::Query;
+use model::version::Versions;
 use model::write::{Committed, Write};
 use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
 use readers::{Pool, Readers};
@@ -97,8 +100,14 @@ impl SqliteStore {
         schema: Arc<Schema>,
         options: Options,
     ) -> Result<Arc<SqliteStore>, Error> {
-        let opened = open::open(path, &schema, options.role)?;
+        let versions = Arc::new(Versions::new(&schema));
+        let opened = open::open(path, &versions, options.role)?;
         let mut tables = layout::tables(&schema, &opened.stored);
+        if options.role == Role::Server {
+            // A tool need not know the schema of what it shows.
+            let told = tables.iter_mut().filter(|table| table.source == Source::Events);
+            told.for_each(|table| table.versions = Some(versions.clone()));
+        }
         let internal = |name: &str| {
             schema.collections.iter().any(|other| other.internal && other.name == name)
         };
@@ -114,6 +123,7 @@ impl SqliteStore {
             path: path.to_owned(),
             file: FileId::of(path)?,
             schema,
+            versions,
             tables,
             cursor_key: opened.cursor_key,
             epoch: opened.epoch,
@@ -262,7 +272,9 @@ impl Store for SqliteStore {
         let shared = &self.shared;
         Box::pin(async move {
             let now = (shared.clock)();
-            shared.readers.with(|connection| Ok(idempotency::find(connection, scope, key, now)?))
+            shared
+                .readers
+                .with(|connection| Ok(idempotency::find(connection, shared, scope, key, now)?))
         })
     }
 

@@ -3,8 +3,8 @@
 
 use super::{Role, checkpoint, layout, upgrade};
 use crate::Error;
-use model::Schema;
 use model::schema::evolve::Stored;
+use model::version::Versions;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Marks our files: "rstv".
 const APPLICATION_ID: i32 = 0x7273_7476;
 /// Layout of the tables that do not depend on the schema.
-const FORMAT: i32 = 2;
+const FORMAT: i32 = 3;
 /// Another process (a command beside the server) holds the lock for a commit, never longer.
 const BUSY: Duration = Duration::from_secs(5);
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
@@ -34,12 +34,15 @@ pub struct Opened {
 }
 
 /// Opens or makes the database and brings it to the schema.
-pub fn open(path: &Path, schema: &Schema, role: Role) -> Result<Opened, Error> {
+pub fn open(path: &Path, versions: &Versions, role: Role) -> Result<Opened, Error> {
     let mut writer = connect(path).map_err(|error| foreign(path, error))?;
     let stored = recognise(&writer, path)?;
+    if stored.is_some() {
+        extend(&writer)?;
+    }
     let stored = match (stored, role) {
         (Some(stored), Role::Tool) => stored,
-        (stored, _) => upgrade::apply(&mut writer, stored, schema)?,
+        (stored, _) => upgrade::apply(&mut writer, stored, versions)?,
     };
     let value = |name: &str| format!("SELECT value FROM meta WHERE name = '{name}'");
     let cursor_key = writer.query_row(&value("cursor_key"), [], |row| row.get(0))?;
@@ -124,6 +127,19 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
         Some(Ok(stored)) => Ok(Some(stored)),
         _ => refuse(path, "has no readable description of its tables. Restore a backup."),
     }
+}
+
+/// Adds the columns that came with format 3, whoever opens the file: nothing that was there changes.
+fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
+    for (table, column) in
+        [("log", "hidden"), ("remembered", "api_version"), ("remembered", "hidden")]
+    {
+        let known = "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2";
+        if !connection.prepare(known)?.exists([table, column])? {
+            connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} TEXT"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Marks a new file as ours; inside the transaction that makes its tables.

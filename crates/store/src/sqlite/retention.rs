@@ -93,7 +93,7 @@ pub fn erase(connection: &Connection, scope: Scope, write: &Write) -> Result<(),
          (SELECT d.n FROM deliveries d WHERE d.event IN \
          (SELECT seq FROM log WHERE record = ?1 AND scope = ?2))",
         "UPDATE log SET object = json_object('id', record, 'object', \
-         json_extract(object, '$.object'), 'erased', json('true')), previous = NULL \
+         json_extract(object, '$.object'), 'erased', json('true')), previous = NULL, hidden = NULL \
          WHERE record = ?1 AND scope = ?2",
     ] {
         connection.prepare_cached(sql)?.execute(params![resource, scope.0])?;

@@ -4,6 +4,7 @@
 use super::layout::Table;
 use super::readers::Pool;
 use crate::{Error, Figures};
+use model::version::Versions;
 use model::{CollectionIx, Schema, Scope, Timestamp};
 use parking_lot::RwLock;
 use rusqlite::ErrorCode;
@@ -25,6 +26,7 @@ pub struct Shared {
     /// Which file was opened there.
     pub file: FileId,
     pub schema: Arc<Schema>,
+    pub versions: Arc<Versions>,
     pub tables: Vec<Table>,
     pub cursor_key: [u8; 32],
     pub epoch: u32,

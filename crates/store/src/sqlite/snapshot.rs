@@ -5,8 +5,9 @@
 use super::list::{Condition, Found, Plan};
 use super::{log, retention};
 use crate::Error;
+use model::event::Hidden;
 use model::query::Position;
-use model::record::{Fields, Scalar, to_scalar};
+use model::record::{Fields, Scalar, parse_object, to_scalar};
 use model::{Collection, Record, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
@@ -15,8 +16,8 @@ use std::cmp::Ordering;
 /// Rows that may have changed since the first page; beyond that the walk must start anew.
 const MOVED: usize = 10_000;
 
-const BEFORE: &str = "SELECT object FROM log WHERE record = ?1 AND seq <= ?2 AND collection = ?3 \
-    AND scope = ?4 ORDER BY seq DESC LIMIT 1";
+const BEFORE: &str = "SELECT object, api_version, hidden FROM log WHERE record = ?1 AND seq <= ?2 \
+    AND collection = ?3 AND scope = ?4 ORDER BY seq DESC LIMIT 1";
 
 /// The rows after a position, in the order of its snapshot.
 pub fn after(
@@ -72,12 +73,18 @@ fn keys_then(
     snapshot: i64,
 ) -> Result<Option<Vec<Scalar>>, Error> {
     let collection = &plan.shared.schema.collections[plan.collection];
-    let object: Option<String> = connection
+    let found: Option<(String, String, Option<String>)> = connection
         .prepare_cached(BEFORE)?
-        .query_row(params![row.kept.id, snapshot, collection.name, plan.scope.0], |row| row.get(0))
+        .query_row(params![row.kept.id, snapshot, collection.name, plan.scope.0], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
         .optional()?;
-    let Some(object) = object else { return Ok(None) };
-    let fields: Fields = serde_json::from_str(&object).unwrap_or_default();
+    let Some((object, written, hidden)) = found else { return Ok(None) };
+    let hidden = Value::Object(Hidden::parse(hidden.as_deref()).object).to_string();
+    let versions = &plan.shared.versions;
+    let (body, hidden) = versions.record(plan.collection, &written, object, Some(hidden));
+    let mut fields: Fields = parse_object(&body);
+    fields.extend(parse_object(hidden.as_deref().unwrap_or("{}")));
     let keys = plan.keys.iter().map(|key| key_of(collection, &fields, &key.field)).collect();
     Ok(Some(keys))
 }

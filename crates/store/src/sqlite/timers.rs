@@ -110,6 +110,29 @@ pub fn drop_unknown(connection: &Connection, schema: &Schema) -> Result<(), rusq
     Ok(())
 }
 
+/// Timers follow their transitions when the states get other names. Both collections have the same
+/// transitions in the same places.
+pub fn rename(
+    connection: &Connection,
+    old: &Collection,
+    new: &Collection,
+) -> Result<(), rusqlite::Error> {
+    const RENAME: &str =
+        "UPDATE timers SET transition = ?3 WHERE collection = ?1 AND transition = ?2";
+    // In two steps: names may be exchanged.
+    let places = 0..new.timed.len();
+    let names =
+        places.filter_map(|place| Some((place, name_of(old, place)?, name_of(new, place)?)));
+    let renamed: Vec<_> = names.filter(|(_, old, new)| old != new).collect();
+    for (place, old, _) in &renamed {
+        connection.execute(RENAME, params![new.name, old, format!("> {place}")])?;
+    }
+    for (place, _, now) in &renamed {
+        connection.execute(RENAME, params![new.name, format!("> {place}"), now])?;
+    }
+    Ok(())
+}
+
 fn name_of(collection: &Collection, transition: usize) -> Option<String> {
     let timed = collection.timed.get(transition)?;
     Some(format!("{} > {}", timed.from, timed.to))

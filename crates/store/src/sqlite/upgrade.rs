@@ -2,24 +2,26 @@
 //! checked against the rows and carried out, or refused with nothing touched.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
-use super::{open, outbox, read, search, timers, views};
+use super::{idempotency, open, outbox, read, rewrite, search, timers, views};
 use crate::Error;
 use model::record::{Scalar, to_scalar};
 use model::schema::evolve::{Check, CheckRule, Plan, Step, Stored, evolve};
+use model::version::Versions;
 use model::{CollectionIx, Schema, Scope};
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
 /// Examples shown of values that stand in the way.
-const EXAMPLES: usize = 5;
+pub const EXAMPLES: usize = 5;
 
 pub fn apply(
     connection: &mut Connection,
     stored: Option<Stored>,
-    schema: &Schema,
+    versions: &Versions,
 ) -> Result<Stored, Error> {
-    let plan = evolve(stored.as_ref(), schema).map_err(Error::Refused)?;
+    let schema = &**versions.schema();
+    let plan = evolve(stored.as_ref(), versions).map_err(Error::Refused)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if stored.is_none() {
         open::create_base(&transaction)?;
@@ -33,8 +35,13 @@ pub fn apply(
     if !refusals.is_empty() {
         return Err(Error::Refused(refusals));
     }
+    let undated = stored.as_ref().is_some_and(|stored| stored.version.is_none());
+    if let Some(view) = versions.get(plan.from).filter(|_| undated) {
+        // Rows that an older release remembered do not say what they were written under.
+        idempotency::date(&transaction, &view.date)?;
+    }
     if !unchanged {
-        carry_out(&transaction, schema, &plan)?;
+        carry_out(&transaction, versions, &plan)?;
         let text =
             serde_json::to_string(&plan.stored).map_err(|error| Error::Failed(Box::new(error)))?;
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
@@ -46,8 +53,10 @@ pub fn apply(
     Ok(plan.stored)
 }
 
-fn carry_out(connection: &Connection, schema: &Schema, plan: &Plan) -> Result<(), Error> {
+fn carry_out(connection: &Connection, versions: &Versions, plan: &Plan) -> Result<(), Error> {
+    let schema = &**versions.schema();
     let tables = layout::tables(schema, &plan.stored);
+    let mut refusals = Vec::new();
     for step in &plan.steps {
         match step {
             Step::Create(ix) => {
@@ -70,7 +79,15 @@ fn carry_out(connection: &Connection, schema: &Schema, plan: &Plan) -> Result<()
             }
             Step::RebuildSearch(ix) => rebuild_search(connection, schema, &tables, *ix)?,
             Step::DropSearch(ix) => drop_search(connection, &schema.collections[*ix].name)?,
+            Step::Rewrite(ix) => {
+                let Some(view) = versions.get(plan.from) else { continue };
+                refusals.extend(rewrite::collection(connection, schema, view, *ix, &tables[*ix])?);
+                rebuild_search(connection, schema, &tables, *ix)?;
+            }
         }
+    }
+    if !refusals.is_empty() {
+        return Err(Error::Refused(refusals));
     }
     for ix in 0..schema.collections.len() {
         reconcile_indexes(connection, schema, ix)?;
@@ -108,7 +125,7 @@ fn indexes_of(connection: &Connection, collection: &str) -> Result<Vec<(String, 
     Ok(rows)
 }
 
-fn drop_indexes(
+pub fn drop_indexes(
     connection: &Connection,
     collection: &str,
     unwanted: impl Fn(&str) -> bool,
@@ -149,7 +166,7 @@ fn add_column(
 }
 
 /// Visits every row of a collection; the columns are n, body, hidden, scope, id.
-fn each_row(
+pub fn each_row(
     connection: &Connection,
     collection: &str,
     mut visit: impl FnMut(i64, &Row<'_>) -> Result<(), Error>,

@@ -22,7 +22,7 @@ pub fn events_select(schema: &Schema) -> String {
         "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden, t.f_type, t.scope, \
          t.api_version, t.request, t.idempotency_key, \
          (SELECT count(*) FROM deliveries d WHERE d.event = t.n AND d.status = 0) + \
-         (SELECT count(*) FROM {endpoints} w WHERE {})",
+         (SELECT count(*) FROM {endpoints} w WHERE {}), t.collection, t.aside",
         waits("w")
     )
 }
@@ -66,8 +66,8 @@ fn definitions() -> [(&'static str, String); 3] {
             "events",
             "SELECT seq AS n, id, scope, NULL AS parent, seq AS version, created, created AS \
              updated, 1 AS shape, object AS body, previous AS hidden, type AS f_type, created / \
-             1000 AS f_created, record AS f_resource, api_version, request, idempotency_key \
-             FROM log WHERE collection NOT IN ('accounts', 'keys')",
+             1000 AS f_created, record AS f_resource, api_version, request, idempotency_key, \
+             collection, hidden AS aside FROM log WHERE collection NOT IN ('accounts', 'keys')",
         ),
         view(
             "deliveries",
@@ -110,29 +110,39 @@ pub fn record_of(row: &Row<'_>, table: &Table) -> Result<Record, rusqlite::Error
         hidden: None,
     };
     match table.source {
-        Source::Events => record.body = envelope(row, &record)?,
+        Source::Events => (record.body, record.hidden) = envelope(row, table, &record)?,
         Source::Deliveries => record.body = delivery(row, &record)?,
         Source::Rows | Source::Attempts => {}
     }
     Ok(record)
 }
 
-fn envelope(row: &Row<'_>, record: &Record) -> Result<String, rusqlite::Error> {
+/// The event in the newest version, and what others need to tell it in theirs.
+fn envelope(
+    row: &Row<'_>,
+    table: &Table,
+    record: &Record,
+) -> Result<(String, Option<String>), rusqlite::Error> {
     let event = Event {
         seq: record.number,
         id: record.id.clone(),
         scope: Scope(row.get(8)?),
         kind: row.get(7)?,
         created: record.updated,
-        collection: String::new(),
+        collection: row.get(13)?,
         record: String::new(),
         api_version: row.get(9)?,
         object: record.body.clone(),
         previous: row.get(6)?,
+        hidden: row.get(14)?,
         request: row.get(10)?,
         idempotency_key: row.get(11)?,
     };
-    Ok(event.envelope(row.get(12)?))
+    let pending = row.get(12)?;
+    Ok(match &table.versions {
+        Some(versions) => (versions.envelope(&event, 0, pending), versions.aside(&event)),
+        None => (event.envelope(pending), None),
+    })
 }
 
 fn delivery(row: &Row<'_>, record: &Record) -> Result<String, rusqlite::Error> {

@@ -13,6 +13,7 @@ mod keys;
 mod lists;
 mod searches;
 mod support;
+mod versions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -211,6 +211,7 @@ impl Bed {
             api_version: self.schema.service.version.clone(),
             object: json!({ "id": record, "object": "book", "title": "Emma" }).to_string(),
             previous: None,
+            hidden: None,
             request: None,
             idempotency_key: None,
         }

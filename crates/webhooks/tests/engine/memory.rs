@@ -145,6 +145,7 @@ impl Memory {
                 api_version: self.schema.service.version.clone(),
                 object: draft.object,
                 previous: draft.previous,
+                hidden: draft.hidden,
                 request: None,
                 idempotency_key: None,
             };

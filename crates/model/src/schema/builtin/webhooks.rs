@@ -73,7 +73,9 @@ pub fn endpoints() -> Collection {
             .sized(1, 100)
             .told("Event types: exact, `order.*`, or `*`."),
         text("description").sized(0, 500),
-        text("api_version").sized(10, 10).told("Version of the payloads; default: the newest."),
+        text("api_version")
+            .sized(10, 10)
+            .told("Version of the payloads; default: the account's, or else the newest."),
         text("payload").among(&["fat", "thin"]).starting("fat").needed(),
         text("filter").sized(1, 2000).told("CEL over `event`; false: not delivered."),
         Field::new("headers", Kind::Object).told("Sent with every delivery."),

@@ -5,6 +5,7 @@ mod errors;
 mod naive;
 mod operations;
 mod random;
+mod told;
 
 use super::*;
 use crate::record::{self, Record};

@@ -1,0 +1,141 @@
+//! What was written under one version, told in another.
+
+use super::*;
+use crate::caller::Scope;
+use crate::event::{Event, Hidden};
+
+fn event(version: &str, object: Value, previous: Option<Value>) -> Event {
+    Event {
+        seq: 1,
+        id: "evt_1".into(),
+        scope: Scope::new(1, false),
+        kind: "book.updated".into(),
+        created: Timestamp(0),
+        collection: "books".into(),
+        record: "book_1".into(),
+        api_version: version.into(),
+        object: object.to_string(),
+        previous: previous.map(|previous| previous.to_string()),
+        hidden: None,
+        request: None,
+        idempotency_key: None,
+    }
+}
+
+/// `data` of the event in each version, newest first.
+fn told(versions: &Versions, event: &Event) -> Vec<Value> {
+    let data = |view: &Arc<View>| {
+        let envelope: Value =
+            serde_json::from_str(&versions.envelope(event, view.index, 0)).unwrap();
+        assert_eq!(envelope["api_version"], view.date);
+        // Whoever has only the newest's envelope and what stands beside it can say the same.
+        let row = Record {
+            id: event.id.clone(),
+            number: 1,
+            version: 1,
+            updated: Timestamp(0),
+            body: versions.envelope(event, 0, 0),
+            hidden: versions.aside(event),
+        };
+        let row: Value = serde_json::from_str(&versions.row(&row, view.index)).unwrap();
+        assert_eq!(row, envelope);
+        let mut data = envelope["data"].clone();
+        let fields = data["object"].as_object_mut().unwrap();
+        fields.retain(|name, _| !validate::ASSIGNED.contains(&name.as_str()));
+        data
+    };
+    versions.iter().map(data).collect()
+}
+
+#[test]
+fn an_event_is_told_in_every_version_whichever_it_was_written_under() {
+    let versions = service(
+        "label = 'string'\nprice = 'integer'",
+        &[
+            "rename = { from = 'title', to = 'label' }",
+            "rename = { from = 'name', to = 'title' }\n\
+             retype = { field = 'price', from = { type = 'number' }, factor = 100 }",
+        ],
+    );
+    let shapes = [
+        json!({"object": {"label": "B", "price": 250}, "previous_attributes": {"label": "A"}}),
+        json!({"object": {"title": "B", "price": 250}, "previous_attributes": {"title": "A"}}),
+        json!({"object": {"name": "B", "price": 2.5}, "previous_attributes": {"name": "A"}}),
+    ];
+    for (place, shape) in shapes.iter().enumerate() {
+        let object = shape["object"].clone();
+        let previous = Some(shape["previous_attributes"].clone());
+        let event = event(&date(2 - place), object, previous);
+        assert_eq!(told(&versions, &event), shapes, "written under {}", event.api_version);
+    }
+    // Dates that the file does not know (any more) have the shape of the version before them.
+    for (date, place) in [("2030-01-01", 0), ("2001-06-01", 1), ("1999-01-01", 2)] {
+        assert_eq!(versions.written(date).index, place, "{date}");
+    }
+}
+
+#[test]
+fn what_the_newest_cannot_say_is_null_there_and_stays_for_those_who_can() {
+    let fields = "pages = 'integer'";
+    let change = "retype = { field = 'pages', from = { type = 'string' }, by = 'text' }";
+    let schema = crate::schema::parse::parse(&file(fields, &[change]));
+    // Refused by the proof: a text need not be a number. Rows of such a past exist all the same.
+    assert!(schema.is_err());
+    let fields = "price = 'integer'";
+    let change = "retype = { field = 'price', from = { type = 'number' }, factor = 100 }";
+    let Ok(schema) = crate::schema::parse::parse(&file(fields, &[change])) else { return };
+    let versions = Versions::new(&Arc::new(schema));
+    let event = event(&date(0), json!({"price": 0.005}), None);
+    let [newest, oldest] = told(&versions, &event).try_into().unwrap();
+    assert_eq!(newest, json!({"object": {"price": null}}));
+    assert_eq!(oldest, json!({"object": {"price": 0.005}}));
+    let kept = object(json!({"id": "book_1", "price": 0.005}));
+    assert!(versions.get(1).unwrap().raise(0, &kept).is_err());
+}
+
+#[test]
+fn old_names_beside_new_ones_are_told_too() {
+    let versions =
+        service("title = 'string'", &["rename = { from = 'name', to = 'title', beside = true }"]);
+    let both = json!({"object": {"title": "B", "name": "B"},
+        "previous_attributes": {"title": "A", "name": "A"}});
+    let old = json!({"object": {"name": "B"}, "previous_attributes": {"name": "A"}});
+    let of =
+        |version: &str, name: &str| event(version, json!({name: "B"}), Some(json!({name: "A"})));
+    assert_eq!(told(&versions, &of(&date(0), "name")), [both.clone(), old.clone()]);
+    assert_eq!(told(&versions, &of(&date(1), "title")), [both, old]);
+}
+
+#[test]
+fn removed_fields_are_told_to_those_who_know_them() {
+    let versions = service("title = 'string'\nnick = 'string'", &["removed = { field = 'nick' }"]);
+    let mut event = event(&date(1), json!({"title": "B"}), Some(json!({"title": "A"})));
+    let hidden =
+        Hidden { object: object(json!({"nick": "n"})), previous: object(json!({"nick": "m"})) };
+    event.hidden = hidden.text();
+    let new = json!({"object": {"title": "B"}, "previous_attributes": {"title": "A"}});
+    let old = json!({"object": {"title": "B", "nick": "n"},
+        "previous_attributes": {"title": "A", "nick": "m"}});
+    assert_eq!(told(&versions, &event), [new.clone(), old.clone()]);
+    // Written before the field was removed.
+    event.api_version = date(0);
+    event.object = old["object"].to_string();
+    event.previous = Some(old["previous_attributes"].to_string());
+    event.hidden = None;
+    assert_eq!(told(&versions, &event), [new, old]);
+}
+
+#[test]
+fn kept_rows_are_brought_up_or_named() {
+    let versions = service(
+        "title = { type = 'string', required = true }\n\
+         pages = { type = 'integer', required = true }",
+        &["rename = { from = 'name', to = 'title' }\nrequired = { field = 'pages', fill = 0 }"],
+    );
+    let raise = |kept: Value| versions.get(1).unwrap().raise(0, &object(kept));
+    let raised = raise(json!({"id": "book_1", "name": "A"})).unwrap();
+    let expected = json!({"id": "book_1", "title": "A", "pages": 0});
+    assert_eq!(Value::Object(raised), expected);
+    let problem = raise(json!({"id": "book_1", "name": null})).unwrap_err();
+    assert_eq!(problem.violations[0].field, "title");
+}

@@ -74,6 +74,8 @@ pub struct Wish {
 pub struct Lane {
     pub endpoint: Rc<Endpoint>,
     pub post: Result<Rc<Post>, Broken>,
+    /// Place of the version of its payloads; the newest is at 0.
+    pub version: usize,
     pub feed: Feed,
     /// Everything up to here was looked at.
     pub seen: i64,
@@ -128,9 +130,10 @@ pub enum Next {
 }
 
 impl Lane {
-    pub fn new(endpoint: Endpoint, seen: i64, known_since: i64) -> Lane {
+    pub fn new(endpoint: Endpoint, version: usize, seen: i64, known_since: i64) -> Lane {
         Lane {
-            post: Post::new(&endpoint).map(Rc::new),
+            post: Post::new(&endpoint, version).map(Rc::new),
+            version,
             feed: Feed::Behind,
             seen,
             known_since,
@@ -170,8 +173,9 @@ impl Lane {
     }
 
     /// Takes over a changed record.
-    pub fn update(&mut self, endpoint: Endpoint, known_since: i64) {
-        self.post = Post::new(&endpoint).map(Rc::new);
+    pub fn update(&mut self, endpoint: Endpoint, version: usize, known_since: i64) {
+        self.post = Post::new(&endpoint, version).map(Rc::new);
+        self.version = version;
         self.pace.set(endpoint.max_in_flight, endpoint.rate_limit);
         let reordered = endpoint.ordered != self.endpoint.ordered;
         let enabled = endpoint.enabled;
@@ -185,6 +189,14 @@ impl Lane {
             self.failing_since = self.endpoint.failing_since;
             self.enable(enabled);
         }
+    }
+
+    /// Its account moved to another version.
+    pub fn speak(&mut self, version: usize) {
+        self.post = Post::new(&self.endpoint, version).map(Rc::new);
+        self.version = version;
+        // What is being read just now was chosen for the other one.
+        self.endpoint = Rc::new(Endpoint::clone(&self.endpoint));
     }
 
     pub fn enable(&mut self, enabled: bool) {

@@ -19,6 +19,7 @@ mod pace;
 mod ledger;
 mod order;
 mod prepared;
+mod pins;
 mod request;
 
 mod lane;

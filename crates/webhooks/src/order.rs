@@ -94,11 +94,11 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepared::{Loaded, tests::event};
+    use crate::prepared::tests::{event, loaded};
 
     #[test]
     fn events_of_a_record_go_one_after_the_other_and_others_go_on() {
-        let (mut order, loaded) = (Order::default(), Loaded::default());
+        let (mut order, loaded) = (Order::default(), loaded());
         let admit = |order: &mut Order, seq, record| {
             order.admit(Prepared::new(event(seq, record), 1, &loaded)).is_some()
         };
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_record_in_the_retry_table_holds_what_follows() {
-        let (mut order, loaded) = (Order::default(), Loaded::default());
+        let (mut order, loaded) = (Order::default(), loaded());
         order.occupy("a", 1);
         assert!(order.admit(Prepared::new(event(2, "a"), 1, &loaded)).is_none());
         order.settled("a", 1);

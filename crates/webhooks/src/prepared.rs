@@ -1,15 +1,17 @@
-//! An event ready to be sent: read from the log once, encoded once per form, shared by every
-//! endpoint that wants it. Knows the form of a body, not who gets it.
+//! An event ready to be sent: read from the log once, encoded once per form and version, shared by
+//! every endpoint that wants it. Knows the form of a body, not who gets it.
 
 use bytes::Bytes;
 use http::HeaderValue;
 use model::Scope;
 use model::event::Event;
 use model::record::{Fields, parse_object};
+use model::version::Versions;
 use serde_json::Value;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// What an event costs besides its texts.
 const OVERHEAD_BYTES: usize = 512;
@@ -22,18 +24,22 @@ pub struct Prepared {
     pub id: HeaderValue,
     /// How many endpoints are to get it.
     pending: u32,
+    /// Of the newest version.
     fat: OnceCell<Bytes>,
     thin: OnceCell<Bytes>,
+    /// Of others that somebody wants, by version and thinness. There are few at a time.
+    older: RefCell<Vec<((usize, bool), Bytes)>>,
     envelope: OnceCell<Fields>,
     weight: usize,
     loaded: Loaded,
 }
 
-/// What all prepared events that still live have in common: how many bytes they are, and which of
-/// them must no longer be told.
-#[derive(Clone, Default)]
+/// What all prepared events that still live have in common: how many bytes they are, how their
+/// bodies are made, and which of them must no longer be told.
+#[derive(Clone)]
 pub struct Loaded {
     bytes: Rc<Cell<usize>>,
+    versions: Arc<Versions>,
     erased: Rc<RefCell<Erased>>,
 }
 
@@ -47,6 +53,10 @@ struct Erased {
 }
 
 impl Loaded {
+    pub fn new(versions: Arc<Versions>) -> Loaded {
+        Loaded { bytes: Rc::default(), versions, erased: Rc::default() }
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
@@ -73,12 +83,16 @@ impl Loaded {
         let seq = erased.records.get(&(event.scope, event.record.clone()));
         seq.is_some_and(|seq| event.seq < *seq)
     }
+
+    fn add(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
 }
 
 impl Prepared {
     pub fn new(event: Event, pending: u32, loaded: &Loaded) -> Rc<Prepared> {
         let weight = weigh(&event);
-        loaded.bytes.set(loaded.bytes.get() + weight);
+        loaded.add(weight);
         let id = HeaderValue::from_str(&event.id);
         Rc::new(Prepared {
             id: id.unwrap_or_else(|_| HeaderValue::from_static("")),
@@ -86,6 +100,7 @@ impl Prepared {
             pending,
             fat: OnceCell::new(),
             thin: OnceCell::new(),
+            older: RefCell::default(),
             envelope: OnceCell::new(),
             weight,
             loaded: loaded.clone(),
@@ -96,66 +111,70 @@ impl Prepared {
         self.weight
     }
 
-    pub fn body(&self, thin: bool) -> Bytes {
+    /// The body in the version at this place; the newest is at 0.
+    pub fn body(&self, thin: bool, version: usize) -> Bytes {
         if self.loaded.is_erased(&self.event) {
-            return Bytes::from(self.erased());
+            return Bytes::from(self.erased(version));
         }
-        let (cell, make): (_, fn(&Prepared) -> String) = match thin {
-            true => (&self.thin, Prepared::thin),
-            false => (&self.fat, |prepared| prepared.event.envelope(prepared.pending)),
-        };
-        cell.get_or_init(|| Bytes::from(make(self))).clone()
+        if version > 0 {
+            return self.older_body(thin, version);
+        }
+        let cell = if thin { &self.thin } else { &self.fat };
+        cell.get_or_init(|| Bytes::from(self.encode(thin, 0))).clone()
     }
 
-    /// What a filter sees: the whole envelope, whatever form is sent.
+    fn older_body(&self, thin: bool, version: usize) -> Bytes {
+        let key = (version, thin);
+        let mut older = self.older.borrow_mut();
+        if let Some((_, body)) = older.iter().find(|(known, _)| *known == key) {
+            return body.clone();
+        }
+        let body = Bytes::from(self.encode(thin, version));
+        self.loaded.add(body.len());
+        older.push((key, body.clone()));
+        body
+    }
+
+    /// What a filter sees: the whole envelope in the newest version, whatever is sent.
     pub fn envelope(&self) -> &Fields {
         self.envelope.get_or_init(|| {
-            let body = self.body(false);
+            let body = self.body(false, 0);
             serde_json::from_slice(&body).unwrap_or_default()
         })
     }
 
-    /// The envelope with no more of the object than what it takes to fetch it.
-    fn thin(&self) -> String {
+    fn encode(&self, thin: bool, version: usize) -> String {
+        if !thin {
+            return self.loaded.versions.envelope(&self.event, version, self.pending);
+        }
+        // No more of the object than what it takes to fetch it.
         let mut object = parse_object(&self.event.object);
         object.retain(|name, _| matches!(name.as_str(), "id" | "object"));
-        self.reduced(object)
+        self.reduced(object, version)
     }
 
     /// As the log has it since.
-    fn erased(&self) -> String {
+    fn erased(&self, version: usize) -> String {
         let mut object = parse_object(&self.event.object);
         object.retain(|name, _| name == "object");
         object.insert("id".into(), Value::String(self.event.record.clone()));
         object.insert("erased".into(), Value::Bool(true));
-        self.reduced(object)
+        self.reduced(object, version)
     }
 
     /// The envelope with this in place of the record.
-    fn reduced(&self, object: Fields) -> String {
-        let event = &self.event;
-        let reduced = Event {
-            seq: event.seq,
-            id: event.id.clone(),
-            scope: event.scope,
-            kind: event.kind.clone(),
-            created: event.created,
-            collection: event.collection.clone(),
-            record: event.record.clone(),
-            api_version: event.api_version.clone(),
-            object: Value::Object(object).to_string(),
-            previous: None,
-            hidden: None,
-            request: event.request.clone(),
-            idempotency_key: event.idempotency_key.clone(),
-        };
-        reduced.envelope(self.pending)
+    fn reduced(&self, object: Fields, version: usize) -> String {
+        let view = self.loaded.versions.get(version);
+        let date = view.map_or("", |view| view.date.as_str());
+        self.event.envelope_of(date, &Value::Object(object).to_string(), None, self.pending)
     }
 }
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        self.loaded.bytes.set(self.loaded.bytes.get().saturating_sub(self.weight));
+        let older: usize = self.older.borrow().iter().map(|(_, body)| body.len()).sum();
+        let bytes = self.loaded.bytes().saturating_sub(self.weight + older);
+        self.loaded.bytes.set(bytes);
     }
 }
 
@@ -170,6 +189,11 @@ pub(crate) mod tests {
     use super::*;
     use model::{Scope, Timestamp};
     use serde_json::json;
+
+    pub(crate) fn loaded() -> Loaded {
+        let schema = model::schema::parse::parse(model::schema::BOOKSHOP).unwrap();
+        Loaded::new(Arc::new(Versions::new(&Arc::new(schema))))
+    }
 
     pub(crate) fn event(seq: i64, record: &str) -> Event {
         Event {
@@ -191,10 +215,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_thin_body_names_the_record_and_says_nothing_of_it() {
-        let loaded = Loaded::default();
+        let loaded = loaded();
         let prepared = Prepared::new(event(7, "book_1"), 3, &loaded);
         let read = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
-        let (fat, mut thin) = (read(prepared.body(false)), read(prepared.body(true)));
+        let (fat, mut thin) = (read(prepared.body(false, 0)), read(prepared.body(true, 0)));
         assert_eq!(fat["data"]["object"]["title"], "Emma");
         assert_eq!(fat["pending_webhooks"], 3);
         assert_eq!(thin["data"], json!({ "object": { "id": "book_1", "object": "book" } }));
@@ -205,7 +229,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_loaded_is_counted_until_the_last_user_lets_go() {
-        let loaded = Loaded::default();
+        let loaded = loaded();
         let first = Prepared::new(event(1, "a"), 1, &loaded);
         let second = first.clone();
         assert_eq!(loaded.bytes(), first.weight());

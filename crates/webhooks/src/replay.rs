@@ -247,7 +247,8 @@ pub fn known(delivery: store::Delivery) -> Known {
 mod tests {
     use super::*;
     use crate::attempt::Trigger;
-    use crate::prepared::{Loaded, Prepared, tests::event};
+    use crate::prepared::Prepared;
+    use crate::prepared::tests::{event, loaded};
 
     fn replay(fields: Value) -> Option<Replay> {
         let record = Record {
@@ -262,7 +263,7 @@ mod tests {
     }
 
     fn job(seq: i64) -> Job {
-        let event = Prepared::new(event(seq, "a"), 1, &Loaded::default());
+        let event = Prepared::new(event(seq, "a"), 1, &loaded());
         Job { event, known: None, trigger: Trigger::Replay, counts: false }
     }
 

@@ -30,6 +30,8 @@ pub struct Post {
     /// When each older secret's overlap ends, the last to end first.
     overlaps: Vec<Timestamp>,
     thin: bool,
+    /// Place of the version of its payloads.
+    version: usize,
     plain: bool,
 }
 
@@ -59,7 +61,7 @@ impl Stamp {
 }
 
 impl Post {
-    pub fn new(endpoint: &Endpoint) -> Result<Post, Broken> {
+    pub fn new(endpoint: &Endpoint, version: usize) -> Result<Post, Broken> {
         let target = Target::parse(&endpoint.url)
             .map_err(|fault| Broken { class: fault.class(), message: fault.to_string() })?;
         let secret = read(&endpoint.secret)?;
@@ -83,12 +85,13 @@ impl Post {
             signers: (0..=older.len()).map(with).collect(),
             overlaps: older.iter().map(|(_, until)| *until).collect(),
             thin: endpoint.thin,
+            version,
             plain: endpoint.plain_signature,
         })
     }
 
     pub fn body(&self, event: &Prepared) -> Bytes {
-        event.body(self.thin)
+        event.body(self.thin, self.version)
     }
 
     /// The headers of an attempt at this moment.
@@ -130,7 +133,7 @@ fn value(signature: String) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepared::{Loaded, tests::event};
+    use crate::prepared::tests::{event, loaded};
     use model::{Record, Scope};
     use restive_kit::signature::verify;
     use serde_json::{Value, json};
@@ -160,8 +163,8 @@ mod tests {
     }
 
     fn headers(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
-        let prepared = Prepared::new(event(7, "book_1"), 1, &Loaded::default());
-        let post = Post::new(endpoint).unwrap_or_else(|broken| panic!("{broken:?}"));
+        let prepared = Prepared::new(event(7, "book_1"), 1, &loaded());
+        let post = Post::new(endpoint, 0).unwrap_or_else(|broken| panic!("{broken:?}"));
         let body = post.body(&prepared);
         (post.headers(&prepared, &body, NOW, &Stamp::new(NOW)), body)
     }
@@ -246,7 +249,7 @@ mod tests {
             (json!({ "url": "ftp://example.com" }), "url"),
             (json!({ "secret": "hunter2" }), "secret"),
         ] {
-            let broken = Post::new(&endpoint(more)).err().unwrap();
+            let broken = Post::new(&endpoint(more), 0).err().unwrap();
             assert_eq!(broken.class, class);
             assert!(!broken.message.contains("hunter2"));
         }

@@ -24,6 +24,7 @@ pub enum Chore {
     Head(Follower, Vec<Event>),
     Reloaded {
         scope: Scope,
+        collection: CollectionIx,
         id: String,
         record: Option<Record>,
     },
@@ -127,12 +128,12 @@ impl Chores {
     pub fn reload(&mut self, scope: Scope, collection: CollectionIx, id: String) {
         let asked = id.clone();
         self.ask(
-            "an endpoint",
+            "a record",
             move |store| {
                 let id = asked.clone();
                 async move { store.record(scope, collection, None, &id).await }
             },
-            move |record| Chore::Reloaded { scope, id, record },
+            move |record| Chore::Reloaded { scope, collection, id, record },
         );
     }
 

@@ -7,8 +7,9 @@ use crate::prepared::Prepared;
 use model::event::Event;
 use model::record::parse_object;
 use model::schema::Builtin;
+use model::version::Versions;
 use model::webhook::{Endpoint, pattern};
-use model::{Record, Scope};
+use model::{CollectionIx, Record, Scope};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -100,10 +101,13 @@ impl Engine {
             };
             let own = |builtin| self.schema.own(builtin);
             let place = self.schema.find(&event.collection);
-            if place == Some(own(Builtin::Endpoint)) && event.kind != pattern::PING {
+            let endpoint = place == Some(own(Builtin::Endpoint)) && event.kind != pattern::PING;
+            // Without older versions there is nothing an account could be pinned to.
+            let account = place == Some(own(Builtin::Account)) && self.versions.get(1).is_some();
+            if let Some(collection) = place.filter(|_| endpoint || account) {
                 self.head.reloading = true;
-                self.chores.reload(event.scope, own(Builtin::Endpoint), event.record.clone());
-                // Handed out once the endpoint is as the event left it.
+                self.chores.reload(event.scope, collection, event.record.clone());
+                // Handed out once the record is as the event left it.
                 self.head.events.push_front(event);
                 return;
             }
@@ -117,16 +121,34 @@ impl Engine {
         }
     }
 
-    pub(super) fn reloaded(&mut self, scope: Scope, id: &str, record: Option<Record>) {
+    pub(super) fn reloaded(
+        &mut self,
+        scope: Scope,
+        collection: CollectionIx,
+        id: &str,
+        record: Option<Record>,
+    ) {
         self.head.reloading = false;
         let Some(event) = self.head.events.pop_front() else { return };
+        match record {
+            Some(account) if collection == self.schema.own(Builtin::Account) => {
+                self.account_changed(&account);
+            }
+            record => self.endpoint_changed(scope, id, record),
+        }
+        self.hand_out(event);
+    }
+
+    fn endpoint_changed(&mut self, scope: Scope, id: &str, record: Option<Record>) {
         let known = self.names.get(&(scope, id.to_owned())).copied();
         match (record, known) {
             (Some(record), Some(number)) => {
                 let position = self.head.position;
                 self.subscriptions.put(scope, number);
+                let endpoint = Endpoint::read(scope, &record);
+                let version = self.pins.version(&self.versions, &endpoint);
                 if let Some(lane) = self.lanes.get_mut(&number) {
-                    lane.update(Endpoint::read(scope, &record), position);
+                    lane.update(endpoint, version, position);
                     self.touch(number);
                 }
             }
@@ -134,7 +156,18 @@ impl Engine {
             (None, Some(number)) => self.close(scope, id, number),
             (None, None) => {}
         }
-        self.hand_out(event);
+    }
+
+    /// Endpoints without a version of their own follow their account's.
+    fn account_changed(&mut self, account: &Record) {
+        self.pins.put(&self.versions, account);
+        for (number, lane) in &mut self.lanes {
+            let version = self.pins.version(&self.versions, &lane.endpoint);
+            if lane.version != version {
+                lane.speak(version);
+                self.subscriptions.put(lane.endpoint.scope, *number);
+            }
+        }
     }
 
     /// What waits in memory was read before: it must say no more than the log does now.
@@ -161,13 +194,16 @@ impl Engine {
             return;
         }
         let (lanes, schema) = (&self.lanes, &self.schema);
-        let wants = |number: i64| lanes.get(&number).is_some_and(|l| l.endpoint.wants(&event.kind));
+        let versions = &self.versions;
+        let takes = |number: i64| {
+            lanes.get(&number).is_some_and(|l| wants(versions, &l.endpoint, l.version, &event))
+        };
         let (claim, takers) = match is_ping(schema, &event) {
             true => {
                 let own = self.names.get(&(event.scope, event.record.clone()));
                 (Claim::Ping, own.map_or(Rc::new([]) as Rc<[i64]>, |own| Rc::new([*own])))
             }
-            false => (Claim::Wanted, self.subscriptions.of(event.scope, &event.kind, wants)),
+            false => (Claim::Wanted, self.subscriptions.of(event.scope, &event.kind, takes)),
         };
         if takers.is_empty() {
             return;
@@ -249,7 +285,7 @@ impl Engine {
             if lane.feed != Feed::Head {
                 break;
             }
-            match claim(&self.schema, &lane.endpoint, &event.event) {
+            match claim(&self.versions, &lane.endpoint, lane.version, &event.event) {
                 Claim::None => {}
                 claim => self.offer(number, &event, claim),
             }
@@ -267,14 +303,22 @@ fn missing(lane: &Lane, ring: &VecDeque<Rc<Prepared>>, position: i64) -> Vec<Rc<
 }
 
 /// A ping goes to the endpoint it is about, whatever that subscribed to.
-pub fn claim(schema: &model::Schema, endpoint: &Endpoint, event: &Event) -> Claim {
+pub fn claim(versions: &Versions, endpoint: &Endpoint, version: usize, event: &Event) -> Claim {
+    let schema = versions.schema();
     if is_ping(schema, event) {
         return if event.record == endpoint.id { Claim::Ping } else { Claim::None };
     }
-    match endpoint.wants(&event.kind) && !pattern::is_internal(schema, &event.collection) {
+    let internal = pattern::is_internal(schema, &event.collection);
+    match wants(versions, endpoint, version, event) && !internal {
         true => Claim::Wanted,
         false => Claim::None,
     }
+}
+
+/// Whether an endpoint subscribed to the event, and its version knows what the event is about.
+pub fn wants(versions: &Versions, endpoint: &Endpoint, version: usize, event: &Event) -> bool {
+    endpoint.wants(&event.kind)
+        && versions.get(version).is_some_and(|view| view.tells_of(&event.collection))
 }
 
 pub fn is_ping(schema: &model::Schema, event: &Event) -> bool {

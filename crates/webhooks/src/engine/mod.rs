@@ -18,6 +18,7 @@ use crate::journal::Journal;
 use crate::lane::{Lane, Next};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::pins::Pins;
 use crate::prepared::Loaded;
 use crate::send::Sends;
 use crate::settle::{Owner, Settler};
@@ -27,6 +28,7 @@ use crate::{Outside, Parts};
 use chores::{Chore, Chores};
 use clock::Clock;
 use head::Head;
+use model::version::Versions;
 use model::{Schema, Scope};
 use replay::Replays;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -46,6 +48,8 @@ const SAME_TIME: Duration = Duration::from_millis(2);
 
 pub(crate) struct Engine {
     schema: Arc<Schema>,
+    versions: Arc<Versions>,
+    pins: Pins,
     store: Arc<dyn Store>,
     outside: Arc<dyn Outside>,
     limits: Rc<Limits>,
@@ -247,7 +251,9 @@ impl Engine {
     fn done(&mut self, chore: Chore) {
         match chore {
             Chore::Head(follower, events) => self.head.came(follower, events),
-            Chore::Reloaded { scope, id, record } => self.reloaded(scope, &id, record),
+            Chore::Reloaded { scope, collection, id, record } => {
+                self.reloaded(scope, collection, &id, record);
+            }
             Chore::Read { number, batch } => self.was_read(number, batch),
             Chore::Retries { number, retries, most } => self.got_retries(number, retries, most),
             Chore::Census { number, retries, most } => {

@@ -8,7 +8,8 @@ use crate::insist::insist;
 use crate::lane::Feed;
 use crate::limits::Limits;
 use crate::prepared::{self, Prepared};
-use model::Schema;
+use model::event::Event;
+use model::version::Versions;
 use model::webhook::Endpoint;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -43,7 +44,8 @@ impl Engine {
             lane.reading = true;
             self.reads += 1;
             let reading = Reading {
-                schema: self.schema.clone(),
+                versions: self.versions.clone(),
+                version: lane.version,
                 store: self.store.clone(),
                 limits: self.limits.clone(),
                 endpoint: lane.endpoint.clone(),
@@ -68,11 +70,14 @@ impl Engine {
         let scope = lane.endpoint.scope;
         for event in batch.events {
             self.weighed(prepared::weigh(&event));
-            let lanes = &self.lanes;
-            let wants = |one: i64| lanes.get(&one).is_some_and(|l| l.endpoint.wants(&event.kind));
-            let pending = self.subscriptions.of(scope, &event.kind, wants).len();
+            let (lanes, versions) = (&self.lanes, &self.versions);
+            let takes = |one: i64| {
+                let lane = lanes.get(&one);
+                lane.is_some_and(|l| head::wants(versions, &l.endpoint, l.version, &event))
+            };
+            let pending = self.subscriptions.of(scope, &event.kind, takes).len();
             let Some(lane) = self.lanes.get(&number) else { return };
-            let claim = head::claim(&self.schema, &lane.endpoint, &event);
+            let claim = head::claim(&self.versions, &lane.endpoint, lane.version, &event);
             // A ping may have overtaken what was loaded with it.
             if claim == Claim::None || lane.has(event.seq) {
                 continue;
@@ -98,7 +103,8 @@ impl Engine {
 
 /// One read for one lane.
 struct Reading {
-    schema: Arc<Schema>,
+    versions: Arc<Versions>,
+    version: usize,
     store: Arc<dyn Store>,
     limits: Rc<Limits>,
     endpoint: Rc<Endpoint>,
@@ -119,7 +125,9 @@ impl Reading {
             true => last.max(newest),
             false => last,
         };
-        events.retain(|event| head::claim(&self.schema, &self.endpoint, event) != Claim::None);
+        let claim =
+            |event: &Event| head::claim(&self.versions, &self.endpoint, self.version, event);
+        events.retain(|event| claim(event) != Claim::None);
         let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
         if !seqs.is_empty() {
             let ask = || self.store.deliveries(self.endpoint.number, &seqs);

@@ -14,9 +14,10 @@ use crate::settle::{Mark, Owner};
 use crate::timers::Alarm;
 use model::event::Event;
 use model::schema::Builtin;
+use model::version::Versions;
 use model::webhook::Endpoint;
 use model::write::{Cause, Change, Committed, Precondition, Response, Write};
-use model::{Record, Schema, Scope};
+use model::{Record, Scope};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -206,13 +207,15 @@ impl Engine {
     /// Which events a replay means, as a question that can be taken along.
     fn meaning(&self, number: i64, endpoint: &Rc<Endpoint>) -> impl Fn(&Event) -> bool + use<> {
         let types = self.replays.all.get(&number).and_then(|replay| replay.types.clone());
-        let (endpoint, schema): (_, Arc<Schema>) = (endpoint.clone(), self.schema.clone());
+        let (endpoint, versions) = (endpoint.clone(), self.versions.clone());
         let internal = self.internal.clone();
+        let view = versions.get(self.pins.version(&versions, &endpoint)).cloned();
         move |event| {
             !internal.contains(&event.collection)
-                && !head::is_ping(&schema, event)
+                && !head::is_ping(versions.schema(), event)
+                && view.as_ref().is_some_and(|view| view.tells_of(&event.collection))
                 && means(types.as_deref(), &endpoint, &event.kind)
-                && passes(&endpoint, event)
+                && passes(&versions, &endpoint, event)
         }
     }
 
@@ -341,9 +344,10 @@ async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Recor
     }
 }
 
-fn passes(endpoint: &Endpoint, event: &Event) -> bool {
+fn passes(versions: &Versions, endpoint: &Endpoint, event: &Event) -> bool {
     endpoint.filter.is_none() || {
-        let envelope = serde_json::from_str(&event.envelope(1)).unwrap_or_default();
+        let envelope = versions.envelope(event, 0, 1);
+        let envelope = serde_json::from_str(&envelope).unwrap_or_default();
         endpoint.passes(&envelope).unwrap_or(false)
     }
 }

@@ -13,12 +13,14 @@ use crate::insist::insist;
 use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::limits::Limits;
+use crate::pins::Pins;
 use crate::prepared::Loaded;
 use crate::send::{Sends, Way};
 use crate::settle::Settler;
 use crate::subscriptions::Subscriptions;
 use crate::timers::{Alarm, Timers};
 use model::schema::Builtin;
+use model::version::Versions;
 use model::webhook::{Endpoint, Reach, pattern};
 use model::{CollectionIx, Record, Scope, Timestamp};
 use std::collections::{HashMap, VecDeque};
@@ -38,6 +40,13 @@ impl Engine {
         let journal = Journal::open(folder.as_deref(), &store, &limits).await;
         let nudged = store.nudged();
         let newest = *store.position().borrow();
+        let versions = Arc::new(Versions::new(&schema));
+        let mut pins = Pins::default();
+        if versions.get(1).is_some() {
+            for (_, account) in every(&store, schema.own(Builtin::Account), &limits).await {
+                pins.put(&versions, &account);
+            }
+        }
         let endpoints = every(&store, schema.own(Builtin::Endpoint), &limits).await;
         let replays = every(&store, schema.own(Builtin::Replay), &limits).await;
         let standings = insist("standings", &limits, || store.standings()).await;
@@ -53,7 +62,7 @@ impl Engine {
         let mut engine = Engine {
             internal,
             ids: Ids::new(outside.clone()),
-            loaded: Loaded::default(),
+            loaded: Loaded::new(versions.clone()),
             lanes: HashMap::new(),
             names: HashMap::new(),
             subscriptions: Subscriptions::default(),
@@ -74,6 +83,8 @@ impl Engine {
             asking_ages: false,
             phase: Phase::Running,
             schema,
+            versions,
+            pins,
             store,
             outside,
             limits,
@@ -99,7 +110,8 @@ impl Engine {
         let (number, scope) = (endpoint.number, endpoint.scope);
         self.names.insert((scope, endpoint.id.clone()), number);
         self.subscriptions.put(scope, number);
-        let mut lane = Lane::new(endpoint, place.unwrap_or(number), self.head.position());
+        let version = self.pins.version(&self.versions, &endpoint);
+        let mut lane = Lane::new(endpoint, version, place.unwrap_or(number), self.head.position());
         lane.due = due;
         self.lanes.insert(number, lane);
         self.touch(number);

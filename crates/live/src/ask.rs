@@ -19,6 +19,8 @@ pub const MAX_TYPES: usize = 50;
 pub const TYPING: &str = "typing";
 pub const PASSING: [&str; 2] = [TYPING, crate::presence::ONLINE];
 const LAST_EVENT_ID: &str = "last-event-id";
+/// The parameter that names a version: pages cannot set the header that does.
+pub const VERSION: &str = "version";
 
 /// Who opens a channel, as its credentials tell.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct Visitor {
     /// When the credentials end.
     pub expires_in: Option<Duration>,
     pub standing: Arc<dyn Standing>,
+    /// Place in `Versions` of the version it is told in; the newest is at 0.
+    pub version: usize,
     pub now: Timestamp,
 }
 
@@ -96,6 +100,7 @@ impl Asked {
                 "resource" => asked.interest.resource = Some(text("resource", value)?),
                 "parent" => asked.interest.parent = Some(text("parent", value)?),
                 "since" | "last_event_id" => asked.since = Some(place(epoch, name, value)?),
+                VERSION => {}
                 other if others.contains(&other) => {}
                 other => return Err(unknown(other, others)),
             }
@@ -124,10 +129,17 @@ impl Asked {
     }
 }
 
+/// The date of the version that a channel was asked for in its parameters.
+pub fn version(pairs: &[(String, String)]) -> Option<&str> {
+    let named = pairs.iter().rev().find(|(name, _)| name == VERSION);
+    named.map(|(_, date)| date.as_str())
+}
+
 impl Visitor {
     pub fn interests(&self, interest: Interest, from: i64) -> Interests {
         let permit = self.permit.clone();
-        Interests { scope: self.scope, permit, wanted: vec![(interest, from)] }
+        let wanted = vec![(interest, from)];
+        Interests { scope: self.scope, permit, version: self.version, wanted }
     }
 }
 
@@ -179,7 +191,7 @@ pub fn invalid(name: &str, value: &str, message: impl Into<String>) -> Problem {
 
 fn unknown(name: &str, others: &[&str]) -> Problem {
     let shown: String = name.chars().take(100).collect();
-    let mut known = vec!["types", "resource", "parent", "since", "last_event_id"];
+    let mut known = vec!["types", "resource", "parent", "since", "last_event_id", VERSION];
     known.extend(others);
     let message = format!("There is no parameter `{shown}`; there are: {}.", known.join(", "));
     Problem::new(Code::UnknownParameter, message).param(shown)

@@ -1,12 +1,14 @@
-//! An event as the channels carry it: encoded once for each kind of channel, when it is first
-//! wanted, and shared by everyone who is told of it.
+//! An event as the channels carry it: encoded once for each kind of channel and each version, when
+//! it is first wanted, and shared by everyone who is told of it.
 
 use crate::position::Epoch;
 use bytes::Bytes;
 use model::event::Event;
 use model::schema::Schema;
+use model::version::Versions;
 use model::webhook::pattern;
 use model::{CollectionIx, Scope};
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use wire::websocket::{self, Deflate};
 
@@ -23,6 +25,7 @@ pub enum Encoding {
 #[derive(Debug)]
 pub struct Codec {
     pub schema: Arc<Schema>,
+    pub versions: Versions,
     pub epoch: Epoch,
 }
 
@@ -32,24 +35,36 @@ pub struct Entry {
     pub event: Event,
     /// Whether those who want everything want it: it is none of the service's own objects.
     pub is_for_all: bool,
+    /// Whether the newest version has what it is about.
+    is_told: bool,
     collection: Option<CollectionIx>,
     codec: Arc<Codec>,
+    /// Of the newest version.
+    frames: Frames,
+    /// Of the others, by their places after the newest; made when the first of them is wanted.
+    older: OnceLock<Box<[Frames]>>,
+    parent: OnceLock<Option<String>>,
+}
+
+/// One version's bytes for each kind of channel.
+#[derive(Debug, Default)]
+struct Frames {
     sse: OnceLock<Bytes>,
     socket: OnceLock<Bytes>,
     deflated: OnceLock<Option<Bytes>>,
-    parent: OnceLock<Option<String>>,
 }
 
 impl Entry {
     pub fn new(codec: &Arc<Codec>, event: Event) -> Entry {
+        let collection = codec.schema.find(&event.collection);
         Entry {
             is_for_all: pattern::matches("*", &event.kind),
-            collection: codec.schema.find(&event.collection),
+            is_told: collection.is_none_or(|ix| !codec.schema.collections[ix].removed),
+            collection,
             event,
             codec: codec.clone(),
-            sse: OnceLock::new(),
-            socket: OnceLock::new(),
-            deflated: OnceLock::new(),
+            frames: Frames::default(),
+            older: OnceLock::new(),
             parent: OnceLock::new(),
         }
     }
@@ -76,53 +91,80 @@ impl Entry {
         found.as_deref()
     }
 
-    /// The bytes that carry it.
-    pub fn frame(&self, encoding: Encoding) -> Bytes {
+    /// The bytes that carry it, in the version at this place; the newest is at 0.
+    pub fn frame(&self, encoding: Encoding, version: usize) -> Bytes {
+        let frames = self.frames(version);
         match encoding {
-            Encoding::Sse => self.sse.get_or_init(|| self.encode_sse()).clone(),
+            Encoding::Sse => frames.sse.get_or_init(|| self.encode_sse(version)).clone(),
             Encoding::Socket => {
-                self.socket.get_or_init(|| websocket::text(&self.encode_message())).clone()
+                let encode = || websocket::text(&self.encode_message(version));
+                frames.socket.get_or_init(encode).clone()
             }
-            Encoding::Deflated(deflate) => self.deflate(&deflate),
+            Encoding::Deflated(deflate) => self.deflate(&deflate, version),
         }
+    }
+
+    fn frames(&self, version: usize) -> &Frames {
+        let Some(place) = version.checked_sub(1) else { return &self.frames };
+        let older = self.older.get_or_init(|| {
+            self.codec.versions.iter().skip(1).map(|_| Frames::default()).collect()
+        });
+        older.get(place).unwrap_or(&self.frames)
+    }
+
+    /// Whether clients of a version hear of it: of what their version has.
+    pub fn is_told_in(&self, version: usize) -> bool {
+        match (version, self.collection) {
+            (0, _) => self.is_told,
+            (_, None) => true,
+            (_, Some(collection)) => {
+                let view = self.codec.versions.get(version);
+                view.is_some_and(|view| !view.schema.collections[collection].removed)
+            }
+        }
+    }
+
+    /// The record it is about, in a version.
+    pub fn object(&self, version: usize) -> Cow<'_, str> {
+        self.codec.versions.object(&self.event, version)
     }
 
     /// Roughly what it takes to keep it.
     pub fn size_bytes(&self) -> usize {
-        // Encoded, it stands here again for each kind of channel, with its envelope.
+        // Encoded, it stands here again for each kind of channel, with its envelope. Where there
+        // are older versions, a second one is expected to be wanted, seldom more.
         let previous = self.event.previous.as_ref().map_or(0, String::len);
-        3 * (self.event.object.len() + previous + 300) + size_of::<Entry>()
+        let shapes = if self.codec.versions.get(1).is_some() { 2 } else { 1 };
+        3 * shapes * (self.event.object.len() + previous + 300) + size_of::<Entry>()
     }
 
-    fn deflate(&self, deflate: &Deflate) -> Bytes {
+    fn deflate(&self, deflate: &Deflate, version: usize) -> Bytes {
+        let encode = || websocket::deflated(&self.encode_message(version), deflate);
         // Another window than the usual one is rare enough to be encoded each time.
         let compressed = match deflate.server_window_bits == Deflate::USUAL.server_window_bits {
-            true => self
-                .deflated
-                .get_or_init(|| websocket::deflated(&self.encode_message(), deflate))
-                .clone(),
-            false => websocket::deflated(&self.encode_message(), deflate),
+            true => self.frames(version).deflated.get_or_init(encode).clone(),
+            false => encode(),
         };
-        compressed.unwrap_or_else(|| self.frame(Encoding::Socket))
+        compressed.unwrap_or_else(|| self.frame(Encoding::Socket, version))
     }
 
-    fn data(&self) -> String {
+    fn data(&self, version: usize) -> Cow<'_, str> {
         match self.live_name() {
-            Some(_) => self.event.object.clone(),
+            Some(_) => self.object(version),
             // How many webhooks are still to come is for `GET /v1/events/{id}`: it changes.
-            None => self.event.envelope(0),
+            None => self.codec.versions.envelope(&self.event, version, 0).into(),
         }
     }
 
-    fn encode_sse(&self) -> Bytes {
+    fn encode_sse(&self, version: usize) -> Bytes {
         let position = self.codec.epoch.at(self.event.seq).to_string();
-        sse(Some(self.name()), Some(&position), &self.data())
+        sse(Some(self.name()), Some(&position), &self.data(version))
     }
 
-    fn encode_message(&self) -> String {
+    fn encode_message(&self, version: usize) -> String {
         let position = self.codec.epoch.at(self.event.seq);
         // Names and positions need no escaping.
-        let (name, data) = (self.name(), self.data());
+        let (name, data) = (self.name(), self.data(version));
         format!("{{\"type\":\"{name}\",\"position\":\"{position}\",\"data\":{data}}}")
     }
 }

@@ -11,6 +11,7 @@ use crate::presence::Presence;
 use crate::ring::Ring;
 use crate::shard::{Shard, TICK};
 use model::schema::Schema;
+use model::version::Versions;
 use model::webhook::pattern;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
@@ -96,7 +97,11 @@ impl Hub {
         let begin = (newest - preload).max(oldest - 1).max(0);
         Ok(Hub {
             number: HUBS.fetch_add(1, Relaxed),
-            codec: Arc::new(Codec { schema, epoch: Epoch(store.epoch()) }),
+            codec: Arc::new(Codec {
+                versions: Versions::new(&schema),
+                schema,
+                epoch: Epoch(store.epoch()),
+            }),
             ring: Ring::new(limits.ring_bytes, begin),
             passing: Corridor::default(),
             presence: Presence::default(),

@@ -34,6 +34,8 @@ pub struct Permit {
 pub struct Interests {
     pub scope: Scope,
     pub permit: Permit,
+    /// Place of the version in which it is told; the newest is at 0.
+    pub version: usize,
     /// Each with the place from which on it counts: who subscribes to more and goes back in the log
     /// for it is not told the rest again.
     pub wanted: Vec<(Interest, i64)>,
@@ -93,6 +95,7 @@ impl Permit {
 impl Interests {
     pub fn wants(&self, entry: &Entry) -> bool {
         entry.event.scope == self.scope
+            && entry.is_told_in(self.version)
             && self.permit.lets(entry)
             && self.wanted.iter().any(|(one, from)| entry.event.seq > *from && one.wants(entry))
     }

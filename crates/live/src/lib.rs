@@ -1,6 +1,6 @@
 //! Open connections that follow the log: short and long polls, server-sent events, WebSockets, and
 //! who is online by them. The log is followed once (`hub`), its newest part stands in memory
-//! (`ring`), encoded once per kind of channel (`entry`). A connection (`line`) has a place in the
+//! (`ring`), encoded once per kind of channel and version (`entry`). A connection (`line`) has a place in the
 //! log and no queue; it lies still in the shard of its thread until something is there that it
 //! wants.
 
@@ -23,7 +23,10 @@ mod socket;
 mod sse;
 mod wheel;
 
-pub use ask::{Asked, Feeds, Held, MAX_TYPES, PASSING, Standing, TYPING, Visitor, types};
+pub use ask::{
+    Asked, Feeds, Held, MAX_TYPES, PASSING, Standing, TYPING, VERSION, Visitor, types,
+    version as asked_version,
+};
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
 pub use limits::Limits;

@@ -346,13 +346,14 @@ impl Line {
         if self.behind.is_some() {
             return self.gather_behind(batch, cx);
         }
-        let (interests, encoding) = (&self.interests, self.encoding);
+        let (interests, encoding, version) =
+            (&self.interests, self.encoding, self.interests.version);
         let reach = self.ticket.hub.ring.view(self.cursor, |entry| {
             if !batch.has_room() {
                 return false;
             }
             if interests.wants(entry) {
-                batch.push(Item::Event(entry.event.seq), entry.frame(encoding));
+                batch.push(Item::Event(entry.event.seq), entry.frame(encoding, version));
             }
             true
         });
@@ -502,7 +503,7 @@ async fn read(
         .filter(|event| hub.leaves(&event.collection))
         .map(|event| Entry::new(&hub.codec, event))
         .filter(|entry| interests.wants(entry))
-        .map(|entry| (entry.event.seq, entry.frame(encoding)))
+        .map(|entry| (entry.event.seq, entry.frame(encoding, interests.version)))
         .collect();
     let gap = (after < oldest - 1).then_some(oldest - 1);
     Ok(Read { found, upto, gap })

@@ -1,6 +1,6 @@
 //! Short and long polls of a feed: the records after a place, at once or as soon as there are some.
 
-use crate::ask::{Visitor, invalid, place};
+use crate::ask::{VERSION, Visitor, invalid, place};
 use crate::hub::{Arrival, Full, Hub, Ticket};
 use crate::interest::{Interest, Interests};
 use crate::metrics::Channel;
@@ -12,6 +12,7 @@ use model::problem::{Code, Problem};
 use model::query::{Filter, Page, Query, SortKey, Test};
 use model::record::Scalar;
 use model::schema::CollectionIx;
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -66,6 +67,7 @@ impl Asking {
                     let said = said.ok_or_else(|| invalid("limit", value, message))?;
                     asking.limit = u32::try_from(said).unwrap_or(max).min(max);
                 }
+                VERSION => {}
                 other if others.contains(&other) => {}
                 other => {
                     let shown: String = other.chars().take(100).collect();
@@ -100,7 +102,8 @@ pub async fn poll(
         // Nothing could ever come of waiting there.
         _ => return Ok(Polled::Now(Answer { body: "[]".into(), position: newest, gap: true })),
     };
-    let answer = read(hub, visitor.scope, &asking, since, newest).await?;
+    let reading = Reading { scope: visitor.scope, version: visitor.version, since, newest };
+    let answer = read(hub, &asking, reading).await?;
     if !asking.wait || answer.body != "[]" {
         return Ok(Polled::Now(answer));
     }
@@ -125,14 +128,17 @@ pub async fn poll(
     Ok(Polled::Held(Box::new(held)))
 }
 
-/// The records after a place.
-async fn read(
-    hub: &Hub,
+/// Whose records, as which version shows them, from where on in a log of which length.
+struct Reading {
     scope: Scope,
-    asking: &Asking,
+    version: usize,
     since: i64,
     newest: i64,
-) -> Result<Answer, store::Error> {
+}
+
+/// The records after a place.
+async fn read(hub: &Hub, asking: &Asking, reading: Reading) -> Result<Answer, store::Error> {
+    let Reading { scope, version, since, newest } = reading;
     let first = Scalar::Integer(since.saturating_add(1));
     let query = Query {
         parent: None,
@@ -148,17 +154,21 @@ async fn read(
         (Some(last), true) => last,
         (last, _) => newest.max(last.unwrap_or(0)),
     };
-    let body = array(page.records.iter().map(|record| record.body.as_str()));
+    let lens = hub.codec.versions.get(version).and_then(|view| view.lens(asking.feed));
+    let body = match lens {
+        None => array(page.records.iter().map(|record| record.body.as_str().into())),
+        Some(lens) => array(page.records.iter().map(|record| lens.show(record).into())),
+    };
     Ok(Answer { body, position, gap: false })
 }
 
-fn array<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+fn array<'a>(texts: impl Iterator<Item = Cow<'a, str>>) -> String {
     let mut body = String::from("[");
     for (place, text) in texts.enumerate() {
         if place > 0 {
             body.push(',');
         }
-        body.push_str(text);
+        body.push_str(&text);
     }
     body.push(']');
     body
@@ -191,8 +201,9 @@ impl Held {
     async fn read(&self) -> Answer {
         let hub = self.ticket.hub();
         let newest = *hub.store.0.position().borrow();
-        let scope = self.interests.scope;
-        let read = read(hub, scope, &self.asking, self.cursor, newest).await;
+        let Interests { scope, version, .. } = *self.interests;
+        let reading = Reading { scope, version, since: self.cursor, newest };
+        let read = read(hub, &self.asking, reading).await;
         read.unwrap_or(Answer { body: "[]".into(), position: self.cursor, gap: false })
     }
 
@@ -215,7 +226,8 @@ impl Held {
                 Reach::Head(seq) | Reach::Until(seq) => seq,
             };
             if !found.is_empty() {
-                let body = array(found.iter().map(|entry| entry.event.object.as_str()));
+                let version = self.interests.version;
+                let body = array(found.iter().map(|entry| entry.object(version)));
                 hub.metrics.sent(Channel::Poll, found.len());
                 return Poll::Ready(Some(Answer { body, position: head, gap: false }));
             }

@@ -61,7 +61,10 @@ pub fn frame(
 
 /// The lists whose changes may have been missed.
 fn refetch(codec: &Codec, interests: &Interests) -> Vec<Value> {
-    let schema = &codec.schema;
+    let view = codec.versions.get(interests.version);
+    let schema = view.map_or(&codec.schema, |view| &view.schema);
+    let mounted = schema.mounts.iter().find(|mount| interests.version <= mount.oldest);
+    let mount = mounted.map_or(&schema.service.mount, |mount| &mount.path);
     let concerned = |interest: &Interest, object: &str, live: Option<&str>| {
         let own = |pattern: &String| {
             pattern == "*"
@@ -78,6 +81,6 @@ fn refetch(codec: &Codec, interests: &Interests) -> Vec<Value> {
             interests.wanted.iter().any(|(one, _)| concerned(one, &c.object, live))
         })
         .take(MAX_REFETCH)
-        .map(|(_, c)| Value::String(format!("{}/{}", schema.service.mount, c.name)))
+        .map(|(_, c)| Value::String(format!("{mount}/{}", c.name)))
         .collect()
 }

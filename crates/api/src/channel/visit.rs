@@ -43,11 +43,24 @@ pub async fn visitor(
     {
         core.take_for_address(exchange, trace)?;
     }
-    let visitor = visitor?;
+    let mut visitor = visitor?;
+    visitor.version = version(core, pairs)?;
     if let Some(identity) = trace.identity.clone() {
         core.take(&identity, trace)?;
     }
     Ok(visitor)
+}
+
+/// Place of the version that the parameters name; the newest without one.
+fn version(core: &Core, pairs: &super::Pairs) -> Result<usize, Problem> {
+    let Some(date) = live::asked_version(pairs) else { return Ok(0) };
+    let known = || core.schema.versions.iter().map(|version| version.date.as_str());
+    known().position(|known| known == date).ok_or_else(|| {
+        let shown: String = date.chars().take(40).collect();
+        let known = known().collect::<Vec<_>>().join(", ");
+        let message = format!("There is no version `{shown}`; there are: {known}.");
+        Problem::new(Code::UnknownVersion, message).param(live::VERSION)
+    })
 }
 
 async fn by_key(
@@ -72,6 +85,7 @@ async fn by_key(
         feeds,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
         standing: core.standings.of(core, caller.scope, &caller.key),
+        version: 0,
         now: trace.now,
     })
 }
@@ -135,6 +149,7 @@ async fn by_token(
         feeds: Feeds::Only(claims.publish),
         expires_in: Some(expires_in),
         standing: core.standings.of(core, scope, &claims.key),
+        version: 0,
         now: trace.now,
     })
 }
@@ -214,6 +229,7 @@ mod tests {
             feeds: Feeds::All,
             expires_in: None,
             standing: Arc::new(Good),
+            version: 0,
             now: model::Timestamp(0),
         };
         may_read(&visitor, messages).is_ok()

@@ -8,7 +8,7 @@ use crate::interest::{Interest, Interests};
 use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::push_json;
-use model::schema::CollectionIx;
+use model::schema::{Collection, CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use wire::websocket;
 
@@ -93,13 +93,20 @@ impl Socket {
     }
 
     fn feed(&self, name: &str) -> Option<CollectionIx> {
-        let collections = &self.line.ticket.hub.codec.schema.collections;
-        collections.iter().position(|c| c.feed.as_ref().is_some_and(|f| f.live_name == name))
+        let named = |c: &Collection| c.feed.as_ref().is_some_and(|feed| feed.live_name == name);
+        self.schema().collections.iter().position(|c| !c.removed && named(c))
+    }
+
+    /// The schema as the connection's version has it.
+    fn schema(&self) -> &Schema {
+        let codec = &self.line.ticket.hub.codec;
+        let view = codec.versions.get(self.line.interests.version);
+        view.map_or(&codec.schema, |view| &view.schema)
     }
 
     fn unknown(&self, kind: &str) -> Problem {
-        let collections = &self.line.ticket.hub.codec.schema.collections;
-        let feeds = collections.iter().filter_map(|c| Some(c.feed.as_ref()?.live_name.as_str()));
+        let known = self.schema().collections.iter().filter(|collection| !collection.removed);
+        let feeds = known.filter_map(|c| Some(c.feed.as_ref()?.live_name.as_str()));
         let known: Vec<&str> =
             [TYPING, "subscribe", "unsubscribe", "ping"].into_iter().chain(feeds).collect();
         let shown: String = kind.chars().take(100).collect();
@@ -203,7 +210,9 @@ impl Socket {
     }
 
     fn follow(&mut self, wanted: Vec<(Interest, i64)>, cursor: i64) {
-        let interests = Interests { scope: self.scope, permit: self.permit.clone(), wanted };
+        let version = self.line.interests.version;
+        let permit = self.permit.clone();
+        let interests = Interests { scope: self.scope, permit, version, wanted };
         self.line.follow(interests, cursor);
     }
 

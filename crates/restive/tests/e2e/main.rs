@@ -59,3 +59,4 @@ mod service;
 mod signatures;
 mod tls;
 mod tools;
+mod versions_log;

@@ -1,0 +1,319 @@
+//! A field is renamed in the schema file, and the server restarted: webhooks, streams, sockets and
+//! polls tell the same events to clients of both versions, each in the words they know.
+
+use crate::harness::{Server, Start, eventually};
+use crate::live_client::{Events, Socket};
+use crate::receivers::{Case, Language};
+use crate::sink::{Manner, Received, Sink};
+use serde_json::{Value, json};
+
+const OLD: &str = "2025-06-01";
+const NEW: &str = "2026-11-01";
+
+const FIRST: &str = r#"
+[service]
+version = "2025-06-01"
+[webhooks]
+development = true
+[collections.books.fields]
+name = { type = "string", required = true, filter = true }
+nickname = "string"
+price = "number"
+[collections.messages]
+feed = { live_name = "message" }
+[collections.messages.fields]
+text = { type = "string", required = true }
+"#;
+
+const SECOND: &str = r#"
+[service]
+version = "2026-11-01"
+[webhooks]
+development = true
+[collections.books.fields]
+title = { type = "string", required = true, filter = true }
+nickname = "string"
+price = "integer"
+[collections.shelves.fields]
+name = "string"
+[collections.messages]
+feed = { live_name = "message" }
+[collections.messages.fields]
+body = { type = "string", required = true }
+
+[[versions]]
+date = "2026-11-01"
+[[versions.changes]]
+collection = "books"
+rename = { from = "name", to = "title" }
+[[versions.changes]]
+collection = "books"
+removed = { field = "nickname" }
+[[versions.changes]]
+collection = "books"
+retype = { field = "price", from = { type = "number" }, factor = 100 }
+[[versions.changes]]
+collection = "shelves"
+collection_added = true
+[[versions.changes]]
+collection = "messages"
+rename = { from = "text", to = "body" }
+[[versions]]
+date = "2025-06-01"
+"#;
+
+/// The server with the renamed fields, on what an earlier one has kept.
+fn renamed(server: Server) -> Server {
+    let (code, folder) = server.stop();
+    assert_eq!(code, 0);
+    Start::schema(SECOND).on(&folder).go()
+}
+
+/// An endpoint of the version, and its secret.
+fn endpoint(server: &Server, sink: &Sink, version: Option<&str>) -> (String, String) {
+    let body = json!({ "url": sink.url(), "api_version": version, "retry_schedule": [1, 1, 1] });
+    let made = server.post("/v1/webhook-endpoints", body).expect(201);
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    (text("id"), text("secret"))
+}
+
+#[track_caller]
+fn is_signed(request: &Received, secret: &str) {
+    let headers: Vec<(&str, &str)> =
+        request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let (family, body) = ("standardwebhooks", request.body.as_str());
+    let case = [Case { family, secret, headers: &headers, body }];
+    let verdicts = Language::ALL.iter().flat_map(|language| language.verify(&case));
+    assert_eq!(verdicts.collect::<Vec<_>>(), ["ok"; Language::ALL.len()], "{request:?}");
+}
+
+/// What both versions say of an event, without what they have in common.
+#[track_caller]
+fn tells(envelope: &Value, version: &str, object: Value, previous: Value) {
+    assert_eq!(envelope["api_version"], version, "{envelope}");
+    for (name, expected) in object.as_object().unwrap() {
+        match expected {
+            Value::Null => assert_eq!(envelope["data"]["object"].get(name), None, "{name}"),
+            value => assert_eq!(envelope["data"]["object"][name], *value, "{name}: {envelope}"),
+        }
+    }
+    assert_eq!(envelope["data"]["previous_attributes"], previous, "{envelope}");
+}
+
+const NONE: Value = Value::Null;
+
+fn old_created() -> Value {
+    json!({ "name": "Dune", "nickname": "sand", "price": 9.5, "title": null })
+}
+
+fn new_created() -> Value {
+    json!({ "title": "Dune", "price": 950, "name": null, "nickname": null })
+}
+
+fn old_updated() -> Value {
+    json!({ "name": "Dune II", "nickname": "sand", "price": 10, "title": null })
+}
+
+fn new_updated() -> Value {
+    json!({ "title": "Dune II", "price": 1000, "name": null, "nickname": null })
+}
+
+fn old_before() -> Value {
+    json!({ "name": "Dune", "price": 9.5 })
+}
+
+fn new_before() -> Value {
+    json!({ "title": "Dune", "price": 950 })
+}
+
+fn dune(server: &Server) -> String {
+    let body = json!({ "name": "Dune", "nickname": "sand", "price": 9.5 });
+    server.make("/v1/books", body)
+}
+
+fn change(server: &Server, id: &str) {
+    let patch = json!({ "title": "Dune II", "price": 1000 });
+    server.patch(&format!("/v1/books/{id}"), patch).expect(200);
+}
+
+#[test]
+fn endpoints_of_both_versions_get_the_same_events_in_their_shapes() {
+    let server = Start::schema(FIRST).go();
+    let (old_sink, new_sink) = (Sink::start(), Sink::start());
+    let old = endpoint(&server, &old_sink, Some(OLD));
+    let new = endpoint(&server, &new_sink, None);
+    // What the second one does not take now, it gets after the restart.
+    new_sink.will(Manner::status(500));
+    let id = dune(&server);
+    eventually("both were told", || {
+        old_sink.of("book.created").len() == 1 && !new_sink.of("book.created").is_empty()
+    });
+    tells(&old_sink.of("book.created")[0].event(), OLD, old_created(), NONE);
+    tells(&new_sink.of("book.created")[0].event(), OLD, old_created(), NONE);
+    let server = renamed(server);
+    new_sink.will(Manner::status(200));
+    let shown = |sink: &Sink, kind: &str| sink.of(kind).pop().map(|got| got.event());
+    eventually("the retry came in the new shape", || {
+        shown(&new_sink, "book.created").is_some_and(|event| event["api_version"] == NEW)
+    });
+    let retried = new_sink.of("book.created").pop().unwrap();
+    tells(&retried.event(), NEW, new_created(), NONE);
+    is_signed(&retried, &new.1);
+    server.make("/v1/shelves", json!({ "name": "A" }));
+    change(&server, &id);
+    eventually("both were told", || {
+        !old_sink.of("book.updated").is_empty() && !new_sink.of("book.updated").is_empty()
+    });
+    let (one, other) =
+        (old_sink.of("book.updated").remove(0), new_sink.of("book.updated").remove(0));
+    assert_eq!(one.id(), other.id());
+    tells(&one.event(), OLD, old_updated(), old_before());
+    tells(&other.event(), NEW, new_updated(), new_before());
+    is_signed(&one, &old.1);
+    is_signed(&other, &new.1);
+    // What a version does not have, it does not tell of.
+    assert_eq!(new_sink.of("shelf.created").len(), 1);
+    assert!(old_sink.of("shelf.created").is_empty());
+    // Sent once more, what was written under the old version is told in each.
+    for (endpoint, _) in [&old, &new] {
+        let body = json!({ "endpoint": endpoint, "types": ["book.created"] });
+        server.post("/v1/replays", body).expect(201);
+    }
+    eventually("both were told once more", || {
+        old_sink.of("book.created").len() == 2 && new_sink.of("book.created").len() >= 3
+    });
+    tells(&shown(&old_sink, "book.created").unwrap(), OLD, old_created(), NONE);
+    tells(&shown(&new_sink, "book.created").unwrap(), NEW, new_created(), NONE);
+}
+
+#[test]
+fn an_endpoint_cannot_ask_for_a_version_that_there_is_not() {
+    let server = Start::schema(SECOND).go();
+    let sink = Sink::start();
+    let body = |version: &str| json!({ "url": sink.url(), "api_version": version });
+    let error = server.post("/v1/webhook-endpoints", body("2025-06-02"));
+    let error = error.error(422, "validation_failed");
+    assert_eq!(error["param"], "api_version");
+    assert!(error["message"].as_str().unwrap().contains(OLD), "{error}");
+    let (id, _) = endpoint(&server, &sink, Some(OLD));
+    let path = format!("/v1/webhook-endpoints/{id}");
+    server.patch(&path, body("2020-01-01")).error(422, "validation_failed");
+    server.patch(&path, body(NEW)).expect(200);
+    server.make("/v1/books", json!({ "title": "Emma" }));
+    eventually("it was told", || !sink.of("book.created").is_empty());
+    assert_eq!(sink.of("book.created")[0].event()["api_version"], NEW);
+}
+
+#[test]
+fn thin_payloads_and_filters_know_the_version() {
+    let server = Start::schema(SECOND).go();
+    let (thin, filtered) = (Sink::start(), Sink::start());
+    let body = json!({ "url": thin.url(), "api_version": OLD, "payload": "thin" });
+    server.post("/v1/webhook-endpoints", body).expect(201);
+    // A filter sees the newest shape, whatever is sent.
+    let filter = "event.data.object.title == 'Emma'";
+    let body = json!({ "url": filtered.url(), "api_version": OLD, "filter": filter });
+    server.post("/v1/webhook-endpoints", body).expect(201);
+    server.make("/v1/books", json!({ "title": "Dune" }));
+    server.make("/v1/books", json!({ "title": "Emma" }));
+    eventually("both were told", || {
+        thin.of("book.created").len() == 2 && !filtered.of("book.created").is_empty()
+    });
+    let told = thin.of("book.created").remove(0).event();
+    assert_eq!(told["api_version"], OLD);
+    let members: Vec<&String> = told["data"]["object"].as_object().unwrap().keys().collect();
+    assert_eq!(members, ["id", "object"]);
+    let told = filtered.of("book.created");
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].event()["data"]["object"]["name"], "Emma");
+}
+
+#[test]
+fn streams_resume_over_the_restart_in_the_version_they_ask_for() {
+    let server = Start::schema(FIRST).go();
+    let mut stream = Events::open(&server, "/api/events");
+    let begin = stream.next().id.unwrap();
+    let id = dune(&server);
+    let created = stream.event();
+    tells(&created.json(), OLD, old_created(), NONE);
+    let server = renamed(server);
+    let target = |version: &str| format!("/api/events?version={version}");
+    let mut old = Events::open_from(&server, &target(OLD), Some(&begin));
+    let mut new = Events::open_from(&server, &target(NEW), Some(&begin));
+    let mut plain = Events::open_from(&server, "/api/events", Some(&begin));
+    let told = old.event();
+    assert_eq!(told, created, "byte for byte what it was");
+    tells(&new.event().json(), NEW, new_created(), NONE);
+    tells(&plain.event().json(), NEW, new_created(), NONE);
+    server.make("/v1/shelves", json!({ "name": "A" }));
+    change(&server, &id);
+    let told = old.event();
+    assert!(told.is("book.updated"), "no shelf: {told:?}");
+    tells(&told.json(), OLD, old_updated(), old_before());
+    assert!(new.event().is("shelf.created"));
+    tells(&new.named("book.updated").json(), NEW, new_updated(), new_before());
+    server.make("/v1/messages", json!({ "body": "hello" }));
+    let (one, other) = (old.named("message"), new.named("message"));
+    assert_eq!((&one.json()["text"], one.json().get("body")), (&json!("hello"), None));
+    assert_eq!((&other.json()["body"], other.json().get("text")), (&json!("hello"), None));
+    assert_eq!(one.id, other.id);
+}
+
+#[test]
+fn sockets_tell_each_version_and_go_on_from_one_position() {
+    let server = Start::schema(FIRST).go();
+    let mut socket = Socket::open(&server, "/ws");
+    let begin = socket.typed("welcome")["position"].as_str().unwrap().to_owned();
+    let id = dune(&server);
+    let created = socket.typed("book.created");
+    let server = renamed(server);
+    let target = |version: &str| format!("/ws?version={version}&since={begin}");
+    let mut old = Socket::open(&server, &target(OLD));
+    let mut new = Socket::open(&server, &target(NEW));
+    assert_eq!(old.typed("book.created"), created);
+    let told = new.typed("book.created");
+    tells(&told["data"], NEW, new_created(), NONE);
+    assert_eq!(told["position"], created["position"]);
+    change(&server, &id);
+    tells(&old.typed("book.updated")["data"], OLD, old_updated(), old_before());
+    tells(&new.typed("book.updated")["data"], NEW, new_updated(), new_before());
+    // A subscription of its own is told in the version of the connection, too.
+    old.ask_for(json!({ "type": "subscribe", "types": ["message"], "since": begin }));
+    server.make("/v1/messages", json!({ "body": "hello" }));
+    assert_eq!(old.typed("message")["data"]["text"], "hello");
+    assert_eq!(new.typed("message")["data"]["body"], "hello");
+}
+
+#[test]
+fn polls_of_a_feed_show_each_version() {
+    let server = Start::schema(FIRST).go();
+    server.make("/v1/messages", json!({ "text": "before" }));
+    let server = renamed(server);
+    server.make("/v1/messages", json!({ "body": "after" }));
+    let column = |target: &str, name: &str| {
+        let records = server.get(target).expect(200);
+        let values = records.as_array().unwrap().iter().map(|record| record[name].clone());
+        values.collect::<Vec<Value>>()
+    };
+    let both = [json!("before"), json!("after")];
+    assert_eq!(column(&format!("/api/messages?version={OLD}"), "text"), both);
+    assert_eq!(column(&format!("/api/messages?version={NEW}"), "body"), both);
+    assert_eq!(column("/api/messages", "body"), both);
+    // A poll that waits is answered from memory.
+    let position = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
+    let target = format!("/api/messages?since={position}&wait=true&version={OLD}");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| column(&target, "text"));
+        eventually("it waits", || crate::live_client::open_connections(&server, "poll") > 0.0);
+        server.make("/v1/messages", json!({ "body": "now" }));
+        assert_eq!(waiting.join().unwrap(), [json!("now")]);
+    });
+}
+
+#[test]
+fn a_channel_cannot_ask_for_a_version_that_there_is_not() {
+    let server = Start::schema(SECOND).go();
+    for target in ["/api/messages?version=2020-01-01", "/api/events?version=new"] {
+        server.get(target).error(400, "unknown_version");
+    }
+}

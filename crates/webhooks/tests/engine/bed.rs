@@ -93,7 +93,10 @@ pub fn limits() -> Limits {
 
 impl Bed {
     pub fn new() -> Bed {
-        let mut schema = parse::parse(BOOKSHOP).unwrap();
+        Bed::of(parse::parse(BOOKSHOP).unwrap())
+    }
+
+    pub fn of(mut schema: Schema) -> Bed {
         schema.webhooks.development = true;
         let schema = Arc::new(schema);
         let started = Instant::now();

@@ -17,3 +17,4 @@ mod lag;
 mod ordering;
 mod replay;
 mod restart;
+mod versions;

@@ -1,8 +1,8 @@
 //! Open connections that follow the log: short and long polls, server-sent events, WebSockets, and
 //! who is online by them. The log is followed once (`hub`), its newest part stands in memory
-//! (`ring`), encoded once per kind of channel and version (`entry`). A connection (`line`) has a place in the
-//! log and no queue; it lies still in the shard of its thread until something is there that it
-//! wants.
+//! (`ring`), encoded once per kind of channel and version (`entry`). A connection (`line`) has a
+//! place in the log and no queue; it lies still in the shard of its thread until something is there
+//! that it wants.
 
 mod ask;
 mod entry;

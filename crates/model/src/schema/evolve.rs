@@ -1,7 +1,7 @@
 //! How a schema may change over data that exists. Pure: given the description of what is on disk
 //! and the schema that shall be served, says what must be done, what must first be checked against
-//! the rows, or why it may not be. A store carries the plan out in one transaction. Data of an older
-//! date version is compared with the schema as that version saw it, then brought up.
+//! the rows, or why it may not be. A store carries the plan out in one transaction. Data of an
+//! older date version is compared with the schema as that version saw it, then brought up.
 
 use super::{Collection, CollectionIx, Field, Schema};
 use crate::version::{Versions, View};

@@ -129,7 +129,7 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
     }
 }
 
-/// Adds the columns that came with format 3, whoever opens the file: nothing that was there changes.
+/// Adds the columns that came with format 3, whoever opens the file: nothing else changes.
 fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
     for (table, column) in
         [("log", "hidden"), ("remembered", "api_version"), ("remembered", "hidden")]

@@ -32,7 +32,7 @@ pub fn collection(
     let sql =
         format!("UPDATE {} SET shape = ?1, body = ?2, hidden = ?3{sets} WHERE n = ?4", table.name);
     let mut update = connection.prepare(&sql)?;
-    let mut refusals = Vec::new();
+    let (mut refusals, mut rows) = (Vec::new(), 0u64);
     each_row(connection, &newest.name, |n, row| {
         let (body, hidden): (String, Option<String>) = (row.get(1)?, row.get(2)?);
         let mut fields = parse_object(&body);
@@ -56,9 +56,12 @@ pub fn collection(
             update.raw_bind_parameter(5 + at, read::Bound(&scalar))?;
         }
         update.raw_execute()?;
+        rows += 1;
         Ok(())
     })?;
     refusals.extend(duplicates(connection, schema, newest, table)?);
+    let (collection, from, to) = (&newest.name, &view.date, &schema.service.version);
+    tracing::info!(%collection, rows, %from, %to, "records are brought to the newest version");
     timers::rename(connection, &view.schema.collections[ix], newest)?;
     Ok(refusals)
 }

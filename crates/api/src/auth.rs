@@ -3,6 +3,8 @@
 
 use crate::keys;
 use crate::limit::{Bucket, Limiter};
+use crate::usage::{Usage, Usages};
+use crate::version::Versioning;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
@@ -11,11 +13,13 @@ use model::Timestamp;
 use model::caller::{Caller, Grant, Scope};
 use model::problem::{Code, Problem};
 use model::record::{Fields, Record};
+use model::schema::CollectionIx;
 use parking_lot::RwLock;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use store::Store;
 use subtle::ConstantTimeEq;
 
@@ -28,18 +32,33 @@ pub struct Identity {
     pub bucket: Arc<Bucket>,
     digest: String,
     pub expires: Option<Timestamp>,
+    pub account: Account,
+}
+
+/// What of an account every request needs to know.
+pub struct Account {
+    /// Place of the version it is pinned to; `None` before its first call.
+    pub pin: Option<usize>,
+    /// The record's version: a pin is set only where nobody else has set one meanwhile.
+    pub version: i64,
+    /// When setting the pin was last tried, in milliseconds.
+    pub tried: AtomicI64,
+    pub usage: Arc<Usage>,
 }
 
 impl Identity {
     /// Of one who shows a channel token, which has been looked at already.
-    pub fn of_token(caller: Caller, bucket: Arc<Bucket>) -> Identity {
-        Identity { caller, bucket, digest: String::new(), expires: None }
+    pub fn of_token(caller: Caller, bucket: Arc<Bucket>, account: Account) -> Identity {
+        Identity { caller, bucket, digest: String::new(), expires: None, account }
     }
 }
 
 pub struct Auth {
     store: Arc<dyn Store>,
     limiter: Arc<Limiter>,
+    versions: Arc<Versioning>,
+    usages: Arc<Usages>,
+    accounts: CollectionIx,
     known: RwLock<Known>,
 }
 
@@ -66,8 +85,14 @@ impl Hasher for Head {
 }
 
 impl Auth {
-    pub fn new(store: Arc<dyn Store>, limiter: Arc<Limiter>) -> Auth {
-        Auth { store, limiter, known: RwLock::default() }
+    pub fn new(
+        store: Arc<dyn Store>,
+        limiter: Arc<Limiter>,
+        versions: Arc<Versioning>,
+        usages: Arc<Usages>,
+        accounts: CollectionIx,
+    ) -> Auth {
+        Auth { store, limiter, versions, usages, accounts, known: RwLock::default() }
     }
 
     /// The caller behind the credentials, or why there is none.
@@ -95,7 +120,9 @@ impl Auth {
         if !fields.get("revoked_at").is_none_or(Value::is_null) {
             return Ok(Err(invalid("The API key was revoked.")));
         }
-        let identity = Arc::new(self.identity(scope, &record, &fields));
+        let account = fields.get("account").and_then(Value::as_str).unwrap_or_default();
+        let account = self.account(account).await?;
+        let identity = Arc::new(self.identity(scope, &record, &fields, account));
         // The digest found the row through an index; comparing once more in constant time makes
         // sure that nothing but the very key passes.
         if !bool::from(identity.digest.as_bytes().ct_eq(text.as_bytes())) {
@@ -103,6 +130,19 @@ impl Auth {
         }
         self.remember(generation, digest, &identity);
         Ok(usable(identity, now))
+    }
+
+    /// How an account stands to the versions.
+    pub async fn account(&self, id: &str) -> Result<Account, store::Error> {
+        let record = self.store.record(Scope::SYSTEM, self.accounts, None, id).await?;
+        let fields = record.as_ref().map(Record::fields).unwrap_or_default();
+        let pin = fields.get("api_version").and_then(Value::as_str);
+        Ok(Account {
+            pin: pin.map(|date| self.versions.pinned(date)),
+            version: record.map_or(0, |record| record.version),
+            tried: AtomicI64::new(0),
+            usage: self.usages.of(id),
+        })
     }
 
     fn cached(&self, generation: u64, digest: &[u8; 32]) -> Option<Arc<Identity>> {
@@ -122,7 +162,13 @@ impl Auth {
         known.identities.insert(digest, identity.clone());
     }
 
-    fn identity(&self, scope: Scope, record: &Record, fields: &Fields) -> Identity {
+    fn identity(
+        &self,
+        scope: Scope,
+        record: &Record,
+        fields: &Fields,
+        account: Account,
+    ) -> Identity {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
         let restricted = text("kind").as_deref() == Some("restricted");
         let scopes = fields.get("scopes").and_then(Value::as_array);
@@ -141,6 +187,7 @@ impl Auth {
             bucket: self.limiter.bucket(&record.id),
             digest: text("digest").unwrap_or_default(),
             expires: text("expires_at").and_then(|text| Timestamp::parse(&text)),
+            account,
         }
     }
 }

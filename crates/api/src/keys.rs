@@ -1,7 +1,7 @@
 //! Accounts and keys as the commands and the first start make them: through `Store::commit`, like
 //! any other record. A key is shown once and kept as a digest.
 
-use crate::{Outside, channel};
+use crate::{Outside, account, channel};
 use model::caller::Scope;
 use model::id::Entropy;
 use model::query::{Page, Query, SortKey};
@@ -188,7 +188,8 @@ pub fn check_scopes(scopes: &[String], collections: &[String]) -> Result<(), Err
         let grant = model::caller::Grant::parse(text).ok_or_else(|| {
             Error::Refused(format!("`{text}` is no scope; write `<collection>:read|write`"))
         })?;
-        let known = || collections.iter().map(String::as_str).chain(channel::SCOPES);
+        let own = || channel::SCOPES.into_iter().chain(account::SCOPES);
+        let known = || collections.iter().map(String::as_str).chain(own());
         if grant.collection.as_ref().is_some_and(|name| known().all(|one| one != name)) {
             let known = known().collect::<Vec<_>>().join(", ");
             return Err(Error::Refused(format!(
@@ -227,7 +228,9 @@ mod tests {
     fn scopes_name_collections_or_what_belongs_to_the_channels() {
         let known = ["books".to_owned(), "events".to_owned()];
         let check = |scope: &str| check_scopes(&[scope.to_owned()], &known).is_ok();
-        for good in ["books:read", "*:write", "channel-tokens:write", "presence:read"] {
+        for good in
+            ["books:read", "*:write", "channel-tokens:write", "presence:read", "account:write"]
+        {
             assert!(check(good), "{good}");
         }
         for bad in ["boks:read", "books", "books:delete", "presence", ""] {

@@ -1,17 +1,22 @@
-//! The pages beside the resources: health, metrics, the contract and the catalogue of errors.
+//! The pages beside the resources: health, metrics, the contract of each version, what the versions
+//! changed, and the catalogue of errors.
 
 use crate::metrics::Metrics;
 use crate::operation::Failure;
 use crate::respond::{self, Reply};
-use crate::route::Route;
+use crate::route::{self, Route};
 use crate::service::Figures;
-use crate::{Outside, openapi};
+use crate::usage::Usages;
+use crate::version::Versioning;
+use crate::{Outside, changelog, openapi};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{Method, StatusCode};
+use model::problem::Problem;
 use model::schema::Schema;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::Store;
+use wire::Exchange;
 
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// What does not change while the service runs.
@@ -19,37 +24,46 @@ const FIXED: &str = "public, max-age=300";
 
 pub struct Pages {
     schema: Arc<Schema>,
+    versions: Arc<Versioning>,
     store: Arc<dyn Store>,
     outside: Arc<dyn Outside>,
     figures: Figures,
-    openapi: Bytes,
+    /// By version; those of older ones are composed when somebody asks.
+    openapi: Vec<OnceLock<Bytes>>,
     errors: Bytes,
+    changelog: Bytes,
 }
 
 impl Pages {
     pub fn new(
-        schema: Arc<Schema>,
+        versions: Arc<Versioning>,
         store: Arc<dyn Store>,
         outside: Arc<dyn Outside>,
         figures: Figures,
     ) -> Pages {
-        Pages {
-            openapi: Bytes::from(openapi::document(&schema, None).to_string()),
+        let schema = versions.newest().schema.clone();
+        let pages = Pages {
+            openapi: versions.iter().map(|_| OnceLock::new()).collect(),
             errors: Bytes::from(openapi::errors_markdown()),
+            changelog: Bytes::from(changelog::markdown(&schema)),
             schema,
+            versions,
             store,
             outside,
             figures,
-        }
+        };
+        pages.document(0);
+        pages
     }
 
     pub async fn show(
         &self,
         page: &Route,
-        method: &Method,
-        metrics: &Metrics,
+        exchange: &Exchange,
+        figures: (&Metrics, &Usages),
         draining: bool,
     ) -> Result<Reply, Failure> {
+        let method = &exchange.method;
         if method == Method::OPTIONS {
             return Ok(respond::options(&METHODS));
         }
@@ -58,20 +72,59 @@ impl Pages {
         }
         Ok(match page {
             Route::Health => self.health(draining).await,
-            Route::Metrics => Reply::json(StatusCode::OK, self.metrics(metrics))
+            Route::Metrics => Reply::json(StatusCode::OK, self.metrics(figures))
                 .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
                 .header(CACHE_CONTROL, "no-store"),
             Route::Errors => Reply::json(StatusCode::OK, self.errors.clone())
                 .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
                 .header(CACHE_CONTROL, FIXED),
-            Route::OpenApi | Route::Channel(_) | Route::Resource(_) => {
-                Reply::json(StatusCode::OK, self.openapi.clone()).header(CACHE_CONTROL, FIXED)
+            Route::Changelog => Reply::json(StatusCode::OK, self.changelog.clone())
+                .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
+                .header(CACHE_CONTROL, FIXED),
+            Route::OpenApi | Route::Own(_) | Route::Channel(_) | Route::Resource(_) => {
+                let document = self.openapi(exchange.uri.query().unwrap_or_default())?;
+                Reply::json(StatusCode::OK, document).header(CACHE_CONTROL, FIXED)
             }
         })
     }
 
-    fn metrics(&self, metrics: &Metrics) -> String {
+    /// The contract of the version that is asked for, or of the newest.
+    fn openapi(&self, query: &str) -> Result<Bytes, Problem> {
+        let pairs = route::query_pairs(query)?;
+        let Some((_, date)) = pairs.iter().find(|(name, _)| name == "version") else {
+            return Ok(self.document(0));
+        };
+        let view = self.versions.find(date).ok_or_else(|| {
+            let shown: String = date.chars().take(40).collect();
+            self.versions.unknown(&shown, "version")
+        })?;
+        Ok(self.document(view.index))
+    }
+
+    fn document(&self, index: usize) -> Bytes {
+        let compose = || {
+            let view = self.versions.view(index);
+            Bytes::from(openapi::of_version(view, None).to_string())
+        };
+        let kept = self.openapi.get(index).or(self.openapi.first());
+        kept.map_or_else(compose, |kept| kept.get_or_init(compose).clone())
+    }
+
+    fn metrics(&self, (metrics, usages): (&Metrics, &Usages)) -> String {
         let mut text = metrics.page(&self.store.figures());
+        let dates = self.versions.dates();
+        let totals = usages.totals();
+        let mut push = |name: &str, kind: &str, help: &str, of: fn(&(u64, u64)) -> u64| {
+            text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+            for (date, total) in dates.iter().zip(&totals) {
+                text.push_str(&format!("{name}{{version=\"{date}\"}} {}\n", of(total)));
+            }
+        };
+        let name = "restive_version_requests_total";
+        push(name, "counter", "Requests to resources, by API version.", |(requests, _)| *requests);
+        let name = "restive_version_accounts";
+        let help = "Accounts that made such requests since the start.";
+        push(name, "gauge", help, |(_, accounts)| *accounts);
         (self.figures)(&mut text);
         text
     }

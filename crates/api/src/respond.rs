@@ -1,5 +1,6 @@
 //! From what an operation found to status, headers and bytes. Records go out as they are kept; only
-//! `fields` and expansions are taken apart, in `operation`.
+//! `fields` and expansions are taken apart, in `operation`, and what an older version shows
+//! otherwise, by its lens.
 
 use crate::condition;
 use crate::error::{self, Shape};
@@ -14,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::record::Record;
-use model::schema::Schema;
+use model::version::{Lens, View};
 use model::write::Response as Written;
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -101,21 +102,22 @@ pub fn not_modified(cache_control: &str, tag: String) -> Reply {
 
 /// What a write did, fresh or replayed.
 pub fn written(
-    schema: &Schema,
+    version: &View,
     target: &Target,
     response: Written,
-    view: u64,
+    tag: u64,
     shape: Shape,
     request_id: &str,
 ) -> Reply {
+    let (schema, lens) = (&version.schema, version.lens(target.collection));
     match response {
         Written::Created(record) => {
             let path = route::path_of(schema, target, &record.id);
-            with_record(StatusCode::CREATED, record, view).header(LOCATION, path)
+            with_record(StatusCode::CREATED, record, lens, tag).header(LOCATION, path)
         }
         Written::Updated(record) => {
             let path = route::path_of(schema, target, &record.id);
-            with_record(StatusCode::OK, record, view).header(CONTENT_LOCATION, path)
+            with_record(StatusCode::OK, record, lens, tag).header(CONTENT_LOCATION, path)
         }
         Written::Deleted { id } => {
             let collection = &schema.collections[target.collection];
@@ -128,15 +130,27 @@ pub fn written(
             });
             no_store(Reply::json(StatusCode::OK, body.to_string()))
         }
-        Written::Refused(problem) => self::problem(&problem, shape, request_id),
+        Written::Refused(problem) => {
+            let problem = version.explain(target.collection, problem);
+            self::problem(&problem, shape, request_id)
+        }
     }
 }
 
-fn with_record(status: StatusCode, record: Record, view: u64) -> Reply {
-    let reply = Reply::json(status, record.body)
-        .header(ETAG, condition::record_tag(record.version, view))
-        .header(LAST_MODIFIED, record.updated.to_http_date());
+fn with_record(status: StatusCode, record: Record, lens: Option<&Lens>, tag: u64) -> Reply {
+    let (version, updated) = (record.version, record.updated);
+    let reply = Reply::json(status, shown(record, lens))
+        .header(ETAG, condition::record_tag(version, tag))
+        .header(LAST_MODIFIED, updated.to_http_date());
     no_store(reply)
+}
+
+/// The text of a record in a version.
+pub fn shown(record: Record, lens: Option<&Lens>) -> String {
+    match lens {
+        None => record.body,
+        Some(lens) => lens.show(&record),
+    }
 }
 
 /// An answer that is nobody's to keep.

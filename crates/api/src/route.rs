@@ -14,6 +14,9 @@ pub enum Route {
     OpenApi,
     /// The catalogue of error codes, where every `doc_url` points.
     Errors,
+    /// What each version changed.
+    Changelog,
+    Own(Own),
     Channel(Channel),
     Resource(Target),
 }
@@ -32,9 +35,35 @@ pub enum Channel {
     Presence,
 }
 
+/// What an account is told about itself, below every mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    Account,
+    VersionUsage,
+}
+
+impl Own {
+    pub const ALL: [Own; 2] = [Own::Account, Own::VersionUsage];
+
+    /// Its last path segment, and its scope.
+    pub fn name(self) -> &'static str {
+        match self {
+            Own::Account => "account",
+            Own::VersionUsage => "version-usage",
+        }
+    }
+}
+
 /// The channels of a service, each with its path.
 pub fn channels(schema: &Schema) -> impl Iterator<Item = (String, Channel)> {
-    let (live, resources) = (&schema.live, &schema.service.mount);
+    channels_below(schema, &schema.service.mount)
+}
+
+fn channels_below<'a>(
+    schema: &'a Schema,
+    resources: &str,
+) -> impl Iterator<Item = (String, Channel)> + use<'a> {
+    let live = &schema.live;
     let feeds = schema.routed().filter(|(_, collection)| collection.feed.is_some());
     let polls = feeds
         .map(|(index, collection)| (format!("{}/{}", live.mount, collection.name), index))
@@ -53,6 +82,8 @@ pub fn channels(schema: &Schema) -> impl Iterator<Item = (String, Channel)> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub collection: CollectionIx,
+    /// Place in `Schema::mounts` of the one it was asked for below.
+    pub mount: usize,
     /// Ids of the parents, outermost first, each with its collection.
     pub parents: Vec<(CollectionIx, String)>,
     pub id: Option<String>,
@@ -67,21 +98,28 @@ impl Target {
 
 pub struct Router {
     schema: Arc<Schema>,
-    mount: String,
-    /// At most 64 of them: comparing beats hashing.
+    /// With a slash behind, newest first.
+    mounts: Vec<String>,
+    /// Of any version: which has which is known when the caller is. At most 64 of them: comparing
+    /// beats hashing.
     top: Vec<(String, CollectionIx)>,
     channels: Vec<(String, Channel)>,
 }
 
 impl Router {
     pub fn new(schema: Arc<Schema>) -> Router {
-        let top = schema
-            .routed()
-            .filter(|(_, collection)| collection.parent.is_none())
+        let collections = schema.collections.iter().enumerate();
+        let top = collections
+            .filter(|(_, collection)| !collection.internal && collection.parent.is_none())
             .map(|(index, collection)| (collection.name.clone(), index))
             .collect();
-        let channels = channels(&schema).collect();
-        Router { mount: format!("{}/", schema.service.mount), top, channels, schema }
+        let mut channels: Vec<(String, Channel)> = channels(&schema).collect();
+        for mount in schema.mounts.iter().skip(1) {
+            let below = channels_below(&schema, &mount.path);
+            channels.extend(below.filter(|(path, _)| path.starts_with(&mount.path)));
+        }
+        let mounts = schema.mounts.iter().map(|mount| format!("{}/", mount.path)).collect();
+        Router { mounts, top, channels, schema }
     }
 
     /// Reads a path. An unknown one is a problem that says what there is.
@@ -91,29 +129,35 @@ impl Router {
             "/metrics" => return Ok(Route::Metrics),
             "/openapi.json" => return Ok(Route::OpenApi),
             "/errors" => return Ok(Route::Errors),
+            "/changelog" => return Ok(Route::Changelog),
             _ => {}
         }
-        let found = path.strip_prefix(&self.mount).and_then(|rest| self.resource(rest));
-        if let Some(target) = found {
-            return Ok(Route::Resource(target));
+        for (place, mount) in self.mounts.iter().enumerate() {
+            let Some(rest) = path.strip_prefix(mount.as_str()) else { continue };
+            if let Some(target) = self.resource(place, rest) {
+                return Ok(Route::Resource(target));
+            }
+            if let Some(own) = Own::ALL.into_iter().find(|own| own.name() == rest) {
+                return Ok(Route::Own(own));
+            }
         }
         let channel = self.channels.iter().find(|(known, _)| known == path);
         channel.map(|(_, one)| Route::Channel(*one)).ok_or_else(|| self.unknown(path))
     }
 
     /// `<collection>[/<id>[/<child collection>[/<id> …]|/<action>]]`
-    fn resource(&self, path: &str) -> Option<Target> {
+    fn resource(&self, mount: usize, path: &str) -> Option<Target> {
         let mut segments = path.split('/');
         let first = segments.next()?;
         let mut collection = self.top.iter().find(|(name, _)| name == first)?.1;
         let mut parents = Vec::new();
         loop {
             let Some(id) = segments.next() else {
-                return Some(Target { collection, parents, id: None, action: None });
+                return Some(Target { collection, mount, parents, id: None, action: None });
             };
             let id = decode(id)?;
             let Some(next) = segments.next() else {
-                return Some(Target { collection, parents, id: Some(id), action: None });
+                return Some(Target { collection, mount, parents, id: Some(id), action: None });
             };
             let mut children = self.schema.children(collection);
             if let Some((child, _)) = children.find(|(_, child)| child.name == next) {
@@ -124,6 +168,7 @@ impl Router {
             let action = self.schema.collections[collection].action(next)?;
             return segments.next().is_none().then_some(Target {
                 collection,
+                mount,
                 parents,
                 id: Some(id),
                 action: Some(action),
@@ -133,8 +178,18 @@ impl Router {
 
     fn unknown(&self, path: &str) -> Problem {
         let shown: String = path.chars().take(200).collect();
-        let mut names: Vec<_> =
-            self.top.iter().map(|(name, _)| format!("{}{name}", self.mount)).collect();
+        if let Some(mount) = version_segment(path)
+            && self.mounts.iter().all(|known| known[..known.len() - 1] != *mount)
+        {
+            let known: Vec<_> = self.schema.mounts.iter().map(|m| m.path.as_str()).collect();
+            let word = if known.len() == 1 { "there is" } else { "there are" };
+            let message = format!("There is no `{mount}` here; {word}: {}.", known.join(", "));
+            return Problem::new(Code::RouteNotFound, message).extra("mounts", known);
+        }
+        let served = self.schema.routed().filter(|(_, collection)| collection.parent.is_none());
+        let mut names: Vec<_> = served
+            .map(|(_, collection)| format!("{}{}", self.mounts[0], collection.name))
+            .collect();
         names.extend(self.channels.iter().map(|(path, _)| path.clone()));
         names.sort();
         names.truncate(20);
@@ -168,9 +223,22 @@ pub fn template(
     path
 }
 
-/// The path of one record.
+/// The URL version that a path begins with, if it looks like one: `/v2`.
+fn version_segment(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("/v")?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let ends = digits > 0 && matches!(rest.as_bytes().get(digits), None | Some(b'/'));
+    ends.then(|| path.split_at(2 + digits).0)
+}
+
+/// The path below which the target was asked for.
+pub fn mount_of<'a>(schema: &'a Schema, target: &Target) -> &'a str {
+    schema.mounts.get(target.mount).map_or(&schema.service.mount, |mount| &mount.path)
+}
+
+/// The path of one record, below the mount that it was asked for.
 pub fn path_of(schema: &Schema, target: &Target, id: &str) -> String {
-    let mut path = schema.service.mount.clone();
+    let mut path = mount_of(schema, target).to_owned();
     for (collection, parent) in &target.parents {
         path.push('/');
         path.push_str(&schema.collections[*collection].name);

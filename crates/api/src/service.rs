@@ -2,6 +2,7 @@
 
 use crate::auth::{Auth, Identity};
 use crate::channel::{self, Standings, Tokens};
+use crate::deprecation::{Headers, Notices};
 use crate::error::Shape;
 use crate::idempotency::{self, InFlight};
 use crate::limit::{Limiter, Quota};
@@ -10,15 +11,18 @@ use crate::metrics::{Metrics, RouteMetrics};
 use crate::operation::{self, Context, Failure};
 use crate::page::Pages;
 use crate::respond::{self, Reply};
-use crate::route::{self, Channel, Route, Router, Target};
-use crate::{Outside, body, negotiate, version};
+use crate::route::{self, Channel, Own, Route, Router, Target};
+use crate::usage::Usages;
+use crate::version::{self, Versioning};
+use crate::{Outside, account, body, negotiate};
 use bytes::Bytes;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use live::Hub;
 use model::Timestamp;
 use model::problem::{Code, Problem};
-use model::schema::{Collection, CollectionIx, Native, RateLimit, Schema};
+use model::schema::{Builtin, Collection, CollectionIx, Native, RateLimit, Schema};
+use model::version::View;
 use model::write::Idempotency;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -71,7 +75,9 @@ pub struct Core {
     routes: RouteTable,
     log: Option<Arc<AccessLog>>,
     pages: Pages,
-    version: HeaderValue,
+    pub(crate) versions: Arc<Versioning>,
+    pub(crate) usages: Arc<Usages>,
+    notices: Notices,
     usual_shape: Shape,
     draining: AtomicBool,
     request_prefix: String,
@@ -84,9 +90,14 @@ impl Api {
         let limiter = Arc::new(Limiter::new(settings.rate_limit));
         let metrics = Metrics::new()?;
         let prefix = outside.entropy().0;
+        let versions = Arc::new(Versioning::new(&schema));
+        let usages = Arc::new(Usages::new(schema.versions.len(), outside.now()));
+        let accounts = schema.own(Builtin::Account);
+        let auth =
+            Auth::new(store.clone(), limiter.clone(), versions.clone(), usages.clone(), accounts);
         Ok(Api(Arc::new(Core {
             router: Router::new(schema.clone()),
-            auth: Auth::new(store.clone(), limiter.clone()),
+            auth,
             limiter,
             outgoing: wire::Client::new(),
             in_flight: Arc::default(),
@@ -97,9 +108,10 @@ impl Api {
             routes: RouteTable::new(&schema, &metrics),
             metrics,
             log: settings.access_log.then(Arc::default),
-            pages: Pages::new(schema.clone(), store.clone(), outside.clone(), figures),
-            version: HeaderValue::from_str(&schema.service.version)
-                .unwrap_or(HeaderValue::from_static("unknown")),
+            pages: Pages::new(versions.clone(), store.clone(), outside.clone(), figures),
+            notices: Notices::new(&versions),
+            versions,
+            usages,
             usual_shape: schema.service.errors.into(),
             draining: AtomicBool::new(false),
             // Random per process and counted within it: unique without asking for entropy each
@@ -160,6 +172,9 @@ impl Core {
         let mut trace = Trace::new(self.outside.now());
         let shape = negotiate::error_shape(&exchange.headers, self.usual_shape);
         let answer = self.answer(&mut exchange, &request_id, shape, &mut trace).await;
+        if trace.version.is_none() {
+            trace.version = Some(self.versions.assumed(&exchange.headers, trace.mount));
+        }
         let seen = Seen {
             began,
             method: method_label(&exchange.method),
@@ -173,7 +188,7 @@ impl Core {
                 if let Some(page) = trace.page.take() {
                     channel::share(&mut response.headers, page);
                 }
-                self.complete(&mut response.headers, &request_id, trace.quota.as_ref());
+                self.complete(&mut response.headers, &request_id, &mut trace);
                 self.tell(&request_id, &trace, &seen, response.status, 0);
                 response
             }
@@ -208,7 +223,9 @@ impl Core {
             channel::share(&mut reply.headers, page);
         }
         let bytes = reply.body.len();
-        let response = self.finish(reply, &request_id, trace.quota.as_ref());
+        let Reply { status, mut headers, body } = reply;
+        self.complete(&mut headers, &request_id, &mut trace);
+        let response = Response { status, headers, body: body.into() };
         self.tell(&request_id, &trace, seen, response.status, bytes);
         response
     }
@@ -266,15 +283,22 @@ impl Core {
                 trace.route = Some(RouteKey::Channel(channel));
                 return Box::pin(channel::serve(self, exchange, channel, request_id, trace)).await;
             }
+            Route::Own(own) => {
+                trace.route = Some(RouteKey::Own(own));
+                let answer = account::serve(self, exchange, own, request_id, trace);
+                return Box::pin(answer).await.map(Outcome::Reply);
+            }
             page => {
                 trace.route = Some(RouteKey::Page);
                 hint(exchange, &self.schema.service.early_hints).await;
+                let figures = (&self.metrics, &*self.usages);
                 let draining = self.draining.load(Ordering::Relaxed);
-                let shown = self.pages.show(&page, &exchange.method, &self.metrics, draining);
+                let shown = self.pages.show(&page, exchange, figures, draining);
                 return Box::pin(shown).await.map(Outcome::Reply);
             }
         };
         trace.route = Some(RouteKey::of(&target));
+        trace.mount = Some(target.mount);
         let reply = self.resource(exchange, request_id, shape, &target, trace).await?;
         Ok(Outcome::Reply(reply))
     }
@@ -292,11 +316,7 @@ impl Core {
         let offered = route::offers(collection, target, &exchange.method);
         if !offered || exchange.method == Method::OPTIONS {
             self.take_for_address(exchange, trace)?;
-            let methods = route::methods(collection, target);
-            return match offered {
-                true => Ok(respond::options(&methods)),
-                false => Err(respond::not_allowed(&exchange.method, &methods).into()),
-            };
+            return offer(collection, target, &exchange.method);
         }
         let identity = self.identify(exchange, trace).await?;
         let writes = operation::access(&exchange.method) == model::caller::Access::Write;
@@ -307,16 +327,15 @@ impl Core {
             }
             false => Ok(Bytes::new()),
         };
-        let idempotency = match &body {
-            Ok(body) => self.idempotency(exchange, collection, body),
-            Err(_) => Ok(None),
-        };
         // What the key may not ask for, or not in this version, it may not hear about either.
-        let admitted = check_scope(&identity, collection, &exchange.method)
-            .and_then(|()| version::check(&self.schema, &exchange.headers));
+        let admitted = self.admit(exchange, &identity, target, trace);
+        let idempotency = match (&body, &admitted) {
+            (Ok(body), Ok(view)) => self.idempotency(exchange, collection, body, view),
+            _ => Ok(None),
+        };
         let replay = match (&idempotency, &admitted) {
-            (Ok(Some(key)), Ok(())) => {
-                Box::pin(self.replay(key, &identity, target, shape, trace)).await?
+            (Ok(Some(key)), Ok(view)) => {
+                Box::pin(self.replay(key, &identity, target, view, shape, trace)).await?
             }
             _ => None,
         };
@@ -324,8 +343,13 @@ impl Core {
             return Ok(reply);
         }
         self.take(&identity, trace)?;
-        admitted?;
+        let view = admitted?;
         let (body, idempotency) = (body?, idempotency?);
+        let query = exchange.uri.query().unwrap_or_default();
+        trace.headers = self.notices.of(view.index, target.collection, &body, query);
+        if identity.account.pin.is_none() {
+            Box::pin(account::pin(self, &identity, trace.now)).await;
+        }
         negotiate::check_accept(&exchange.headers)?;
         if !body.is_empty() && exchange.method != Method::DELETE {
             negotiate::check_content_type(&exchange.method, &exchange.headers)?;
@@ -335,6 +359,7 @@ impl Core {
         }
         let context = Context {
             schema: &self.schema,
+            version: view,
             store: &self.store,
             outside: &self.outside,
             outgoing: &self.outgoing,
@@ -344,7 +369,7 @@ impl Core {
             target,
             method: &exchange.method,
             path: exchange.uri.path(),
-            query: exchange.uri.query().unwrap_or_default(),
+            query,
             headers: &exchange.headers,
             request_id,
             client: exchange.client,
@@ -353,6 +378,38 @@ impl Core {
             idempotency: idempotency.as_ref(),
         };
         operation::run(&context).await
+    }
+
+    /// The version that a caller is answered in, if they may ask for this.
+    fn admit(
+        &self,
+        exchange: &Exchange,
+        identity: &Identity,
+        target: &Target,
+        trace: &mut Trace,
+    ) -> Result<&Arc<View>, Problem> {
+        check_scope(identity, &self.schema.collections[target.collection], &exchange.method)?;
+        let pin = identity.account.pin;
+        let view = self.versions.choose(&exchange.headers, pin, target.mount)?;
+        trace.version = Some(view.index);
+        identity.account.usage.count(view.index, trace.now);
+        let above = target.parents.iter().map(|(collection, _)| *collection);
+        match above.chain([target.collection]).find(|collection| !view.serves(*collection)) {
+            None => Ok(view),
+            Some(missing) => Err(self.versions.missing(view, missing)),
+        }
+    }
+
+    /// The version of a request to what all versions share.
+    pub(crate) fn choose_version(
+        &self,
+        exchange: &Exchange,
+        identity: &Identity,
+        trace: &mut Trace,
+    ) -> Result<(), Problem> {
+        let view = self.versions.anywhere(&exchange.headers, identity.account.pin)?;
+        trace.version = Some(view.index);
+        Ok(())
     }
 
     pub(crate) async fn identify(
@@ -377,6 +434,7 @@ impl Core {
         exchange: &Exchange,
         collection: &Collection,
         body: &[u8],
+        view: &View,
     ) -> Result<Option<Idempotency>, Problem> {
         let Some(key) = idempotency::key(&exchange.method, &exchange.headers)? else {
             let demanded = collection.require_idempotency_key && exchange.method == Method::POST;
@@ -387,7 +445,7 @@ impl Core {
             exchange.uri.path().as_bytes(),
             exchange.uri.query().unwrap_or_default().as_bytes(),
             body,
-            self.version.as_bytes(),
+            view.date.as_bytes(),
         ];
         Ok(Some(idempotency::fingerprint(key, &parts)))
     }
@@ -399,6 +457,7 @@ impl Core {
         key: &Idempotency,
         identity: &Identity,
         target: &Target,
+        view: &View,
         shape: Shape,
         trace: &mut Trace,
     ) -> Result<Option<Reply>, Failure> {
@@ -416,9 +475,8 @@ impl Core {
         if action.is_some_and(|action| action.native == Some(Native::Ping)) {
             return Ok(None);
         }
-        let view = operation::plain_view(&self.schema, &*self.store, target.collection);
-        let reply =
-            respond::written(&self.schema, target, before.response, view, shape, &before.request);
+        let tag = operation::plain_view(&view.schema, &*self.store, target.collection);
+        let reply = respond::written(view, target, before.response, tag, shape, &before.request);
         Ok(Some(respond::replayed(reply)))
     }
 
@@ -439,23 +497,20 @@ impl Core {
         settle(self.limiter.take(&bucket, None, trace.now), trace)
     }
 
-    fn finish(&self, reply: Reply, request_id: &str, quota: Option<&Quota>) -> Response {
-        let Reply { status, mut headers, body } = reply;
-        self.complete(&mut headers, request_id, quota);
-        Response { status, headers, body: body.into() }
-    }
-
     /// The headers that every answer carries.
-    fn complete(&self, headers: &mut HeaderMap, request_id: &str, quota: Option<&Quota>) {
+    fn complete(&self, headers: &mut HeaderMap, request_id: &str, trace: &mut Trace) {
         const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
         const VERSION: HeaderName = HeaderName::from_static(version::HEADER);
         if let Ok(mut value) = HeaderValue::from_str(request_id) {
             respond::unrepeated(&mut value);
             headers.insert(REQUEST_ID, value);
         }
-        headers.insert(VERSION, self.version.clone());
-        if let Some(quota) = quota {
+        headers.insert(VERSION, self.versions.name(trace.version.unwrap_or(0)));
+        if let Some(quota) = &trace.quota {
             quota.write(headers);
+        }
+        for (name, value) in trace.headers.drain(..) {
+            headers.append(name, value);
         }
     }
 }
@@ -482,7 +537,9 @@ impl wire::Service for Api {
             problem.retry_after = Some(1);
         }
         let reply = respond::problem(&problem, core.usual_shape, &request_id);
-        core.finish(reply, &request_id, None)
+        let Reply { status, mut headers, body } = reply;
+        core.complete(&mut headers, &request_id, &mut Trace::new(core.outside.now()));
+        Response { status, headers, body: body.into() }
     }
 }
 
@@ -496,16 +553,31 @@ async fn hint(exchange: &Exchange, links: &[String]) {
     tokio::task::yield_now().await;
 }
 
+/// What a path offers, to those who ask for that or for something else.
+fn offer(collection: &Collection, target: &Target, method: &Method) -> Result<Reply, Failure> {
+    let methods = route::methods(collection, target);
+    match route::offers(collection, target, method) {
+        true => Ok(respond::options(&methods)),
+        false => Err(respond::not_allowed(method, &methods).into()),
+    }
+}
+
 /// What is learned about a request on its way, for its headers, metrics and log line.
 pub(crate) struct Trace {
     /// When the request came: one reading of the clock serves its key, its quota and its log line.
     pub(crate) now: Timestamp,
     route: Option<RouteKey>,
+    /// The mount of its path, where it has one.
+    mount: Option<usize>,
+    /// Place of the version it is answered in, once that is known.
+    pub(crate) version: Option<usize>,
     pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) quota: Option<Quota>,
     /// Origin of the page that may read the answer, where it is another than the service's own.
     pub(crate) page: Option<HeaderValue>,
     error: Option<String>,
+    /// What is deprecated about it.
+    headers: Headers,
 }
 
 /// What of a request its log line and its metrics tell.
@@ -535,7 +607,17 @@ fn check_scope(
 
 impl Trace {
     fn new(now: Timestamp) -> Trace {
-        Trace { now, route: None, identity: None, quota: None, page: None, error: None }
+        Trace {
+            now,
+            route: None,
+            mount: None,
+            version: None,
+            identity: None,
+            quota: None,
+            page: None,
+            error: None,
+            headers: Headers::new(),
+        }
     }
 }
 
@@ -557,6 +639,7 @@ pub(crate) fn settle_alone(taken: Option<(Quota, bool)>) -> Result<(), Problem> 
 #[derive(Clone, Copy)]
 enum RouteKey {
     Page,
+    Own(Own),
     Channel(Channel),
     Resource { collection: CollectionIx, item: bool, action: Option<usize> },
 }
@@ -573,6 +656,7 @@ struct RouteTable {
     /// By collection: list, item, then its actions.
     resources: Vec<Vec<RouteMetrics>>,
     pages: RouteMetrics,
+    own: Vec<(Own, RouteMetrics)>,
     channels: Vec<(Channel, RouteMetrics)>,
     unknown: RouteMetrics,
 }
@@ -591,6 +675,9 @@ impl RouteTable {
         RouteTable {
             resources: schema.collections.iter().enumerate().map(shapes).collect(),
             pages: make("pages".into()),
+            own: Own::ALL
+                .map(|own| (own, make(format!("{}/{}", schema.service.mount, own.name()))))
+                .into(),
             channels: route::channels(schema).map(|(path, one)| (one, make(path))).collect(),
             unknown: make("unknown".into()),
         }
@@ -600,6 +687,9 @@ impl RouteTable {
         let found = match trace.route {
             None => None,
             Some(RouteKey::Page) => Some(&self.pages),
+            Some(RouteKey::Own(own)) => {
+                self.own.iter().find(|(one, _)| *one == own).map(|(_, metrics)| metrics)
+            }
             Some(RouteKey::Channel(channel)) => {
                 let found = self.channels.iter().find(|(one, _)| *one == channel);
                 found.map(|(_, metrics)| metrics)

@@ -1,19 +1,186 @@
-//! The date version a request is made for. There is one so far; a request may name it.
+//! The date version a request is made for: the one its header names, else the account's pin, else
+//! the newest; held within what the mount of its path serves. Chosen by place, not by name: the
+//! names are compared once, and that of the newest first.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use model::problem::{Code, Problem};
-use model::schema::Schema;
+use model::schema::{CollectionIx, Mount, Operation, Schema};
+use model::time::is_date;
+use model::version::{Versions, View};
+use std::sync::Arc;
 
 pub const HEADER: &str = "restive-version";
+/// Versions that a refusal names.
+const NAMED: usize = 50;
 
-/// Refuses versions this service does not have.
-pub fn check(schema: &Schema, headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(asked) = headers.get(HEADER) else { return Ok(()) };
-    let newest = schema.service.version.as_str();
-    if asked.as_bytes() == newest.as_bytes() {
-        return Ok(());
+/// All versions of the service, and which mount serves which.
+pub struct Versioning {
+    views: Versions,
+    newest: Arc<View>,
+    /// The date of each view, as it is echoed.
+    names: Vec<HeaderValue>,
+    mounts: Vec<Mount>,
+}
+
+impl Versioning {
+    pub fn new(schema: &Arc<Schema>) -> Versioning {
+        let views = Versions::new(schema);
+        let name = |view: &Arc<View>| {
+            HeaderValue::from_str(&view.date).unwrap_or(HeaderValue::from_static("unknown"))
+        };
+        Versioning {
+            newest: views.newest().clone(),
+            names: views.iter().map(name).collect(),
+            mounts: schema.mounts.clone(),
+            views,
+        }
     }
-    let shown: String = String::from_utf8_lossy(asked.as_bytes()).chars().take(40).collect();
-    let message = format!("There is no version `{shown}`; there is: {newest}.");
-    Err(Problem::new(Code::UnknownVersion, message).param("Restive-Version"))
+
+    pub fn newest(&self) -> &Arc<View> {
+        &self.newest
+    }
+
+    /// The view at a place.
+    pub fn view(&self, index: usize) -> &Arc<View> {
+        self.views.get(index).unwrap_or(&self.newest)
+    }
+
+    pub fn find(&self, date: &str) -> Option<&Arc<View>> {
+        self.views.find(date)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.views.iter()
+    }
+
+    pub fn dates(&self) -> Vec<&str> {
+        self.views.iter().map(|view| view.date.as_str()).collect()
+    }
+
+    /// What is echoed for the view at a place.
+    pub fn name(&self, index: usize) -> HeaderValue {
+        self.names.get(index).unwrap_or(&self.names[0]).clone()
+    }
+
+    /// The version of a request below a mount.
+    pub fn choose(
+        &self,
+        headers: &HeaderMap,
+        pin: Option<usize>,
+        mount: usize,
+    ) -> Result<&Arc<View>, Problem> {
+        let Some(mount) = self.mounts.get(mount) else { return self.anywhere(headers, pin) };
+        let index = match self.named(headers)? {
+            None => pin.unwrap_or(0).clamp(mount.newest, mount.oldest),
+            Some(index) if (mount.newest..=mount.oldest).contains(&index) => index,
+            Some(index) => return Err(self.outside(index, mount)),
+        };
+        Ok(self.view(index))
+    }
+
+    /// The version of a request to what all versions share.
+    pub fn anywhere(&self, headers: &HeaderMap, pin: Option<usize>) -> Result<&Arc<View>, Problem> {
+        let named = self.named(headers)?;
+        Ok(self.view(named.or(pin).unwrap_or(0)))
+    }
+
+    /// The version that an answer without one is labelled with: what was asked for, if there is
+    /// such a version, else the newest of the mount.
+    pub fn assumed(&self, headers: &HeaderMap, mount: Option<usize>) -> usize {
+        let newest = mount.and_then(|mount| self.mounts.get(mount)).map_or(0, |m| m.newest);
+        self.named(headers).ok().flatten().unwrap_or(newest)
+    }
+
+    /// The version that the header names.
+    fn named(&self, headers: &HeaderMap) -> Result<Option<usize>, Problem> {
+        let Some(asked) = headers.get(HEADER) else { return Ok(None) };
+        if headers.get_all(HEADER).iter().nth(1).is_some() {
+            let message = "There are two Restive-Version headers; a request has one version.";
+            return Err(Problem::new(Code::UnknownVersion, message).param("Restive-Version"));
+        }
+        let found = self.names.iter().position(|name| name.as_bytes() == asked.as_bytes());
+        found.map(Some).ok_or_else(|| {
+            let shown: String =
+                String::from_utf8_lossy(asked.as_bytes()).chars().take(40).collect();
+            self.unknown(&shown, "Restive-Version")
+        })
+    }
+
+    /// The problem of a version that does not exist.
+    pub fn unknown(&self, shown: &str, param: &str) -> Problem {
+        let wrong = match is_date(shown) {
+            true => format!("There is no version `{shown}`"),
+            false => format!("`{shown}` is no version: versions are dates such as 2026-11-01"),
+        };
+        let dates = self.dates();
+        let known = listed(&dates);
+        let word = if dates.len() == 1 { "there is" } else { "there are" };
+        let message = format!("{wrong}; {word}: {known}.");
+        Problem::new(Code::UnknownVersion, message).param(param).extra("versions", dates)
+    }
+
+    fn outside(&self, index: usize, mount: &Mount) -> Problem {
+        let date = |index: usize| self.view(index).date.as_str();
+        let (path, asked) = (&mount.path, date(index));
+        let (newest, oldest) = (date(mount.newest), date(mount.oldest));
+        let range = match mount.newest == mount.oldest {
+            true => format!("is version {newest} alone"),
+            false => format!("are versions {oldest} to {newest}"),
+        };
+        let serves = |other: &&Mount| (other.newest..=other.oldest).contains(&index);
+        let other = self.mounts.iter().find(serves);
+        let hint =
+            other.map_or(String::new(), |other| format!("; {asked} is below {}", other.path));
+        let message = format!("Below {path} there {range}{hint}.");
+        Problem::new(Code::UnknownVersion, message).param("Restive-Version")
+    }
+
+    /// The version that an account is pinned to. One that is gone from the schema, or not there
+    /// any more, is served by the next older that is left: what came later the account has not
+    /// asked for.
+    pub fn pinned(&self, date: &str) -> usize {
+        let found = self.views.iter().position(|view| view.date.as_str() <= date);
+        found.unwrap_or(self.names.len() - 1)
+    }
+
+    /// Why there is no such collection in a version that does not serve it.
+    pub fn missing(&self, view: &View, collection: CollectionIx) -> Problem {
+        let schema = &self.newest.schema;
+        let name = &schema.collections[collection].name;
+        let since =
+            change(schema, collection, |operation| matches!(operation, Operation::CollectionAdded));
+        let until = change(schema, collection, |operation| {
+            matches!(operation, Operation::CollectionRemoved)
+        });
+        let when = match (since.filter(|index| view.index > *index), until) {
+            (Some(index), _) => format!("is there from version {} on", self.view(index).date),
+            (None, Some(index)) => {
+                let last = self.view(index + 1);
+                format!("is there until version {}", last.date)
+            }
+            (None, None) => "is not there".to_owned(),
+        };
+        let message = format!("`{name}` {when}; this request is made in {}.", view.date);
+        Problem::new(Code::RouteNotFound, message)
+    }
+}
+
+/// The version that did this to a collection.
+fn change(
+    schema: &Schema,
+    collection: CollectionIx,
+    wanted: impl Fn(&Operation) -> bool,
+) -> Option<usize> {
+    let did = |change: &model::schema::Change| {
+        change.collection == collection && wanted(&change.operation)
+    };
+    schema.versions.iter().position(|version| version.changes.iter().any(did))
+}
+
+fn listed(dates: &[&str]) -> String {
+    let mut text = dates[..dates.len().min(NAMED)].join(", ");
+    if dates.len() > NAMED {
+        text.push_str(", and older ones");
+    }
+    text
 }

@@ -25,6 +25,8 @@ pub enum Command {
     Init(Init),
     /// Check a schema file: all errors at once, with line and column
     Check(Check),
+    /// Tell what an edit of a schema file means for clients and data
+    Plan(Plan),
     /// Create and list accounts
     Accounts(Accounts),
     /// Create, list, revoke and roll API keys
@@ -182,6 +184,14 @@ pub struct Check {
 }
 
 #[derive(Arguments)]
+pub struct Plan {
+    /// Schema file that is served now
+    pub old: PathBuf,
+    /// Schema file that shall be served
+    pub new: PathBuf,
+}
+
+#[derive(Arguments)]
 pub struct Accounts {
     #[command(subcommand)]
     pub command: AccountsCommand,
@@ -279,6 +289,9 @@ pub struct Openapi {
     /// Address of the service, for the document's `servers`
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
+    /// The API version to describe; without it the newest
+    #[arg(long, value_name = "DATE")]
+    pub api_version: Option<String>,
 }
 
 #[derive(Arguments)]

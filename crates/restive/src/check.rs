@@ -1,6 +1,8 @@
 //! `restive check FILE`: every error at once, as `file:line:column: message`; exit code 1 if any.
 
 use crate::args::Check;
+use crate::outside::System;
+use api::Outside as _;
 use model::schema::parse;
 use std::fs;
 use std::process::ExitCode;
@@ -14,7 +16,9 @@ pub fn run(check: &Check) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match parse::parse(&text) {
+    let today = System::new().now().to_iso();
+    let today = today.split('T').next().unwrap_or_default();
+    match parse::parse_at(&text, today) {
         Ok(schema) => {
             let collections: Vec<_> = schema.routed().map(|(_, c)| c.name.as_str()).collect();
             println!("{name}: ok, {} collections: {}", collections.len(), collections.join(", "));

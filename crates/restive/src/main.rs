@@ -15,6 +15,7 @@ mod moment;
 mod openapi;
 mod output;
 mod outside;
+mod plan;
 mod redirect;
 mod replay;
 mod serve;
@@ -36,6 +37,10 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(serve),
         Command::Init(init) => init::run(&init),
         Command::Check(check) => return check::run(&check),
+        Command::Plan(plan) => match plan::run(&plan) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Accounts(accounts) => accounts::run(accounts),
         Command::Keys(keys) => keys::run(keys),
         Command::Openapi(openapi) => openapi::run(&openapi),

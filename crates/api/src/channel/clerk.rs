@@ -12,6 +12,7 @@ use http::{HeaderMap, Method};
 use live::{Desk, Posted, Posting, Visitor};
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
+use model::version::View;
 use serde_json::Value;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 pub struct Clerk {
     core: Arc<Core>,
     identity: Arc<Identity>,
+    /// The version that is spoken on the socket.
+    version: Arc<View>,
     /// Before every reference, so that two users cannot take each other's.
     owner: String,
     client: IpAddr,
@@ -28,20 +31,22 @@ impl Clerk {
     pub fn new(
         core: Arc<Core>,
         identity: Arc<Identity>,
+        version: Arc<View>,
         visitor: &Visitor,
         client: IpAddr,
     ) -> Clerk {
         let user = visitor.user.as_deref().unwrap_or_default();
         let owner = format!("socket:{}:{user}:", identity.caller.key);
-        Clerk { core, identity, owner, client }
+        Clerk { core, identity, version, owner, client }
     }
 }
 
 impl Desk for Clerk {
     fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting {
         let (core, identity, client) = (self.core.clone(), self.identity.clone(), self.client);
+        let version = self.version.clone();
         let key = reference.map(|reference| format!("{}{reference}", self.owner));
-        Box::pin(async move { post(&core, &identity, feed, body, key, client).await })
+        Box::pin(async move { post(&core, &identity, &version, feed, body, key, client).await })
     }
 
     fn explain(&self, problem: &Problem) -> String {
@@ -54,6 +59,7 @@ impl Desk for Clerk {
 async fn post(
     core: &Arc<Core>,
     identity: &Identity,
+    version: &Arc<View>,
     feed: CollectionIx,
     body: Bytes,
     key: Option<String>,
@@ -63,6 +69,9 @@ async fn post(
     let now = core.outside.now();
     settle_alone(core.limiter.take(&identity.bucket, identity.caller.rate_limit, now))?;
     let collection = &core.schema.collections[feed];
+    if !version.serves(feed) {
+        return Err(core.versions.missing(version, feed));
+    }
     if !collection.operations.create {
         let message = format!("`{}` takes no new records.", collection.name);
         return Err(Problem::new(Code::PermissionDenied, message));
@@ -70,10 +79,11 @@ async fn post(
     let path = route::template(&core.schema, feed, false, None);
     let idempotency =
         key.map(|key| idempotency::fingerprint(key, &[b"socket", path.as_bytes(), &body]));
-    let target = Target { collection: feed, parents: Vec::new(), id: None, action: None };
+    let target = Target { collection: feed, mount: 0, parents: Vec::new(), id: None, action: None };
     let headers = HeaderMap::new();
     let context = Context {
         schema: &core.schema,
+        version,
         store: &core.store,
         outside: &core.outside,
         outgoing: &core.outgoing,

@@ -10,14 +10,14 @@ mod visit;
 pub use origin::share;
 pub use standing::Standings;
 pub use token::{LIFE, MAX_ITEMS, Tokens, USUAL_LIFE};
-pub use visit::{ACCESS_TOKEN, MAX_USER_CHARS};
+pub use visit::{ACCESS_TOKEN, MAX_USER_CHARS, may};
 
 use crate::condition;
 use crate::operation::Failure;
 use crate::respond::{self, Reply, STREAM_POSITION};
 use crate::route::{self, Channel};
 use crate::service::{Core, Outcome, Trace};
-use crate::{body, negotiate, version};
+use crate::{body, negotiate};
 use clerk::Clerk;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
@@ -66,14 +66,19 @@ pub async fn serve(
         core.take_for_address(exchange, trace)?;
         return Err(respond::not_allowed(&exchange.method, methods).into());
     }
-    version::check(&core.schema, &exchange.headers)?;
-    match channel {
+    // Refused before anything else is looked at; which one it is depends on the account, too.
+    core.versions.anywhere(&exchange.headers, None)?;
+    let outcome = match channel {
         Channel::Tokens => tokens(core, exchange, trace).await.map(Outcome::Reply),
         Channel::Presence => presence(core, exchange, trace).await.map(Outcome::Reply),
         Channel::Poll(feed) => poll(core, exchange, feed, trace).await,
         Channel::Stream => stream(core, exchange, trace).await,
         Channel::Socket => socket(core, exchange, request_id, trace).await,
+    };
+    if let (Some(identity), Some(version)) = (&trace.identity, trace.version) {
+        identity.account.usage.count(version, trace.now);
     }
+    outcome
 }
 
 /// The parameters of a query. One given twice means two things at once.
@@ -240,7 +245,8 @@ async fn socket(
     let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
-    let desk = Arc::new(Clerk::new(core.clone(), identity, &visitor, exchange.client));
+    let version = core.versions.view(trace.version.unwrap_or(0)).clone();
+    let desk = Arc::new(Clerk::new(core.clone(), identity, version, &visitor, exchange.client));
     Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, desk)))
 }
 
@@ -267,6 +273,7 @@ async fn tokens(
     trace: &mut Trace,
 ) -> Result<Reply, Failure> {
     let identity = core.identify(exchange, trace).await?;
+    core.choose_version(exchange, &identity, trace)?;
     let limit_bytes = core.schema.service.max_body_bytes;
     let body = body::read(&mut exchange.body, limit_bytes).await;
     core.take(&identity, trace)?;
@@ -299,6 +306,7 @@ async fn presence(
 ) -> Result<Reply, Failure> {
     let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
     let identity = core.identify(exchange, trace).await?;
+    core.choose_version(exchange, &identity, trace)?;
     core.take(&identity, trace)?;
     visit::may(&identity, PRESENCE_SCOPE, model::caller::Access::Read)?;
     negotiate::check_accept(&exchange.headers)?;

@@ -46,6 +46,7 @@ pub async fn visitor(
     let mut visitor = visitor?;
     visitor.version = version(core, pairs)?;
     if let Some(identity) = trace.identity.clone() {
+        core.choose_version(exchange, &identity, trace)?;
         core.take(&identity, trace)?;
     }
     Ok(visitor)
@@ -140,7 +141,8 @@ async fn by_token(
     };
     // Each user has a quota of their own: one who floods does not shut the others out.
     let who = format!("{}:{}", claims.key, claims.user.as_deref().unwrap_or_default());
-    let identity = Identity::of_token(caller, core.limiter.bucket(&who));
+    let account = core.auth.account(&claims.account).await?;
+    let identity = Identity::of_token(caller, core.limiter.bucket(&who), account);
     trace.identity = Some(Arc::new(identity));
     Ok(Visitor {
         scope,

@@ -32,6 +32,8 @@ pub struct Facets<'a> {
     /// Opens a connection that stays open; whether it is a WebSocket.
     pub channel: Option<bool>,
     pub action: Option<&'a Action>,
+    /// Names a version in its query.
+    pub chosen: bool,
 }
 
 /// Whether an operation can answer with a code.
@@ -45,10 +47,9 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         }
         // Whatever writes has its body read, a DELETE too.
         BodyIncomplete | BodyTooLarge | StorageFull => facets.write,
+        UnknownVersion | InvalidParameter => facets.resource || facets.chosen,
         UnknownParameter
-        | InvalidParameter
         | InvalidHeader
-        | UnknownVersion
         | NotAcceptable
         | AuthenticationRequired
         | InvalidApiKey

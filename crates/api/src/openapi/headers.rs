@@ -10,6 +10,8 @@ const ALWAYS: &[&str] = &[
     "Request-Id",
     "Restive-Version",
     "Cache-Control",
+    "Deprecation",
+    "Sunset",
     "X-RateLimit-Limit",
     "X-RateLimit-Remaining",
     "X-RateLimit-Reset",
@@ -34,13 +36,20 @@ pub fn public() -> Value {
 }
 
 pub fn components(schema: &Schema) -> Map<String, Value> {
-    let version = &schema.service.version;
+    let dates: Vec<&str> = schema.versions.iter().map(|version| version.date.as_str()).collect();
     let text = || json!({ "type": "string" });
     let whole = || json!({ "type": "integer", "minimum": 0 });
     let pattern = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     let table = [
         ("Request-Id", "Names this request in the logs of the service.", text()),
-        ("Restive-Version", "The API version of the answer.", json!({ "const": version })),
+        ("Restive-Version", "The API version of the answer.", json!({ "enum": dates })),
+        (
+            "Deprecation",
+            "Since when the version, the collection or a field of the request shall not be used \
+             any more (RFC 9745). `Link` with `rel=\"deprecation\"` says where it is explained.",
+            pattern("^@[0-9]+$"),
+        ),
+        ("Sunset", "Until when it is served, as an HTTP date (RFC 8594).", text()),
         ("X-RateLimit-Limit", "Requests allowed in the window.", whole()),
         ("X-RateLimit-Remaining", "Requests left in the window.", whole()),
         ("X-RateLimit-Reset", "Unix time at which the window ends.", whole()),

@@ -13,13 +13,30 @@ mod parameters;
 mod paths;
 mod requests;
 mod responses;
+mod versions;
 
 pub use errors::markdown as errors_markdown;
 
-use model::schema::Schema;
+use model::schema::{Mount, Schema};
+use model::version::View;
 use names::Names;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+
+/// The document of one version, below the mount that serves it.
+pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
+    let mut schema = Schema::clone(&view.schema);
+    let serves = |mount: &&Mount| (mount.newest..=mount.oldest).contains(&view.index);
+    if let Some(mount) = schema.mounts.iter().find(serves) {
+        schema.service.mount.clone_from(&mount.path);
+    }
+    for (index, collection) in schema.collections.iter_mut().enumerate() {
+        for rule in collection.actions.iter_mut().flat_map(|action| &mut action.rules) {
+            rule.code = view.code_down(index, &rule.code).to_owned();
+        }
+    }
+    document(&schema, server_url)
+}
 
 /// The document. Without a server URL it describes the server that it was fetched from.
 pub fn document(schema: &Schema, server_url: Option<&str>) -> Value {
@@ -31,6 +48,10 @@ pub fn document(schema: &Schema, server_url: Option<&str>) -> Value {
         "servers": [{ "url": server.unwrap_or("/"), "description": "This service." }],
         "security": [{ "bearerAuth": [] }, { "basicAuth": [] }],
         "tags": tags(schema),
+        "externalDocs": {
+            "description": "What each version changed.",
+            "url": format!("{}/changelog", server.unwrap_or_default()),
+        },
         "paths": paths::all(schema, &names),
         "components": {
             "securitySchemes": security_schemes(),
@@ -116,6 +137,7 @@ fn schemas(schema: &Schema, names: &Names) -> Map<String, Value> {
     all.extend(responses::shared());
     all.extend(own::shared(schema, names));
     all.extend(channels::schemas(schema));
+    all.extend(versions::schemas(schema));
     for (index, _) in schema.routed() {
         all.extend(requests::schemas(schema, names, index));
         all.extend(responses::schemas(schema, names, index));

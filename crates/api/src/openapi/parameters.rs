@@ -273,7 +273,7 @@ fn version(schema: &Schema) -> Value {
     header(
         "Restive-Version",
         false,
-        "The API version to speak; without it, the newest.",
+        "The API version to speak; without it, the one that the account is pinned to.",
         json!({ "type": "string", "enum": [schema.service.version] }),
     )
 }

@@ -3,7 +3,7 @@
 
 use super::errors::{self, Facets};
 use super::names::{Names, pascal};
-use super::{channels, headers, own, parameters, reference, requests};
+use super::{channels, headers, own, parameters, reference, requests, versions};
 use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, Schema};
 use serde_json::{Map, Value, json};
 
@@ -26,6 +26,7 @@ pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
         }
     }
     paths.extend(channels::paths(schema, names));
+    paths.extend(versions::paths(schema));
     paths.extend(service(schema));
     paths
 }
@@ -332,7 +333,14 @@ impl<'a> Place<'a> {
     }
 
     fn operation(&self, operation: Operation) -> Value {
-        operation.into_value(&self.collection.name)
+        let mut value = operation.into_value(&self.collection.name);
+        let version = &self.schema.service.version;
+        let version = self.schema.versions.iter().find(|one| one.date == *version);
+        let old = version.is_some_and(|version| version.deprecated.is_some());
+        if old || self.collection.deprecated.is_some() {
+            value["deprecated"] = true.into();
+        }
+        value
     }
 
     /// Where a client can go with the id of a new record.
@@ -348,7 +356,8 @@ impl<'a> Place<'a> {
         let resource = verbs.map(|(verb, _)| self.names.operation(verb, self.index));
         let actions = self.collection.actions.iter();
         let actions = actions.map(|action| self.names.action(self.index, action));
-        let children = self.schema.children(self.index).filter(|(_, child)| !child.internal);
+        let served = |child: &Collection| !child.internal && !child.removed;
+        let children = self.schema.children(self.index).filter(|(_, child)| served(child));
         let children = children.flat_map(|(child, declared)| {
             let offered = declared.operations;
             let verbs = [("list", offered.list), ("create", offered.create)];
@@ -374,7 +383,9 @@ impl<'a> Place<'a> {
             other.parent.is_none() && other.operations.create
         });
         others.filter_map(|(index, other)| {
-            let refers = |field: &&Field| field.reference == Some(self.index) && !field.read_only;
+            let refers = |field: &&Field| {
+                field.reference == Some(self.index) && !field.read_only && !field.removed
+            };
             let field = other.fields.iter().find(refers)?;
             let id = self.names.operation("create", index);
             let mut body = Map::new();
@@ -458,9 +469,16 @@ fn service(schema: &Schema) -> Map<String, Value> {
     paths.insert("/metrics".into(), page("metrics", "Metrics", about, "text/plain", text()));
     let about = "The catalogue of error codes, where every error body points.";
     paths.insert("/errors".into(), page("errors", "Error codes", about, "text/markdown", text()));
+    let about = "What each version changed.";
+    let changelog = page("changelog", "Changes", about, "text/markdown", text());
+    paths.insert("/changelog".into(), changelog);
     let about = "This document.";
     let object = json!({ "type": "object" });
-    paths.insert("/openapi.json".into(), page("openapi", "Description", about, JSON, object));
+    let mut contract = page("openapi", "Description", about, JSON, object);
+    contract["get"]["parameters"] = json!([versions::chosen(schema)]);
+    let unknown = Facets { chosen: true, ..Facets::default() };
+    contract["get"]["responses"]["400"] = errors::responses(&unknown)["400"].clone();
+    paths.insert("/openapi.json".into(), contract);
     paths
 }
 

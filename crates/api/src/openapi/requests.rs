@@ -91,7 +91,7 @@ pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<Strin
 }
 
 fn object_of(schema: &Schema, fields: &[Field], body: Body, description: &str) -> Value {
-    let writable = || fields.iter().filter(|field| !field.read_only);
+    let writable = || fields.iter().filter(|field| !field.read_only && !field.removed);
     let properties: Map<String, Value> =
         writable().map(|field| (field.name.clone(), property(schema, field, body))).collect();
     let mut object = json!({
@@ -109,7 +109,7 @@ fn object_of(schema: &Schema, fields: &[Field], body: Body, description: &str) -
 
 /// Whether a whole body must have the field: a default stands in for a missing one.
 pub fn demanded(field: &Field) -> bool {
-    field.required && field.default.is_none() && !field.read_only
+    field.required && field.default.is_none() && !field.read_only && !field.removed
 }
 
 fn name(field: &Field) -> &str {
@@ -126,6 +126,9 @@ fn property(schema: &Schema, field: &Field, body: Body) -> Value {
     }
     if field.write_only {
         property["writeOnly"] = true.into();
+    }
+    if field.deprecated.is_some() {
+        property["deprecated"] = true.into();
     }
     if let Some(default) = field.default.as_ref().filter(|_| body == Body::Whole) {
         property["default"] = default.clone();

@@ -110,7 +110,7 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
     let collection = &schema.collections[index];
     let mut properties = Map::new();
     for (child, declared) in
-        schema.children(index).filter(|(_, child)| !child.internal && !child.is_view())
+        schema.children(index).filter(|(_, c)| !c.internal && !c.removed && !c.is_view())
     {
         let mut property = reference("schemas", &names.list(child));
         let about = format!("The newest of its `{}`, when they are included.", declared.name);
@@ -173,7 +173,11 @@ fn property(schema: &Schema, names: &Names, index: CollectionIx, field: &Field) 
     if !field.choices.is_empty() {
         property["enum"] = field.choices.clone().into();
     }
-    let target = field.reference.filter(|target| !schema.collections[*target].internal);
+    let served = |target: &CollectionIx| {
+        let target = &schema.collections[*target];
+        !target.internal && !target.removed
+    };
+    let target = field.reference.filter(served);
     if let Some(target) = target {
         property = json!({
             "anyOf": [property, reference("schemas", names.record(target))],
@@ -193,6 +197,9 @@ fn property(schema: &Schema, names: &Names, index: CollectionIx, field: &Field) 
     }
     if field.read_only {
         property["readOnly"] = true.into();
+    }
+    if field.deprecated.is_some() {
+        property["deprecated"] = true.into();
     }
     property
 }

@@ -84,7 +84,8 @@ async fn rehearse(
         next_seq: 0,
         now: write.now,
     };
-    let refusal = decide::rehearse(context.schema, write, &facts)?;
+    let refusal = decide::rehearse(context.schema, write, &facts)
+        .map_err(|problem| context.explain(problem))?;
     Ok((record, refusal))
 }
 

@@ -2,12 +2,14 @@
 //! One query per level and target, however many records there are.
 
 use super::{Context, Failure};
+use crate::route;
 use model::CollectionIx;
 use model::caller::Access;
 use model::expand::{Expand, Node, Target};
 use model::problem::{Code, Problem};
 use model::query::View;
 use model::record::{Fields, Record};
+use model::version::Lens;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,7 +27,8 @@ pub async fn show(
     records: Vec<Record>,
     view: &View,
 ) -> Result<Vec<String>, Failure> {
-    let mut shown: Vec<Fields> = records.iter().map(parse).collect();
+    let lens = context.version.lens(collection);
+    let mut shown: Vec<Fields> = records.iter().map(|record| parse(record, lens)).collect();
     embed(context, collection, &mut shown, &view.expand).await?;
     let texts = shown.into_iter().map(|record| match &view.fields {
         None => text(context, collection, record, &view.expand),
@@ -41,8 +44,13 @@ pub async fn show(
     Ok(texts.collect())
 }
 
-fn parse(record: &Record) -> Fields {
-    serde_json::from_str(&record.body).unwrap_or_default()
+/// The members that a version shows.
+fn parse(record: &Record, lens: Option<&Lens>) -> Fields {
+    let parsed = match lens {
+        None => serde_json::from_str(&record.body),
+        Some(lens) => serde_json::from_str(&lens.show(record)),
+    };
+    parsed.unwrap_or_default()
 }
 
 /// Members in the order of the schema, then what was embedded.
@@ -52,7 +60,7 @@ fn text(
     mut record: Fields,
     expand: &Expand,
 ) -> String {
-    let names = context.schema.collections[collection].public_names();
+    let names = context.version.schema.collections[collection].public_names();
     let embedded = expand.nodes.iter().map(|node| node.name.as_str());
     let mut out = String::from("{");
     for name in names.chain(embedded) {
@@ -109,8 +117,9 @@ async fn references(
     ids.dedup();
     check_count(ids.len())?;
     let found = context.store.by_ids(context.caller.scope, to, &ids).await?;
+    let lens = context.version.lens(to);
     let (keys, mut shown): (Vec<String>, Vec<Fields>) =
-        found.iter().map(|record| (record.id.clone(), parse(record))).unzip();
+        found.iter().map(|record| (record.id.clone(), parse(record, lens))).unzip();
     embed(context, to, &mut shown, &node.inner).await?;
     let by_id: HashMap<String, Fields> = keys.into_iter().zip(shown).collect();
     for record in records {
@@ -137,8 +146,9 @@ async fn children(
     ids.dedup();
     let found = context.store.children(context.caller.scope, to, &ids, CHILDREN).await?;
     check_count(found.len())?;
+    let lens = context.version.lens(to);
     let (owners, mut shown): (Vec<String>, Vec<Fields>) =
-        found.iter().map(|child| (child.parent.clone(), parse(&child.record))).unzip();
+        found.iter().map(|child| (child.parent.clone(), parse(&child.record, lens))).unzip();
     embed(context, to, &mut shown, &node.inner).await?;
     let mut by_parent: HashMap<String, Vec<Value>> = HashMap::new();
     for (owner, child) in owners.into_iter().zip(shown) {
@@ -167,18 +177,19 @@ fn children_url(
     record: &Fields,
     children: CollectionIx,
 ) -> String {
-    let schema = context.schema;
+    let schema = &context.version.schema;
+    let mount = route::mount_of(schema, context.target);
     let name = |index: CollectionIx| schema.collections[index].name.as_str();
     let id = record.get("id").and_then(Value::as_str).unwrap_or_default();
     let own = format!("{}/{id}/{}", name(collection), name(children));
     let above = schema.collections[collection].parent.zip(schema.parent_field(collection));
     let Some((parent, field)) = above else {
-        return format!("{}/{own}", schema.service.mount);
+        return format!("{mount}/{own}");
     };
     // The parent may have been expanded just before.
     let parent_id = record.get(field).map(|value| value.get("id").unwrap_or(value));
     let parent_id = parent_id.and_then(Value::as_str).unwrap_or_default();
-    format!("{}/{}/{parent_id}/{own}", schema.service.mount, name(parent))
+    format!("{mount}/{}/{parent_id}/{own}", name(parent))
 }
 
 fn check_count(count: usize) -> Result<(), Problem> {

@@ -25,7 +25,7 @@ pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
             false => context.plain_view(),
         };
         let tag = condition::record_tag(record.version, view);
-        let (updated, body) = (record.updated, record.body);
+        let (updated, body) = (record.updated, respond::shown(record, context.lens()));
         return Ok(respond::record(context.headers, cache_control, tag, updated, body));
     }
     let (version, updated) = (record.version, record.updated);

@@ -7,6 +7,8 @@ use crate::route;
 use model::cursor::{self, Fingerprint};
 use model::problem::{Code, Problem};
 use model::query::{self, Asked, Page};
+use model::record::Record;
+use model::version::Lens;
 
 /// A page of texts to be served.
 type Found = store::Page<String>;
@@ -15,7 +17,10 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     let target = context.target;
     let pairs = route::query_pairs(context.query)?;
     let parent = target.parent_id().map(str::to_owned);
-    let mut asked = query::list(context.schema, target.collection, parent, &pairs)?;
+    let mut asked = query::list(&context.version.schema, target.collection, parent, &pairs)?;
+    if let Some(lens) = context.lens() {
+        lens.query(&mut asked.query)?;
+    }
     let fingerprint = fingerprint(context, &pairs);
     if let Some(text) = &asked.after {
         let position = cursor::open(text, fingerprint, context.cursor_key);
@@ -32,11 +37,14 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         return Ok(reply.header(respond::STREAM_POSITION, position));
     }
     let (scope, collection) = (context.caller.scope, target.collection);
-    let found = if asked.view.is_plain() {
+    let found = if asked.view.is_plain() && context.lens().is_none() {
         context.store.texts(scope, collection, &asked.query).await.map_err(failure)?
     } else {
         let found = context.store.list(scope, collection, &asked.query).await.map_err(failure)?;
-        let records = expand::show(context, collection, found.records, &asked.view).await?;
+        let records = match asked.view.is_plain() {
+            true => shown(found.records, context.lens()),
+            false => expand::show(context, collection, found.records, &asked.view).await?,
+        };
         Found { records, has_more: found.has_more, total: found.total, position: found.position }
     };
     let next = found
@@ -49,6 +57,10 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     let body = join(&found.records, &pagination);
     let reply = respond::page(cache_control, tag, next_url.as_deref(), body);
     Ok(reply.header(respond::STREAM_POSITION, position))
+}
+
+fn shown(records: Vec<Record>, lens: Option<&Lens>) -> Vec<String> {
+    records.into_iter().map(|record| respond::shown(record, lens)).collect()
 }
 
 fn failure(error: store::Error) -> Failure {
@@ -131,7 +143,7 @@ fn fingerprint(context: &Context<'_>, pairs: &[(String, String)]) -> Fingerprint
     sorted.sort();
     let scope = context.caller.scope.0.to_be_bytes();
     let mut parts: Vec<&[u8]> =
-        vec![&scope, context.path.as_bytes(), context.schema.service.version.as_bytes()];
+        vec![&scope, context.path.as_bytes(), context.version.date.as_bytes()];
     for (name, value) in sorted {
         parts.push(name.as_bytes());
         parts.push(value.as_bytes());
@@ -150,7 +162,7 @@ fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> Stri
     query.push_str(digits.format(context.store.shape(collection)));
     query.push(' ');
     query.push_str(digits.format(context.caller.scope.0));
-    for part in [&context.schema.service.version, context.path] {
+    for part in [&context.version.date, context.path] {
         query.push(' ');
         query.push_str(part);
     }
@@ -165,7 +177,7 @@ fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> Stri
 
 fn invalid_cursor() -> Problem {
     let message = "The cursor was altered, or belongs to another list (other filters, order, \
-                   account or mode). Start again without `after`.";
+                   version, account or mode). Start again without `after`.";
     Problem::new(Code::CursorInvalid, message).param("after")
 }
 

@@ -21,6 +21,7 @@ use model::decide;
 use model::problem::{Code, Problem};
 use model::query::View;
 use model::schema::{Collection, CollectionIx, Schema};
+use model::version::{self, Lens};
 use model::write::{Cause, Change, Idempotency, Precondition, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ impl From<store::Error> for Failure {
 /// What an operation may look at and use.
 pub struct Context<'a> {
     pub schema: &'a Arc<Schema>,
+    /// The version that is spoken: what comes in and goes out has its shape.
+    pub version: &'a Arc<version::View>,
     pub store: &'a Arc<dyn Store>,
     pub outside: &'a Arc<dyn Outside>,
     pub outgoing: &'a wire::Client,
@@ -72,9 +75,19 @@ impl<'a> Context<'a> {
         &self.schema.collections[self.target.collection]
     }
 
+    /// How the version shows the collection, where it differs from what is kept.
+    pub fn lens(&self) -> Option<&'a Lens> {
+        self.version.lens(self.target.collection)
+    }
+
+    /// A problem of the newest shape, in the words of the version.
+    fn explain(&self, problem: Problem) -> Problem {
+        self.version.explain(self.target.collection, problem)
+    }
+
     /// Which view of a record a tag is for: stored shape, API version, members shown.
     pub fn plain_view(&self) -> u64 {
-        plain_view(self.schema, &**self.store, self.target.collection)
+        plain_view(&self.version.schema, &**self.store, self.target.collection)
     }
 
     fn write(&self, change: Change) -> Result<Write, Problem> {
@@ -84,7 +97,7 @@ impl<'a> Context<'a> {
             id: self.target.id.clone(),
             parent: self.target.parent_id().map(str::to_owned),
             change,
-            view: None,
+            view: self.lens().map(|_| self.version.clone()),
             precondition: self.precondition()?,
             idempotency: self.idempotency.cloned(),
             cause: Cause {
@@ -159,12 +172,13 @@ pub async fn run(context: &Context<'_>) -> Result<Reply, Failure> {
 /// Commits and says what came of it.
 async fn commit(context: &Context<'_>, write: Write) -> Result<Reply, Failure> {
     use model::write::Committed;
-    let view = context.plain_view();
+    let tag = context.plain_view();
     let shape = context.error_shape;
     let answer = |response, request: &str| {
-        respond::written(context.schema, context.target, response, view, shape, request)
+        respond::written(context.version, context.target, response, tag, shape, request)
     };
-    match context.store.commit(write).await?? {
+    let committed = context.store.commit(write).await?;
+    match committed.map_err(|problem| context.explain(problem))? {
         Committed::Fresh(response) => Ok(answer(response, context.request_id)),
         Committed::Replayed { response, request } => {
             Ok(respond::replayed(answer(response, &request)))
@@ -184,7 +198,7 @@ fn read_view(context: &Context<'_>) -> Result<View, Problem> {
         return Ok(View::default());
     }
     let pairs = crate::route::query_pairs(context.query)?;
-    model::query::view(context.schema, context.target.collection, &pairs)
+    model::query::view(&context.version.schema, context.target.collection, &pairs)
 }
 
 /// Writes take no query parameters.

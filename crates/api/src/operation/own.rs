@@ -44,7 +44,8 @@ fn secret(context: &Context<'_>) -> Value {
 pub async fn ping(context: &Context<'_>, write: Write) -> Result<Reply, Failure> {
     // Heard from before the commit, so that no outcome falls between the two.
     let mut settled = context.store.settled();
-    let (response, again) = match context.store.commit(write).await?? {
+    let committed = context.store.commit(write).await?;
+    let (response, again) = match committed.map_err(|problem| context.explain(problem))? {
         Committed::Fresh(response) => (response, false),
         Committed::Replayed { response, .. } => (response, true),
     };

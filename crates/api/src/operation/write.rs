@@ -3,7 +3,7 @@
 use super::{Context, Failure, commit, own, refuse_parameters};
 use crate::body;
 use crate::respond::Reply;
-use model::validate::{self, Mode};
+use model::validate::Mode;
 use model::write::{Change, Committed, Response, Write};
 
 pub async fn create(context: &Context<'_>) -> Result<Reply, Failure> {
@@ -14,21 +14,22 @@ pub async fn create(context: &Context<'_>) -> Result<Reply, Failure> {
 /// Makes a record where no answer is to be written: its id, and whether it was made before.
 pub async fn create_record(context: &Context<'_>) -> Result<(String, bool), Failure> {
     let write = creation(context).await?;
-    let (response, replayed) = match context.store.commit(write).await?? {
+    let committed = context.store.commit(write).await?;
+    let (response, replayed) = match committed.map_err(|problem| context.explain(problem))? {
         Committed::Fresh(response) => (response, false),
         Committed::Replayed { response, .. } => (response, true),
     };
     match response {
         Response::Created(record) | Response::Updated(record) => Ok((record.id, replayed)),
         Response::Deleted { id } => Ok((id, replayed)),
-        Response::Refused(problem) => Err(problem.into()),
+        Response::Refused(problem) => Err(context.explain(problem).into()),
     }
 }
 
 async fn creation(context: &Context<'_>) -> Result<Write, Failure> {
     refuse_parameters(context)?;
     let sent = body::object(context.body, false)?;
-    let mut fields = validate::body(context.collection(), sent, Mode::Create)?;
+    let mut fields = context.version.body(context.target.collection, sent, Mode::Create)?;
     own::complete(context, &mut fields);
     if context.target.parents.len() > 1 {
         context.check_parents().await?;
@@ -39,14 +40,14 @@ async fn creation(context: &Context<'_>) -> Result<Write, Failure> {
 pub async fn replace(context: &Context<'_>) -> Result<Reply, Failure> {
     refuse_parameters(context)?;
     let sent = body::object(context.body, false)?;
-    let fields = validate::body(context.collection(), sent, Mode::Replace)?;
+    let fields = context.version.body(context.target.collection, sent, Mode::Replace)?;
     existing(context, Change::Replace { fields }).await
 }
 
 pub async fn update(context: &Context<'_>) -> Result<Reply, Failure> {
     refuse_parameters(context)?;
     let sent = body::object(context.body, false)?;
-    let patch = validate::body(context.collection(), sent, Mode::Merge)?;
+    let patch = context.version.body(context.target.collection, sent, Mode::Merge)?;
     existing(context, Change::Merge { patch }).await
 }
 

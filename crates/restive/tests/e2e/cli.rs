@@ -84,7 +84,7 @@ fn every_command_explains_itself_and_bad_flags_exit_with_2() {
     let folder = TempDir::new().unwrap();
     let (out, _, code) = run(folder.path(), &["--help"]);
     assert_eq!(code, 0);
-    let commands = "serve init check accounts keys openapi backup events replay";
+    let commands = "serve init check plan accounts keys openapi backup events replay";
     for command in commands.split(' ') {
         assert!(out.contains(command), "{command}");
         let (help, _, code) = run(folder.path(), &[command, "--help"]);

@@ -59,4 +59,6 @@ mod service;
 mod signatures;
 mod tls;
 mod tools;
+mod version_doors;
+mod versions;
 mod versions_log;

@@ -62,7 +62,11 @@ pub fn collections(first: CollectionIx) -> Vec<Collection> {
 
 /// Lives in `Scope::SYSTEM`; the row number of an account is the account number of its scopes.
 fn accounts() -> Collection {
-    let fields = vec![Field::new("name", Kind::String)];
+    let fields = vec![
+        Field::new("name", Kind::String),
+        // The version its requests are in when they name none; null before its first call.
+        Field::new("api_version", Kind::String),
+    ];
     internal(Builtin::Account, "accounts", "account", "acct", fields)
 }
 

@@ -1,0 +1,186 @@
+//! What an account can see and say about itself: the version it is pinned to, and which versions it
+//! uses. Also sets the pin at its first call.
+
+use crate::auth::Identity;
+use crate::channel::may;
+use crate::operation::{Failure, access};
+use crate::respond::{self, Reply};
+use crate::route::{self, Own};
+use crate::service::{Core, Trace};
+use crate::{body, negotiate};
+use http::{Method, StatusCode};
+use model::problem::{Code, Problem};
+use model::record::{Fields, Record};
+use model::schema::{Builtin, Collection, Field, Kind};
+use model::validate::{self, Mode};
+use model::write::{Cause, Change, Committed, Precondition, Response, Write};
+use model::{Scope, Timestamp};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::Exchange;
+
+/// What a key may be allowed beside collections.
+pub const SCOPES: [&str; 2] = ["account", "version-usage"];
+pub const PIN: &str = "api_version";
+/// A pin that could not be set is tried again after this: reads go on while the disk is full.
+const RETRY_MS: i64 = 10_000;
+
+/// Answers `/v1/account` and `/v1/version-usage`.
+pub async fn serve(
+    core: &Arc<Core>,
+    exchange: &mut Exchange,
+    own: Own,
+    request_id: &str,
+    trace: &mut Trace,
+) -> Result<Reply, Failure> {
+    let methods: &[&str] = match own {
+        Own::Account => &["GET", "HEAD", "POST", "OPTIONS"],
+        Own::VersionUsage => &["GET", "HEAD", "OPTIONS"],
+    };
+    if exchange.method == Method::OPTIONS {
+        core.take_for_address(exchange, trace)?;
+        return Ok(respond::options(methods));
+    }
+    if !methods.contains(&exchange.method.as_str()) {
+        core.take_for_address(exchange, trace)?;
+        return Err(respond::not_allowed(&exchange.method, methods).into());
+    }
+    let identity = core.identify(exchange, trace).await?;
+    let moves = exchange.method == Method::POST;
+    let body = match moves {
+        true => body::read(&mut exchange.body, core.schema.service.max_body_bytes).await,
+        false => Ok(bytes::Bytes::new()),
+    };
+    core.take(&identity, trace)?;
+    core.choose_version(exchange, &identity, trace)?;
+    may(&identity, own.name(), access(&exchange.method))?;
+    let body = body?;
+    negotiate::check_accept(&exchange.headers)?;
+    if moves {
+        negotiate::check_content_type(&exchange.method, &exchange.headers)?;
+    }
+    refuse_parameters(exchange.uri.query().unwrap_or_default())?;
+    let text = match own {
+        Own::VersionUsage => usage(core, &identity),
+        Own::Account if moves => {
+            let wanted = wanted(core, body::object(&body, false)?)?;
+            set(core, &identity, &wanted, Precondition::None, Some(request_id)).await?.body
+        }
+        Own::Account => {
+            if identity.account.pin.is_none() {
+                pin(core, &identity, trace.now).await;
+            }
+            find(core, &identity).await?.body
+        }
+    };
+    Ok(respond::unkept(Reply::json(StatusCode::OK, text)))
+}
+
+fn refuse_parameters(query: &str) -> Result<(), Problem> {
+    let pairs = route::query_pairs(query)?;
+    let Some((name, _)) = pairs.first() else { return Ok(()) };
+    let shown: String = name.chars().take(100).collect();
+    let message = format!("There is no parameter `{shown}` here.");
+    Err(Problem::new(Code::UnknownParameter, message).param(shown))
+}
+
+/// Pins an account to the newest version, which its first call was answered in. Nobody's request
+/// fails for it: what is not set now is set by a later call.
+pub async fn pin(core: &Core, identity: &Identity, now: Timestamp) {
+    let account = &identity.account;
+    let tried = account.tried.swap(now.0, Ordering::Relaxed);
+    if tried != 0 && (now.0 - tried).abs() < RETRY_MS {
+        return;
+    }
+    // Whoever pinned it meanwhile knew better.
+    let unchanged = Precondition::Versions(vec![account.version]);
+    let newest = &core.versions.newest().date;
+    match set(core, identity, newest, unchanged, None).await {
+        Ok(_) => {}
+        Err(Failure::Problem(problem)) => {
+            tracing::debug!(account = identity.caller.account, %problem.message, "not pinned");
+        }
+        Err(Failure::Store(error)) => {
+            let account = &identity.caller.account;
+            tracing::warn!(account, %error, "an account cannot be pinned to its version");
+        }
+    }
+}
+
+/// The version a request wants to move the pin to.
+fn wanted(core: &Core, sent: Fields) -> Result<String, Problem> {
+    let fields = validate::body(&form(core), sent, Mode::Create)?;
+    let wanted = fields.get(PIN).and_then(Value::as_str);
+    Ok(wanted.unwrap_or_default().to_owned())
+}
+
+/// What may be changed about an account.
+fn form(core: &Core) -> Collection {
+    let mut field = Field::new(PIN, Kind::String);
+    field.required = true;
+    field.choices = core.versions.dates().into_iter().map(str::to_owned).collect();
+    let accounts = &core.schema.collections[core.schema.own(Builtin::Account)];
+    Collection { name: "account".to_owned(), fields: vec![field], ..accounts.clone() }
+}
+
+async fn set(
+    core: &Core,
+    identity: &Identity,
+    date: &str,
+    precondition: Precondition,
+    request: Option<&str>,
+) -> Result<Record, Failure> {
+    let fields = Fields::from_iter([(PIN.to_owned(), Value::from(date))]);
+    let write = Write {
+        scope: Scope::SYSTEM,
+        collection: core.schema.own(Builtin::Account),
+        id: Some(identity.caller.account.clone()),
+        parent: None,
+        change: Change::Assign { fields, event: None },
+        view: None,
+        precondition,
+        idempotency: None,
+        cause: Cause { request: request.map(str::to_owned), ..Cause::default() },
+        now: core.outside.now(),
+        entropy: core.outside.entropy(),
+    };
+    match core.store.commit(write).await?? {
+        Committed::Fresh(Response::Updated(record)) => Ok(record),
+        _ => Err(gone().into()),
+    }
+}
+
+async fn find(core: &Core, identity: &Identity) -> Result<Record, Failure> {
+    let accounts = core.schema.own(Builtin::Account);
+    let id = &identity.caller.account;
+    let found = core.store.record(Scope::SYSTEM, accounts, None, id).await?;
+    found.ok_or_else(|| gone().into())
+}
+
+fn gone() -> Problem {
+    Problem::new(Code::NotFound, "There is no such account any more.")
+}
+
+/// Requests of the account by version, since the start of this process.
+fn usage(core: &Core, identity: &Identity) -> String {
+    let account = &identity.account;
+    let schema = &core.schema;
+    let shown = |view: &Arc<model::version::View>| {
+        let (requests, last) = account.usage.of(view.index);
+        let told = schema.versions.get(view.index).and_then(|one| one.deprecated.clone());
+        let told = told.unwrap_or_default();
+        json!({
+            "object": "version_usage",
+            "version": view.date,
+            "pinned": account.pin.unwrap_or(0) == view.index,
+            "requests": requests,
+            "last_used_at": last.map(Timestamp::to_iso),
+            "deprecated": told.since,
+            "sunset": told.sunset,
+        })
+    };
+    let data: Vec<Value> = core.versions.iter().map(shown).collect();
+    let since = core.usages.since().to_iso();
+    json!({ "object": "list", "data": data, "since": since }).to_string()
+}

@@ -1,0 +1,127 @@
+//! The page `/changelog`: what each version changed, newest first, as Markdown. Pure: a schema goes
+//! in, text comes out.
+
+use model::schema::{Change, Deprecation, Operation, Retyping, Schema, Version};
+use serde_json::Value;
+
+pub fn markdown(schema: &Schema) -> String {
+    let mut text = format!("# Changes of {}\n\n", schema.service.name);
+    text.push_str(
+        "A request names its version with `Restive-Version: YYYY-MM-DD`; without it the \
+         account's pin holds (`GET` and `POST` of `account`).\n",
+    );
+    for (index, version) in schema.versions.iter().enumerate() {
+        push_version(&mut text, schema, index, version);
+    }
+    text
+}
+
+fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Version) {
+    text.push_str(&format!("\n## {}\n", version.date));
+    let mount = schema.mounts.iter().find(|m| (m.newest..=m.oldest).contains(&index));
+    if let Some(mount) = mount {
+        text.push_str(&format!("\nServed below `{}`.", mount.path));
+        text.push_str(&format!(" [OpenAPI](/openapi.json?version={})\n", version.date));
+    }
+    if let Some(deprecated) = &version.deprecated {
+        text.push_str(&format!("\n{}\n", told(deprecated)));
+    }
+    if let Some(description) = &version.description {
+        text.push_str(&format!("\n{description}\n"));
+    }
+    if !version.changes.is_empty() {
+        text.push('\n');
+    }
+    for change in &version.changes {
+        let collection = &schema.collections[change.collection].name;
+        text.push_str(&format!("- `{collection}`: {}\n", sentence(change)));
+    }
+    if index + 1 == schema.versions.len() {
+        text.push_str("\nThe oldest version that is served.\n");
+    }
+}
+
+fn told(deprecated: &Deprecation) -> String {
+    let mut parts = vec!["**Deprecated**".to_owned()];
+    if let Some(since) = &deprecated.since {
+        parts.push(format!("since {since}"));
+    }
+    if let Some(sunset) = &deprecated.sunset {
+        parts.push(format!("served until {sunset}"));
+    }
+    if let Some(link) = &deprecated.link {
+        parts.push(format!("see <{link}>"));
+    }
+    format!("{}.", parts.join(", "))
+}
+
+/// What the schema says of a change, else what it is.
+fn sentence(change: &Change) -> String {
+    let what = operation(&change.operation);
+    match &change.description {
+        Some(description) => format!("{description} ({})", what.trim_end_matches('.')),
+        None => what,
+    }
+}
+
+// tidy: table
+fn operation(operation: &Operation) -> String {
+    let quoted = |names: &[&str]| {
+        names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    match operation {
+        Operation::Rename { from, to, beside: false } => format!("`{from}` is now `{to}`."),
+        Operation::Rename { from, to, beside: true } => {
+            format!("`{from}` is now `{to}`; the old name stays beside it.")
+        }
+        Operation::Move { from, to, .. } => format!("`{from}` moved to `{to}`."),
+        Operation::Split { from, to, by } => {
+            let to: Vec<&str> = to.iter().map(String::as_str).collect();
+            format!("`{}` is split into {} at {}.", from.name, quoted(&to), json(by))
+        }
+        Operation::Merge { from, to, by } => {
+            let from: Vec<&str> = from.iter().map(|field| field.name.as_str()).collect();
+            format!("{} are now `{to}`, joined by {}.", quoted(&from), json(by))
+        }
+        Operation::Retype { field, from, by } => {
+            format!("`{field}` was of type {}; {}.", from.kind.name(), retyped(by))
+        }
+        Operation::EnumMap { field, values, down } => {
+            let pairs = values.iter().map(|(old, new)| format!("`{old}` is now `{new}`"));
+            let shown =
+                down.iter().map(|(new, old)| format!("`{new}` is new, older versions see `{old}`"));
+            let all: Vec<String> = pairs.chain(shown).collect();
+            format!("values of `{field}`: {}.", all.join(", "))
+        }
+        Operation::Default { field, was } => match was {
+            Some(was) => format!("`{field}` has another default; it was `{was}`."),
+            None => format!("`{field}` has a default; it had none."),
+        },
+        Operation::Optional { field, .. } => format!("`{field}` is no longer required."),
+        Operation::Required { field, .. } => format!("`{field}` is required."),
+        Operation::Removed { field } => format!("`{field}` is gone."),
+        Operation::Gone { field, .. } => format!("`{}` is gone.", field.name),
+        Operation::CollectionAdded => "new.".to_owned(),
+        Operation::CollectionRemoved => "gone.".to_owned(),
+        Operation::Code { from, to } => format!("the error code `{from}` is now `{to}`."),
+    }
+}
+
+/// A text between backticks, as JSON: spaces show.
+fn json(text: &str) -> String {
+    format!("`{}`", Value::from(text))
+}
+
+fn retyped(by: &Retyping) -> String {
+    match by {
+        Retyping::Text => "the old value is the text of the new one".to_owned(),
+        Retyping::Seconds => "the old value counts seconds".to_owned(),
+        Retyping::Milliseconds => "the old value counts milliseconds".to_owned(),
+        Retyping::List => "the old value and a list of it stand for one another".to_owned(),
+        Retyping::Factor(factor) => format!("the new value is the old one times {factor}"),
+        Retyping::Map(pairs) => {
+            let pairs = pairs.iter().map(|(old, new)| format!("{old} is now {new}"));
+            pairs.collect::<Vec<_>>().join(", ")
+        }
+    }
+}

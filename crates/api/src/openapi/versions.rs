@@ -1,0 +1,162 @@
+//! What an account can see and say about the versions it uses, and the page of their changes.
+
+use super::errors::{self, Facets};
+use super::paths::{JSON, Operation, SERVICE_TAG, answer};
+use super::{parameters, reference};
+use crate::route::Own;
+use model::schema::Schema;
+use serde_json::{Map, Value, json};
+
+pub const ACCOUNT: &str = "Account";
+pub const ACCOUNT_UPDATE: &str = "AccountUpdate";
+pub const USAGE: &str = "VersionUsage";
+pub const USAGE_LIST: &str = "VersionUsageList";
+
+pub fn paths(schema: &Schema) -> Map<String, Value> {
+    let path = |own: Own| format!("{}/{}", schema.service.mount, own.name());
+    Map::from_iter([
+        (path(Own::Account), json!({ "get": show(), "post": move_pin() })),
+        (path(Own::VersionUsage), json!({ "get": usage() })),
+    ])
+}
+
+pub fn schemas(schema: &Schema) -> Map<String, Value> {
+    let all = [
+        (ACCOUNT, account()),
+        (ACCOUNT_UPDATE, account_update(schema)),
+        (USAGE, usage_of_one()),
+        (USAGE_LIST, usage_list()),
+    ];
+    all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The query parameter of the contract itself.
+pub fn chosen(schema: &Schema) -> Value {
+    let about = "The version to describe; without it, the newest.";
+    parameters::query("version", about, json!({ "type": "string", "enum": dates(schema) }))
+}
+
+fn dates(schema: &Schema) -> Vec<&str> {
+    schema.versions.iter().map(|version| version.date.as_str()).collect()
+}
+
+fn operation(
+    id: &str,
+    summary: &str,
+    description: &str,
+    body: Option<Value>,
+    responses: Map<String, Value>,
+) -> Value {
+    let operation = Operation {
+        id: id.to_owned(),
+        summary: summary.to_owned(),
+        description: description.to_owned(),
+        parameters: vec![parameters::shared("RestiveVersion")],
+        body,
+        responses,
+    };
+    operation.into_value(SERVICE_TAG)
+}
+
+fn show() -> Value {
+    let mut responses = errors::responses(&Facets { resource: true, ..Facets::default() });
+    let shown = answer("The account.", &[], reference("schemas", ACCOUNT));
+    responses.insert("200".into(), shown);
+    let about = "Shows the account of the key, with the version it is pinned to.";
+    operation("account", "Get the account", about, None, responses)
+}
+
+fn move_pin() -> Value {
+    let facets = Facets { resource: true, body: true, write: true, ..Facets::default() };
+    let mut responses = errors::responses(&facets);
+    let shown = answer("The account as it is now.", &[], reference("schemas", ACCOUNT));
+    responses.insert("200".into(), shown);
+    let about = "Pins the account to a version: requests that name none are in it from now on. An \
+                 account is pinned to the newest version at its first call.";
+    let body = json!({
+        "required": true,
+        "content": { JSON: { "schema": reference("schemas", ACCOUNT_UPDATE) } },
+    });
+    operation("moveAccount", "Pin the account to a version", about, Some(body), responses)
+}
+
+fn usage() -> Value {
+    let mut responses = errors::responses(&Facets { resource: true, ..Facets::default() });
+    let list = answer("Every version, the newest first.", &[], reference("schemas", USAGE_LIST));
+    responses.insert("200".into(), list);
+    let about = "How often the account used each version since the service was started.";
+    operation("versionUsage", "List the versions in use", about, None, responses)
+}
+
+fn instant() -> Value {
+    json!({ "type": "string", "format": "date-time" })
+}
+
+fn account() -> Value {
+    json!({
+        "type": "object",
+        "description": "An account.",
+        "properties": {
+            "id": { "type": "string" },
+            "object": { "type": "string", "const": "account" },
+            "name": { "type": ["string", "null"] },
+            "api_version": {
+                "type": ["string", "null"],
+                "description": "The version of requests that name none.",
+            },
+            "created_at": instant(),
+            "updated_at": instant(),
+        },
+        "required": ["id", "object", "name", "api_version", "created_at", "updated_at"],
+    })
+}
+
+fn account_update(schema: &Schema) -> Value {
+    json!({
+        "type": "object",
+        "description": "What may be changed about an account.",
+        "properties": { "api_version": { "type": "string", "enum": dates(schema) } },
+        "required": ["api_version"],
+        "additionalProperties": false,
+    })
+}
+
+fn usage_of_one() -> Value {
+    json!({
+        "type": "object",
+        "description": "How a version is used by the account.",
+        "properties": {
+            "object": { "type": "string", "const": "version_usage" },
+            "version": { "type": "string", "format": "date" },
+            "pinned": { "type": "boolean" },
+            "requests": { "type": "integer", "minimum": 0 },
+            "last_used_at": { "type": ["string", "null"], "format": "date-time" },
+            "deprecated": {
+                "type": ["string", "null"],
+                "format": "date",
+                "description": "Since when it shall not be used any more.",
+            },
+            "sunset": {
+                "type": ["string", "null"],
+                "format": "date",
+                "description": "Until when it is served.",
+            },
+        },
+        "required": [
+            "object", "version", "pinned", "requests", "last_used_at", "deprecated", "sunset",
+        ],
+    })
+}
+
+fn usage_list() -> Value {
+    json!({
+        "type": "object",
+        "description": "The versions of the service.",
+        "properties": {
+            "object": { "type": "string", "const": "list" },
+            "data": { "type": "array", "items": reference("schemas", USAGE) },
+            "since": instant(),
+        },
+        "required": ["object", "data", "since"],
+    })
+}

@@ -360,6 +360,7 @@ impl Core {
         let context = Context {
             schema: &self.schema,
             version: view,
+            versions: &self.versions,
             store: &self.store,
             outside: &self.outside,
             outgoing: &self.outgoing,

@@ -4,6 +4,7 @@
 
 use http::{HeaderMap, HeaderValue};
 use model::problem::{Code, Problem};
+use model::record::Record;
 use model::schema::{CollectionIx, Mount, Operation, Schema};
 use model::time::is_date;
 use model::version::{Versions, View};
@@ -55,6 +56,11 @@ impl Versioning {
 
     pub fn dates(&self) -> Vec<&str> {
         self.views.iter().map(|view| view.date.as_str()).collect()
+    }
+
+    /// A record of the collection of events, as a version tells it.
+    pub fn event(&self, record: &Record, index: usize) -> String {
+        self.views.row(record, index)
     }
 
     /// What is echoed for the view at a place.

@@ -84,6 +84,7 @@ async fn post(
     let context = Context {
         schema: &core.schema,
         version,
+        versions: &core.versions,
         store: &core.store,
         outside: &core.outside,
         outgoing: &core.outgoing,

@@ -44,24 +44,24 @@ pub async fn visitor(
         core.take_for_address(exchange, trace)?;
     }
     let mut visitor = visitor?;
-    visitor.version = version(core, pairs)?;
     if let Some(identity) = trace.identity.clone() {
         core.choose_version(exchange, &identity, trace)?;
         core.take(&identity, trace)?;
     }
+    // A page can say it in the URL alone.
+    trace.version = version(core, pairs)?.or(trace.version);
+    visitor.version = trace.version.unwrap_or(0);
     Ok(visitor)
 }
 
-/// Place of the version that the parameters name; the newest without one.
-fn version(core: &Core, pairs: &super::Pairs) -> Result<usize, Problem> {
-    let Some(date) = live::asked_version(pairs) else { return Ok(0) };
-    let known = || core.schema.versions.iter().map(|version| version.date.as_str());
-    known().position(|known| known == date).ok_or_else(|| {
+/// Place of the version that the parameters name.
+fn version(core: &Core, pairs: &super::Pairs) -> Result<Option<usize>, Problem> {
+    let Some(date) = live::asked_version(pairs) else { return Ok(None) };
+    let unknown = || {
         let shown: String = date.chars().take(40).collect();
-        let known = known().collect::<Vec<_>>().join(", ");
-        let message = format!("There is no version `{shown}`; there are: {known}.");
-        Problem::new(Code::UnknownVersion, message).param(live::VERSION)
-    })
+        core.versions.unknown(&shown, live::VERSION)
+    };
+    core.versions.find(date).map(|view| Some(view.index)).ok_or_else(unknown)
 }
 
 async fn by_key(

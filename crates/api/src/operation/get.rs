@@ -17,6 +17,7 @@ pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
         .await?;
     let collection = context.collection();
     let Some(record) = found else { return Err(decide::not_found(collection, id).into()) };
+    let record = context.told(record);
     let cache_control = &collection.cache_control;
     if view.is_plain() {
         // What became of an event shows in it: the tag is of what is shown.

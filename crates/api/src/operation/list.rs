@@ -37,13 +37,15 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         return Ok(reply.header(respond::STREAM_POSITION, position));
     }
     let (scope, collection) = (context.caller.scope, target.collection);
-    let found = if asked.view.is_plain() && context.lens().is_none() {
+    let as_kept = context.lens().is_none() && !context.tells_of_old();
+    let found = if asked.view.is_plain() && as_kept {
         context.store.texts(scope, collection, &asked.query).await.map_err(failure)?
     } else {
         let found = context.store.list(scope, collection, &asked.query).await.map_err(failure)?;
+        let records = found.records.into_iter().map(|record| context.told(record)).collect();
         let records = match asked.view.is_plain() {
-            true => shown(found.records, context.lens()),
-            false => expand::show(context, collection, found.records, &asked.view).await?,
+            true => shown(records, context.lens()),
+            false => expand::show(context, collection, records, &asked.view).await?,
         };
         Found { records, has_more: found.has_more, total: found.total, position: found.position }
     };

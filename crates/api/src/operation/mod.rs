@@ -14,13 +14,15 @@ use crate::error::Shape;
 use crate::idempotency::InFlight;
 use crate::respond::Reply;
 use crate::route::Target;
+use crate::version::Versioning;
 use crate::{Outside, condition, respond};
 use http::{HeaderMap, Method, StatusCode};
 use model::caller::{Access, Caller};
 use model::decide;
 use model::problem::{Code, Problem};
 use model::query::View;
-use model::schema::{Collection, CollectionIx, Schema};
+use model::record::Record;
+use model::schema::{Builtin, Collection, CollectionIx, Schema};
 use model::version::{self, Lens};
 use model::write::{Cause, Change, Idempotency, Precondition, Write};
 use std::net::IpAddr;
@@ -50,6 +52,7 @@ pub struct Context<'a> {
     pub schema: &'a Arc<Schema>,
     /// The version that is spoken: what comes in and goes out has its shape.
     pub version: &'a Arc<version::View>,
+    pub versions: &'a Versioning,
     pub store: &'a Arc<dyn Store>,
     pub outside: &'a Arc<dyn Outside>,
     pub outgoing: &'a wire::Client,
@@ -78,6 +81,20 @@ impl<'a> Context<'a> {
     /// How the version shows the collection, where it differs from what is kept.
     pub fn lens(&self) -> Option<&'a Lens> {
         self.version.lens(self.target.collection)
+    }
+
+    /// Whether the records are events, and not asked for in the newest version: what they are about
+    /// has the shape of a collection each.
+    pub fn tells_of_old(&self) -> bool {
+        self.version.index > 0 && self.collection().builtin == Some(Builtin::Event)
+    }
+
+    /// A record of the collection of events as the version tells it; others as they are.
+    pub fn told(&self, mut record: Record) -> Record {
+        if self.tells_of_old() {
+            record.body = self.versions.event(&record, self.version.index);
+        }
+        record
     }
 
     /// A problem of the newest shape, in the words of the version.

@@ -177,15 +177,6 @@ impl Router {
     }
 
     fn unknown(&self, path: &str) -> Problem {
-        let shown: String = path.chars().take(200).collect();
-        if let Some(mount) = version_segment(path)
-            && self.mounts.iter().all(|known| known[..known.len() - 1] != *mount)
-        {
-            let known: Vec<_> = self.schema.mounts.iter().map(|m| m.path.as_str()).collect();
-            let word = if known.len() == 1 { "there is" } else { "there are" };
-            let message = format!("There is no `{mount}` here; {word}: {}.", known.join(", "));
-            return Problem::new(Code::RouteNotFound, message).extra("mounts", known);
-        }
         let served = self.schema.routed().filter(|(_, collection)| collection.parent.is_none());
         let mut names: Vec<_> = served
             .map(|(_, collection)| format!("{}{}", self.mounts[0], collection.name))
@@ -193,8 +184,19 @@ impl Router {
         names.extend(self.channels.iter().map(|(path, _)| path.clone()));
         names.sort();
         names.truncate(20);
-        let message =
-            format!("There is nothing at `{shown}`. Resources are: {}.", names.join(", "));
+        let names = names.join(", ");
+        let known: Vec<_> = self.schema.mounts.iter().map(|mount| mount.path.as_str()).collect();
+        let begins =
+            |mount: &&str| known.iter().any(|known| known.split('/').nth(1) == mount.get(1..));
+        if let Some(mount) = version_segment(path).filter(|mount| !begins(mount)) {
+            let word = if known.len() == 1 { "there is" } else { "there are" };
+            let listed = known.join(", ");
+            let message =
+                format!("There is no `{mount}`; {word}: {listed}. Resources are: {names}.");
+            return Problem::new(Code::RouteNotFound, message).extra("mounts", known);
+        }
+        let shown: String = path.chars().take(200).collect();
+        let message = format!("There is nothing at `{shown}`. Resources are: {names}.");
         Problem::new(Code::RouteNotFound, message)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::standing;
 use super::token::PREFIX;
+use crate::account;
 use crate::auth::{self, Identity};
 use crate::operation::Failure;
 use crate::service::{Core, Trace};
@@ -47,6 +48,10 @@ pub async fn visitor(
     if let Some(identity) = trace.identity.clone() {
         core.choose_version(exchange, &identity, trace)?;
         core.take(&identity, trace)?;
+        // What comes over the channel is in some version, too.
+        if identity.account.pin.is_none() {
+            Box::pin(account::pin(core, &identity, trace.now)).await;
+        }
     }
     // A page can say it in the URL alone.
     trace.version = version(core, pairs)?.or(trace.version);

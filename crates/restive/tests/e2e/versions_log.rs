@@ -66,7 +66,11 @@ date = "2025-06-01"
 fn renamed(server: Server) -> Server {
     let (code, folder) = server.stop();
     assert_eq!(code, 0);
-    Start::schema(SECOND).on(&folder).go()
+    let server = Start::schema(SECOND).on(&folder).go();
+    // Its first call pinned the account to what was the newest then.
+    assert_eq!(server.get("/v1/account").expect(200)["api_version"], OLD);
+    server.post("/v1/account", json!({ "api_version": NEW })).expect(200);
+    server
 }
 
 /// An endpoint of the version, and its secret.
@@ -252,7 +256,7 @@ fn streams_resume_over_the_restart_in_the_version_they_ask_for() {
     tells(&told.json(), OLD, old_updated(), old_before());
     assert!(new.event().is("shelf.created"));
     tells(&new.named("book.updated").json(), NEW, new_updated(), new_before());
-    server.make("/v1/messages", json!({ "body": "hello" }));
+    server.post("/v1/messages", json!({ "body": "hello" })).expect(201);
     let (one, other) = (old.named("message"), new.named("message"));
     assert_eq!((&one.json()["text"], one.json().get("body")), (&json!("hello"), None));
     assert_eq!((&other.json()["body"], other.json().get("text")), (&json!("hello"), None));
@@ -279,7 +283,7 @@ fn sockets_tell_each_version_and_go_on_from_one_position() {
     tells(&new.typed("book.updated")["data"], NEW, new_updated(), new_before());
     // A subscription of its own is told in the version of the connection, too.
     old.ask_for(json!({ "type": "subscribe", "types": ["message"], "since": begin }));
-    server.make("/v1/messages", json!({ "body": "hello" }));
+    server.post("/v1/messages", json!({ "body": "hello" })).expect(201);
     assert_eq!(old.typed("message")["data"]["text"], "hello");
     assert_eq!(new.typed("message")["data"]["body"], "hello");
 }
@@ -287,9 +291,9 @@ fn sockets_tell_each_version_and_go_on_from_one_position() {
 #[test]
 fn polls_of_a_feed_show_each_version() {
     let server = Start::schema(FIRST).go();
-    server.make("/v1/messages", json!({ "text": "before" }));
+    server.post("/v1/messages", json!({ "text": "before" })).expect(201);
     let server = renamed(server);
-    server.make("/v1/messages", json!({ "body": "after" }));
+    server.post("/v1/messages", json!({ "body": "after" })).expect(201);
     let column = |target: &str, name: &str| {
         let records = server.get(target).expect(200);
         let values = records.as_array().unwrap().iter().map(|record| record[name].clone());
@@ -305,7 +309,7 @@ fn polls_of_a_feed_show_each_version() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| column(&target, "text"));
         eventually("it waits", || crate::live_client::open_connections(&server, "poll") > 0.0);
-        server.make("/v1/messages", json!({ "body": "now" }));
+        server.post("/v1/messages", json!({ "body": "now" })).expect(201);
         assert_eq!(waiting.join().unwrap(), [json!("now")]);
     });
 }
@@ -316,4 +320,29 @@ fn a_channel_cannot_ask_for_a_version_that_there_is_not() {
     for target in ["/api/messages?version=2020-01-01", "/api/events?version=new"] {
         server.get(target).error(400, "unknown_version");
     }
+}
+
+#[test]
+fn events_are_read_in_the_version_of_the_request() {
+    let server = Start::schema(FIRST).go();
+    let id = dune(&server);
+    let server = renamed(server);
+    change(&server, &id);
+    let read = |target: &str, version: &str| {
+        server.ask("GET", target).header("Restive-Version", version).send().expect(200)
+    };
+    let of_book = format!("/v1/events?resource={id}&sort=created");
+    let (old, new) = (read(&of_book, OLD), read(&of_book, NEW));
+    tells(&old["data"][0], OLD, old_created(), NONE);
+    tells(&old["data"][1], OLD, old_updated(), old_before());
+    tells(&new["data"][0], NEW, new_created(), NONE);
+    tells(&new["data"][1], NEW, new_updated(), new_before());
+    let one = format!("/v1/events/{}", old["data"][1]["id"].as_str().unwrap());
+    tells(&read(&one, OLD), OLD, old_updated(), old_before());
+    tells(&read(&one, NEW), NEW, new_updated(), new_before());
+    let tag = |version: &str| {
+        let answer = server.ask("GET", &one).header("Restive-Version", version).send();
+        answer.header("etag").unwrap().to_owned()
+    };
+    assert_ne!(tag(OLD), tag(NEW));
 }

@@ -135,7 +135,7 @@ impl Stored {
 
 /// The plan, or every reason why there is none.
 pub fn evolve(stored: Option<&Stored>, versions: &Versions) -> Result<Plan, Vec<String>> {
-    let schema = &**versions.schema();
+    let schema = &**versions.kept();
     let mut new = Stored::of(schema, stored);
     let empty = Stored::default();
     let old = stored.unwrap_or(&empty);
@@ -165,7 +165,7 @@ fn origin<'v>(old: &Stored, new: &Stored, versions: &'v Versions) -> &'v View {
             .is_none_or(|old| StoredCollection { shape: old.shape, ..new.clone() } == *old)
     };
     let fits = |view: &&std::sync::Arc<View>| {
-        Work::of(old, new, view, versions.schema()).refusals.is_empty()
+        Work::of(old, new, view, versions.kept()).refusals.is_empty()
     };
     match new.collections.iter().all(alike) {
         true => versions.newest(),

@@ -69,7 +69,7 @@ impl Versions {
     }
 
     /// What is kept: the newest shapes, without old names beside new ones.
-    pub fn schema(&self) -> &Arc<Schema> {
+    pub fn kept(&self) -> &Arc<Schema> {
         &self.0[0].newest
     }
 

@@ -130,7 +130,7 @@ impl Versions {
                 previous: previous.as_deref(),
                 hidden: hidden.map(RawValue::get),
             };
-            let told = self.told_texts(self.schema().find(&collection), &texts, view);
+            let told = self.told_texts(self.kept().find(&collection), &texts, view);
             let told = (told.object.into_owned(), told.previous.map(Cow::into_owned));
             (object, previous) = told;
         }
@@ -150,7 +150,7 @@ impl Versions {
             return (body, None);
         }
         let fields = raised(lens, &whole(&body, &parse_object(hidden.as_deref().unwrap_or("{}"))));
-        let newest = &self.schema().collections[collection];
+        let newest = &self.kept().collections[collection];
         (record::encode(newest, &fields), record::encode_hidden(newest, &fields))
     }
 
@@ -159,7 +159,7 @@ impl Versions {
     }
 
     fn newest_lens(&self, event: &Event) -> Option<&Lens> {
-        self.newest().lens(self.schema().find(&event.collection)?)
+        self.newest().lens(self.kept().find(&event.collection)?)
     }
 
     /// What brings up a text that was written under this date; none where it is as it is kept now.
@@ -181,7 +181,7 @@ impl Versions {
         if view.index == 0 && event.api_version == view.date && !view.differs {
             return texts.as_they_are();
         }
-        self.told_texts(self.schema().find(&event.collection), &texts, view)
+        self.told_texts(self.kept().find(&event.collection), &texts, view)
     }
 
     fn told_texts<'e>(

@@ -148,8 +148,7 @@ pub fn tables(schema: &Schema, stored: &Stored) -> Vec<Table> {
 fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
     let (source, select, width) = source(schema, collection);
     let name = quote(&table_name(&collection.name));
-    let child = collection.parent.is_some();
-    let feed = collection.feed.is_some();
+    let (child, feed) = (collection.parent.is_some(), collection.feed.is_some());
     let columns: Vec<(usize, String)> = collection
         .fields
         .iter()

@@ -20,7 +20,7 @@ pub fn apply(
     stored: Option<Stored>,
     versions: &Versions,
 ) -> Result<Stored, Error> {
-    let schema = &**versions.schema();
+    let schema = &**versions.kept();
     let plan = evolve(stored.as_ref(), versions).map_err(Error::Refused)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if stored.is_none() {
@@ -54,7 +54,7 @@ pub fn apply(
 }
 
 fn carry_out(connection: &Connection, versions: &Versions, plan: &Plan) -> Result<(), Error> {
-    let schema = &**versions.schema();
+    let schema = &**versions.kept();
     let tables = layout::tables(schema, &plan.stored);
     let mut refusals = Vec::new();
     for step in &plan.steps {

@@ -304,7 +304,7 @@ fn missing(lane: &Lane, ring: &VecDeque<Rc<Prepared>>, position: i64) -> Vec<Rc<
 
 /// A ping goes to the endpoint it is about, whatever that subscribed to.
 pub fn claim(versions: &Versions, endpoint: &Endpoint, version: usize, event: &Event) -> Claim {
-    let schema = versions.schema();
+    let schema = versions.kept();
     if is_ping(schema, event) {
         return if event.record == endpoint.id { Claim::Ping } else { Claim::None };
     }

@@ -212,7 +212,7 @@ impl Engine {
         let view = versions.get(self.pins.version(&versions, &endpoint)).cloned();
         move |event| {
             !internal.contains(&event.collection)
-                && !head::is_ping(versions.schema(), event)
+                && !head::is_ping(versions.kept(), event)
                 && view.as_ref().is_some_and(|view| view.tells_of(&event.collection))
                 && means(types.as_deref(), &endpoint, &event.kind)
                 && passes(&versions, &endpoint, event)

@@ -16,9 +16,13 @@ use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Records in one answer, unless the client says otherwise.
 pub const LIMIT: u32 = 100;
+/// Longer than it takes to hear of a commit, also of another process.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// What a poll asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,6 +154,12 @@ async fn read(hub: &Hub, asking: &Asking, reading: Reading) -> Result<Answer, st
     };
     let page = hub.store.0.list(scope, asking.feed, &query).await?;
     let last = page.records.last().and_then(|record| record.id.parse::<i64>().ok());
+    if let Some(last) = last.filter(|last| *last > newest) {
+        // What is committed can be read a moment before it is told. Whoever is quick to come back
+        // must not be ahead of the log.
+        let mut told = hub.store.0.position();
+        let _ = timeout(MOMENT, told.wait_for(|newest| *newest >= last)).await;
+    }
     let position = match (last, page.has_more) {
         (Some(last), true) => last,
         (last, _) => newest.max(last.unwrap_or(0)),

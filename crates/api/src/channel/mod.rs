@@ -137,7 +137,8 @@ fn polled(epoch: Epoch, answer: Answer) -> Reply {
 /// Changes with every record of the feed, and costs no query.
 fn poll_tag(core: &Core, visitor: &Visitor, feed: CollectionIx, pairs: &Pairs) -> String {
     let seq = core.store.collection_seq(visitor.scope, feed);
-    let mut asked = format!("poll {} {}", visitor.scope.0, core.store.epoch());
+    let (scope, version) = (visitor.scope.0, visitor.version);
+    let mut asked = format!("poll {scope} {} {version}", core.store.epoch());
     for (name, value) in pairs.iter().filter(|(name, _)| !COMMON.contains(&name.as_str())) {
         asked.push_str(&format!("&{name}={value}"));
     }

@@ -105,6 +105,8 @@ pub struct Lane {
     pub census: Census,
     pub ledger: Ledger,
     pub in_flight: usize,
+    /// What replays have under way to the endpoint.
+    pub replaying: usize,
     pub pace: Pace,
     pub health: Health,
     pub failing_since: Option<Timestamp>,
@@ -157,6 +159,7 @@ impl Lane {
             },
             ledger: Ledger::default(),
             in_flight: 0,
+            replaying: 0,
             pace: Pace::new(endpoint.max_in_flight, endpoint.rate_limit),
             health: Health::default(),
             failing_since: endpoint.failing_since,
@@ -281,6 +284,11 @@ impl Lane {
         self.queue_bytes = 0;
     }
 
+    /// Whether one more may be under way, by whatever way.
+    pub fn has_place(&self) -> bool {
+        self.in_flight + self.replaying < self.endpoint.max_in_flight
+    }
+
     pub fn has_work(&self) -> bool {
         !self.retries.is_empty()
             || self.order.has_free()
@@ -289,7 +297,7 @@ impl Lane {
 
     /// What comes next; `share` is its part of all requests while there are many.
     pub fn next(&mut self, now: Instant, share: usize, limits: &Limits) -> Next {
-        if self.in_flight < self.endpoint.max_in_flight
+        if self.has_place()
             && let Some(job) = self.urgent.pop_front()
         {
             return Next::Send(job);
@@ -299,6 +307,9 @@ impl Lane {
         }
         if !self.enabled {
             return self.pick(limits).map_or(Next::Wait(None), Next::Skip);
+        }
+        if !self.has_place() {
+            return Next::Wait(None);
         }
         if self.in_flight >= share {
             return Next::Crowded;

@@ -86,6 +86,14 @@ impl Pace {
         self.bucket.as_ref().map_or(Gate::Open, |bucket| bucket.gate(now))
     }
 
+    /// Whether its pause and its rate allow something for which the window does not count.
+    pub fn allows(&self, now: Instant) -> Gate {
+        match self.paused_until.filter(|until| *until > now) {
+            Some(until) => Gate::Until(until),
+            None => self.bucket.as_ref().map_or(Gate::Open, |bucket| bucket.gate(now)),
+        }
+    }
+
     /// Something is sent.
     pub fn spend(&mut self, now: Instant) {
         if let Some(bucket) = &mut self.bucket {

@@ -39,7 +39,6 @@ pub struct Replay {
     /// There is something to write down that has not been.
     pub dirty: bool,
     bucket: Option<Bucket>,
-    paused_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +106,6 @@ impl Replay {
             saving: false,
             dirty: true,
             bucket: rate.map(Bucket::new),
-            paused_until: None,
         })
     }
 
@@ -155,9 +153,6 @@ impl Replay {
         if self.queue.is_empty() || self.in_flight >= window {
             return Err(None);
         }
-        if let Some(until) = self.paused_until.filter(|until| *until > now) {
-            return Err(Some(until));
-        }
         if let Some(bucket) = &mut self.bucket {
             if let Gate::Until(at) = bucket.gate(now) {
                 return Err(Some(at));
@@ -165,10 +160,6 @@ impl Replay {
             bucket.spend(now);
         }
         self.queue.pop_front().ok_or(None)
-    }
-
-    pub fn pause(&mut self, until: Instant) {
-        self.paused_until = Some(until);
     }
 
     /// The outcome of an event is durable.

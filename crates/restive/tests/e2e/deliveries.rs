@@ -676,6 +676,30 @@ pub fn figure(server: &Server, name: &str) -> Option<f64> {
 }
 
 #[test]
+fn a_replay_keeps_to_what_the_endpoint_allows_and_hears_what_it_says() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    for n in 0..6 {
+        server.book(&n.to_string());
+    }
+    let id = endpoint(&server, &sink, json!({"max_in_flight": 1, "timeout": 5}));
+    sink.will(Manner::Silence);
+    server.post("/v1/replays", json!({"endpoint": id})).expect(201);
+    let mut most = 0.0_f64;
+    eventually("the first attempt is given up", || {
+        most = most.max(figure(&server, "restive_webhook_in_flight").unwrap_or(0.0));
+        figure(&server, "restive_webhook_failed_attempts_total") > Some(0.0)
+    });
+    assert_eq!(most, 1.0, "one at a time, whoever sends it");
+    // Gone is gone, also when it is said to a replay.
+    sink.will(Manner::status(410));
+    eventually("it is disabled", || {
+        let endpoint = server.get(&format!("/v1/webhook-endpoints/{id}")).expect(200);
+        endpoint["status"] == "disabled"
+    });
+}
+
+#[test]
 fn what_was_erased_is_delivered_to_nobody_although_it_waited_in_memory() {
     let server = Server::bookshop();
     let sink = Sink::start();

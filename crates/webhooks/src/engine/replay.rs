@@ -7,6 +7,7 @@ use crate::attempt::Trigger;
 use crate::insist::insist;
 use crate::lane::Job;
 use crate::limits::Limits;
+use crate::pace::Gate;
 use crate::prepared::Prepared;
 use crate::replay::{Replay, Stage, is_open, known, means};
 use crate::send::Landed;
@@ -138,11 +139,22 @@ impl Engine {
     }
 
     fn send_replay(&mut self, number: i64, endpoint: &Endpoint) {
+        let now = self.clock.now;
         while self.has_capacity() {
             let Some(replay) = self.replays.all.get_mut(&number) else { return };
-            match replay.next(self.limits.replay_window, self.clock.now) {
+            let Some(lane) = self.lanes.get_mut(&endpoint.number) else { return };
+            // What the endpoint has set for itself holds here, too.
+            if !lane.has_place() {
+                break;
+            }
+            if let Gate::Until(at) = lane.pace.allows(now) {
+                self.timers.set(at, Alarm::Replay(number));
+                return;
+            }
+            match replay.next(self.limits.replay_window, now) {
                 Ok(job) => {
-                    let Some(lane) = self.lanes.get(&endpoint.number) else { return };
+                    lane.pace.spend(now);
+                    lane.replaying += 1;
                     replay.in_flight += 1;
                     let owner = Owner::Replay { number, endpoint: endpoint.number };
                     self.sends.launch(owner, job, &lane.post, &self.clock);
@@ -262,12 +274,18 @@ impl Engine {
         if let Some(replay) = self.replays.all.get_mut(&number) {
             replay.in_flight -= 1;
         }
-        let Some(lane) = self.lanes.get(&endpoint) else { return };
-        let endpoint = lane.endpoint.clone();
-        let judgement = self.conclude(&endpoint, landed);
-        if let (Some(replay), Some(pause)) = (self.replays.all.get_mut(&number), judgement.pause) {
-            replay.pause(self.clock.now + pause);
+        let Some(lane) = self.lanes.get_mut(&endpoint) else { return };
+        lane.replaying = lane.replaying.saturating_sub(1);
+        let settings = lane.endpoint.clone();
+        let judgement = self.conclude(&settings, landed);
+        if let (Some(lane), Some(pause)) = (self.lanes.get_mut(&endpoint), judgement.pause) {
+            lane.pace.pause(pause, self.clock.now);
         }
+        // That it fails is not held against it, but what it says is heard.
+        if let Some(reason) = judgement.disable {
+            self.disable(endpoint, reason.to_owned());
+        }
+        self.touch(endpoint);
         self.replays.ready.push_back(number);
     }
 

@@ -50,6 +50,8 @@ pub struct Line {
     pub written_at: u32,
     blocked_at: Since,
     behind_at: Since,
+    /// Tick at which the key ends, if it was given an end meanwhile.
+    ends_at: Option<NonZeroU32>,
     resumes: bool,
     vetting: Vetting,
     /// The credentials were withdrawn.
@@ -61,8 +63,6 @@ struct Vetting {
     standing: Arc<dyn Standing>,
     generation: u64,
     asked: Option<Box<Asking>>,
-    /// Tick at which the key ends, if it was given an end meanwhile.
-    ends_at: Option<NonZeroU32>,
 }
 
 type Asking = Pin<Box<dyn Future<Output = Held> + Send>>;
@@ -151,7 +151,6 @@ impl Line {
             standing: visitor.standing.clone(),
             generation: hub.store.0.key_generation(),
             asked: None,
-            ends_at: None,
         };
         let number = hub.next_connection();
         let seat = Seat::take(hub, interests.clone(), cursor, number);
@@ -170,6 +169,7 @@ impl Line {
             written_at: 0,
             blocked_at: Since::default(),
             behind_at: Since::default(),
+            ends_at: None,
             resumes,
             vetting,
             revoked: false,
@@ -185,7 +185,7 @@ impl Line {
     pub fn turn(&mut self, cx: &mut Context<'_>) -> Turn {
         let turn = self.seat.turn(cx.waker());
         self.now = turn.now;
-        self.revoked |= self.vetting.ends_at.is_some_and(|end| end.get() <= turn.now);
+        self.revoked |= self.ends_at.is_some_and(|end| end.get() <= turn.now);
         self.cursor = self.cursor.max(turn.cursor);
         if turn.due {
             self.vet();
@@ -195,7 +195,7 @@ impl Line {
         {
             self.vetting.asked = None;
             self.revoked |= standing == Held::No;
-            self.vetting.ends_at = match standing {
+            self.ends_at = match standing {
                 Held::For(time) => NonZeroU32::new(self.now.saturating_add(ticks(time))),
                 Held::Yes | Held::No => None,
             };

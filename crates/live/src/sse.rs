@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,7 +32,7 @@ pub fn open(hub: &Arc<Hub>, visitor: &Visitor, asked: Asked) -> Result<Response,
         let mut line = Line::new(ticket, Encoding::Sse, &visitor, asked.interest, begin);
         line.own.push_front(greeting(&line, &hub));
         let stream = Stream {
-            expires: expires.map(|time| ticks(time).saturating_sub(2)),
+            expires: expires.and_then(|time| NonZeroU32::new(ticks(time).saturating_sub(2).max(1))),
             line,
             leaving: false,
             _arrival: arrival.map(Box::new),
@@ -68,7 +69,7 @@ pub fn come_again(hub: &Hub, full: Full) -> Response {
 struct Stream {
     line: Line,
     /// Tick, counted from the first look, at which the credentials end.
-    expires: Option<u32>,
+    expires: Option<NonZeroU32>,
     /// Ends once everything was sent that is under way.
     leaving: bool,
     _arrival: Option<Box<Arrival>>,
@@ -97,7 +98,7 @@ impl Stream {
     fn begin(&mut self) {
         self.line.now = self.line.seat.now();
         self.line.written_at = self.line.now;
-        self.expires = self.expires.map(|ticks| self.line.now.saturating_add(ticks));
+        self.expires = self.expires.map(|ticks| ticks.saturating_add(self.line.now));
         self.set_alarm();
     }
 
@@ -136,7 +137,7 @@ impl Stream {
             let retry = line.ticket.hub.retry_ms();
             line.own.push_back(Bytes::from(format!("retry: {retry}\n\n")));
             (self.leaving, line.muted) = (true, true);
-        } else if self.expires.is_some_and(|at| at <= line.now) {
+        } else if self.expires.is_some_and(|at| at.get() <= line.now) {
             self.close("token_expired");
         } else if line.is_behind() {
             self.close("slow_resume");
@@ -166,7 +167,8 @@ impl Stream {
         if due <= line.now {
             due = line.now + ticks(line.ticket.hub.limits.heartbeat);
         }
-        line.seat.wake_at(due.min(self.expires.unwrap_or(u32::MAX)).max(line.now + 1));
+        line.seat
+            .wake_at(due.min(self.expires.map_or(u32::MAX, NonZeroU32::get)).max(line.now + 1));
     }
 }
 

@@ -55,8 +55,9 @@ pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
         Builtin::Endpoint => {
             let patterns = patterns(schema);
             properties["enabled_events"]["items"]["enum"] = json!(patterns);
-            let version = &schema.service.version;
-            properties["api_version"] = json!({ "enum": [version, null] });
+            let dates = schema.versions.iter().map(|version| Some(version.date.as_str()));
+            let known: Vec<Option<&str>> = dates.chain([None]).collect();
+            properties["api_version"] = json!({ "enum": known });
             properties["retry_schedule"]["items"]["minimum"] = 1.into();
             properties["retry_schedule"]["items"]["maximum"] = endpoint::MAX_RETRY_SECONDS.into();
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::report::{Bar, Sample};
+use crate::report::{Bar, Pairs, Sample};
 
 use super::arrivals::First;
 use super::sink::Sink;
@@ -16,8 +16,10 @@ const EVENTS: u64 = 30_000;
 const QUICK_EVENTS: u64 = 5_000;
 /// Of an event, where the server is not there to tell.
 const BODY_BYTES: u64 = 1_024;
-/// Creating and settling must take less than the timeout of the deliveries that are held, 30 s.
+/// Creating, settling and the bare limit's turn must take less than the timeout of the deliveries
+/// that are held, 30 s.
 const FILL_LIMIT: Duration = Duration::from_secs(20);
+const ROUNDS: usize = 7;
 /// After creating: what the server still does for the creates is not the drain's.
 const SETTLE: Duration = Duration::from_secs(1);
 /// At 250 a second, half of what a peer with two more systems reaches.
@@ -36,26 +38,34 @@ pub fn bare(bench: &mut Bench<'_>) -> Result<()> {
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     println!("==> drain: {} events that wait", bench.count(EVENTS, QUICK_EVENTS));
-    let (bare, ours) = measure(bench)?;
+    let pairs = measure(bench)?;
     let report = &mut bench.stage.report;
-    report.sample("drain", "bare hyper client", bare, None);
-    let rate = Bar::at_least("rate ratio", ours.per_second / bare.per_second, 0.4, "× bare");
-    report.sample("drain", "restive", ours, Some(rate));
-    report.bar("drain", Bar::at_most("CPU ratio", ours.cpu_us / bare.cpu_us, 3.0, "× bare"));
+    report.sample("drain", "bare hyper client", Sample::median(&pairs.limits), None);
+    let rate = pairs.ratio(|sample| sample.per_second);
+    let bar = Bar::at_least("rate ratio", rate.middle, 0.4, "× bare").between(&rate);
+    report.sample("drain", "restive", Sample::median(&pairs.ours), Some(bar));
+    let cpu = pairs.ratio(|sample| sample.cpu_us);
+    report.bar("drain", Bar::at_most("CPU ratio", cpu.middle, 3.0, "× bare").between(&cpu));
     Ok(())
 }
 
 /// Both subjects in turn, round by round: the bare limit and the server.
-pub fn measure(bench: &mut Bench<'_>) -> Result<(Sample, Sample)> {
+pub fn measure(bench: &mut Bench<'_>) -> Result<Pairs> {
     let events = bench.count(EVENTS, QUICK_EVENTS);
     // One sink each, so that both begin with connections of their own and sizes can be told.
     let (limits_sink, sink) = (Sink::start()?, Sink::start()?);
     let mut running = bench.running("drain", &sink)?;
-    let (mut limits, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..bench.stage.rounds() {
+    let rounds = if bench.stage.options.quick { bench.stage.rounds() } else { ROUNDS };
+    let mut pairs = Pairs::default();
+    for round in 0..rounds {
+        // Side by side in time, next to the drain itself: filling takes longer than both. Who
+        // begins changes from round to round.
+        let made = fill(bench, &running, &sink, events)?;
         // Bodies as large as the server's.
-        limits.push(bench.bare(&limits_sink, sink.body_bytes())?);
-        ours.push(round(bench, &mut running, &sink, events)?);
+        let limit = || bench.bare(&limits_sink, sink.body_bytes());
+        let before = if round % 2 == 0 { Some(limit()?) } else { None };
+        pairs.ours.push(drain(bench, &mut running, &sink, made)?);
+        pairs.limits.push(before.map_or_else(limit, Ok)?);
     }
     let kept = watch::kept(&mut running.client()?, &bench.requests, &running.endpoint)?;
     let (bare, server) = (limits_sink.body_bytes(), sink.body_bytes());
@@ -67,19 +77,24 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(Sample, Sample)> {
         running.notes
     ));
     running.service.stop()?;
-    let ours = Sample::median(&ours);
-    bench.drained = Some(ours.per_second);
-    Ok((Sample::median(&limits), ours))
+    bench.drained = Some(Sample::median(&pairs.ours).per_second);
+    Ok(pairs)
 }
 
-fn round(bench: &Bench<'_>, running: &mut Running, sink: &Sink, events: u64) -> Result<Sample> {
-    let (requests, service) = (&bench.requests, &running.service);
-    let succeeded = watch::succeeded(&mut running.client()?, requests)?;
-    let answered = sink.answered();
+/// Events that wait, because the sink does not answer. Says how many.
+fn fill(bench: &Bench<'_>, running: &Running, sink: &Sink, events: u64) -> Result<u64> {
     sink.hold();
-    let made = requests.fill_within(&service.address, events, CREATORS, FILL_LIMIT)?;
+    let address = &running.service.address;
+    let made = bench.requests.fill_within(address, events, CREATORS, FILL_LIMIT)?;
     std::thread::sleep(SETTLE);
+    Ok(made)
+}
+
+fn drain(bench: &Bench<'_>, running: &mut Running, sink: &Sink, made: u64) -> Result<Sample> {
+    let (requests, service) = (&bench.requests, &running.service);
     let mut client = running.client()?;
+    let succeeded = watch::succeeded(&mut client, requests)?;
+    let answered = sink.answered();
     let (began, before) = (Instant::now(), service.cpu()?);
     sink.release();
     sink.expect(answered + made, DRAIN_LIMIT)?;

@@ -31,7 +31,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     println!("==> million: {events} events for an endpoint that is down");
     let drained = match bench.drained {
         Some(rate) => rate,
-        None => drain::measure(bench)?.1.per_second,
+        None => Sample::median(&drain::measure(bench)?.ours).per_second,
     };
     let sink = Sink::refusing()?;
     let data = bench.stage.folder("million")?;

@@ -3,6 +3,7 @@
 //! queries, bodies.
 
 use model::Timestamp;
+use model::record::push_text;
 use parking_lot::Mutex;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -123,17 +124,6 @@ fn push_address(out: &mut String, address: IpAddr) {
             out.push('.');
         }
         out.push_str(digits.format(octet));
-    }
-}
-
-/// JSON string; the everyday text needs no escaping.
-fn push_text(out: &mut String, text: &str) {
-    if text.bytes().all(|byte| (0x20..0x7f).contains(&byte) && byte != b'"' && byte != b'\\') {
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-    } else {
-        out.push_str(&serde_json::Value::from(text).to_string());
     }
 }
 

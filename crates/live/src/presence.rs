@@ -2,10 +2,9 @@
 //! is announced once per user; who comes back within the grace time was never away.
 
 use crate::entry::Passing;
-use model::record::push_json;
+use model::record::push_text;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -106,7 +105,7 @@ impl Presence {
 
 fn announcement(scope: Scope, user: &str, online: bool) -> Passing {
     let mut members = String::from("\"user\":");
-    push_json(&mut members, &Value::String(user.to_owned()));
+    push_text(&mut members, user);
     members.push_str(if online { ",\"online\":true" } else { ",\"online\":false" });
     Passing::new(scope, ONLINE, None, members)
 }

@@ -1,10 +1,9 @@
 //! Events: what the log keeps of a change, and the envelope in which it leaves the service.
 
 use crate::caller::Scope;
-use crate::record::{Fields, push_json};
+use crate::record::{Fields, push_text};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// One entry of the log. `seq` is its place; there is one sequence for everything.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,18 +66,18 @@ impl Event {
         pending_webhooks: u32,
     ) -> String {
         let mut out = String::with_capacity(object.len() + previous.map_or(0, str::len) + 360);
-        let text = |out: &mut String, value: &str| push_json(out, &Value::String(value.to_owned()));
         let nullable = |out: &mut String, value: Option<&str>| match value {
-            Some(value) => push_json(out, &Value::String(value.to_owned())),
+            Some(value) => push_text(out, value),
             None => out.push_str("null"),
         };
         out.push_str("{\"id\":");
-        text(&mut out, &self.id);
+        push_text(&mut out, &self.id);
         out.push_str(",\"object\":\"event\",\"type\":");
-        text(&mut out, &self.kind);
+        push_text(&mut out, &self.kind);
         out.push_str(",\"api_version\":");
-        text(&mut out, version);
-        out.push_str(&format!(",\"created\":{}", self.created.seconds()));
+        push_text(&mut out, version);
+        out.push_str(",\"created\":");
+        out.push_str(itoa::Buffer::new().format(self.created.seconds()));
         out.push_str(",\"data\":{\"object\":");
         out.push_str(object);
         if let Some(previous) = previous {
@@ -87,7 +86,8 @@ impl Event {
         }
         out.push_str("},\"livemode\":");
         out.push_str(if self.scope.livemode() { "true" } else { "false" });
-        out.push_str(&format!(",\"pending_webhooks\":{pending_webhooks}"));
+        out.push_str(",\"pending_webhooks\":");
+        out.push_str(itoa::Buffer::new().format(pending_webhooks));
         out.push_str(",\"request\":{\"id\":");
         nullable(&mut out, self.request.as_deref());
         out.push_str(",\"idempotency_key\":");
@@ -100,7 +100,7 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn the_envelope_has_the_fields_that_consumers_read() {

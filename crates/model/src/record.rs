@@ -47,7 +47,7 @@ pub fn encode(collection: &Collection, fields: &Fields) -> String {
         if out.len() > 1 {
             out.push(',');
         }
-        push_json(&mut out, &Value::String(name.to_owned()));
+        push_text(&mut out, name);
         out.push(':');
         match fields.get(name) {
             Some(value) => push_json(&mut out, value),
@@ -75,8 +75,21 @@ pub fn push_json(out: &mut String, value: &Value) {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
+        Value::String(text) => push_text(out, text),
         other => out.push_str(&other.to_string()),
     }
+}
+
+/// Writes a JSON string. Most texts have nothing to escape and are copied.
+pub fn push_text(out: &mut String, text: &str) {
+    let plain = |b: u8| b >= 0x20 && b != b'"' && b != b'\\';
+    if text.bytes().all(plain) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
+    out.push_str(&Value::String(text.to_owned()).to_string());
 }
 
 /// A scalar of a typed column.

@@ -37,6 +37,16 @@ impl Timestamp {
         Some(Timestamp(i64::try_from(since.as_millis()).ok()?))
     }
 
+    /// The moment so much later.
+    pub fn plus(self, time: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How much later it is than another moment; zero if it is not.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
     pub fn seconds(self) -> i64 {
         self.0.div_euclid(1000)
     }

@@ -12,6 +12,8 @@ pub struct Settlement {
     /// Endpoint and the event up to which it has come: every earlier one that it wants has an
     /// outcome. May lag behind; never runs ahead.
     pub positions: Vec<(i64, i64)>,
+    /// Endpoint and the moment until which it asked to be left alone; a past one ends a pause.
+    pub pauses: Vec<(i64, Timestamp)>,
 }
 
 /// What became of one event at one endpoint, for now.
@@ -78,4 +80,6 @@ pub struct Standing {
     pub position: Option<i64>,
     /// When the first of its retries is due.
     pub due: Option<Timestamp>,
+    /// Until when it asked to be left alone.
+    pub paused: Option<Timestamp>,
 }

@@ -4,6 +4,7 @@
 use crate::limits::Limits;
 use http::HeaderMap;
 use model::Timestamp;
+use model::record::push_text;
 use std::net::SocketAddr;
 use std::time::Duration;
 use wire::outgoing::Timing;
@@ -194,18 +195,6 @@ fn push_display(out: &mut String, shown: impl std::fmt::Display) {
     use std::fmt::Write;
     // Writing to a string cannot fail.
     let _ = write!(out, "\"{shown}\"");
-}
-
-/// A JSON string. Most texts have nothing to escape and are copied.
-fn push_text(out: &mut String, text: &str) {
-    let plain = |b: u8| b >= 0x20 && b != b'"' && b != b'\\';
-    if text.bytes().all(plain) {
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-        return;
-    }
-    out.push_str(&serde_json::Value::String(text.to_owned()).to_string());
 }
 
 #[cfg(test)]

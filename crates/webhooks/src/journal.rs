@@ -85,16 +85,21 @@ impl Journal {
     pub fn note(&mut self, outcome: &Outcome, event: &str) -> Place {
         let page = self.pages.as_mut()?.get_mut(self.active)?;
         // By hand: the attempt is JSON already, and this is on the way of every delivery.
-        let Outcome { endpoint, event: seq, scope: Scope(scope), id, attempts, .. } = outcome;
-        let (status, Timestamp(now)) = (outcome.status as i64, outcome.now);
-        let next = outcome.next.map_or(Cow::Borrowed("null"), |next| next.0.to_string().into());
-        let attempt = outcome.attempt.as_deref().unwrap_or("null");
-        let line = format_args!(
-            "{{\"endpoint\":{endpoint},\"seq\":{seq},\"event\":\"{event}\",\"scope\":{scope},\
-             \"delivery\":\"{id}\",\"status\":{status},\"attempts\":{attempts},\"next\":{next},\
-             \"now\":{now},\"attempt\":{attempt}}}\n"
-        );
-        self.buffer.write_fmt(line).ok()?;
+        let out = &mut self.buffer;
+        push_number(out, "{\"endpoint\":", outcome.endpoint);
+        push_number(out, ",\"seq\":", outcome.event);
+        push_word(out, ",\"event\":\"", event);
+        push_number(out, "\",\"scope\":", outcome.scope.0);
+        push_word(out, ",\"delivery\":\"", &outcome.id);
+        push_number(out, "\",\"status\":", outcome.status as i64);
+        push_number(out, ",\"attempts\":", i64::from(outcome.attempts));
+        match outcome.next {
+            Some(next) => push_number(out, ",\"next\":", next.0),
+            None => push_word(out, ",\"next\":", "null"),
+        }
+        push_number(out, ",\"now\":", outcome.now.0);
+        push_word(out, ",\"attempt\":", outcome.attempt.as_deref().unwrap_or("null"));
+        out.extend_from_slice(b"}\n");
         page.open += 1;
         Some(self.active)
     }
@@ -139,6 +144,15 @@ impl Journal {
     }
 }
 
+fn push_word(out: &mut Vec<u8>, name: &str, word: &str) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(word.as_bytes());
+}
+
+fn push_number(out: &mut Vec<u8>, name: &str, number: i64) {
+    push_word(out, name, itoa::Buffer::new().format(number));
+}
+
 impl Page {
     fn create(path: PathBuf) -> io::Result<Page> {
         let file = OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
@@ -174,7 +188,7 @@ async fn settle_page(path: &Path, store: &Arc<dyn Store>, limits: &Limits) {
             continue;
         }
         tracing::info!(outcomes = outcomes.len(), "webhooks: outcomes from before the crash");
-        let settlement = Settlement { outcomes, positions: Vec::new() };
+        let settlement = Settlement { outcomes, ..Settlement::default() };
         insist("outcomes", limits, || store.settle(settlement.clone())).await;
     }
 }

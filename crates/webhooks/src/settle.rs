@@ -33,6 +33,7 @@ pub struct Settler {
     outcomes: VecDeque<Outcome>,
     marks: VecDeque<Mark>,
     positions: BTreeMap<i64, i64>,
+    pauses: BTreeMap<i64, Timestamp>,
     flying: Vec<Mark>,
     is_flying: bool,
     /// Somebody waits for one of them.
@@ -61,9 +62,15 @@ impl Settler {
         self.positions.insert(endpoint, position);
     }
 
+    /// The endpoint asked to be left alone until then.
+    pub fn pause(&mut self, endpoint: i64, until: Timestamp) {
+        self.pauses.insert(endpoint, until);
+    }
+
     /// The endpoint is gone: its position must not come back.
     pub fn forget(&mut self, endpoint: i64) {
         self.positions.remove(&endpoint);
+        self.pauses.remove(&endpoint);
     }
 
     /// Outcomes that are not durable yet.
@@ -72,14 +79,18 @@ impl Settler {
     }
 
     pub fn is_idle(&self) -> bool {
-        !self.is_flying && self.outcomes.is_empty() && self.positions.is_empty()
+        !self.is_flying && !self.has_news()
+    }
+
+    fn has_news(&self) -> bool {
+        !(self.outcomes.is_empty() && self.positions.is_empty() && self.pauses.is_empty())
     }
 
     /// What is to be settled next, unless something is under way or nothing is there. Many at a
     /// time cost a fraction of few: after one settlement the next waits a moment, until it is large
     /// or somebody is in a hurry.
     pub fn begin(&mut self, now: Instant, hurry: bool, limits: &Limits) -> Begin {
-        if self.is_flying || (self.outcomes.is_empty() && self.positions.is_empty()) {
+        if self.is_flying || !self.has_news() {
             return Begin::Nothing;
         }
         let enough = hurry || self.urgent || self.outcomes.len() >= limits.worth_settling;
@@ -98,7 +109,8 @@ impl Settler {
         self.flying.extend(self.marks.drain(..count));
         let outcomes = self.outcomes.drain(..count).collect();
         let positions = std::mem::take(&mut self.positions).into_iter().collect();
-        Begin::Now(Settlement { outcomes, positions })
+        let pauses = std::mem::take(&mut self.pauses).into_iter().collect();
+        Begin::Now(Settlement { outcomes, positions, pauses })
     }
 
     /// What was begun is durable.

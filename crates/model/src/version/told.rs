@@ -6,7 +6,7 @@ use super::lens::{Lens, value_of};
 use super::{Versions, View};
 use crate::event::{Event, Hidden};
 use crate::problem::{Code, Problem};
-use crate::record::{self, Fields, Record, parse_object, push_json};
+use crate::record::{self, Fields, Record, parse_object, push_text};
 use crate::schema::{Collection, CollectionIx};
 use crate::validate;
 use serde::Deserialize;
@@ -89,7 +89,7 @@ impl Versions {
             out.push_str(if out.is_empty() { "{\"" } else { ",\"" });
             out.push_str(name);
             out.push_str("\":");
-            push_json(&mut out, &Value::String(text.clone()));
+            push_text(&mut out, text);
         }
         // Those of the newest version stand in the envelope already.
         let written = event.api_version != self.newest().date || self.newest_lens(event).is_some();

@@ -129,14 +129,20 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
     }
 }
 
-/// Adds the columns that came with format 3, whoever opens the file: nothing else changes.
+/// Adds the columns that came with format 3, whoever opens the file: nothing else changes. A table
+/// that is not there at all is made whole, later.
 fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
-    for (table, column) in
-        [("log", "hidden"), ("remembered", "api_version"), ("remembered", "hidden")]
-    {
-        let known = "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2";
-        if !connection.prepare(known)?.exists([table, column])? {
-            connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} TEXT"))?;
+    for (table, column, kind) in [
+        ("log", "hidden", "TEXT"),
+        ("remembered", "api_version", "TEXT"),
+        ("remembered", "hidden", "TEXT"),
+        ("positions", "paused", "INTEGER"),
+    ] {
+        let known = "SELECT count(*), coalesce(sum(name = ?2), 0) FROM pragma_table_info(?1)";
+        let (columns, found): (i64, i64) =
+            connection.query_row(known, [table, column], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if columns > 0 && found == 0 {
+            connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind}"))?;
         }
     }
     Ok(())

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS attempts (
   delivery INTEGER NOT NULL, n INTEGER NOT NULL, created INTEGER NOT NULL, body TEXT NOT NULL,
   PRIMARY KEY (delivery, n)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS positions (
-  endpoint INTEGER PRIMARY KEY, seq INTEGER NOT NULL) STRICT;
+  endpoint INTEGER PRIMARY KEY, seq INTEGER NOT NULL, paused INTEGER) STRICT;
 ";
 
 /// Endpoints of one account and mode: each costs the engine some kilobytes.
@@ -40,8 +40,11 @@ const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status
     manual, created, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?8) \
     ON CONFLICT (event, endpoint) DO NOTHING";
 const NUMBER: &str = "SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2";
-const UPDATE: &str = "UPDATE deliveries SET status = ?2, attempts = ?3, next = ?4, manual = 0, \
-    updated = ?5 WHERE n = ?1";
+/// What has succeeded stays so: a replay that fails, or a try that was under way when another one
+/// succeeded, takes nothing back. Somebody who asks for a retry makes it pending first.
+const UPDATE: &str = "UPDATE deliveries SET status = iif(status = 1, 1, ?2), \
+    attempts = attempts + ?3, next = iif(status = 1, NULL, ?4), manual = 0, updated = ?5 \
+    WHERE n = ?1";
 const FIRST_ATTEMPT: &str =
     "INSERT INTO attempts (delivery, n, created, body) VALUES (?1, 1, ?2, ?3)";
 /// Two senders, a replay and the schedule, may count the same attempt; rows are never lost.
@@ -50,9 +53,12 @@ const ATTEMPT: &str = "INSERT INTO attempts (delivery, n, created, body) SELECT 
 /// Positions never go back: a late word of an earlier one changes nothing.
 const POSITION: &str = "INSERT INTO positions (endpoint, seq) VALUES (?1, ?2) \
     ON CONFLICT (endpoint) DO UPDATE SET seq = max(seq, excluded.seq)";
-const STANDINGS: &str = "SELECT endpoint, max(seq), min(next) FROM \
-    (SELECT endpoint, seq, NULL AS next FROM positions UNION ALL \
-     SELECT endpoint, NULL, min(next) FROM deliveries WHERE status = 0 GROUP BY endpoint) \
+/// One that has no position yet begins with itself: it was made after every earlier event.
+const PAUSE: &str = "INSERT INTO positions (endpoint, seq, paused) VALUES (?1, ?1, ?2) \
+    ON CONFLICT (endpoint) DO UPDATE SET paused = excluded.paused";
+const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused) FROM \
+    (SELECT endpoint, seq, NULL AS next, paused FROM positions UNION ALL \
+     SELECT endpoint, NULL, min(next), NULL FROM deliveries WHERE status = 0 GROUP BY endpoint) \
     GROUP BY endpoint";
 /// Events are numbered in the order of their times.
 const WAITING: &str = "SELECT created FROM log WHERE seq = \
@@ -76,6 +82,9 @@ pub fn settle(connection: &Connection, settlement: &Settlement) -> Result<(), ru
     }
     for (endpoint, seq) in &settlement.positions {
         connection.prepare_cached(POSITION)?.execute([endpoint, seq])?;
+    }
+    for (endpoint, until) in &settlement.pauses {
+        connection.prepare_cached(PAUSE)?.execute([*endpoint, until.0])?;
     }
     Ok(())
 }
@@ -108,7 +117,7 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
         let kept = connection.prepare_cached(UPDATE)?.execute(params![
             number,
             status,
-            outcome.attempts,
+            i64::from(outcome.attempt.is_some()),
             next,
             outcome.now.0
         ])?;
@@ -130,7 +139,13 @@ pub fn standings(connection: &Connection) -> Result<Vec<Standing>, Error> {
     let mut statement = connection.prepare_cached(STANDINGS)?;
     let rows = statement.query_map([], |row| {
         let due: Option<i64> = row.get(2)?;
-        Ok(Standing { endpoint: row.get(0)?, position: row.get(1)?, due: due.map(Timestamp) })
+        let paused: Option<i64> = row.get(3)?;
+        Ok(Standing {
+            endpoint: row.get(0)?,
+            position: row.get(1)?,
+            due: due.map(Timestamp),
+            paused: paused.map(Timestamp),
+        })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

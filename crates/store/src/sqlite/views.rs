@@ -5,7 +5,7 @@
 use super::layout::{Source, Table, quote, table_name};
 use model::event::Event;
 use model::query::{Filter, Test};
-use model::record::{Scalar, push_json};
+use model::record::{Scalar, push_json, push_text};
 use model::schema::Builtin;
 use model::{Record, Schema, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -149,7 +149,7 @@ fn delivery(row: &Row<'_>, record: &Record) -> Result<String, rusqlite::Error> {
     let mut out = String::with_capacity(320);
     let mut member = |name: &str, value: Value| {
         out.push(if out.is_empty() { '{' } else { ',' });
-        push_json(&mut out, &name.into());
+        push_text(&mut out, name);
         out.push(':');
         push_json(&mut out, &value);
     };

@@ -41,7 +41,8 @@ fn outcome(endpoint: &Record, event: i64, status: Status, next: Option<i64>) -> 
 }
 
 async fn settle(bed: &Bed, outcomes: Vec<Outcome>, positions: Vec<(i64, i64)>) {
-    bed.store.settle(Settlement { outcomes, positions }).await.unwrap();
+    let settlement = Settlement { outcomes, positions, ..Settlement::default() };
+    bed.store.settle(settlement).await.unwrap();
 }
 
 fn where_(field: &str, value: &str) -> Query {
@@ -100,10 +101,63 @@ pub async fn a_second_outcome_of_a_delivery_replaces_the_first(bed: Bed) {
         settle(&bed, vec![again], Vec::new()).await;
     }
     let found = bed.store.deliveries(hook.number, &[event]).await.unwrap();
-    assert_eq!((found[0].status, found[0].attempts), (Status::Failed, 2));
+    assert_eq!((found[0].status, found[0].attempts), (Status::Failed, 3));
     let parent = Some(found[0].id.clone());
     let attempts = Query { parent, ..query("-created_at", 5) };
     assert_eq!(shown(&bed, ATTEMPTS, &attempts).await.len(), 3, "every attempt is kept");
+}
+
+pub async fn what_has_succeeded_is_not_taken_back(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let event = bed.put(book("A", json!(1))).await.version;
+    settle(&bed, vec![outcome(&hook, event, Status::Succeeded, None)], Vec::new()).await;
+    for (status, next) in [(Status::Failed, None), (Status::Pending, Some(START + 5))] {
+        settle(&bed, vec![outcome(&hook, event, status, next)], Vec::new()).await;
+        let found = bed.store.deliveries(hook.number, &[event]).await.unwrap();
+        assert_eq!((found[0].status, found[0].next), (Status::Succeeded, None));
+    }
+    let found = shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await;
+    assert_eq!((&found[0]["status"], &found[0]["attempts"]), (&json!("succeeded"), &json!(3)));
+}
+
+pub async fn an_attempt_whose_delivery_is_gone_is_not_kept(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let old = bed.put(book("A", json!(1))).await.version;
+    settle(&bed, vec![outcome(&hook, old, Status::Pending, Some(START + 5))], Vec::new()).await;
+    let gone = bed.store.deliveries(hook.number, &[old]).await.unwrap().remove(0);
+    bed.pass(10_000);
+    let new = bed.put(book("B", json!(1))).await.version;
+    bed.list(&search(&["somebody"])).await;
+    bed.store.expire(Timestamp(START + 5_000), 100).await.unwrap();
+    // It was under way meanwhile.
+    let late = Outcome {
+        number: Some(gone.number),
+        attempts: 2,
+        ..outcome(&hook, old, Status::Succeeded, None)
+    };
+    settle(&bed, vec![late], Vec::new()).await;
+    settle(&bed, vec![outcome(&hook, new, Status::Succeeded, None)], Vec::new()).await;
+    let next = bed.store.deliveries(hook.number, &[new]).await.unwrap().remove(0);
+    assert_eq!(next.number, gone.number, "the number is given again");
+    let attempts = Query { parent: Some(next.id), ..query("-created_at", 5) };
+    assert_eq!(names(&shown(&bed, ATTEMPTS, &attempts).await, "id"), [format!("att_{new}")]);
+}
+
+pub async fn a_pause_is_kept_and_moves_no_position(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let pause = |until: i64| Settlement {
+        pauses: vec![(hook.number, Timestamp(until))],
+        ..Settlement::default()
+    };
+    for until in [START + 5_000, 0] {
+        bed.store.settle(pause(until)).await.unwrap();
+        let standing = bed.store.standings().await.unwrap().remove(0);
+        assert_eq!(standing.paused, Some(Timestamp(until)));
+        assert_eq!(standing.position, Some(hook.number), "where it began");
+    }
+    settle(&bed, Vec::new(), vec![(hook.number, 9)]).await;
+    let standing = bed.store.standings().await.unwrap().remove(0);
+    assert_eq!((standing.position, standing.paused), (Some(9), Some(Timestamp(0))));
 }
 
 pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {

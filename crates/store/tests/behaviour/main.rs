@@ -96,6 +96,9 @@ suite! { sqlite:
     deliveries {
         outcomes_are_shown_and_positions_never_go_back
         a_second_outcome_of_a_delivery_replaces_the_first
+        what_has_succeeded_is_not_taken_back
+        an_attempt_whose_delivery_is_gone_is_not_kept
+        a_pause_is_kept_and_moves_no_position
         retries_come_due_and_those_asked_for_come_first
         events_tell_what_is_still_to_be_delivered
         events_of_keys_stay_inside

@@ -9,7 +9,7 @@ use model::record::parse_object;
 use model::schema::Builtin;
 use model::version::Versions;
 use model::webhook::{Endpoint, pattern};
-use model::{CollectionIx, Record, Scope};
+use model::{CollectionIx, Record, Scope, Timestamp};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -148,11 +148,16 @@ impl Engine {
                 let endpoint = Endpoint::read(scope, &record);
                 let version = self.pins.version(&self.versions, &endpoint);
                 if let Some(lane) = self.lanes.get_mut(&number) {
+                    let was_enabled = lane.enabled;
                     lane.update(endpoint, version, position);
+                    if lane.enabled && !was_enabled {
+                        // Whoever enables it again does not wait for what it once asked for.
+                        self.settler.pause(number, Timestamp(0));
+                    }
                     self.touch(number);
                 }
             }
-            (Some(record), None) => self.open(Endpoint::read(scope, &record), None, None),
+            (Some(record), None) => self.open(Endpoint::read(scope, &record), None),
             (None, Some(number)) => self.close(scope, id, number),
             (None, None) => {}
         }

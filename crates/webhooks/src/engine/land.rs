@@ -54,6 +54,8 @@ impl Engine {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if let Some(pause) = judgement.pause {
             lane.pace.pause(pause, now);
+            // A restart keeps it.
+            self.settler.pause(number, time.plus(pause));
         }
         let mut remark = None;
         let counts = counts && lane.enabled;

@@ -26,7 +26,7 @@ use model::{CollectionIx, Record, Scope, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{Follower, Store};
+use store::{Follower, Standing, Store};
 
 /// Records read at a time.
 const PAGE: usize = 256;
@@ -91,11 +91,11 @@ impl Engine {
             metrics,
             clock,
         };
-        let places: HashMap<i64, (Option<i64>, Option<Timestamp>)> =
-            standings.iter().map(|s| (s.endpoint, (s.position, s.due))).collect();
+        let standings: HashMap<i64, Standing> =
+            standings.into_iter().map(|standing| (standing.endpoint, standing)).collect();
         for (scope, record) in endpoints {
-            let (position, due) = places.get(&record.number).copied().unwrap_or_default();
-            engine.open(Endpoint::read(scope, &record), position, due);
+            let standing = standings.get(&record.number);
+            engine.open(Endpoint::read(scope, &record), standing);
         }
         for (scope, record) in &replays {
             engine.note_replay(*scope, record);
@@ -106,13 +106,18 @@ impl Engine {
     }
 
     /// A lane for an endpoint, from where it stands.
-    pub(super) fn open(&mut self, endpoint: Endpoint, place: Option<i64>, due: Option<Timestamp>) {
+    pub(super) fn open(&mut self, endpoint: Endpoint, standing: Option<&Standing>) {
         let (number, scope) = (endpoint.number, endpoint.scope);
         self.names.insert((scope, endpoint.id.clone()), number);
         self.subscriptions.put(scope, number);
         let version = self.pins.version(&self.versions, &endpoint);
-        let mut lane = Lane::new(endpoint, version, place.unwrap_or(number), self.head.position());
-        lane.due = due;
+        let place = standing.and_then(|standing| standing.position).unwrap_or(number);
+        let mut lane = Lane::new(endpoint, version, place, self.head.position());
+        if let Some(standing) = standing {
+            lane.due = standing.due;
+            let rest = standing.paused.map(|until| until.since(self.clock.steady));
+            lane.pace.pause(rest.unwrap_or_default(), self.clock.now);
+        }
         self.lanes.insert(number, lane);
         self.touch(number);
     }

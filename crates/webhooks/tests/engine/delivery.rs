@@ -2,6 +2,8 @@
 
 use crate::bed::{Bed, until};
 use crate::sink::{Reply, Sink};
+use model::Change;
+use model::record::Fields;
 use model::schema::Builtin;
 use serde_json::{Value, json};
 use store::Status;
@@ -119,4 +121,24 @@ async fn a_filter_decides_and_one_that_cannot_is_told_of() {
     assert_eq!(row.status, Status::Skipped);
     let attempt: Value = serde_json::from_str(&row.texts[0]).unwrap();
     assert_eq!(attempt["error"], "filter");
+}
+
+#[tokio::test]
+async fn a_filter_that_is_none_lets_nothing_pass() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    let (number, id) = bed.endpoint(&sink, json!({})).await;
+    // Refused when it is set; one that an earlier release took would be here.
+    let fields = Fields::from_iter([("filter".into(), json!("event.data.object.price >"))]);
+    let change = Change::Assign { fields, event: None };
+    bed.write(Builtin::Endpoint, Some(&id), change).await;
+    let engine = bed.start();
+    bed.tell(&["book_1"]);
+    let newest = bed.newest();
+    until("it is recorded", || bed.row(number, newest).is_some()).await;
+    engine.stop().await;
+    assert_eq!(sink.events().len(), 0);
+    let row = bed.row(number, newest).unwrap();
+    let attempt: Value = serde_json::from_str(&row.texts[0]).unwrap();
+    assert_eq!((row.status, &attempt["error"]), (Status::Skipped, &json!("filter")));
 }

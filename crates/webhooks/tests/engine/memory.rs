@@ -37,6 +37,7 @@ pub struct Inner {
     records: BTreeMap<(CollectionIx, i64), (Scope, Record)>,
     pub rows: BTreeMap<(i64, i64), Row>,
     pub positions: BTreeMap<i64, i64>,
+    pub pauses: BTreeMap<i64, Timestamp>,
     rows_made: i64,
 }
 
@@ -242,14 +243,16 @@ impl Store for Memory {
                 manual: false,
                 texts: Vec::new(),
             });
-            row.status = outcome.status;
-            row.attempts = outcome.attempts;
-            row.next = outcome.next;
+            if row.status != Status::Succeeded {
+                (row.status, row.next) = (outcome.status, outcome.next);
+            }
+            row.attempts += u32::from(outcome.attempt.is_some());
             row.updated = outcome.now;
             row.manual = false;
             row.texts.extend(outcome.attempt);
         }
         inner.positions.extend(settlement.positions);
+        inner.pauses.extend(settlement.pauses);
         drop(inner);
         self.settlements.fetch_add(1, SeqCst);
         self.settled.send_modify(|count| *count += 1);
@@ -276,6 +279,7 @@ impl Store for Memory {
                 endpoint,
                 position: inner.positions.get(&endpoint).copied(),
                 due: due(endpoint),
+                paused: inner.pauses.get(&endpoint).copied(),
             };
             endpoints.into_iter().map(standing).collect()
         }))

@@ -5,6 +5,7 @@ use crate::sink::{Reply, Sink};
 use model::record::Fields;
 use model::schema::Builtin;
 use serde_json::{Value, json};
+use std::time::Duration;
 use store::Status;
 
 async fn ended(bed: &Bed, id: &str) -> Fields {
@@ -113,6 +114,23 @@ async fn a_replay_keeps_its_rate_goes_on_after_a_restart_and_can_be_cancelled() 
     let ids: std::collections::BTreeSet<_> =
         sink.events().iter().map(|request| request.id().to_owned()).collect();
     assert_eq!(ids.len(), sink.events().len());
+}
+
+#[tokio::test]
+async fn a_replay_keeps_the_rate_of_its_endpoint_too() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    bed.tell(&["book_1"; 100]);
+    bed.clock.advance(1);
+    let (_, id) = bed.endpoint(&sink, json!({ "rate_limit": 50 })).await;
+    let engine = bed.start();
+    let fields = ended(&bed, &bed.replay(&id, json!({})).await).await;
+    engine.stop().await;
+    assert_eq!((&fields["status"], &fields["done"]), (&json!("succeeded"), &json!(100)));
+    let seen = sink.events();
+    // A second's worth at once, and a second for the other half.
+    let took = seen[seen.len() - 1].at - seen[0].at;
+    assert!(took >= Duration::from_millis(900), "{took:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! What a restart makes of what was known.
 
-use crate::bed::{Bed, limits, until};
+use crate::bed::{Bed, limits, linger, until};
 use crate::sink::{Reply, Sink};
+use model::Timestamp;
+use model::schema::Builtin;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -29,6 +31,35 @@ async fn a_restart_goes_on_from_positions_and_rows() {
     until("the last", || bed.rows(number, Status::Succeeded) == 102).await;
     engine.stop().await;
     assert_eq!(sink.events().len(), 101);
+}
+
+#[tokio::test]
+async fn a_pause_that_was_asked_for_outlasts_a_restart_and_ends_when_somebody_enables() {
+    let bed = Bed::new();
+    let sink = Sink::new(|request, _| match request.body["data"]["object"]["id"].as_str() {
+        Some("busy") => Reply::With(503, "retry-after: 600\r\n"),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (number, id) = bed.endpoint(&sink, json!({})).await;
+    let engine = bed.start();
+    until("the ping", || bed.rows(number, Status::Succeeded) == 1).await;
+    bed.tell(&["busy"]);
+    until("refused", || bed.rows(number, Status::Pending) == 1).await;
+    until("kept", || bed.store.look().pauses.contains_key(&number)).await;
+    engine.stop().await;
+    let engine = bed.start();
+    bed.tell(&["book_1"]);
+    until("it waits", || bed.rows_waiting() == 1).await;
+    linger().await;
+    assert_eq!(sink.events().len(), 1, "only the one that asked for the pause");
+    bed.act(Builtin::Endpoint, &id, "disable").await;
+    until("what waits is skipped", || bed.rows(number, Status::Skipped) >= 1).await;
+    bed.act(Builtin::Endpoint, &id, "enable").await;
+    bed.tell(&["book_2"]);
+    until("sent again", || sink.events().len() >= 2).await;
+    engine.stop().await;
+    assert_eq!(bed.store.look().pauses[&number], Timestamp(0));
 }
 
 #[tokio::test]

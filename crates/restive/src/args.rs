@@ -3,6 +3,7 @@
 
 use crate::moment::Moment;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+use model::schema::evolve;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use wire::Networks;
@@ -75,6 +76,8 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR", env = "RESTIVE_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
     #[command(flatten)]
+    pub accept: Accept,
+    #[command(flatten)]
     pub tls: Tls,
     #[command(flatten)]
     pub peers: Peers,
@@ -96,6 +99,27 @@ pub struct Serve {
     /// Seconds between the signal to stop and the end of accepting; /health answers 503 meanwhile
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_DELAY", default_value_t = 0)]
     pub drain_delay: u64,
+}
+
+/// Edits of the schema since the last start that are neither safe nor declared (see `plan`).
+#[derive(Arguments)]
+pub struct Accept {
+    /// Serve an edited schema although clients notice: for this start, later ones compare with it
+    #[arg(long, env = "RESTIVE_ACCEPT_CHANGES")]
+    pub accept_changes: bool,
+    /// The same, and delete the data that the edited schema has no place for
+    #[arg(long, env = "RESTIVE_ACCEPT_DATA_LOSS")]
+    pub accept_data_loss: bool,
+}
+
+impl Accept {
+    pub fn accepted(&self) -> evolve::Accept {
+        match (self.accept_changes, self.accept_data_loss) {
+            (_, true) => evolve::Accept::Loss,
+            (true, false) => evolve::Accept::Changes,
+            (false, false) => evolve::Accept::Nothing,
+        }
+    }
 }
 
 /// Whether HTTPS is spoken, and with which certificates. A list in a variable has commas.

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::sqlite::{Options, Role, SqliteStore};
+use store::sqlite::{Edition, Options, Role, SqliteStore};
 
 const DATABASE: &str = "restive.db";
 const LOCK: &str = "lock";
@@ -21,14 +21,21 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads and checks a schema; errors name the file, line and column, all of them.
 pub fn schema(file: &SchemaFile) -> anyhow::Result<Arc<Schema>> {
+    Ok(schema_and_text(file)?.0)
+}
+
+/// The same, with the text it was read from.
+pub fn schema_and_text(file: &SchemaFile) -> anyhow::Result<(Arc<Schema>, String)> {
     let Some(path) = &file.schema else {
-        let parsed = parse::parse(schema::BOOKSHOP);
-        return Ok(Arc::new(parsed.map_err(|_| anyhow::anyhow!("the built-in schema is broken"))?));
+        let text = schema::BOOKSHOP.to_owned();
+        let parsed = parse::parse(&text);
+        let parsed = parsed.map_err(|_| anyhow::anyhow!("the built-in schema is broken"))?;
+        return Ok((Arc::new(parsed), text));
     };
     let text = fs::read_to_string(path)
         .with_context(|| format!("the schema file {} cannot be read", path.display()))?;
     match parse::parse(&text) {
-        Ok(schema) => Ok(Arc::new(schema)),
+        Ok(schema) => Ok((Arc::new(schema), text)),
         Err(diagnostics) => {
             let lines: Vec<String> = diagnostics
                 .iter()
@@ -45,7 +52,11 @@ pub struct Lock {
 }
 
 /// Opens the data folder for serving; makes it if need be.
-pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
+pub fn serve(
+    folder: &Path,
+    schema: Arc<Schema>,
+    edition: Edition,
+) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
     fs::create_dir_all(folder)
         .with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
     let file = File::create(folder.join(LOCK))
@@ -58,9 +69,11 @@ pub fn serve(folder: &Path, schema: Arc<Schema>) -> anyhow::Result<(Arc<SqliteSt
         ),
         Err(TryLockError::Error(error)) => return Err(error).context("the lock cannot be taken"),
     }
-    let store = SqliteStore::open(&folder.join(DATABASE), schema).map_err(|error| match error {
+    let options = Options { edition, ..Options::default() };
+    let opened = SqliteStore::open_with(&folder.join(DATABASE), schema, options);
+    let store = opened.map_err(|error| match error {
         store::Error::Refused(reasons) => anyhow::anyhow!(
-            "the schema does not fit the data in {}; nothing was changed:\n  {}",
+            "the schema does not fit what was served from {}; nothing was changed:\n  {}",
             folder.display(),
             reasons.join("\n  ")
         ),

@@ -11,20 +11,11 @@ pub fn run(files: &Plan) -> anyhow::Result<ExitCode> {
     let read = |path: &Path| data::schema(&SchemaFile { schema: Some(path.to_owned()) });
     let (old, new) = (read(&files.old)?, read(&files.new)?);
     let edits = plan::plan(&old, &new);
-    for edit in &edits {
-        println!("{edit}");
-        for line in edit.lines.iter().flat_map(|lines| lines.lines()) {
-            println!("    {line}");
-        }
+    for line in plan::report(&edits) {
+        println!("{line}");
     }
-    let count = |class: Class| edits.iter().filter(|edit| edit.class == class).count();
-    let (breaking, destructive) = (count(Class::NeedsVersion), count(Class::Destructive));
-    println!(
-        "{} safe, {breaking} in need of a version change, {destructive} destructive",
-        count(Class::Safe)
-    );
-    Ok(match breaking + destructive {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    Ok(match edits.iter().all(|edit| edit.class == Class::Safe) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }

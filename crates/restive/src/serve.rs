@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 use store::Store;
+use store::sqlite::Edition;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::Shutdown;
 
@@ -29,10 +30,11 @@ const SIGXFSZ: i32 = 25;
 
 pub fn run(serve: Serve) -> anyhow::Result<()> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
-    let schema = data::schema(&serve.schema)?;
+    let (schema, text) = data::schema_and_text(&serve.schema)?;
+    let edition = Edition { text: Some(text), accept: serve.accept.accepted() };
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
     let (mut door, source) = Door::bind(&serve)?;
-    let (store, _lock) = data::serve(&serve.data.data, schema.clone())?;
+    let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
     let store: Arc<dyn Store> = store;
     if let Some(source) = source {
         door = door.secure(Secured::load(source, &serve.data.data, serve.listen.ip())?);

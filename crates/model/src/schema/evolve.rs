@@ -84,7 +84,7 @@ pub enum CheckRule {
     Resolves { field: String, target: CollectionIx },
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Create(CollectionIx),
     /// A typed column for a field, filled from the rows.
@@ -101,7 +101,29 @@ pub enum Step {
     /// Every row as the newest version has it, with its columns and its full-text index.
     Rewrite(CollectionIx),
     DropSearch(CollectionIx),
+    /// A collection that the schema does not have any more, with its records.
+    Delete(String),
+    /// The values of a field that the schema does not have any more, or not of this type.
+    Forget {
+        collection: CollectionIx,
+        field: String,
+    },
 }
+
+/// Which edits of a schema an operator accepts that are neither safe nor declared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accept {
+    #[default]
+    Nothing,
+    /// Those that clients notice.
+    Changes,
+    /// And those that delete data.
+    Loss,
+}
+
+/// How the operator says so.
+pub const ACCEPT_CHANGES: &str = "--accept-changes";
+pub const ACCEPT_LOSS: &str = "--accept-data-loss";
 
 impl Stored {
     /// Describes a schema; shapes are numbered on from those of `before`.
@@ -134,18 +156,22 @@ impl Stored {
 }
 
 /// The plan, or every reason why there is none.
-pub fn evolve(stored: Option<&Stored>, versions: &Versions) -> Result<Plan, Vec<String>> {
+pub fn evolve(
+    stored: Option<&Stored>,
+    versions: &Versions,
+    accept: Accept,
+) -> Result<Plan, Vec<String>> {
     let schema = &**versions.kept();
     let mut new = Stored::of(schema, stored);
     let empty = Stored::default();
     let old = stored.unwrap_or(&empty);
     let view = origin(old, &new, versions);
-    let work = Work::of(old, &new, view, schema);
+    let work = Work::of(old, &new, view, schema, accept);
     if !work.refusals.is_empty() {
         return Err(work.refusals);
     }
     for step in &work.steps {
-        let Step::Rewrite(ix) = step else { continue };
+        let (Step::Rewrite(ix) | Step::Forget { collection: ix, .. }) = step else { continue };
         let name = &schema.collections[*ix].name;
         if let Some(rewritten) = new.collections.iter_mut().find(|one| one.name == *name) {
             rewritten.shape = old.shape(name) + 1;
@@ -165,7 +191,7 @@ fn origin<'v>(old: &Stored, new: &Stored, versions: &'v Versions) -> &'v View {
             .is_none_or(|old| StoredCollection { shape: old.shape, ..new.clone() } == *old)
     };
     let fits = |view: &&std::sync::Arc<View>| {
-        Work::of(old, new, view, versions.kept()).refusals.is_empty()
+        Work::of(old, new, view, versions.kept(), Accept::Nothing).refusals.is_empty()
     };
     match new.collections.iter().all(alike) {
         true => versions.newest(),
@@ -175,20 +201,21 @@ fn origin<'v>(old: &Stored, new: &Stored, versions: &'v Versions) -> &'v View {
 
 #[derive(Default)]
 struct Work {
+    accept: Accept,
     refusals: Vec<String>,
     checks: Vec<Check>,
     steps: Vec<Step>,
 }
 
 impl Work {
-    fn of(old: &Stored, new: &Stored, view: &View, schema: &Schema) -> Work {
-        let mut work = Work::default();
+    fn of(old: &Stored, new: &Stored, view: &View, schema: &Schema, accept: Accept) -> Work {
+        let mut work = Work { accept, ..Work::default() };
         for gone in old.collections.iter().filter(|c| schema.find(&c.name).is_none()) {
-            work.refuse(format!(
-                "collection `{}` was removed; its data would be lost. Put it back into the schema, \
-                 or start with a new data directory.",
+            let why = format!(
+                "collection `{}` was removed; its data would be lost. Put it back into the schema",
                 gone.name
-            ));
+            );
+            work.lose(why, &[Step::Delete(gone.name.clone())]);
         }
         let kept = schema.collections.iter().enumerate().filter(|(_, c)| !c.is_view());
         for (ix, collection) in kept {
@@ -207,8 +234,17 @@ impl Work {
         let steps = self.steps.len();
         let had = describe(&view.schema, &view.schema.collections[ix]);
         self.compare(&view.schema, ix, old, &had);
-        self.steps.truncate(steps);
+        let steps = self.steps.split_off(steps);
+        self.steps.extend(steps.into_iter().filter(|step| matches!(step, Step::Forget { .. })));
         self.steps.push(Step::Rewrite(ix));
+    }
+
+    /// Data has no place any more: it goes, if that was accepted.
+    fn lose(&mut self, why: String, steps: &[Step]) {
+        match self.accept {
+            Accept::Loss => self.steps.extend_from_slice(steps),
+            _ => self.refuse(format!("{why}, or start with {ACCEPT_LOSS} to delete it.")),
+        }
     }
 
     fn refuse(&mut self, message: String) {
@@ -249,11 +285,14 @@ impl Work {
         for before in &old.fields {
             match new.fields.iter().find(|field| field.name == before.name) {
                 Some(after) => self.compare_field(schema, ix, before, after),
-                None => self.refuse(format!(
-                    "collection `{name}`: field `{}` was removed; its data would be lost. Put it \
-                     back, or declare it `write_only` in a new collection and copy what you need.",
-                    before.name
-                )),
+                None => {
+                    let why = format!(
+                        "collection `{name}`: field `{}` was removed; its data would be lost. Put \
+                         it back",
+                        before.name
+                    );
+                    self.lose(why, &forget(ix, before));
+                }
             }
         }
         for field in schema.collections[ix].fields.iter() {
@@ -291,19 +330,20 @@ impl Work {
     ) {
         let collection = &schema.collections[ix].name;
         let place = format!("collection `{collection}`: field `{}`", new.name);
-        if old.kind != new.kind {
-            self.refuse(format!(
-                "{place}: the type changed from {} to {}. Put it back, or add a new field with the \
-                 new type.",
-                old.kind, new.kind
-            ));
-            return;
-        }
-        if old.write_only != new.write_only {
-            self.refuse(format!(
-                "{place}: `write_only` was switched {}. Put it back, or add a new field.",
-                if new.write_only { "on" } else { "off" }
-            ));
+        let misfit = if old.kind != new.kind {
+            Some(format!("the type changed from {} to {}", old.kind, new.kind))
+        } else if old.write_only != new.write_only {
+            let switched = if new.write_only { "on" } else { "off" };
+            Some(format!("`write_only` was switched {switched}"))
+        } else {
+            None
+        };
+        if let Some(misfit) = misfit {
+            let why = format!("{place}: {misfit}. Put it back, or add a new field");
+            self.lose(why, &forget(ix, old));
+            if let Some(field) = schema.collections[ix].field(&new.name) {
+                self.added_field(ix, collection, field);
+            }
             return;
         }
         let field = new.name.clone();
@@ -391,6 +431,15 @@ impl StoredField {
     fn has_column(&self) -> bool {
         self.unique || self.filter || self.sort || self.reference.is_some()
     }
+}
+
+/// What takes a field out of its rows.
+fn forget(collection: CollectionIx, field: &StoredField) -> Vec<Step> {
+    let name = || field.name.clone();
+    let column = field.has_column().then(|| Step::DropColumn { collection, field: name() });
+    let search = field.search.then_some(Step::RebuildSearch(collection));
+    let rows = Step::Forget { collection, field: name() };
+    column.into_iter().chain([rows]).chain(search).collect()
 }
 
 fn describe(schema: &Schema, collection: &Collection) -> StoredCollection {

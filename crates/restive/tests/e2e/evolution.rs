@@ -1,4 +1,5 @@
-//! Schema edits on existing data: what is safe applies by itself, the rest is refused untouched.
+//! Schema edits on existing data: what is safe or declared applies by itself, the rest is refused
+//! untouched, unless it is accepted.
 
 use crate::harness::{Server, Start};
 use serde_json::json;
@@ -119,7 +120,7 @@ fn what_would_lose_or_bend_data_is_refused_and_nothing_is_touched() {
         ),
         ("[collections.books.fields]\ntitle = \"integer\"\n".to_owned(), "orders"),
     ] {
-        let (code, error) = Start::schema(&schema).on(&folder).fails();
+        let (code, error) = Start::schema(&schema).on(&folder).arg("--accept-changes").fails();
         assert_eq!(code, 1, "{hint}: {error}");
         assert!(error.contains(hint), "{hint}: {error}");
         assert!(error.contains("nothing was changed"), "{error}");
@@ -157,9 +158,122 @@ fn a_restriction_that_the_data_keeps_is_taken() {
         "price = \"number\"",
         "price = { type = \"number\", required = true, unique = true }",
     );
-    let server = Start::schema(&schema).on(&folder).go();
+    let server = Start::schema(&schema).on(&folder).arg("--accept-changes").go();
     server.post("/v1/books", json!({"title": "x"})).error(422, "validation_failed");
     let error = server.post("/v1/books", json!({"title": "x", "price": 3}));
     assert_eq!(error.error(422, "validation_failed")["errors"][0]["code"], "not_unique");
     server.get(&format!("/v1/books/{}", ids[0])).expect(200);
+}
+
+const DATED: &str = r#"
+[service]
+version = "2025-06-01"
+[collections.books.fields]
+name = { type = "string", required = true, search = true }
+price = { type = "number", filter = true, sort = true }
+"#;
+
+/// A server of the dated schema with a book, stopped.
+fn dated() -> Arc<TempDir> {
+    let server = Start::schema(DATED).go();
+    server.make("/v1/books", json!({"name": "Dune", "price": 9.5}));
+    server.stop().1
+}
+
+#[track_caller]
+fn refused(folder: &Arc<TempDir>, schema: &str, hints: &[&str]) {
+    let (code, error) = Start::schema(schema).on(folder).fails();
+    assert_eq!(code, 1, "{error}");
+    for hint in hints {
+        assert!(error.contains(hint), "{hint}\n{error}");
+    }
+}
+
+#[test]
+fn an_edit_that_clients_notice_is_refused_with_what_plan_tells() {
+    let folder = dated();
+    let renamed = DATED.replace("name =", "title =");
+    refused(
+        &folder,
+        &renamed,
+        &[
+            "nothing was changed",
+            "needs a version change: books.name: gone, and `title` of the same type is new",
+            "rename = { from = \"name\", to = \"title\" }",
+            "1 in need of a version change",
+            "Clients of 2025-06-01 go on as before",
+            "start once with --accept-data-loss",
+        ],
+    );
+    let retyped = DATED.replace("price = { type = \"number\"", "price = { type = \"string\"");
+    refused(&folder, &retyped, &["number became string", "retype = ", "--accept-data-loss"]);
+    let limited = DATED.replace("type = \"number\",", "type = \"number\", min = 1,");
+    refused(&folder, &limited, &["`min` asks for more", "start once with --accept-changes."]);
+    let other = "[service]\nversion = \"2025-06-01\"\n[collections.pens]\n";
+    refused(&folder, other, &["destructive: books: the collection is gone", "--accept-data-loss"]);
+    // What was refused is not what the next start compares with.
+    refused(&folder, &renamed, &["books.name: gone"]);
+    let same = Start::schema(DATED).on(&folder).go();
+    assert_eq!(same.get("/v1/books").column("name"), ["Dune"]);
+    let (_, folder) = same.stop();
+    let more = DATED.replace("price =", "pages = \"integer\"\nprice =");
+    Start::schema(&more).on(&folder).go();
+}
+
+#[test]
+fn a_declared_edit_is_served() {
+    let folder = dated();
+    let entry = "[[versions]]\ndate = \"2026-01-01\"\n[[versions.changes]]\ncollection = \"books\"\n\
+                 rename = { from = \"name\", to = \"title\" }\n[[versions]]\ndate = \"2025-06-01\"\n";
+    let renamed = DATED.replace("name =", "title =");
+    let declared = renamed.replace("2025-06-01", "2026-01-01") + entry;
+    let server = Start::schema(&declared).on(&folder).go();
+    let newest = server.ask("GET", "/v1/books").header("Restive-Version", "2026-01-01").send();
+    assert_eq!(newest.column("title"), ["Dune"]);
+    let (_, folder) = server.stop();
+    Start::schema(&declared).on(&folder).go();
+}
+
+#[test]
+fn an_accepted_edit_is_served_and_needs_no_flag_again() {
+    let folder = dated();
+    let limited = DATED.replace("type = \"number\",", "type = \"number\", min = 1,");
+    let server = Start::schema(&limited).on(&folder).arg("--accept-changes").go();
+    server.post("/v1/books", json!({"name": "x", "price": 0})).error(422, "validation_failed");
+    let (_, folder) = server.stop();
+    let server = Start::schema(&limited).on(&folder).go();
+    server.get("/v1/books").expect(200);
+    // The other way asks for less, but a flag of yesterday accepts nothing today.
+    let (_, folder) = server.stop();
+    refused(&folder, &DATED.replace("filter = true, ", ""), &["filtering by it is gone"]);
+}
+
+#[test]
+fn data_without_a_place_is_deleted_when_that_is_accepted() {
+    let (ids, folder) = filled();
+    let schema = r#"
+        [collections.books.fields]
+        title = { type = "string", required = true, filter = true }
+        price = { type = "string", filter = true, sort = true }
+        genre = { type = "string", enum = ["novel", "poem"], write_only = true }
+        [collections.pens]
+    "#;
+    refused(&folder, schema, &["`orders` was removed", "start once with --accept-data-loss"]);
+    let (code, error) = Start::schema(schema).on(&folder).arg("--accept-changes").fails();
+    assert_eq!(code, 1);
+    assert!(error.contains("--accept-data-loss to delete it"), "{error}");
+    let server = Start::schema(schema).on(&folder).arg("--accept-data-loss").go();
+    server.get("/v1/orders").error(404, "route_not_found");
+    let path = format!("/v1/books/{}", ids[0]);
+    let book = server.get(&path).expect(200);
+    assert_eq!((&book["title"], &book["price"]), (&json!("Dune"), &json!(null)), "{book}");
+    assert_eq!((book.get("shelf"), book.get("genre")), (None, None), "{book}");
+    server.patch(&path, json!({"price": "9 euros"})).expect(200);
+    assert_eq!(titles(&server, "price=9+euros&sort=price"), ["Dune"]);
+    let (_, folder) = server.stop();
+    // What went does not come back with the old schema.
+    let server = Start::schema(FIRST).on(&folder).arg("--accept-data-loss").go();
+    let book = server.get(&format!("/v1/books/{}", ids[1])).expect(200);
+    assert_eq!((&book["price"], &book["shelf"]), (&json!(null), &json!(null)), "{book}");
+    assert!(server.get("/v1/orders").column("id").is_empty());
 }

@@ -417,3 +417,95 @@ fn commands_plan_edits_check_dates_and_print_old_contracts() {
     assert_eq!(code, 1);
     assert!(failed.contains("2026-11-01, 2026-01-01"), "{failed}");
 }
+
+/// Everything that can be wrong about versions, each where a comment says so.
+const WRONG: &str = r#"
+[service]
+version = "2999-01-01"
+
+[[versions]]
+date = "2999-01-01" # in the future
+[[versions.changes]]
+collection = "books"
+rename = { from = "name", to = "titel" } # no such field
+[[versions.changes]]
+collection = "boks" # no such collection
+rename = { from = "a", to = "b" }
+
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "pens"
+rename = { from = "left", to = "right" } # half of a circle
+[[versions.changes]]
+collection = "pens"
+rename = { from = "right", to = "left" } # the other half
+
+[[versions]]
+date = "2026-07-01" # not older
+[[versions.changes]]
+collection = "cups"
+retype = { field = "size", from = "string", by = "text" }
+[[versions.changes]]
+collection = "cups"
+default = { field = "size", was = 2 } # twice on one date
+[[versions.changes]]
+collection = "hats"
+rename = { from = "form", to = "shape" } # the old name is taken
+[[versions.changes]]
+collection = "maps"
+collection_added = true
+[[versions.changes]]
+collection = "maps"
+rename = { from = "area", to = "land" } # of a collection that was not there
+
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]] # the oldest
+collection = "books"
+removed = { field = "pages" }
+
+[collections.books.fields]
+title = "string"
+pages = "integer"
+[collections.pens.fields]
+left = "string"
+right = "string"
+[collections.cups.fields]
+size = { type = "integer", default = 1 }
+[collections.hats.fields]
+shape = "string"
+form = "string"
+[collections.maps.fields]
+land = "string"
+"#;
+
+#[test]
+fn all_that_is_wrong_about_versions_is_told_at_once_with_its_place() {
+    let folder = tempfile::TempDir::new().unwrap();
+    std::fs::write(folder.path().join("wrong.toml"), WRONG).unwrap();
+    let (_, told, code) = run(folder.path(), &["check", "wrong.toml"]);
+    assert_eq!(code, 1, "{told}");
+    let line = |mark: &str| 1 + WRONG.lines().position(|line| line.contains(mark)).unwrap();
+    for (mark, column, what) in [
+        ("# in the future", 8, "version 2999-01-01 lies in the future"),
+        (
+            "# no such field",
+            1,
+            "`titel` is no field of `books` in version 2999-01-01 (did you mean `title`?)",
+        ),
+        ("# no such collection", 14, "names `boks`, which is not declared"),
+        ("# half of a circle", 1, "`left` is a field of the newer version, too"),
+        ("# the other half", 1, "`left` and `right` are renamed in a circle"),
+        ("# not older", 8, "versions stand newest first"),
+        ("# twice on one date", 1, "`size` is changed by another change of the same date"),
+        ("# the old name is taken", 1, "`form` is a field of the newer version, too"),
+        ("# of a collection", 1, "adds or removes a collection changes nothing else of it"),
+        ("# the oldest", 12, "the oldest version has no changes"),
+    ] {
+        let place = format!("wrong.toml:{}:{column}: ", line(mark));
+        let found = told.lines().find(|line| line.starts_with(&place));
+        assert!(found.is_some_and(|found| found.contains(what)), "{place}{what}\n{told}");
+    }
+    assert!(told.ends_with("10 errors\n"), "{told}");
+}

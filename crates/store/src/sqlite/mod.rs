@@ -32,6 +32,7 @@ use checkpoint::Checkpoints;
 use layout::Source;
 use model::event::Event;
 use model::query::Query;
+use model::schema::evolve::Accept;
 use model::version::Versions;
 use model::write::{Committed, Write};
 use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
@@ -61,6 +62,16 @@ pub enum Role {
 pub struct Options {
     pub role: Role,
     pub clock: Clock,
+    pub edition: Edition,
+}
+
+/// The schema as a file, for a server.
+#[derive(Default)]
+pub struct Edition {
+    /// Kept beside the data, for the next start to compare with.
+    pub text: Option<String>,
+    /// Which edits since the last start are fine.
+    pub accept: Accept,
 }
 
 impl Default for Options {
@@ -69,7 +80,7 @@ impl Default for Options {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Timestamp(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
         };
-        Options { role: Role::Server, clock: Arc::new(clock) }
+        Options { role: Role::Server, clock: Arc::new(clock), edition: Edition::default() }
     }
 }
 
@@ -101,7 +112,7 @@ impl SqliteStore {
         options: Options,
     ) -> Result<Arc<SqliteStore>, Error> {
         let versions = Arc::new(Versions::new(&schema));
-        let opened = open::open(path, &versions, options.role)?;
+        let opened = open::open(path, &versions, options.role, &options.edition)?;
         let mut tables = layout::tables(&schema, &opened.stored);
         if options.role == Role::Server {
             // A tool need not know the schema of what it shows.

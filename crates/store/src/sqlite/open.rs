@@ -1,7 +1,7 @@
 //! Opening: connections with their settings, recognising our own files, and the first look at what
 //! is in them. Applying a schema is `upgrade`'s.
 
-use super::{Role, checkpoint, layout, upgrade};
+use super::{Edition, Role, checkpoint, layout, upgrade};
 use crate::Error;
 use model::schema::evolve::Stored;
 use model::version::Versions;
@@ -34,7 +34,12 @@ pub struct Opened {
 }
 
 /// Opens or makes the database and brings it to the schema.
-pub fn open(path: &Path, versions: &Versions, role: Role) -> Result<Opened, Error> {
+pub fn open(
+    path: &Path,
+    versions: &Versions,
+    role: Role,
+    edition: &Edition,
+) -> Result<Opened, Error> {
     let mut writer = connect(path).map_err(|error| foreign(path, error))?;
     let stored = recognise(&writer, path)?;
     if stored.is_some() {
@@ -42,7 +47,7 @@ pub fn open(path: &Path, versions: &Versions, role: Role) -> Result<Opened, Erro
     }
     let stored = match (stored, role) {
         (Some(stored), Role::Tool) => stored,
-        (stored, _) => upgrade::apply(&mut writer, stored, versions)?,
+        (stored, _) => upgrade::apply(&mut writer, stored, versions, edition)?,
     };
     let value = |name: &str| format!("SELECT value FROM meta WHERE name = '{name}'");
     let cursor_key = writer.query_row(&value("cursor_key"), [], |row| row.get(0))?;
@@ -50,6 +55,12 @@ pub fn open(path: &Path, versions: &Versions, role: Role) -> Result<Opened, Erro
     let search_position = writer.query_row(&value("search_position"), [], |row| row.get(0))?;
     let newest = super::log::newest(&writer)?.0;
     Ok(Opened { writer, stored, cursor_key, epoch, newest, search_position })
+}
+
+/// The schema file that was last served, if a release that keeps it has served.
+pub fn text(connection: &Connection) -> Result<Option<String>, rusqlite::Error> {
+    const TEXT: &str = "SELECT value FROM meta WHERE name = 'schema_text'";
+    connection.query_row(TEXT, [], |row| row.get(0)).optional()
 }
 
 /// The number of this log; made when it is first asked for.

@@ -2,10 +2,11 @@
 //! checked against the rows and carried out, or refused with nothing touched.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
-use super::{idempotency, open, outbox, read, rewrite, search, timers, views};
+use super::{Edition, idempotency, open, outbox, read, rewrite, search, timers, views};
 use crate::Error;
-use model::record::{Scalar, to_scalar};
-use model::schema::evolve::{Check, CheckRule, Plan, Step, Stored, evolve};
+use model::record::{Scalar, parse_object, to_scalar};
+use model::schema::evolve::{Accept, Check, CheckRule, Plan, Step, Stored, evolve};
+use model::schema::{parse, plan};
 use model::version::Versions;
 use model::{CollectionIx, Schema, Scope};
 use rusqlite::{Connection, Row, TransactionBehavior, params};
@@ -19,9 +20,16 @@ pub fn apply(
     connection: &mut Connection,
     stored: Option<Stored>,
     versions: &Versions,
+    edition: &Edition,
 ) -> Result<Stored, Error> {
     let schema = &**versions.kept();
-    let plan = evolve(stored.as_ref(), versions).map_err(Error::Refused)?;
+    let plan = evolve(stored.as_ref(), versions, edition.accept);
+    if stored.is_some()
+        && let Some(before) = open::text(connection)?
+    {
+        review(&before, schema, edition, plan.as_ref().err())?;
+    }
+    let plan = plan.map_err(Error::Refused)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if stored.is_none() {
         open::create_base(&transaction)?;
@@ -46,11 +54,46 @@ pub fn apply(
             serde_json::to_string(&plan.stored).map_err(|error| Error::Failed(Box::new(error)))?;
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
     }
+    if let Some(text) = &edition.text {
+        keep_text(&transaction, text)?;
+    }
     timers::drop_unknown(&transaction, schema)?;
     open::mark(&transaction)?;
     views::make(&transaction)?;
     transaction.commit()?;
     Ok(plan.stored)
+}
+
+/// Refuses edits of the schema file that are neither safe, nor declared, nor accepted. Beside them
+/// stands why the data does not fit, if it does not.
+fn review(
+    before: &str,
+    schema: &Schema,
+    edition: &Edition,
+    misfits: Option<&Vec<String>>,
+) -> Result<(), Error> {
+    let Ok(before) = parse::parse(before) else {
+        // It was served by a release that took what this one does not.
+        tracing::warn!("the schema that was last served cannot be read; edits are not compared");
+        return Ok(());
+    };
+    let edits = plan::plan(&before, schema);
+    let unsafe_ones = edits.iter().filter(|edit| edit.class != plan::Class::Safe);
+    if edition.accept == Accept::Nothing && unsafe_ones.clone().next().is_some() {
+        return Err(Error::Refused(plan::refusal(&edits, &before, misfits)));
+    }
+    for edit in unsafe_ones {
+        tracing::warn!(%edit, "an edit of the schema is accepted");
+    }
+    Ok(())
+}
+
+/// Keeps the schema file beside the data it fits: the next start compares with it.
+fn keep_text(connection: &Connection, text: &str) -> Result<(), rusqlite::Error> {
+    if open::text(connection)?.as_deref() != Some(text) {
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema_text', ?1)", [text])?;
+    }
+    Ok(())
 }
 
 fn carry_out(connection: &Connection, versions: &Versions, plan: &Plan) -> Result<(), Error> {
@@ -76,6 +119,16 @@ fn carry_out(connection: &Connection, versions: &Versions, plan: &Plan) -> Resul
                     quote(&table_name(name)),
                     column_name(field)
                 ))?;
+            }
+            Step::Delete(name) => {
+                drop_search(connection, name)?;
+                connection.execute_batch(&format!("DROP TABLE {}", quote(&table_name(name))))?;
+                tracing::warn!(collection = %name, "deleted with its records, as accepted");
+            }
+            Step::Forget { collection, field } => {
+                let name = &schema.collections[*collection].name;
+                forget(connection, name, field)?;
+                tracing::warn!(collection = %name, %field, "values are deleted, as accepted");
             }
             Step::RebuildSearch(ix) => rebuild_search(connection, schema, &tables, *ix)?,
             Step::DropSearch(ix) => drop_search(connection, &schema.collections[*ix].name)?,
@@ -160,6 +213,25 @@ fn add_column(
         let scalar = to_scalar(&field.kind, &value);
         if scalar != Scalar::Null {
             update.execute(params![read::Bound(&scalar), n])?;
+        }
+        Ok(())
+    })
+}
+
+/// Takes a field out of every row.
+fn forget(connection: &Connection, collection: &str, field: &str) -> Result<(), Error> {
+    let table = quote(&table_name(collection));
+    let sql = format!("UPDATE {table} SET body = ?1, hidden = ?2 WHERE n = ?3");
+    let mut update = connection.prepare(&sql)?;
+    each_row(connection, collection, |n, row| {
+        let without = |text: &str| {
+            let mut fields = parse_object(text);
+            fields.remove(field).map(|_| Value::Object(fields).to_string())
+        };
+        let (body, hidden): (String, Option<String>) = (row.get(1)?, row.get(2)?);
+        let (less, hidden_less) = (without(&body), hidden.as_deref().and_then(without));
+        if less.is_some() || hidden_less.is_some() {
+            update.execute(params![less.unwrap_or(body), hidden_less.or(hidden), n])?;
         }
         Ok(())
     })

@@ -26,7 +26,7 @@ fn sqlite() -> support::Bed {
     let time = Arc::new(AtomicI64::new(support::START));
     let hand = time.clone();
     let clock = Arc::new(move || model::Timestamp(hand.load(Ordering::Relaxed)));
-    let options = Options { role: Role::Server, clock };
+    let options = Options { role: Role::Server, clock, ..Options::default() };
     let store = SqliteStore::open_with(&directory.path().join("data.db"), schema, options).unwrap();
     support::Bed { store, time, _keep: Box::new(directory) }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Error;
-use store::sqlite::Role;
+use store::sqlite::{Edition, Options, Role, SqliteStore};
 
 const OLD: &str = "
 [service]
@@ -442,4 +442,28 @@ async fn an_erased_object_stays_erased_in_every_version() {
         let erased = json!({"id": dune.id, "object": "book", "erased": true});
         assert_eq!(told["data"], json!({"object": erased}));
     }
+}
+
+#[tokio::test]
+async fn a_database_of_an_older_release_is_compared_from_its_first_start_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let serve = |text: &str| {
+        let edition = Edition { text: Some(text.to_owned()), ..Edition::default() };
+        let options = Options { edition, ..Options::default() };
+        SqliteStore::open_with(&path, Arc::new(read(text)), options).map(drop)
+    };
+    let limited = |least: &str| OLD.replace("'number',", &format!("'number', min = {least},"));
+    let keep = |sql: &str| {
+        assert_eq!(rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap(), 1);
+    };
+    serve(OLD).unwrap();
+    keep("DELETE FROM meta WHERE name = 'schema_text'");
+    serve(&limited("1")).unwrap();
+    let Err(Error::Refused(reasons)) = serve(&limited("2")) else { panic!("it was taken") };
+    assert!(reasons.iter().any(|reason| reason.contains("`min` asks for more")), "{reasons:?}");
+    // One that this release cannot read is no reason not to serve.
+    keep("UPDATE meta SET value = 'colections = 1' WHERE name = 'schema_text'");
+    serve(&limited("2")).unwrap();
+    assert!(matches!(serve(&limited("3")), Err(Error::Refused(_))));
 }

@@ -6,6 +6,7 @@
 mod field;
 mod lines;
 
+use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
 use super::{Action, Collection, CollectionIx, Schema};
 use crate::version::{Versions, View};
 use std::fmt;
@@ -72,6 +73,49 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
         work.safe(&added.name, "the collection is new".to_owned(), "nobody asks for it yet");
     }
     work.edits
+}
+
+/// All edits with their lines, and how many there are of each class.
+pub fn report(edits: &[Edit]) -> Vec<String> {
+    let mut told = Vec::new();
+    for edit in edits {
+        told.push(edit.to_string());
+        told.extend(edit.lines.iter().flat_map(|lines| lines.lines()).map(|l| format!("    {l}")));
+    }
+    let count = |class: Class| edits.iter().filter(|edit| edit.class == class).count();
+    told.push(format!(
+        "{} safe, {} in need of a version change, {} destructive",
+        count(Class::Safe),
+        count(Class::NeedsVersion),
+        count(Class::Destructive)
+    ));
+    told
+}
+
+/// Why a changed schema is not served over data of the old one, and what to type: the report, why
+/// the data does not fit if it does not, and the flag that accepts all of it.
+pub fn refusal(edits: &[Edit], old: &Schema, misfits: Option<&Vec<String>>) -> Vec<String> {
+    let mut told = report(edits);
+    if edits.iter().any(|edit| edit.class != Class::Safe && edit.lines.is_some()) {
+        told.push(format!(
+            "Clients of {0} go on as before if the lines above stand below a `[[versions]]` entry \
+             with a newer date, and `service.version` is that date; {0} keeps an entry of its own.",
+            old.service.version
+        ));
+    }
+    let Some(misfits) = misfits else {
+        told.push(format!("If no client minds, start once with {ACCEPT_CHANGES}."));
+        return told;
+    };
+    told.push("The data does not fit either:".to_owned());
+    told.extend(misfits.iter().cloned());
+    // The others say that no flag helps.
+    if misfits.iter().all(|misfit| misfit.contains(ACCEPT_LOSS)) {
+        told.push(format!(
+            "If no client minds and that data may go, start once with {ACCEPT_LOSS}."
+        ));
+    }
+    told
 }
 
 /// The collections of the file, without the service's own.

@@ -29,7 +29,8 @@ pub struct Prepared {
     thin: OnceCell<Bytes>,
     /// Of others that somebody wants, by version and thinness. There are few at a time.
     older: RefCell<Vec<((usize, bool), Bytes)>>,
-    envelope: OnceCell<Fields>,
+    /// What filters look at, by version.
+    envelopes: RefCell<Vec<(usize, Rc<Fields>)>>,
     weight: usize,
     loaded: Loaded,
 }
@@ -101,7 +102,7 @@ impl Prepared {
             fat: OnceCell::new(),
             thin: OnceCell::new(),
             older: RefCell::default(),
-            envelope: OnceCell::new(),
+            envelopes: RefCell::default(),
             weight,
             loaded: loaded.clone(),
         })
@@ -135,12 +136,16 @@ impl Prepared {
         body
     }
 
-    /// What a filter sees: the whole envelope in the newest version, whatever is sent.
-    pub fn envelope(&self) -> &Fields {
-        self.envelope.get_or_init(|| {
-            let body = self.body(false, 0);
-            serde_json::from_slice(&body).unwrap_or_default()
-        })
+    /// What a filter sees: the whole envelope in the version of what is sent, thin or not.
+    pub fn envelope(&self, version: usize) -> Rc<Fields> {
+        let mut envelopes = self.envelopes.borrow_mut();
+        if let Some((_, envelope)) = envelopes.iter().find(|(known, _)| *known == version) {
+            return envelope.clone();
+        }
+        let read: Fields = serde_json::from_slice(&self.body(false, version)).unwrap_or_default();
+        let envelope = Rc::new(read);
+        envelopes.push((version, envelope.clone()));
+        envelope
     }
 
     fn encode(&self, thin: bool, version: usize) -> String {
@@ -224,7 +229,7 @@ pub(crate) mod tests {
         assert_eq!(thin["data"], json!({ "object": { "id": "book_1", "object": "book" } }));
         thin["data"] = fat["data"].clone();
         assert_eq!(thin, fat);
-        assert_eq!(prepared.envelope()["type"], "book.updated");
+        assert_eq!(prepared.envelope(0)["type"], "book.updated");
     }
 
     #[test]

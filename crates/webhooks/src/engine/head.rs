@@ -263,7 +263,7 @@ impl Engine {
             Claim::None => return,
             Claim::Ping => lane.load_ping(event.clone()),
             Claim::Wanted if lane.endpoint.filter.is_none() => lane.load(event.clone()),
-            Claim::Wanted => match lane.endpoint.passes(event.envelope()) {
+            Claim::Wanted => match lane.endpoint.passes(&event.envelope(lane.version)) {
                 Ok(true) => lane.load(event.clone()),
                 Ok(false) => return,
                 Err(why) => {

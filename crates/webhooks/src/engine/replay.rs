@@ -221,13 +221,14 @@ impl Engine {
         let types = self.replays.all.get(&number).and_then(|replay| replay.types.clone());
         let (endpoint, versions) = (endpoint.clone(), self.versions.clone());
         let internal = self.internal.clone();
-        let view = versions.get(self.pins.version(&versions, &endpoint)).cloned();
+        let version = self.pins.version(&versions, &endpoint);
+        let view = versions.get(version).cloned();
         move |event| {
             !internal.contains(&event.collection)
                 && !head::is_ping(versions.kept(), event)
                 && view.as_ref().is_some_and(|view| view.tells_of(&event.collection))
                 && means(types.as_deref(), &endpoint, &event.kind)
-                && passes(&versions, &endpoint, event)
+                && passes(&versions, &endpoint, version, event)
         }
     }
 
@@ -362,9 +363,9 @@ async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Recor
     }
 }
 
-fn passes(versions: &Versions, endpoint: &Endpoint, event: &Event) -> bool {
+fn passes(versions: &Versions, endpoint: &Endpoint, version: usize, event: &Event) -> bool {
     endpoint.filter.is_none() || {
-        let envelope = versions.envelope(event, 0, 1);
+        let envelope = versions.envelope(event, version, 1);
         let envelope = serde_json::from_str(&envelope).unwrap_or_default();
         endpoint.passes(&envelope).unwrap_or(false)
     }

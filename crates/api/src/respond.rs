@@ -130,10 +130,7 @@ pub fn written(
             });
             no_store(Reply::json(StatusCode::OK, body.to_string()))
         }
-        Written::Refused(problem) => {
-            let problem = version.explain(target.collection, problem);
-            self::problem(&problem, shape, request_id)
-        }
+        Written::Refused(problem) => self::problem(&problem, shape, request_id),
     }
 }
 

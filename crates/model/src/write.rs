@@ -22,7 +22,8 @@ pub struct Write {
     /// The parent record, where the collection has one.
     pub parent: Option<String>,
     pub change: Change,
-    /// The version that `Replace` and `Merge` are written in; `None`: the newest.
+    /// The version that `Replace` and `Merge` are written in, and a refusal is told in; `None`:
+    /// the newest.
     pub view: Option<Arc<View>>,
     pub precondition: Precondition,
     pub idempotency: Option<Idempotency>,
@@ -32,6 +33,15 @@ pub struct Write {
 }
 
 impl Write {
+    /// A refusal in the words of the caller: as such it is remembered, since the words of the
+    /// newest version may mean something else when it is repeated.
+    pub fn told(&self, problem: Problem) -> Problem {
+        match &self.view {
+            Some(view) => view.explain(self.collection, problem),
+            None => problem,
+        }
+    }
+
     /// How the version of a PUT or PATCH shows the collection, where it differs from the newest.
     pub fn lens(&self) -> Option<(&Collection, &Lens)> {
         let view = match self.change {
@@ -117,7 +127,8 @@ pub enum Response {
     Deleted {
         id: String,
     },
-    /// Refused by a rule after execution began; remembered like a success.
+    /// Refused by a rule after execution began; remembered like a success, in the words of the
+    /// caller's version.
     Refused(Problem),
 }
 

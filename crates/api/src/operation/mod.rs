@@ -83,6 +83,11 @@ impl<'a> Context<'a> {
         self.version.lens(self.target.collection)
     }
 
+    /// Whether the version may have other names, values or codes than what is kept.
+    fn speaks_otherwise(&self) -> bool {
+        self.version.index > 0 || self.lens().is_some()
+    }
+
     /// Whether the records are events, and not asked for in the newest version: what they are about
     /// has the shape of a collection each.
     pub fn tells_of_old(&self) -> bool {
@@ -114,7 +119,7 @@ impl<'a> Context<'a> {
             id: self.target.id.clone(),
             parent: self.target.parent_id().map(str::to_owned),
             change,
-            view: self.lens().map(|_| self.version.clone()),
+            view: self.speaks_otherwise().then(|| self.version.clone()),
             precondition: self.precondition()?,
             idempotency: self.idempotency.cloned(),
             cause: Cause {

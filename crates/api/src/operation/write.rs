@@ -22,7 +22,7 @@ pub async fn create_record(context: &Context<'_>) -> Result<(String, bool), Fail
     match response {
         Response::Created(record) | Response::Updated(record) => Ok((record.id, replayed)),
         Response::Deleted { id } => Ok((id, replayed)),
-        Response::Refused(problem) => Err(context.explain(problem).into()),
+        Response::Refused(problem) => Err(problem.into()),
     }
 }
 

@@ -319,6 +319,66 @@ fn polls_of_a_feed_show_each_version() {
     });
 }
 
+/// Three dates in which one name stands for two fields, one after the other.
+const SUMS: [&str; 2] = [
+    r#"
+[service]
+version = "2024-01-01"
+[collections.orders]
+fields = { amount = "integer", fee = "integer" }
+[collections.orders.actions.pay]
+[[collections.orders.actions.pay.rules]]
+when = "record.amount > 100"
+code = "too_much"
+message = "`amount` is too large."
+"#,
+    r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "orders"
+rename = { from = "fee", to = "amount" }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "orders"
+rename = { from = "amount", to = "total" }
+[[versions]]
+date = "2024-01-01"
+[collections.orders]
+fields = { total = "integer", amount = "integer" }
+[collections.orders.actions.pay]
+[[collections.orders.actions.pay.rules]]
+when = "record.total > 100"
+code = "too_much"
+message = "`total` is too large."
+"#,
+];
+
+#[test]
+fn a_remembered_refusal_keeps_its_words_over_the_restart_and_is_no_other_versions() {
+    let server = Start::schema(SUMS[0]).go();
+    let order = server.make("/v1/orders", json!({ "amount": 101, "fee": 1 }));
+    let pay = |server: &Server, version: &str, key: &str| {
+        let ask = server.ask("POST", &format!("/v1/orders/{order}/pay"));
+        let ask = ask.header("Restive-Version", version).header("Idempotency-Key", key);
+        ask.json(&json!({})).send()
+    };
+    let refused = pay(&server, "2024-01-01", "one");
+    assert_eq!(refused.clone().error(422, "too_much")["message"], "`amount` is too large.");
+    let server = Start::schema(SUMS[1]).on(&server.stop().1).go();
+    let again = pay(&server, "2024-01-01", "one");
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    assert_eq!((again.status, &again.text), (422, &refused.text), "byte for byte");
+    // One that is refused now, in the words of the old version and the newest.
+    let now = pay(&server, "2024-01-01", "two");
+    assert_eq!(now.clone().error(422, "too_much")["message"], "`amount` is too large.");
+    assert_eq!(pay(&server, "2024-01-01", "two").text, now.text);
+    let newest = pay(&server, "2026-01-01", "three");
+    assert_eq!(newest.error(422, "too_much")["message"], "`total` is too large.");
+    pay(&server, "2026-01-01", "one").error(422, "idempotency_key_reused");
+}
+
 #[test]
 fn a_channel_cannot_ask_for_a_version_that_there_is_not() {
     let server = Start::schema(SECOND).go();

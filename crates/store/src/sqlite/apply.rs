@@ -221,7 +221,7 @@ fn keep(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Res
         }
     };
     let response = match (answer, record) {
-        (Answer::Refused(problem), _) => Response::Refused(problem),
+        (Answer::Refused(problem), _) => Response::Refused(write.told(problem)),
         (Answer::Created, Some(record)) => Response::Created(record),
         (Answer::Updated, Some(record)) => Response::Updated(record),
         (_, record) => {

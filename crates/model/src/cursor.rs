@@ -1,6 +1,7 @@
 //! Cursors: where a page ended, sealed. Bound to the list it came from (scope, route, filters,
 //! order, version) by a fingerprint and to this database by a MAC, so that an altered or foreign
-//! one is noticed. Never an authorisation: every page checks the caller anew.
+//! one is noticed; and to the rows as they were kept, whose values it holds. Never an
+//! authorisation: every page checks the caller anew.
 
 use crate::query::Position;
 use crate::record::Scalar;
@@ -10,7 +11,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Of releases whose cursors did not say which rows they are over.
+const OLD_VERSION: u8 = 1;
 /// Key number, for rotation: there is one key so far.
 const KEY_ID: u8 = 1;
 const MAC_BYTES: usize = 16;
@@ -39,10 +42,25 @@ impl Fingerprint {
     }
 }
 
-pub fn seal(position: &Position, fingerprint: Fingerprint, key: &[u8; 32]) -> String {
+/// Why a cursor cannot be walked on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// This database did not seal it for this very list.
+    Foreign,
+    /// The rows have been rewritten since: its values are not theirs any more.
+    Outdated,
+}
+
+/// `rewrites` says how often the rows have been rewritten.
+pub fn seal(
+    position: &Position,
+    rewrites: i64,
+    fingerprint: Fingerprint,
+    key: &[u8; 32],
+) -> String {
     let mut bytes = vec![VERSION, KEY_ID];
     bytes.extend_from_slice(&fingerprint.0);
-    for number in [position.number, position.snapshot, position.snapshot_time] {
+    for number in [rewrites, position.number, position.snapshot, position.snapshot_time] {
         bytes.extend_from_slice(&number.to_be_bytes());
     }
     for scalar in &position.keys {
@@ -53,8 +71,20 @@ pub fn seal(position: &Position, fingerprint: Fingerprint, key: &[u8; 32]) -> St
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// `None` for anything this database did not seal for this very list.
-pub fn open(text: &str, fingerprint: Fingerprint, key: &[u8; 32]) -> Option<Position> {
+pub fn open(
+    text: &str,
+    rewrites: i64,
+    fingerprint: Fingerprint,
+    key: &[u8; 32],
+) -> Result<Position, Unusable> {
+    match read(text, fingerprint, key).ok_or(Unusable::Foreign)? {
+        (Some(sealed), position) if sealed == rewrites => Ok(position),
+        _ => Err(Unusable::Outdated),
+    }
+}
+
+/// Which rows it is over, if it says so, and where.
+fn read(text: &str, fingerprint: Fingerprint, key: &[u8; 32]) -> Option<(Option<i64>, Position)> {
     if text.len() > MAX_CHARS {
         return None;
     }
@@ -64,16 +94,22 @@ pub fn open(text: &str, fingerprint: Fingerprint, key: &[u8; 32]) -> Option<Posi
         return None;
     }
     let mut reader = Reader(payload);
-    if reader.take(2)? != [VERSION, KEY_ID] || reader.take(8)? != fingerprint.0 {
+    let rewrites = match reader.take(2)? {
+        [VERSION, KEY_ID] => true,
+        [OLD_VERSION, KEY_ID] => false,
+        _ => return None,
+    };
+    if reader.take(8)? != fingerprint.0 {
         return None;
     }
+    let rewrites = if rewrites { Some(reader.integer()?) } else { None };
     let (number, snapshot, snapshot_time) =
         (reader.integer()?, reader.integer()?, reader.integer()?);
     let mut keys = Vec::new();
     while !reader.0.is_empty() {
         keys.push(reader.scalar()?);
     }
-    Some(Position { keys, number, snapshot, snapshot_time })
+    Some((rewrites, Position { keys, number, snapshot, snapshot_time }))
 }
 
 fn mac(bytes: &[u8], key: &[u8; 32]) -> [u8; MAC_BYTES] {
@@ -152,29 +188,40 @@ mod tests {
     #[test]
     fn a_sealed_position_comes_back_whole() {
         let list = Fingerprint::of(&[b"books", b"sort"]);
-        let text = seal(&position(), list, &[9; 32]);
-        assert_eq!(open(&text, list, &[9; 32]), Some(position()));
+        let text = seal(&position(), 5, list, &[9; 32]);
+        assert_eq!(open(&text, 5, list, &[9; 32]), Ok(position()));
+        assert_eq!(open(&text, 6, list, &[9; 32]), Err(Unusable::Outdated));
+    }
+
+    #[test]
+    fn one_of_an_older_release_is_outdated() {
+        let list = Fingerprint::of(&[b"books"]);
+        let mut bytes = vec![OLD_VERSION, KEY_ID];
+        bytes.extend_from_slice(&list.0);
+        bytes.extend_from_slice(&[0; 24]);
+        let mac = mac(&bytes, &[9; 32]);
+        bytes.extend_from_slice(&mac);
+        let text = URL_SAFE_NO_PAD.encode(bytes);
+        assert_eq!(open(&text, 0, list, &[9; 32]), Err(Unusable::Outdated));
     }
 
     #[test]
     fn altered_foreign_and_invented_cursors_are_noticed() {
         let list = Fingerprint::of(&[b"books", b"sort"]);
-        let text = seal(&position(), list, &[9; 32]);
-        assert_eq!(open(&text, list, &[8; 32]), None, "another database");
-        assert_eq!(
-            open(&text, Fingerprint::of(&[b"bookss", b"ort"]), &[9; 32]),
-            None,
-            "another list"
-        );
+        let text = seal(&position(), 0, list, &[9; 32]);
+        let open = |text: &str, list, key: u8| open(text, 0, list, &[key; 32]);
+        let foreign = Err(Unusable::Foreign);
+        assert_eq!(open(&text, list, 8), foreign, "another database");
+        assert_eq!(open(&text, Fingerprint::of(&[b"bookss", b"ort"]), 9), foreign, "another list");
         for (place, _) in text.char_indices() {
             let mut altered = text.clone().into_bytes();
             altered[place] = if altered[place] == b'A' { b'B' } else { b'A' };
             let altered = String::from_utf8(altered).unwrap();
             // The last character carries unused bits: base64 itself refuses those.
-            assert_eq!(open(&altered, list, &[9; 32]), None, "place {place}");
+            assert_eq!(open(&altered, list, 9), foreign, "place {place}");
         }
         for text in ["", "A", "AAAA", "not base64!", &"A".repeat(20_000)] {
-            assert_eq!(open(text, list, &[9; 32]), None);
+            assert_eq!(open(text, list, 9), foreign);
         }
     }
 }

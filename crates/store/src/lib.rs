@@ -177,6 +177,10 @@ pub trait Store: Send + Sync + 'static {
     /// Number of the collection's stored shape: part of ETags, grows with schema edits.
     fn shape(&self, collection: CollectionIx) -> i64;
 
+    /// How often schema edits changed the rows of the collection: part of cursors, which hold values
+    /// of the rows they were made over.
+    fn rewrites(&self, collection: CollectionIx) -> i64;
+
     /// A consistent copy while serving; `progress` hears (pages done, pages in all).
     fn backup<'a>(
         &'a self,

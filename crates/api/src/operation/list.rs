@@ -4,7 +4,7 @@ use super::{Context, Failure, digest_number, expand};
 use crate::condition;
 use crate::respond::{self, Reply};
 use crate::route;
-use model::cursor::{self, Fingerprint};
+use model::cursor::{self, Fingerprint, Unusable};
 use model::problem::{Code, Problem};
 use model::query::{self, Asked, Page};
 use model::record::Record;
@@ -22,9 +22,10 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         lens.query(&mut asked.query)?;
     }
     let fingerprint = fingerprint(context, &pairs);
+    let rewrites = context.store.rewrites(target.collection);
     if let Some(text) = &asked.after {
-        let position = cursor::open(text, fingerprint, context.cursor_key);
-        asked.query.page = Page::After(position.ok_or_else(invalid_cursor)?);
+        let position = cursor::open(text, rewrites, fingerprint, context.cursor_key);
+        asked.query.page = Page::After(position.map_err(unusable)?);
     }
     context.check_parents().await?;
     // Looked at before the records are: a stream from here on tells of what the list may miss.
@@ -53,7 +54,7 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         .position
         .as_ref()
         .filter(|_| found.has_more)
-        .map(|position| cursor::seal(position, fingerprint, context.cursor_key));
+        .map(|position| cursor::seal(position, rewrites, fingerprint, context.cursor_key));
     let next_url = next_url(context, &asked, &pairs, &found, next.as_deref());
     let pagination = pagination(&asked, &found, next.as_deref());
     let body = join(&found.records, &pagination);
@@ -177,10 +178,20 @@ fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> Stri
     condition::list_tag(seq, digest_number(query.as_bytes()))
 }
 
-fn invalid_cursor() -> Problem {
-    let message = "The cursor was altered, or belongs to another list (other filters, order, \
-                   version, account or mode). Start again without `after`.";
-    Problem::new(Code::CursorInvalid, message).param("after")
+fn unusable(cursor: Unusable) -> Problem {
+    let (code, message) = match cursor {
+        Unusable::Foreign => (
+            Code::CursorInvalid,
+            "The cursor was altered, or belongs to another list (other filters, order, version, \
+             account or mode). Start again without `after`.",
+        ),
+        Unusable::Outdated => (
+            Code::CursorExpired,
+            "The records have been brought to another shape since the first page. Start again \
+             without `after`.",
+        ),
+    };
+    Problem::new(code, message).param("after")
 }
 
 fn expired_cursor() -> Problem {

@@ -30,6 +30,9 @@ pub struct StoredCollection {
     pub indexes: Vec<Vec<String>>,
     /// Grows whenever the served fields change.
     pub shape: i64,
+    /// Grows whenever a schema edit changed the rows: cursors hold values of the old ones.
+    #[serde(default)]
+    pub rewrites: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,6 +141,7 @@ impl Stored {
                         public.map(|field| field.name.clone()).collect()
                     };
                     new.shape = old.shape + i64::from(served(old) != served(&new));
+                    new.rewrites = old.rewrites;
                 }
                 new
             })
@@ -152,6 +156,11 @@ impl Stored {
     /// Number of the collection's shape; 1 for one that is not described.
     pub fn shape(&self, name: &str) -> i64 {
         self.find(name).map_or(1, |collection| collection.shape)
+    }
+
+    /// How often schema edits changed the collection's rows.
+    pub fn rewrites(&self, name: &str) -> i64 {
+        self.find(name).map_or(0, |collection| collection.rewrites)
     }
 }
 
@@ -175,6 +184,7 @@ pub fn evolve(
         let name = &schema.collections[*ix].name;
         if let Some(rewritten) = new.collections.iter_mut().find(|one| one.name == *name) {
             rewritten.shape = old.shape(name) + 1;
+            rewritten.rewrites = old.rewrites(name) + 1;
         }
     }
     Ok(Plan { from: view.index, stored: new, checks: work.checks, steps: work.steps })
@@ -471,6 +481,7 @@ fn describe(schema: &Schema, collection: &Collection) -> StoredCollection {
         state_field: collection.states.as_ref().map(|states| states.field.clone()),
         indexes: collection.indexes.iter().map(|index| index.fields.clone()).collect(),
         shape: 1,
+        rewrites: 0,
     }
 }
 

@@ -71,6 +71,7 @@ pub struct Table {
     /// Quoted.
     pub name: String,
     pub shape: i64,
+    pub rewrites: i64,
     pub feed: bool,
     pub child: bool,
     /// Whether records have fields that are never served.
@@ -172,6 +173,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         versions: None,
         width,
         shape: stored.shape(&collection.name),
+        rewrites: stored.rewrites(&collection.name),
         from_changed: format!(
             "FROM {name} t INDEXED BY {} WHERE {HAS_CHANGED} AND t.scope = ?",
             quote(&format!("i_{}+{MOVED}", collection.name))

@@ -431,6 +431,10 @@ impl Store for SqliteStore {
         self.shared.tables[collection].shape
     }
 
+    fn rewrites(&self, collection: CollectionIx) -> i64 {
+        self.shared.tables[collection].rewrites
+    }
+
     fn backup<'a>(
         &'a self,
         target: &'a Path,

@@ -442,6 +442,10 @@ impl Store for Memory {
         1
     }
 
+    fn rewrites(&self, _: CollectionIx) -> i64 {
+        0
+    }
+
     fn shape(&self, _: CollectionIx) -> i64 {
         0
     }

@@ -35,6 +35,13 @@ pub enum Channel {
     Presence,
 }
 
+impl Channel {
+    /// Whether the version whose schema this is has it.
+    pub fn is_in(self, schema: &Schema) -> bool {
+        !matches!(self, Channel::Poll(feed) if schema.collections[feed].removed)
+    }
+}
+
 /// What an account is told about itself, below every mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
@@ -54,7 +61,7 @@ impl Own {
     }
 }
 
-/// The channels of a service, each with its path.
+/// The channels of any version of a service, each with its path.
 pub fn channels(schema: &Schema) -> impl Iterator<Item = (String, Channel)> {
     channels_below(schema, &schema.service.mount)
 }
@@ -64,8 +71,8 @@ fn channels_below<'a>(
     resources: &str,
 ) -> impl Iterator<Item = (String, Channel)> + use<'a> {
     let live = &schema.live;
-    let feeds = schema.routed().filter(|(_, collection)| collection.feed.is_some());
-    let polls = feeds
+    let polls = schema
+        .feeds()
         .map(|(index, collection)| (format!("{}/{}", live.mount, collection.name), index))
         .map(|(path, index)| (path, Channel::Poll(index)));
     [
@@ -181,7 +188,8 @@ impl Router {
         let mut names: Vec<_> = served
             .map(|(_, collection)| format!("{}{}", self.mounts[0], collection.name))
             .collect();
-        names.extend(self.channels.iter().map(|(path, _)| path.clone()));
+        let open = self.channels.iter().filter(|(_, one)| one.is_in(&self.schema));
+        names.extend(open.map(|(path, _)| path.clone()));
         names.sort();
         names.truncate(20);
         let names = names.join(", ");

@@ -105,6 +105,10 @@ async fn poll(
     negotiate::check_accept(&exchange.headers)?;
     let collection = &core.schema.collections[feed];
     visit::may_read(&visitor, collection)?;
+    let view = core.versions.view(visitor.version);
+    if !view.serves(feed) {
+        return Err(core.versions.missing(view, feed).into());
+    }
     let epoch = Epoch(core.store.epoch());
     let asking = Asking::read(feed, epoch, core.schema.service.max_page, &pairs, &COMMON)?;
     // Looked at before the tag is: what is committed in between must not be behind the position.

@@ -145,7 +145,7 @@ fn feeds(schema: &Schema, caller: &Caller, value: &Value) -> Result<Vec<String>,
     let mut feeds = Vec::new();
     for name in texts(value)? {
         let known = schema
-            .routed()
+            .feeds()
             .find(|(_, c)| c.feed.as_ref().is_some_and(|feed| feed.live_name == name));
         match known {
             Some((_, collection)) if caller.may(&collection.name, Access::Write) => {

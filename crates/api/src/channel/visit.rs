@@ -102,14 +102,13 @@ fn permit(core: &Core, grants: Option<Vec<Grant>>, types: Vec<String>) -> Permit
         None => true,
         Some(grants) => grants.iter().any(|grant| grant.covers(collection, Access::Read)),
     };
-    let feeds = core.schema.routed().filter(|(_, c)| c.feed.is_some());
-    let deaf = !feeds.into_iter().any(|(_, c)| reads(&c.name) || reads("events"));
+    let deaf = !core.schema.feeds().any(|(_, c)| reads(&c.name) || reads("events"));
     Permit { grants, types, deaf }
 }
 
 /// Live names of the feeds a restricted key may write to.
 fn writable(core: &Core, caller: &Caller) -> Vec<String> {
-    let feeds = core.schema.routed().filter(|(_, c)| caller.may(&c.name, Access::Write));
+    let feeds = core.schema.feeds().filter(|(_, c)| caller.may(&c.name, Access::Write));
     feeds.filter_map(|(_, c)| Some(c.feed.as_ref()?.live_name.clone())).collect()
 }
 

@@ -37,6 +37,7 @@ pub fn paths(schema: &Schema, names: &Names) -> Map<String, Value> {
         Channel::Presence => ("get", presence()),
     };
     route::channels(schema)
+        .filter(|(_, channel)| channel.is_in(schema))
         .map(|(path, channel)| {
             let (method, operation) = item(channel);
             (path, json!({ method: operation }))

@@ -209,7 +209,7 @@ fn always_there(schema: &Schema, index: CollectionIx, field: &Field) -> bool {
     let states = schema.collections[index].states.as_ref();
     states.is_some_and(|states| states.field == field.name)
         || schema.parent_field(index) == Some(field.name.as_str())
-        || (field.required && !field.read_only)
+        || (field.required && !field.read_only && !field.voidable)
 }
 
 /// How a value of a kind is shown. Limits are not repeated: older records may lie outside of them.

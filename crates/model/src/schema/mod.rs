@@ -194,6 +194,9 @@ pub struct Field {
     pub wildcards: bool,
     /// Kept, and unknown to clients of this version; others show it.
     pub removed: bool,
+    /// Shown as null where clients of another version said nothing, or something that this one has
+    /// no word for; also where every body must have it.
+    pub voidable: bool,
     pub deprecated: Option<Deprecation>,
 }
 
@@ -337,6 +340,12 @@ impl Schema {
         self.collections.iter().enumerate().filter(move |(_, collection)| has_route(collection))
     }
 
+    /// The feeds of any version, in file order.
+    pub fn feeds(&self) -> impl Iterator<Item = (CollectionIx, &Collection)> {
+        let is_feed = |collection: &Collection| !collection.internal && collection.feed.is_some();
+        self.collections.iter().enumerate().filter(move |(_, collection)| is_feed(collection))
+    }
+
     /// The service's own collection of this kind; every schema has all of them.
     pub fn own(&self, builtin: Builtin) -> CollectionIx {
         let found = self.collections.iter().position(|c| c.builtin == Some(builtin));
@@ -428,6 +437,7 @@ impl Field {
             filter_only: false,
             wildcards: false,
             removed: false,
+            voidable: false,
             deprecated: None,
         }
     }

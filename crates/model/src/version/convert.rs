@@ -81,6 +81,22 @@ impl Conversion {
         }
     }
 
+    /// Whether null becomes a value.
+    pub fn fills(&self) -> bool {
+        matches!(self, Conversion::Fill(_))
+    }
+
+    /// Whether every value has a counterpart.
+    pub fn finds_all(&self) -> bool {
+        match self {
+            Conversion::ToText | Conversion::ToTicks(_) | Conversion::ToList => true,
+            Conversion::Table(_) | Conversion::Fill(_) => true,
+            Conversion::Times(..) | Conversion::Over(..) => true,
+            Conversion::FromText(_) | Conversion::ToInstant(_) | Conversion::FromList => false,
+            Conversion::Only(_) | Conversion::Empty(_) => false,
+        }
+    }
+
     /// Whether greater values become greater ones, so that ranges and orders can be translated.
     pub fn keeps_order(&self) -> bool {
         match self {

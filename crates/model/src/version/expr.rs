@@ -210,6 +210,19 @@ impl Expr {
         found
     }
 
+    /// Whether it has a value whatever a record keeps, given the fields that every record has.
+    pub fn always_says(&self, kept: &impl Fn(&str) -> bool) -> bool {
+        match self {
+            Expr::Kept(name) => kept(name),
+            Expr::Fixed(value) => !value.is_null(),
+            Expr::With { value, hollow, .. } => *hollow || value.always_says(kept),
+            Expr::Join { parts, .. } => parts.iter().any(|part| part.always_says(kept)),
+            Expr::Part { of, place: 0, .. } => of.always_says(kept),
+            Expr::Convert { of, by, .. } => by.fills() || (by.finds_all() && of.always_says(kept)),
+            Expr::Sent(_) | Expr::Member { .. } | Expr::Part { .. } => false,
+        }
+    }
+
     /// How many parts it has.
     pub fn size(&self) -> usize {
         let mut count = 0;

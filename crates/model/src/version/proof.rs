@@ -10,7 +10,7 @@ use crate::record::Fields;
 use crate::schema::{CollectionIx, Field, Operation, Schema};
 use crate::validate;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Combinations of the fields of one change that are tried.
@@ -120,19 +120,31 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Fields that end up together, each group once; those that nothing happened to are left out.
-    fn groups(&self) -> BTreeSet<Vec<String>> {
+    /// Fields that end up together, each in one group; those that nothing happened to are left out.
+    fn groups(&self) -> Vec<Vec<String>> {
         let known = |name: &String| self.fields.iter().any(|field| field.name == *name);
         let changed = self.lens.lifts.iter().filter(|lift| {
             let name = &lift.field.name;
             let shown = self.lens.lines.iter().find(|line| line.name == *name);
             lift.expr != Expr::sent(name) || shown.is_none_or(|line| line.expr != Expr::kept(name))
         });
-        let groups = changed.map(|lift| {
-            let names: Vec<String> = lift.sent.iter().filter(|name| known(name)).cloned().collect();
-            names
-        });
-        groups.filter(|group| !group.is_empty()).collect()
+        let mut groups: Vec<Vec<String>> = Vec::new();
+        for lift in changed {
+            let mut group: Vec<String> =
+                lift.sent.iter().filter(|name| known(name)).cloned().collect();
+            // One that shares a field with others is tried with theirs: a request without what it
+            // must have proves nothing.
+            let shares = |other: &mut Vec<String>| other.iter().any(|name| group.contains(name));
+            let others: Vec<String> = groups.extract_if(.., shares).flatten().collect();
+            for name in others {
+                if !group.contains(&name) {
+                    group.push(name);
+                }
+            }
+            groups.push(group);
+        }
+        groups.retain(|group| !group.is_empty());
+        groups
     }
 
     fn check(&self, sample: &Fields, group: &[String]) -> Option<Lost> {

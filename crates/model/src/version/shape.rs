@@ -151,6 +151,7 @@ impl Shape {
         collection.fields = self.fields.clone();
         for field in &mut collection.fields {
             self.limit_queries(field);
+            field.voidable = !self.always_says(&field.name, newest);
         }
         collection.states = self.states.clone();
         collection.indexes.retain(|index| {
@@ -158,6 +159,12 @@ impl Shape {
         });
         self.restate(&mut collection);
         collection
+    }
+
+    /// Whether the field has a value whatever is kept. What every body must have is kept.
+    fn always_says(&self, name: &str, newest: &Collection) -> bool {
+        let kept = |name: &str| newest.field(name).is_some_and(|field| field.required);
+        self.down.get(name).is_some_and(|expr| expr.always_says(&kept))
     }
 
     /// Lists can be asked only for what can be asked of the kept fields.

@@ -1,10 +1,10 @@
-//! Two hundred subscribers, a hundred broken connections and ten kills under load: each subscriber
-//! is told exactly what was committed, once and in order.
+//! Two hundred subscribers on three channels, a hundred broken connections and ten kills under load:
+//! each subscriber is told exactly what was committed, once and in order.
 
 use crate::chance::Chance;
 use crate::harness::{KEY, Server, Start, eventually};
-use crate::live_client::{Events, Socket, committed, shown};
-use serde_json::json;
+use crate::live_client::{Events, Opened, Socket, bearer, committed, shown};
+use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::RwLock;
@@ -24,12 +24,24 @@ const DEAF: Duration = Duration::from_secs(5);
 /// What everyone knows of each other.
 struct World {
     server: RwLock<Option<Server>>,
-    address: RwLock<SocketAddr>,
+    /// How often the server was killed, and where it is now.
+    place: RwLock<(usize, SocketAddr)>,
     written: AtomicUsize,
     over: AtomicBool,
     deadline: Instant,
     /// For each subscriber: it is to break its connection off.
     orders: Vec<AtomicBool>,
+    /// Connections broken off, each while its server lived.
+    broken: AtomicUsize,
+}
+
+/// How a connection was left.
+#[derive(PartialEq, Eq)]
+enum Left {
+    /// The server ended it, or there is no more to hear.
+    Ended,
+    /// As ordered, with whatever was still on its way.
+    Broken,
 }
 
 impl World {
@@ -58,63 +70,100 @@ impl World {
 struct Subscriber<'w> {
     world: &'w World,
     number: usize,
-    position: Option<String>,
+    position: String,
     told: Vec<(i64, String)>,
-    breaks: usize,
 }
 
 impl Subscriber<'_> {
-    fn run(mut self) -> (Vec<(i64, String)>, usize) {
-        while self.told.last().is_none_or(|(_, text)| text != LAST) {
+    fn run(mut self) -> Vec<(i64, String)> {
+        while !self.has_all() {
             self.world.in_time();
-            // A connection that fails is made again, whatever the reason.
-            let _ = match self.number % 2 {
-                0 => self.follow_stream(),
-                _ => self.follow_socket(),
+            let (life, address) = *self.world.place.read().unwrap();
+            let left = match self.number % 5 {
+                0 | 1 => self.follow_stream(life, address),
+                2 | 3 => self.follow_socket(life, address),
+                _ => self.follow_polls(life, address),
             };
-            std::thread::sleep(Duration::from_millis(20)); // waits for: the server to be back
+            match left {
+                Ok(Left::Broken) => drop(self.world.broken.fetch_add(1, Relaxed)),
+                // A connection that fails is made again, whatever the reason.
+                Ok(Left::Ended) | Err(_) => {
+                    std::thread::sleep(Duration::from_millis(20)); // waits for: a server to be back
+                }
+            }
         }
-        (self.told, self.breaks)
+        self.told
     }
 
-    fn follow_stream(&mut self) -> io::Result<()> {
-        let address = *self.world.address.read().unwrap();
+    fn has_all(&self) -> bool {
+        self.told.last().is_some_and(|(_, text)| text == LAST)
+    }
+
+    fn follow_stream(&mut self, life: usize, address: SocketAddr) -> io::Result<Left> {
         let last = self.position.clone();
         let mut events =
-            Events::try_open(address, KEY, "/api/events?types=message", last.as_deref(), DEAF)?;
+            Events::try_open(address, KEY, "/api/events?types=message", Some(&last), DEAF)?;
         while let Some(block) = events.try_next()? {
-            self.position = block.id.clone().or(self.position.take());
-            if block.is("message") && self.take(&block.json()) {
-                break;
-            }
             assert!(!block.is("stream.reset"), "{block:?}");
+            self.position = block.id.clone().unwrap_or(std::mem::take(&mut self.position));
+            if block.is("message") {
+                self.told.push(shown(&block.json()));
+                if self.is_to_break(life) {
+                    return Ok(Left::Broken);
+                }
+                if self.has_all() {
+                    break;
+                }
+            }
         }
-        Ok(())
+        Ok(Left::Ended)
     }
 
-    fn follow_socket(&mut self) -> io::Result<()> {
-        let address = *self.world.address.read().unwrap();
-        let since = self.position.as_ref().map_or(String::new(), |at| format!("&since={at}"));
-        let target = format!("/ws?types=message{since}");
+    fn follow_socket(&mut self, life: usize, address: SocketAddr) -> io::Result<Left> {
+        let target = format!("/ws?types=message&since={}", self.position);
         let mut socket = Socket::try_open(address, KEY, &target, DEAF)?;
         while let Some(message) = socket.try_message()? {
-            if let Some(position) = message["position"].as_str() {
-                self.position = Some(position.to_owned());
-            }
-            if message["type"] == "message" && self.take(&message["data"]) {
-                break;
-            }
             assert_ne!(message["type"], "stream.reset");
+            if let Some(position) = message["position"].as_str() {
+                self.position = position.to_owned();
+            }
+            if message["type"] == "message" {
+                self.told.push(shown(&message["data"]));
+                if self.is_to_break(life) {
+                    return Ok(Left::Broken);
+                }
+                if self.has_all() {
+                    break;
+                }
+            }
         }
-        Ok(())
+        Ok(Left::Ended)
     }
 
-    /// True when the connection is to be left, with whatever is still on its way.
-    fn take(&mut self, record: &serde_json::Value) -> bool {
-        self.told.push(shown(record));
-        let ordered = self.world.orders[self.number].swap(false, Relaxed);
-        self.breaks += usize::from(ordered);
-        ordered || self.told.last().is_some_and(|(_, text)| text == LAST)
+    fn follow_polls(&mut self, life: usize, address: SocketAddr) -> io::Result<Left> {
+        while !self.has_all() {
+            let target = format!("/api/messages?wait=true&since={}", self.position);
+            let headers = [bearer(KEY), "Connection: close".to_owned()];
+            let opened = Opened::try_get(address, &target, &headers, DEAF)?;
+            assert_eq!(opened.status, 200, "{}", opened.head);
+            assert_eq!(opened.header("x-stream-gap"), None);
+            // What was answered is lost.
+            if self.is_to_break(life) {
+                return Ok(Left::Broken);
+            }
+            let position = opened.header("x-stream-position").unwrap().to_owned();
+            let records: Vec<Value> = serde_json::from_str(&opened.try_body()?)?;
+            self.told.extend(records.iter().map(shown));
+            self.position = position;
+        }
+        Ok(Left::Ended)
+    }
+
+    /// Whether the connection, made in that life of the server, is to be broken off. What a server
+    /// said before it was killed is heard later, when there is nothing left to break.
+    fn is_to_break(&self, life: usize) -> bool {
+        let lives = self.world.place.read().unwrap().0 == life;
+        lives && self.world.orders[self.number].swap(false, Relaxed)
     }
 }
 
@@ -124,21 +173,23 @@ fn start() -> Start {
 
 /// Kills the server and starts it on the same data, ten times, and breaks connections meanwhile.
 fn havoc(world: &World, chance: &mut Chance) {
-    for _ in 0..KILLS {
+    for life in 1..=KILLS {
         let enough = world.written.load(Relaxed) + BETWEEN + chance.below(BETWEEN);
-        for _ in 0..DISCONNECTS / KILLS {
-            world.orders[chance.below(SUBSCRIBERS)].store(true, Relaxed);
+        let broken = life * DISCONNECTS / KILLS;
+        for _ in world.broken.load(Relaxed)..broken {
+            // Somebody who has no order yet.
+            while world.orders[chance.below(SUBSCRIBERS)].swap(true, Relaxed) {}
         }
-        eventually("more is written", || {
+        eventually("more is written, and connections are broken off", || {
             world.in_time();
-            world.written.load(Relaxed) >= enough
+            world.written.load(Relaxed) >= enough && world.broken.load(Relaxed) == broken
         });
         // Not waited for: writers are at it, and find it gone.
         world.server.read().unwrap().as_ref().unwrap().signal("-KILL");
         let mut place = world.server.write().unwrap();
         let folder = place.take().unwrap().kill();
         let server = start().on(&folder).go();
-        *world.address.write().unwrap() = server.address;
+        *world.place.write().unwrap() = (life, server.address);
         *place = Some(server);
     }
 }
@@ -148,19 +199,20 @@ fn each_of_two_hundred_subscribers_is_told_what_was_committed_through_kills_and_
     let server = start().go();
     let begin = server.get("/api/messages").header("x-stream-position").unwrap().to_owned();
     let world = World {
-        address: RwLock::new(server.address),
+        place: RwLock::new((0, server.address)),
         server: RwLock::new(Some(server)),
         written: AtomicUsize::new(0),
         over: AtomicBool::new(false),
         deadline: Instant::now() + Duration::from_secs(60),
         orders: (0..SUBSCRIBERS).map(|_| AtomicBool::new(false)).collect(),
+        broken: AtomicUsize::new(0),
     };
     let told: Vec<_> = std::thread::scope(|scope| {
         let world = &world;
         let subscribers: Vec<_> = (0..SUBSCRIBERS)
             .map(|number| {
-                let (position, told) = (Some(begin.clone()), Vec::new());
-                let one = Subscriber { world, number, position, told, breaks: 0 };
+                let (position, told) = (begin.clone(), Vec::new());
+                let one = Subscriber { world, number, position, told };
                 scope.spawn(|| one.run())
             })
             .collect();
@@ -181,10 +233,8 @@ fn each_of_two_hundred_subscribers_is_told_what_was_committed_through_kills_and_
     let server = world.server.into_inner().unwrap().unwrap();
     let expected = committed(&server);
     assert!(expected.len() > KILLS * BETWEEN);
-    let mut breaks = 0;
-    for (number, (one, broken)) in told.into_iter().enumerate() {
+    for (number, one) in told.into_iter().enumerate() {
         assert_eq!(one, expected, "subscriber {number}");
-        breaks += broken;
     }
-    assert!(breaks > DISCONNECTS / 2, "{breaks} connections were broken off");
+    assert_eq!(world.broken.into_inner(), DISCONNECTS);
 }

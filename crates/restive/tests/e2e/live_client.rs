@@ -69,6 +69,17 @@ impl Opened {
         String::from_utf8_lossy(&self.rest).into_owned()
     }
 
+    /// The body, whole, if it is as long as was told.
+    pub fn try_body(mut self) -> io::Result<String> {
+        let length = self.header("content-length").map_or(0, |bytes| bytes.parse().unwrap());
+        while self.rest.len() < length {
+            if fill(&mut self.stream, &mut self.rest)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        String::from_utf8(self.rest).map_err(io::Error::other)
+    }
+
     /// Its body as an event stream, which ends with the connection unless its length was told.
     pub fn events(self) -> Events {
         let length = self.header("content-length").map(|bytes| bytes.parse::<u64>().unwrap());
@@ -166,6 +177,11 @@ impl Events {
     /// What somebody else reads, such as curl.
     pub fn of(from: impl Read + Send + 'static) -> Events {
         Events { from: Box::new(from), bytes: Vec::new(), head: String::new() }
+    }
+
+    /// Takes a little, whatever it is.
+    pub fn sip(&mut self) {
+        fill(&mut *self.from, &mut self.bytes).expect("the stream goes on");
     }
 
     /// The next block; none when the stream has ended, which it may only do behind a block.

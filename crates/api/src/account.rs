@@ -162,7 +162,7 @@ fn gone() -> Problem {
     Problem::new(Code::NotFound, "There is no such account any more.")
 }
 
-/// Requests of the account by version, since the start of this process.
+/// Requests of the account by version.
 fn usage(core: &Core, identity: &Identity) -> String {
     let account = &identity.account;
     let schema = &core.schema;

@@ -141,7 +141,7 @@ impl Auth {
             pin: pin.map(|date| self.versions.pinned(date)),
             version: record.map_or(0, |record| record.version),
             tried: AtomicI64::new(0),
-            usage: self.usages.of(id),
+            usage: self.usages.of(id, &*self.store).await?,
         })
     }
 

@@ -22,6 +22,9 @@ const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// What does not change while the service runs.
 const FIXED: &str = "public, max-age=300";
 
+/// Accounts that the metrics name for each deprecated version: a label has few values.
+const ACCOUNTS: usize = 100;
+
 pub struct Pages {
     schema: Arc<Schema>,
     versions: Arc<Versioning>,
@@ -123,10 +126,29 @@ impl Pages {
         let name = "restive_version_requests_total";
         push(name, "counter", "Requests to resources, by API version.", |(requests, _)| *requests);
         let name = "restive_version_accounts";
-        let help = "Accounts that made such requests since the start.";
+        let help = "Accounts that made such requests.";
         push(name, "gauge", help, |(_, accounts)| *accounts);
+        self.old_users(usages, &mut text);
         (self.figures)(&mut text);
         text
+    }
+
+    /// Who still uses what shall go.
+    fn old_users(&self, usages: &Usages, text: &mut String) {
+        let versions = self.schema.versions.iter().enumerate();
+        let old: Vec<_> = versions.filter(|(_, version)| version.deprecated.is_some()).collect();
+        if old.is_empty() {
+            return;
+        }
+        let name = "restive_deprecated_version_requests_total";
+        let help = "Requests in deprecated versions, of the accounts that made most of them.";
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
+        for (place, version) in old {
+            for (account, requests) in usages.accounts(place, ACCOUNTS) {
+                let labels = format!("version=\"{}\",account=\"{account}\"", version.date);
+                text.push_str(&format!("{name}{{{labels}}} {requests}\n"));
+            }
+        }
     }
 
     /// 503 tells a balancer to send requests elsewhere: the store fails, or this instance goes.

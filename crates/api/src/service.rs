@@ -91,7 +91,8 @@ impl Api {
         let metrics = Metrics::new()?;
         let prefix = outside.entropy().0;
         let versions = Arc::new(Versioning::new(&schema));
-        let usages = Arc::new(Usages::new(schema.versions.len(), outside.now()));
+        let dates = versions.dates().into_iter().map(str::to_owned).collect();
+        let usages = Arc::new(Usages::new(dates, store.usage()));
         let accounts = schema.own(Builtin::Account);
         let auth =
             Auth::new(store.clone(), limiter.clone(), versions.clone(), usages.clone(), accounts);
@@ -127,6 +128,16 @@ impl Api {
     /// The log of requests, for the binary to write out.
     pub fn access_log(&self) -> Option<Arc<AccessLog>> {
         self.0.log.clone()
+    }
+
+    /// Hands the counts of version usage to the store every few seconds; until it is dropped.
+    pub fn keep_usage_regularly(&self) -> impl Future<Output = ()> + use<> {
+        self.0.usages.clone().run(self.0.store.clone())
+    }
+
+    /// And once more, at the end.
+    pub async fn keep_usage(&self) {
+        self.0.usages.keep(&*self.0.store).await;
     }
 
     /// From now on `/health` says that this instance is going away.

@@ -1,14 +1,20 @@
-//! Who still uses which version: counts per account since the start, so that an operator knows when
-//! a version can go. On the way of every request, so it is one addition and one store in memory.
+//! Who still uses which version: counts per account, so that an operator knows when a version can
+//! go. On the way of every request, so it is one addition and one store in memory; every few
+//! seconds, and at the end, what was added is handed to the store in one go.
 
 use model::Timestamp;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+use store::Store;
+use store::usage::{Used, UsedInAll};
 
-/// Accounts counted apart at most; those that have not called for longest are counted together.
+/// Accounts in memory; over it, those that do not call right now are left to the store.
 const MAX_ACCOUNTS: usize = 100_000;
+/// What a crash loses at most.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The requests of one account, by version.
 pub struct Usage(Box<[Count]>);
@@ -18,11 +24,23 @@ struct Count {
     requests: AtomicU64,
     /// In milliseconds.
     last: AtomicI64,
+    /// How many of the requests the store knows.
+    kept: AtomicU64,
 }
 
 impl Usage {
-    fn new(versions: usize) -> Usage {
-        Usage((0..versions).map(|_| Count::default()).collect())
+    fn new(versions: &[String], kept: &[Used]) -> Usage {
+        let count = |version: &String| {
+            let Some(used) = kept.iter().find(|used| used.version == *version) else {
+                return Count::default();
+            };
+            Count {
+                requests: AtomicU64::new(used.requests),
+                last: AtomicI64::new(used.last.0),
+                kept: AtomicU64::new(used.requests),
+            }
+        };
+        Usage(versions.iter().map(count).collect())
     }
 
     /// Counts a request in the version at this place.
@@ -40,25 +58,44 @@ impl Usage {
         let last = Timestamp(count.last.load(Ordering::Relaxed));
         (requests, (requests > 0).then_some(last))
     }
+
+    /// Whether the store knows all of it.
+    fn is_kept(&self) -> bool {
+        self.0.iter().all(|count| count.added() == 0)
+    }
+}
+
+impl Count {
+    fn added(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed) - self.kept.load(Ordering::Relaxed)
+    }
 }
 
 /// The counts of all accounts.
 pub struct Usages {
-    versions: usize,
+    versions: Vec<String>,
     since: Timestamp,
     known: Mutex<Known>,
+    /// One at a time hands over: what is on its way must not go twice.
+    keeping: tokio::sync::Mutex<()>,
 }
 
 struct Known {
     accounts: HashMap<String, Arc<Usage>>,
-    /// Of accounts that are no longer counted apart.
-    rest: Usage,
+    /// What the store knows, by version: requests, and accounts that made some.
+    kept: Vec<(u64, u64)>,
 }
 
 impl Usages {
-    pub fn new(versions: usize, since: Timestamp) -> Usages {
-        let known = Known { accounts: HashMap::new(), rest: Usage::new(versions) };
-        Usages { versions, since, known: Mutex::new(known) }
+    pub fn new(versions: Vec<String>, used: &UsedInAll) -> Usages {
+        let kept = |version: &String| {
+            let found = used.versions.iter().find(|(name, ..)| name == version);
+            found.map_or((0, 0), |(_, requests, accounts)| (*requests, *accounts))
+        };
+        let kept = versions.iter().map(kept).collect();
+        let known = Known { accounts: HashMap::new(), kept };
+        let known = Mutex::new(known);
+        Usages { versions, since: used.since, known, keeping: tokio::sync::Mutex::default() }
     }
 
     /// When counting began.
@@ -67,78 +104,88 @@ impl Usages {
     }
 
     /// The counts of an account; the same for the same id.
-    pub fn of(&self, account: &str) -> Arc<Usage> {
+    pub async fn of(&self, account: &str, store: &dyn Store) -> Result<Arc<Usage>, store::Error> {
+        if let Some(usage) = self.known.lock().accounts.get(account) {
+            return Ok(usage.clone());
+        }
+        let kept = store.usage_of(account).await?;
         let mut known = self.known.lock();
-        if let Some(usage) = known.accounts.get(account) {
-            return usage.clone();
-        }
         if known.accounts.len() >= MAX_ACCOUNTS {
-            known.forget();
+            known.accounts.retain(|_, usage| Arc::strong_count(usage) > 1 || !usage.is_kept());
         }
-        let usage = Arc::new(Usage::new(self.versions));
-        known.accounts.insert(account.to_owned(), usage.clone());
-        usage
+        let fresh = || Arc::new(Usage::new(&self.versions, &kept));
+        Ok(known.accounts.entry(account.to_owned()).or_insert_with(fresh).clone())
     }
 
     /// By version: requests in all, and accounts that made some.
     pub fn totals(&self) -> Vec<(u64, u64)> {
         let known = self.known.lock();
-        let total = |version: usize| {
-            let each = known.accounts.values().map(|usage| usage.of(version).0);
-            let (requests, accounts) = each.fold((0, 0), |(requests, accounts), one| {
-                (requests + one, accounts + u64::from(one > 0))
-            });
-            (requests + known.rest.of(version).0, accounts)
-        };
-        (0..self.versions).map(total).collect()
-    }
-}
-
-impl Known {
-    /// Counts accounts together that nobody calls for right now.
-    fn forget(&mut self) {
-        let rest = &self.rest;
-        self.accounts.retain(|_, usage| {
-            let used = Arc::strong_count(usage) > 1;
-            if !used {
-                for (total, one) in rest.0.iter().zip(&usage.0) {
-                    total
-                        .requests
-                        .fetch_add(one.requests.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
+        let mut totals = known.kept.clone();
+        for usage in known.accounts.values() {
+            for (total, count) in totals.iter_mut().zip(&usage.0) {
+                let added = count.added();
+                let is_new = added > 0 && count.kept.load(Ordering::Relaxed) == 0;
+                *total = (total.0 + added, total.1 + u64::from(is_new));
             }
-            used
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_counted_by_account_and_version() {
-        let usages = Usages::new(2, Timestamp(0));
-        usages.of("a").count(0, Timestamp(5));
-        usages.of("a").count(1, Timestamp(6));
-        usages.of("a").count(1, Timestamp(7));
-        usages.of("b").count(1, Timestamp(8));
-        usages.of("b").count(2, Timestamp(9));
-        assert_eq!(usages.of("a").of(1), (2, Some(Timestamp(7))));
-        assert_eq!(usages.of("b").of(0), (0, None));
-        assert_eq!(usages.totals(), [(1, 1), (3, 2)]);
-    }
-
-    #[test]
-    fn accounts_that_are_forgotten_stay_in_the_totals() {
-        let usages = Usages::new(1, Timestamp(0));
-        let held = usages.of("held");
-        held.count(0, Timestamp(1));
-        for number in 0..MAX_ACCOUNTS {
-            usages.of(&number.to_string()).count(0, Timestamp(2));
         }
-        assert_eq!(usages.totals()[0].0, MAX_ACCOUNTS as u64 + 1);
-        assert!(usages.known.lock().accounts.len() < 10);
-        assert_eq!(usages.of("held").of(0).0, 1);
+        totals
+    }
+
+    /// The accounts that used this version, with their requests: those that used it most, `most` at
+    /// most.
+    pub fn accounts(&self, version: usize, most: usize) -> Vec<(String, u64)> {
+        let known = self.known.lock();
+        let each = known.accounts.iter().map(|(id, usage)| (id, usage.of(version).0));
+        let mut used: Vec<(&String, u64)> = each.filter(|(_, requests)| *requests > 0).collect();
+        used.sort_unstable_by_key(|(id, requests)| (std::cmp::Reverse(*requests), *id));
+        used.truncate(most);
+        used.into_iter().map(|(id, requests)| (id.clone(), requests)).collect()
+    }
+
+    /// Hands what was added to the store; what cannot be kept now is tried again the next time.
+    pub async fn keep(&self, store: &dyn Store) {
+        let _one = self.keeping.lock().await;
+        let added = self.added();
+        if added.is_empty() {
+            return;
+        }
+        if let Err(error) = store.add_usage(added.clone()).await {
+            tracing::warn!(%error, "counts of version usage cannot be kept");
+            return;
+        }
+        let mut known = self.known.lock();
+        let Known { accounts, kept } = &mut *known;
+        for used in added {
+            let place = self.versions.iter().position(|version| *version == used.version);
+            let usage = accounts.get(&used.account);
+            let (Some(place), Some(usage)) = (place, usage) else { continue };
+            let before = usage.0[place].kept.fetch_add(used.requests, Ordering::Relaxed);
+            kept[place].0 += used.requests;
+            kept[place].1 += u64::from(before == 0);
+        }
+    }
+
+    /// What the store does not know yet.
+    fn added(&self) -> Vec<Used> {
+        let known = self.known.lock();
+        let of_account = |(account, usage): (&String, &Arc<Usage>)| {
+            let counts = self.versions.iter().zip(&usage.0);
+            let counts = counts.map(|(version, count)| Used {
+                account: account.clone(),
+                version: version.clone(),
+                requests: count.added(),
+                last: Timestamp(count.last.load(Ordering::Relaxed)),
+            });
+            counts.filter(|used| used.requests > 0).collect::<Vec<_>>()
+        };
+        known.accounts.iter().flat_map(of_account).collect()
+    }
+
+    /// Runs until the task is dropped.
+    pub async fn run(self: Arc<Usages>, store: Arc<dyn Store>) {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            self.keep(&*store).await;
+        }
     }
 }

@@ -72,6 +72,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let live = tokio::spawn(hub.clone().run());
         let timers = tokio::spawn(api::timers::run(store.clone(), outside.clone()));
         let retention = tokio::spawn(api::retention::run(schema, store, outside));
+        let counting = tokio::spawn(api.keep_usage_regularly());
         let (trigger, shutdown) = Shutdown::channel();
         let stop = stop_signal()?;
         let open = door.open(api.clone(), &shutdown)?;
@@ -90,6 +91,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         live.abort();
         timers.abort();
         retention.abort();
+        api.keep_usage().await;
+        counting.abort();
         deliveries.stop();
         drop(log);
         tracing::info!("stopped");

@@ -6,6 +6,7 @@ pub mod delivery;
 mod error;
 pub mod follow;
 pub mod sqlite;
+pub mod usage;
 
 pub use delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
 pub use error::Error;
@@ -20,6 +21,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use tokio::sync::watch;
+use usage::{Used, UsedInAll};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -177,9 +179,18 @@ pub trait Store: Send + Sync + 'static {
     /// Number of the collection's stored shape: part of ETags, grows with schema edits.
     fn shape(&self, collection: CollectionIx) -> i64;
 
-    /// How often schema edits changed the rows of the collection: part of cursors, which hold values
-    /// of the rows they were made over.
+    /// How often schema edits changed the rows of the collection: part of cursors, which hold
+    /// values of the rows they were made over.
     fn rewrites(&self, collection: CollectionIx) -> i64;
+
+    /// Adds to the counts of requests by account and version; durable when it returns.
+    fn add_usage(&self, added: Vec<Used>) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// The counts of one account.
+    fn usage_of<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<Vec<Used>, Error>>;
+
+    /// The counts of all accounts, as they were when the store was opened.
+    fn usage(&self) -> &UsedInAll;
 
     /// A consistent copy while serving; `progress` hears (pages done, pages in all).
     fn backup<'a>(

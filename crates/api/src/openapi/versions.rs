@@ -84,7 +84,7 @@ fn usage() -> Value {
     let mut responses = errors::responses(&Facets { resource: true, ..Facets::default() });
     let list = answer("Every version, the newest first.", &[], reference("schemas", USAGE_LIST));
     responses.insert("200".into(), list);
-    let about = "How often the account used each version since the service was started.";
+    let about = "How often the account used each version, and when last.";
     operation("versionUsage", "List the versions in use", about, None, responses)
 }
 

@@ -223,8 +223,15 @@ fn an_edit_that_clients_notice_is_refused_with_what_plan_tells() {
 #[test]
 fn a_declared_edit_is_served() {
     let folder = dated();
-    let entry = "[[versions]]\ndate = \"2026-01-01\"\n[[versions.changes]]\ncollection = \"books\"\n\
-                 rename = { from = \"name\", to = \"title\" }\n[[versions]]\ndate = \"2025-06-01\"\n";
+    let entry = r#"
+        [[versions]]
+        date = "2026-01-01"
+        [[versions.changes]]
+        collection = "books"
+        rename = { from = "name", to = "title" }
+        [[versions]]
+        date = "2025-06-01"
+    "#;
     let renamed = DATED.replace("name =", "title =");
     let declared = renamed.replace("2025-06-01", "2026-01-01") + entry;
     let server = Start::schema(&declared).on(&folder).go();

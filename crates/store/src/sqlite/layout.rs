@@ -150,13 +150,9 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
     let (source, select, width) = source(schema, collection);
     let name = quote(&table_name(&collection.name));
     let (child, feed) = (collection.parent.is_some(), collection.feed.is_some());
-    let columns: Vec<(usize, String)> = collection
-        .fields
-        .iter()
-        .enumerate()
-        .filter(|(_, field)| field.has_column())
-        .map(|(place, field)| (place, column_name(&field.name)))
-        .collect();
+    let typed = collection.fields.iter().enumerate().filter(|(_, field)| field.has_column());
+    let columns: Vec<(usize, String)> =
+        typed.map(|(place, field)| (place, column_name(&field.name))).collect();
     let key = if feed { "t.n" } else { "t.id" };
     let of_parent = if child { " AND t.parent = ?3" } else { "" };
     let typed: String = columns.iter().map(|(_, column)| format!(", {column}")).collect();

@@ -21,12 +21,14 @@ mod shared;
 mod snapshot;
 mod timers;
 mod upgrade;
+mod usage;
 mod views;
 mod writer;
 
 pub use shared::Clock;
 
 use crate::delivery::{Delivery, Retries, Settlement, Standing};
+use crate::usage::{Used, UsedInAll};
 use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store};
 use checkpoint::Checkpoints;
 use layout::Source;
@@ -112,7 +114,7 @@ impl SqliteStore {
         options: Options,
     ) -> Result<Arc<SqliteStore>, Error> {
         let versions = Arc::new(Versions::new(&schema));
-        let opened = open::open(path, &versions, options.role, &options.edition)?;
+        let opened = open::open(path, &versions, &options)?;
         let mut tables = layout::tables(&schema, &opened.stored);
         if options.role == Role::Server {
             // A tool need not know the schema of what it shows.
@@ -138,6 +140,7 @@ impl SqliteStore {
             tables,
             cursor_key: opened.cursor_key,
             epoch: opened.epoch,
+            usage: opened.usage,
             clock: options.clock,
             readers: Pool::new(path.to_owned(), options.role == Role::Server),
             newest: watch::Sender::new(opened.newest),
@@ -433,6 +436,21 @@ impl Store for SqliteStore {
 
     fn rewrites(&self, collection: CollectionIx) -> i64 {
         self.shared.tables[collection].rewrites
+    }
+
+    fn add_usage(&self, added: Vec<Used>) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.writer.add_usage(added))
+    }
+
+    fn usage_of<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<Vec<Used>, Error>> {
+        let shared = &self.shared;
+        Box::pin(
+            async move { shared.readers.with(|connection| usage::of_account(connection, account)) },
+        )
+    }
+
+    fn usage(&self) -> &UsedInAll {
+        &self.shared.usage
     }
 
     fn backup<'a>(

@@ -1,8 +1,10 @@
 //! Opening: connections with their settings, recognising our own files, and the first look at what
 //! is in them. Applying a schema is `upgrade`'s.
 
-use super::{Edition, Role, checkpoint, layout, upgrade};
+use super::{Options, Role, checkpoint, layout, upgrade, usage};
 use crate::Error;
+use crate::usage::UsedInAll;
+use model::Timestamp;
 use model::schema::evolve::Stored;
 use model::version::Versions;
 use rusqlite::config::DbConfig;
@@ -29,32 +31,32 @@ pub struct Opened {
     pub stored: Stored,
     pub cursor_key: [u8; 32],
     pub epoch: u32,
+    pub usage: UsedInAll,
     pub newest: i64,
     pub search_position: i64,
 }
 
 /// Opens or makes the database and brings it to the schema.
-pub fn open(
-    path: &Path,
-    versions: &Versions,
-    role: Role,
-    edition: &Edition,
-) -> Result<Opened, Error> {
+pub fn open(path: &Path, versions: &Versions, options: &Options) -> Result<Opened, Error> {
     let mut writer = connect(path).map_err(|error| foreign(path, error))?;
     let stored = recognise(&writer, path)?;
     if stored.is_some() {
         extend(&writer)?;
     }
-    let stored = match (stored, role) {
+    let stored = match (stored, options.role) {
         (Some(stored), Role::Tool) => stored,
-        (stored, _) => upgrade::apply(&mut writer, stored, versions, edition)?,
+        (stored, _) => upgrade::apply(&mut writer, stored, versions, options)?,
     };
     let value = |name: &str| format!("SELECT value FROM meta WHERE name = '{name}'");
     let cursor_key = writer.query_row(&value("cursor_key"), [], |row| row.get(0))?;
     let epoch = epoch(&writer)?;
     let search_position = writer.query_row(&value("search_position"), [], |row| row.get(0))?;
     let newest = super::log::newest(&writer)?.0;
-    Ok(Opened { writer, stored, cursor_key, epoch, newest, search_position })
+    let usage = match options.role {
+        Role::Server => usage::in_all(&writer)?,
+        Role::Tool => UsedInAll { since: Timestamp(0), versions: Vec::new() },
+    };
+    Ok(Opened { writer, stored, cursor_key, epoch, usage, newest, search_position })
 }
 
 /// The schema file that was last served, if a release that keeps it has served.

@@ -3,6 +3,7 @@
 
 use super::layout::Table;
 use super::readers::Pool;
+use crate::usage::UsedInAll;
 use crate::{Error, Figures};
 use model::version::Versions;
 use model::{CollectionIx, Schema, Scope, Timestamp};
@@ -30,6 +31,8 @@ pub struct Shared {
     pub tables: Vec<Table>,
     pub cursor_key: [u8; 32],
     pub epoch: u32,
+    /// As it was when the file was opened.
+    pub usage: UsedInAll,
     pub clock: Clock,
     pub readers: Pool,
     /// Sequence of the newest durable event.

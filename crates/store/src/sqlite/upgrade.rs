@@ -2,7 +2,9 @@
 //! checked against the rows and carried out, or refused with nothing touched.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
-use super::{Edition, idempotency, open, outbox, read, rewrite, search, timers, views};
+use super::{
+    Edition, Options, idempotency, open, outbox, read, rewrite, search, timers, usage, views,
+};
 use crate::Error;
 use model::record::{Scalar, parse_object, to_scalar};
 use model::schema::evolve::{Accept, Check, CheckRule, Plan, Step, Stored, evolve};
@@ -20,8 +22,9 @@ pub fn apply(
     connection: &mut Connection,
     stored: Option<Stored>,
     versions: &Versions,
-    edition: &Edition,
+    options: &Options,
 ) -> Result<Stored, Error> {
+    let edition = &options.edition;
     let schema = &**versions.kept();
     let plan = evolve(stored.as_ref(), versions, edition.accept);
     if stored.is_some()
@@ -35,6 +38,7 @@ pub fn apply(
         open::create_base(&transaction)?;
     }
     transaction.execute_batch(outbox::TABLES)?;
+    usage::begin(&transaction, (options.clock)())?;
     let unchanged = stored.as_ref() == Some(&plan.stored);
     let mut refusals = Vec::new();
     for check in &plan.checks {

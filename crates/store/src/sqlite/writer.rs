@@ -4,7 +4,8 @@
 
 use super::apply::{self, Outcome, Turn};
 use super::shared::Shared;
-use super::{idempotency, log, outbox, retention, search};
+use super::{idempotency, log, outbox, retention, search, usage};
+use crate::usage::Used;
 use crate::{Error, Settlement};
 use model::{Timestamp, Write};
 use rusqlite::Connection;
@@ -37,6 +38,8 @@ enum Job {
     Settle(Box<Settlement>, oneshot::Sender<Result<(), Error>>),
     /// Remove events from before a moment, so many at most.
     Expire(Timestamp, usize, oneshot::Sender<Result<usize, Error>>),
+    /// Requests by account and version that were added.
+    Usage(Vec<Used>, oneshot::Sender<Result<(), Error>>),
     /// Tell me when the search indexes have read the log up to here.
     Search(i64, oneshot::Sender<Result<(), Error>>),
     /// Does a commit work?
@@ -90,6 +93,12 @@ impl Handle {
         let (answer, expired) = oneshot::channel();
         self.send(Job::Expire(moment, max, answer))?;
         expired.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    pub async fn add_usage(&self, added: Vec<Used>) -> Result<(), Error> {
+        let (answer, kept) = oneshot::channel();
+        self.send(Job::Usage(added, answer))?;
+        kept.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Waits until the search indexes contain everything up to `seq`.
@@ -205,6 +214,10 @@ impl Writer {
                     retention::expire(connection, moment, search::done_to(shared), max)
                 });
                 let _ = answer.send(expired);
+            }
+            Job::Usage(added, answer) => {
+                let kept = self.alone(|connection, _| usage::add(connection, &added));
+                let _ = answer.send(kept);
             }
             Job::Search(seq, answer) => self.searches.push((seq, answer)),
             Job::Probe(answer) => {

@@ -2,7 +2,7 @@
 //! that are not its own.
 
 use crate::support::*;
-use model::{Schema, Scope};
+use model::{Schema, Scope, Timestamp};
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 use store::Error;
 use store::sqlite::{Options, Role, SqliteStore};
+use store::usage::Used;
 
 pub fn open(path: &Path, schema: Schema, role: Role) -> Result<Bed, Error> {
     let schema = Arc::new(schema);
@@ -189,4 +190,32 @@ async fn a_tool_that_reads_does_not_hold_back_the_servers_log_file() {
     let log = path.with_file_name("data.db-wal");
     assert_eq!(std::fs::metadata(&log).unwrap().len(), 0);
     assert_eq!(tool.store.events(None, 0, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn counts_of_version_usage_add_up_over_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let used = |account: &str, requests, last| Used {
+        account: account.to_owned(),
+        version: "2025-06-01".to_owned(),
+        requests,
+        last: Timestamp(last),
+    };
+    let bed = serve(&path);
+    let since = bed.store.usage().since;
+    assert!(bed.store.usage().versions.is_empty());
+    bed.store.add_usage(vec![used("a", 2, 50), used("b", 1, 10)]).await.unwrap();
+    // A clock that was set back does not make the last use an earlier one.
+    bed.store.add_usage(vec![used("a", 3, 40)]).await.unwrap();
+    assert_eq!(bed.store.usage_of("a").await.unwrap(), [used("a", 5, 50)]);
+    drop(bed);
+    let bed = serve(&path);
+    assert_eq!(bed.store.usage_of("a").await.unwrap(), [used("a", 5, 50)]);
+    assert_eq!(bed.store.usage_of("c").await.unwrap(), []);
+    let all = bed.store.usage();
+    assert_eq!(
+        (all.since, all.versions.as_slice()),
+        (since, &[("2025-06-01".to_owned(), 6, 2)][..])
+    );
 }

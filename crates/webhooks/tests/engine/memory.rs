@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
+use store::usage::{Used, UsedInAll};
 use store::{
     BoxFuture, Child, Delivery, Due, Error, Figures, Page, Remembered, Retries, Retry, Settlement,
     Standing, Status, Store,
@@ -440,6 +441,18 @@ impl Store for Memory {
 
     fn epoch(&self) -> u32 {
         1
+    }
+
+    fn add_usage(&self, _: Vec<Used>) -> BoxFuture<'_, Result<(), Error>> {
+        unreachable!("the engine counts no requests")
+    }
+
+    fn usage_of<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<Used>, Error>> {
+        unreachable!("the engine counts no requests")
+    }
+
+    fn usage(&self) -> &UsedInAll {
+        unreachable!("the engine counts no requests")
     }
 
     fn rewrites(&self, _: CollectionIx) -> i64 {

@@ -60,5 +60,6 @@ mod signatures;
 mod tls;
 mod tools;
 mod version_doors;
+mod version_events;
 mod versions;
 mod versions_log;

@@ -8,7 +8,7 @@ pub const OLD: &str = "2025-01-01";
 pub const NEW: &str = "2026-01-01";
 
 /// One collection per operation.
-const OPERATIONS: &str = r#"
+pub const OPERATIONS: &str = r#"
 [[versions]]
 date = "2026-01-01"
 
@@ -144,22 +144,22 @@ title = "string"
 "#;
 
 /// What is true of one operation.
-struct Case {
-    collection: &'static str,
+pub struct Case {
+    pub collection: &'static str,
     /// Created in the old version, and what is then shown in the old and in the new one.
-    sent: &'static str,
-    old: &'static str,
-    new: &'static str,
+    pub sent: &'static str,
+    pub old: &'static str,
+    pub new: &'static str,
     /// A PATCH in the old version, and what both show then.
-    patch: &'static str,
-    patched_old: &'static str,
-    patched_new: &'static str,
+    pub patch: &'static str,
+    pub patched_old: &'static str,
+    pub patched_new: &'static str,
     /// Queries of the old version that find the patched record, and that do not.
     finds: &'static [&'static str],
     misses: &'static [&'static str],
 }
 
-const CASES: &[Case] = &[
+pub const CASES: &[Case] = &[
     Case {
         collection: "titles",
         sent: r#"{"name":"Dune","pages":3}"#,
@@ -316,7 +316,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-fn json_of(text: &str) -> Value {
+pub fn json_of(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
@@ -337,7 +337,7 @@ fn own(record: &Value) -> Value {
 
 /// All members, where the expected ones and those that are null are the same.
 #[track_caller]
-fn same(shown: &Value, expected: &str, about: &str) {
+pub fn same(shown: &Value, expected: &str, about: &str) {
     let full = |value: Value| -> Map<String, Value> {
         let members = value.as_object().unwrap().clone();
         members.into_iter().filter(|(_, value)| !value.is_null()).collect()

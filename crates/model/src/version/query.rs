@@ -110,12 +110,13 @@ fn refusal(name: &str, what: String) -> Violation {
     Violation::new(name, Code::InvalidParameter, format!("`{name}` {what}."))
 }
 
-/// Milliseconds of one tick, where the expression counts instants in longer ones.
+/// Milliseconds of one tick, where the expression counts instants in longer ones; of the longest,
+/// where it does so more than once.
 fn tick(expr: &Expr) -> Option<i64> {
     let mut found = None;
     expr.visit(&mut |part| {
         if let Expr::Convert { by: Conversion::ToTicks(tick), .. } = part {
-            found = Some(*tick).filter(|tick| *tick > 1);
+            found = found.max(Some(*tick).filter(|tick| *tick > 1));
         }
     });
     found

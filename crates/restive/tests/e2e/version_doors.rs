@@ -746,3 +746,42 @@ fn a_change_is_proved_with_all_that_a_request_must_have() {
     assert_eq!(code, 1, "{failed}");
     assert!(failed.contains("this change loses data"), "{failed}");
 }
+
+/// Counted in seconds once, in milliseconds then, as an instant now.
+const COUNTED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "visits"
+retype = { field = "at", from = { type = "integer" }, by = "milliseconds" }
+[[versions]]
+date = "2025-06-01"
+[[versions.changes]]
+collection = "visits"
+retype = { field = "at", from = { type = "timestamp" }, by = "milliseconds" }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "visits"
+retype = { field = "at", from = { type = "integer" }, by = "seconds" }
+[[versions]]
+date = "2024-01-01"
+[collections.visits.fields]
+at = { type = "timestamp", filter = true }
+"#;
+
+#[test]
+fn the_whole_of_a_second_is_found_however_often_it_was_counted_otherwise() {
+    let server = Start::schema(COUNTED).go();
+    server.make("/v1/visits", json!({"at": "2023-11-14T22:13:20.900Z"}));
+    for (query, found) in [
+        ("at=1700000000", 1),
+        ("max_at=1700000000", 1),
+        ("min_at=1700000000", 1),
+        ("max_at=1699999999", 0),
+        ("min_at=1700000001", 0),
+    ] {
+        let list = server.ask("GET", &format!("/v1/visits?{query}")).version("2024-01-01").send();
+        assert_eq!(list.column("at").len(), found, "{query}: {}", list.text);
+    }
+}

@@ -59,6 +59,7 @@ mod service;
 mod signatures;
 mod tls;
 mod tools;
+mod version_chains;
 mod version_doors;
 mod version_events;
 mod versions;

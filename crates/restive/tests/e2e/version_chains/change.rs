@@ -1,0 +1,411 @@
+//! The straightforward model: what one change of the schema file means, as the documents say it,
+//! for a shape and for a record, one change at a time and one field at a time. Shares nothing with
+//! the product.
+
+use super::shape::{Field, Fields, Kind, Shape, hundredths, instant_of, iso};
+use serde_json::{Value, json};
+
+/// "Old" is before the change, "new" after it.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Rename {
+        from: String,
+        to: String,
+    },
+    /// A field became a member of an object, which is new unless it is `existing`.
+    Enter {
+        from: Field,
+        object: String,
+        member: String,
+        existing: bool,
+        must: bool,
+    },
+    /// A member of an object became a field.
+    Leave {
+        object: String,
+        member: String,
+        to: Field,
+        must: bool,
+    },
+    Split {
+        from: String,
+        to: [String; 2],
+        by: String,
+    },
+    Merge {
+        from: [Field; 2],
+        to: String,
+        by: String,
+    },
+    Retype {
+        field: String,
+        from: Field,
+        how: How,
+    },
+    EnumMap {
+        field: String,
+        old: Vec<String>,
+        up: (String, String),
+        down: Option<(String, String)>,
+    },
+    Default {
+        field: String,
+        was: Option<Value>,
+    },
+    Optional {
+        field: String,
+        fill: Value,
+    },
+    Required {
+        field: String,
+        fill: Value,
+    },
+    Removed {
+        field: String,
+    },
+    Gone {
+        field: Field,
+        value: Value,
+    },
+    CollectionAdded,
+    CollectionRemoved,
+}
+
+/// How old values of a field became new ones.
+#[derive(Clone, Debug)]
+pub enum How {
+    /// Whole numbers are their texts now.
+    Texts,
+    /// Flags are their texts now.
+    FlagTexts,
+    /// Texts of digits are numbers now.
+    Numbers,
+    /// Ticks of so many milliseconds are instants now.
+    Instants(i64),
+    /// Instants are milliseconds now.
+    Milliseconds,
+    /// One value is the list of it now.
+    Lists,
+    /// A list of one is that one now.
+    Items,
+    /// New is so many times old; old ones are whole numbers, too.
+    Times(i64),
+    /// New is a hundred times old, which had a fraction.
+    Cents,
+    /// Old and new values.
+    Map(Vec<(Value, Value)>),
+}
+
+/// A value that the new version cannot say.
+#[derive(Debug)]
+pub struct Unsayable;
+
+impl Change {
+    /// The older shape.
+    pub fn undo(&self, shape: &mut Shape) {
+        match self {
+            Change::Rename { from, to } => shape.field(to).name.clone_from(from),
+            Change::Enter { from, object, member, existing, .. } => {
+                if let Kind::Object(members) = &mut shape.field(object).kind {
+                    members.retain(|(name, _)| name != member);
+                }
+                if !existing {
+                    shape.take(object);
+                }
+                shape.fields.push(from.clone());
+            }
+            Change::Leave { object, member, to, .. } => {
+                let field = shape.take(&to.name);
+                if let Kind::Object(members) = &mut shape.field(object).kind {
+                    members.push((member.clone(), field.kind));
+                }
+            }
+            Change::Split { from, to, .. } => {
+                to.iter().for_each(|piece| drop(shape.take(piece)));
+                shape.fields.push(Field::new(from, Kind::Text));
+            }
+            Change::Merge { from, to, .. } => {
+                shape.take(to);
+                shape.fields.extend(from.iter().cloned());
+            }
+            Change::Retype { field, from, .. } => *shape.field(field) = from.clone(),
+            Change::EnumMap { field, old, .. } => {
+                let default = shape.field(field).default.take();
+                let default = default.map(|value| self.value_down(&value));
+                let field = shape.field(field);
+                (field.kind, field.default) = (Kind::Word(old.clone()), default);
+            }
+            Change::Default { field, was } => shape.field(field).default.clone_from(was),
+            Change::Optional { field, .. } => shape.field(field).required = true,
+            Change::Required { field, .. } => {
+                (shape.field(field).required, shape.field(field).filled) = (false, true);
+            }
+            Change::Removed { field } => shape.field(field).hidden = false,
+            Change::Gone { field, value } => {
+                let fixed = Some(value.clone());
+                shape.fields.push(Field { fixed, ..field.clone() });
+            }
+            Change::CollectionAdded => shape.served = false,
+            Change::CollectionRemoved => shape.served = true,
+        }
+    }
+
+    /// A record of the new version, as old clients see it.
+    pub fn down(&self, record: &mut Fields) {
+        match self {
+            Change::Rename { from, to } => {
+                let value = take(record, to);
+                record.insert(from.clone(), value);
+            }
+            Change::Enter { from, object, member, existing, must } => {
+                let value = take_member(record, object, member, *must);
+                if !existing {
+                    record.remove(object);
+                }
+                record.insert(from.name.clone(), value);
+            }
+            Change::Leave { object, member, to, must } => {
+                let value = take(record, &to.name);
+                put_member(record, object, member, value, *must);
+            }
+            Change::Split { from, to, by } => {
+                let pieces: Vec<Value> = to.iter().map(|piece| take(record, piece)).collect();
+                record.insert(from.clone(), joined(&pieces, by));
+            }
+            Change::Merge { from, to, by } => {
+                let pieces = cut(&take(record, to), by);
+                for (field, piece) in from.iter().zip(pieces) {
+                    record.insert(field.name.clone(), piece);
+                }
+            }
+            Change::Gone { field, value } => {
+                record.insert(field.name.clone(), value.clone());
+            }
+            Change::Retype { field, .. }
+            | Change::EnumMap { field, .. }
+            | Change::Optional { field, .. }
+            | Change::Required { field, .. } => {
+                let value = self.value_down(&take(record, field));
+                record.insert(field.clone(), value);
+            }
+            Change::Default { .. }
+            | Change::Removed { .. }
+            | Change::CollectionAdded
+            | Change::CollectionRemoved => {}
+        }
+    }
+
+    /// A record that an old client made, in the new version.
+    pub fn up(&self, record: &mut Fields) -> Result<(), Unsayable> {
+        match self {
+            Change::Rename { from, to } => {
+                let value = take(record, from);
+                record.insert(to.clone(), value);
+            }
+            Change::Enter { from, object, member, must, .. } => {
+                let value = take(record, &from.name);
+                put_member(record, object, member, value, *must);
+            }
+            Change::Leave { object, member, to, must } => {
+                let value = take_member(record, object, member, *must);
+                record.insert(to.name.clone(), value);
+            }
+            Change::Split { from, to, by } => {
+                let pieces = cut(&take(record, from), by);
+                for (name, piece) in to.iter().zip(pieces) {
+                    record.insert(name.clone(), piece);
+                }
+            }
+            Change::Merge { from, to, by } => {
+                let pieces: Vec<Value> =
+                    from.iter().map(|field| take(record, &field.name)).collect();
+                record.insert(to.clone(), joined(&pieces, by));
+            }
+            Change::Gone { field, .. } => drop(record.remove(&field.name)),
+            Change::Retype { field, .. }
+            | Change::EnumMap { field, .. }
+            | Change::Required { field, .. } => {
+                let value = self.value_up(&take(record, field))?;
+                record.insert(field.clone(), value);
+            }
+            Change::Optional { .. }
+            | Change::Default { .. }
+            | Change::Removed { .. }
+            | Change::CollectionAdded
+            | Change::CollectionRemoved => {}
+        }
+        Ok(())
+    }
+
+    /// The old fields that a new one is made from.
+    pub fn sources(&self, new: &str) -> Vec<String> {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        match self {
+            Change::Rename { from, to } if to == new => names(&[from]),
+            Change::Enter { from, object, .. } if object == new => names(&[object, &from.name]),
+            Change::Leave { object, to, .. } if to.name == new => names(&[object]),
+            Change::Split { from, to, .. } if to.iter().any(|piece| piece == new) => names(&[from]),
+            Change::Merge { from, to, .. } if to == new => names(&[&from[0].name, &from[1].name]),
+            _ => names(&[new]),
+        }
+    }
+
+    /// What an old client's write makes of the new record: what depends on a field that differs
+    /// from what the client was shown. The rest stays, seen or unseen.
+    pub fn write(
+        &self,
+        current: &Fields,
+        shown: &Fields,
+        wanted: &Fields,
+    ) -> Result<Fields, Unsayable> {
+        let mut raised = wanted.clone();
+        if let Change::Enter { object, existing: false, .. } = self {
+            raised.insert(object.clone(), of(current, object));
+        }
+        self.up(&mut raised)?;
+        let differs = |name: &String| of(shown, name) != of(wanted, name);
+        let touched = |name: &String| self.sources(name).iter().any(differs);
+        let value = |name: &String| of(if touched(name) { &raised } else { current }, name);
+        Ok(current.keys().map(|name| (name.clone(), value(name))).collect())
+    }
+
+    /// What old clients see of one value, where the field is one in both versions.
+    pub fn value_down(&self, new: &Value) -> Value {
+        match self {
+            Change::Retype { how, .. } => how.down(new),
+            Change::EnumMap { up: (old, is), down, .. } => match down {
+                Some((unknown, seen)) if new == unknown => json!(seen),
+                _ if new == is => json!(old),
+                _ => new.clone(),
+            },
+            Change::Optional { fill, .. } if new.is_null() => fill.clone(),
+            Change::Required { fill, .. } if new == fill => Value::Null,
+            _ => new.clone(),
+        }
+    }
+
+    fn value_up(&self, old: &Value) -> Result<Value, Unsayable> {
+        match self {
+            Change::Retype { how, .. } => how.up(old),
+            Change::EnumMap { up: (was, new), .. } if old == was => Ok(json!(new)),
+            Change::Required { fill, .. } if old.is_null() => Ok(fill.clone()),
+            _ => Ok(old.clone()),
+        }
+    }
+}
+
+impl How {
+    fn up(&self, old: &Value) -> Result<Value, Unsayable> {
+        if old.is_null() {
+            return Ok(Value::Null);
+        }
+        Ok(match self {
+            How::Texts | How::FlagTexts => json!(old.to_string()),
+            How::Numbers => json!(old.as_str().unwrap().parse::<i64>().unwrap()),
+            How::Instants(tick) => json!(iso(old.as_i64().unwrap() * tick).ok_or(Unsayable)?),
+            How::Milliseconds => json!(instant_of(old.as_str().unwrap())),
+            How::Lists => json!([old]),
+            How::Items => old[0].clone(),
+            How::Times(factor) => json!(old.as_i64().unwrap() * factor),
+            How::Cents => {
+                let cents = old.as_f64().unwrap() * 100.0;
+                let whole = cents.round();
+                if (cents - whole).abs() > 1e-6 {
+                    return Err(Unsayable);
+                }
+                json!(whole as i64)
+            }
+            How::Map(pairs) => {
+                let found = pairs.iter().find(|(was, _)| was == old);
+                found.ok_or(Unsayable)?.1.clone()
+            }
+        })
+    }
+
+    /// Null where old clients have no word for it.
+    fn down(&self, new: &Value) -> Value {
+        if new.is_null() {
+            return Value::Null;
+        }
+        match self {
+            // Only what would be written just so: no old client has sent "007".
+            How::Texts => {
+                let text = new.as_str().unwrap();
+                let number = text.parse::<i64>().ok();
+                json!(number.filter(|number| number.to_string() == text))
+            }
+            How::FlagTexts => json!(new.as_str().unwrap().parse::<bool>().ok()),
+            How::Numbers => json!(new.to_string()),
+            How::Instants(tick) => json!(instant_of(new.as_str().unwrap()).div_euclid(*tick)),
+            How::Milliseconds => json!(iso(new.as_i64().unwrap())),
+            How::Lists => new.get(0).cloned().unwrap_or_default(),
+            How::Items => json!([new]),
+            How::Times(factor) => {
+                json!((new.as_i64().unwrap() as f64 / *factor as f64).round() as i64)
+            }
+            How::Cents => hundredths(new.as_i64().unwrap()),
+            How::Map(pairs) => {
+                let found = pairs.iter().find(|(_, is)| is == new);
+                found.map(|(was, _)| was.clone()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whether greater old values are greater new ones.
+    pub fn keeps_order(&self) -> bool {
+        matches!(self, How::Instants(_) | How::Milliseconds | How::Times(_) | How::Cents)
+    }
+
+    /// Whether new values that differ may look alike to old clients.
+    pub fn blurs(&self) -> bool {
+        matches!(self, How::Times(_))
+    }
+}
+
+/// A missing field says null.
+pub fn of(fields: &Fields, name: &str) -> Value {
+    fields.get(name).cloned().unwrap_or_default()
+}
+
+fn take(fields: &mut Fields, name: &str) -> Value {
+    fields.remove(name).unwrap_or_default()
+}
+
+/// Takes a member out. An object of which nothing is left is null, unless it must be one.
+fn take_member(record: &mut Fields, object: &str, member: &str, must: bool) -> Value {
+    let mut members = match take(record, object) {
+        Value::Object(members) => Some(members),
+        _ => must.then(Fields::new),
+    };
+    let value = members.as_mut().and_then(|members| members.remove(member));
+    if value.is_some() && !must {
+        members = members.filter(|members| !members.is_empty());
+    }
+    record.insert(object.to_owned(), members.map_or(Value::Null, Value::Object));
+    value.unwrap_or_default()
+}
+
+/// Puts a member in; null is no member.
+fn put_member(record: &mut Fields, object: &str, member: &str, value: Value, must: bool) {
+    take_member(record, object, member, must);
+    if !value.is_null() {
+        let mut members = take(record, object).as_object().cloned().unwrap_or_default();
+        members.insert(member.to_owned(), value);
+        record.insert(object.to_owned(), Value::Object(members));
+    }
+}
+
+/// The pieces that are not null, or null where there are none.
+fn joined(pieces: &[Value], by: &str) -> Value {
+    let texts: Vec<&str> = pieces.iter().filter_map(Value::as_str).collect();
+    if texts.is_empty() { Value::Null } else { json!(texts.join(by)) }
+}
+
+/// Two pieces; the second is the rest, or null.
+fn cut(whole: &Value, by: &str) -> [Value; 2] {
+    let Some(text) = whole.as_str() else { return [Value::Null, Value::Null] };
+    match text.split_once(by) {
+        Some((first, rest)) => [json!(first), json!(rest)],
+        None => [json!(text), Value::Null],
+    }
+}

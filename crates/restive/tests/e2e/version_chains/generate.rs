@@ -1,0 +1,462 @@
+//! Random schema files with a random past. Begins with the newest shape and takes back one random
+//! change after the other, as the file is read; what is made is valid, so a server that refuses it
+//! has a fault, or this has.
+
+use super::change::{Change, How};
+use super::history::{Collection, Plan};
+use super::shape::{Field, Kind, Shape};
+use crate::chance::Chance;
+use serde_json::{Value, json};
+
+const DATES: [&str; 6] =
+    ["2026-06-01", "2026-01-01", "2025-06-01", "2025-01-01", "2024-06-01", "2024-01-01"];
+/// Names, objects, and whether it is a feed.
+const COLLECTIONS: [(&str, &str, bool); 3] =
+    [("books", "book", false), ("notes", "note", true), ("orders", "order", false)];
+/// Begins the names of members that became fields.
+const MOVED: &str = "moved_";
+
+pub fn plan(seed: u64) -> Plan {
+    let mut chance = Chance::new(seed);
+    let versions = 2 + chance.below(DATES.len() - 1);
+    let wanted = 1 + chance.below(COLLECTIONS.len());
+    let collections = COLLECTIONS[..wanted].iter().map(|&(name, object, feed)| {
+        let mut maker = Maker { chance: &mut chance, names: 0, busy: Vec::new() };
+        let (shapes, steps) = maker.history(versions);
+        Collection { name, object, feed, shapes, steps }
+    });
+    let collections = collections.collect();
+    Plan { dates: DATES[..versions].to_vec(), collections }
+}
+
+struct Maker<'c> {
+    chance: &'c mut Chance,
+    /// How many names were given.
+    names: usize,
+    /// What the version has changed already: a field is changed once per date.
+    busy: Vec<String>,
+}
+
+/// When a collection came and went, by the place of the version that did it.
+struct Life {
+    added: Option<usize>,
+    removed: Option<usize>,
+}
+
+impl Maker<'_> {
+    /// The shapes of all versions, newest first, and what leads from each to the next older one.
+    fn history(&mut self, versions: usize) -> (Vec<Shape>, Vec<Vec<Change>>) {
+        let mut shape = self.newest();
+        let life = self.life(versions);
+        shape.served = life.removed.is_none();
+        let hidden = self.chance.percent(40);
+        let mut secret = hidden.then(|| self.hide(&mut shape, versions));
+        let (mut shapes, mut steps) = (vec![shape.clone()], Vec::new());
+        for version in 0..versions - 1 {
+            // A version that adds or removes a collection changes nothing else of it.
+            let step = match (life.removed == Some(version), life.added == Some(version)) {
+                (true, _) => vec![Change::CollectionRemoved],
+                (_, true) => vec![Change::CollectionAdded],
+                _ if !shape.served => Vec::new(),
+                _ => {
+                    let due = secret.take_if(|(_, when)| *when <= version);
+                    self.step(&shape, due.map(|(name, _)| name))
+                }
+            };
+            step.iter().for_each(|change| change.undo(&mut shape));
+            shapes.push(shape.clone());
+            steps.push(step);
+        }
+        // What no version removed is a field like others.
+        if let Some((name, _)) = secret {
+            shapes.iter_mut().for_each(|shape| shape.field(&name).hidden = false);
+        }
+        (shapes, steps)
+    }
+
+    fn life(&mut self, versions: usize) -> Life {
+        let steps = versions - 1;
+        let removed = self.chance.percent(10).then(|| self.chance.below(steps));
+        let earliest = removed.map_or(0, |removed| removed + 1);
+        let added = self.chance.percent(15) && earliest < steps;
+        let added = added.then(|| earliest + self.chance.below(steps - earliest));
+        Life { added, removed }
+    }
+
+    /// What one version changed.
+    fn step(&mut self, newer: &Shape, removed: Option<String>) -> Vec<Change> {
+        self.busy.clear();
+        let mut shape = newer.clone();
+        let mut step: Vec<Change> =
+            removed.map(|field| Change::Removed { field }).into_iter().collect();
+        step.iter().for_each(|change| self.take_back(change, &mut shape));
+        for _ in 0..1 + self.chance.below(6) {
+            if let Some(change) = self.change(&shape, newer) {
+                self.take_back(&change, &mut shape);
+                step.push(change);
+            }
+        }
+        step
+    }
+
+    fn take_back(&mut self, change: &Change, shape: &mut Shape) {
+        let before: Vec<String> = shape.fields.iter().map(|field| field.name.clone()).collect();
+        change.undo(shape);
+        self.busy.extend(touched(change));
+        let now = shape.fields.iter().map(|field| field.name.clone());
+        self.busy.extend(now.filter(|name| !before.contains(name)));
+    }
+
+    fn newest(&mut self) -> Shape {
+        let count = 3 + self.chance.below(5);
+        let fields = (0..count).map(|_| {
+            let name = self.fresh();
+            let kind = self.kind();
+            let mut field = Field::new(&name, kind);
+            if field.kind.is_scalar() {
+                field.filter = self.chance.percent(60);
+                field.sort = self.chance.percent(60);
+            }
+            match self.chance.below(4) {
+                0 => field.required = true,
+                1 if field.kind.is_scalar() => {
+                    field.default = Some(field.kind.value(self.chance));
+                }
+                _ => {}
+            }
+            field
+        });
+        Shape { fields: fields.collect(), served: true }
+    }
+
+    fn kind(&mut self) -> Kind {
+        let words = || ["open", "paid", "gone"].map(str::to_owned).to_vec();
+        let members = || {
+            let kinds = [("m_text", Kind::Text), ("m_count", Kind::Whole), ("m_flag", Kind::Flag)];
+            kinds.map(|(name, kind)| (name.to_owned(), kind)).to_vec()
+        };
+        let item = if self.chance.percent(50) { Kind::Text } else { Kind::Whole };
+        let kinds: [&dyn Fn() -> Kind; 12] = [
+            &|| Kind::Text,
+            &|| Kind::Text,
+            &|| Kind::Text,
+            &|| Kind::Whole,
+            &|| Kind::Whole,
+            &|| Kind::Number,
+            &|| Kind::Flag,
+            &|| Kind::Moment,
+            &|| Kind::Day,
+            &|| Kind::Word(words()),
+            &|| Kind::Object(members()),
+            &|| Kind::List(Box::new(item.clone())),
+        ];
+        let ticks = self.chance.percent(8);
+        if ticks { Kind::Ticks(1) } else { kinds[self.chance.below(kinds.len())]() }
+    }
+
+    /// A field that no client of the newest version knows, and which version removed it.
+    fn hide(&mut self, shape: &mut Shape, versions: usize) -> (String, usize) {
+        let name = self.fresh();
+        let kind = if self.chance.percent(50) { Kind::Text } else { Kind::Whole };
+        let mut field = Field::new(&name, kind);
+        (field.hidden, field.filter) = (true, self.chance.percent(50));
+        shape.fields.push(field);
+        (name, self.chance.below(versions - 1))
+    }
+
+    fn fresh(&mut self) -> String {
+        self.names += 1;
+        format!("f{}", self.names)
+    }
+
+    /// A name for a field of the older shape: one that was never there, or one that a newer
+    /// version gave to something else.
+    fn older_name(&mut self, shape: &Shape, newer: &Shape) -> String {
+        if self.chance.percent(30) {
+            let name = format!("f{}", 1 + self.chance.below(self.names));
+            let taken = shape.has(&name) || newer.has(&name) || self.busy.contains(&name);
+            if !taken {
+                return name;
+            }
+        }
+        self.fresh()
+    }
+
+    /// One that fits, of those that a change may still touch.
+    fn find(&mut self, shape: &Shape, fits: impl Fn(&Field) -> bool) -> Option<Field> {
+        let fits = |field: &&Field| !self.busy.contains(&field.name) && fits(field);
+        let found: Vec<&Field> = shape.fields.iter().filter(fits).collect();
+        if found.is_empty() { None } else { Some(found[self.chance.below(found.len())].clone()) }
+    }
+
+    /// A random change that led to this shape, if the one that was thought of can have.
+    fn change(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
+        match self.chance.below(14) {
+            0 | 1 => {
+                let to = self.find(shape, |field| !field.hidden)?.name;
+                Some(Change::Rename { from: self.older_name(shape, newer), to })
+            }
+            2 => self.enter(shape, newer),
+            3 => self.leave(shape),
+            4 => self.split(shape, newer),
+            5 => self.merge(shape, newer),
+            6..=8 => self.retype(shape),
+            9 => self.enum_map(shape),
+            10 => {
+                let fits =
+                    |field: &Field| field.is_plain() && !field.required && field.kind.is_scalar();
+                let field = self.find(shape, fits)?;
+                let was = (field.default.is_none() || self.chance.percent(70))
+                    .then(|| field.kind.value(self.chance));
+                Some(Change::Default { field: field.name, was })
+            }
+            11 => {
+                let fits =
+                    |field: &Field| field.is_free() && field.kind.is_scalar() && !field.filled;
+                let field = self.find(shape, fits)?;
+                let fill = field.kind.value(self.chance);
+                Some(Change::Optional { field: field.name, fill })
+            }
+            12 => {
+                let fits =
+                    |field: &Field| field.is_plain() && field.required && field.kind.is_scalar();
+                let field = self.find(shape, fits)?;
+                let fill = field.kind.value(self.chance);
+                Some(Change::Required { field: field.name, fill })
+            }
+            _ => {
+                let name = self.older_name(shape, newer);
+                let kind = if self.chance.percent(50) { Kind::Text } else { Kind::Whole };
+                let value = kind.value(self.chance);
+                Some(Change::Gone { field: Field::new(&name, kind), value })
+            }
+        }
+    }
+
+    fn enter(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
+        let is_object = |field: &Field| field.is_plain() && matches!(field.kind, Kind::Object(_));
+        let object = self.find(shape, is_object)?;
+        let Kind::Object(members) = &object.kind else { return None };
+        // One that was a field in between would be two things of one name.
+        let own: Vec<&(String, Kind)> =
+            members.iter().filter(|(name, _)| !name.starts_with(MOVED)).collect();
+        let (member, kind) = own.get(self.chance.below(own.len().max(1)))?;
+        let from = Field::new(&self.older_name(shape, newer), kind.clone());
+        let (object, member, must) = (object.name.clone(), member.clone(), object.required);
+        Some(Change::Enter { from, object, member, existing: self.chance.percent(50), must })
+    }
+
+    fn leave(&mut self, shape: &Shape) -> Option<Change> {
+        let object =
+            self.find(shape, |field| field.is_plain() && matches!(field.kind, Kind::Object(_)))?;
+        let fits = |field: &Field| field.is_free() && field.kind.is_scalar() && !field.choosy;
+        let to = self.find(shape, fits)?;
+        let member = format!("{MOVED}{}", self.fresh());
+        Some(Change::Leave { object: object.name, member, to, must: object.required })
+    }
+
+    fn split(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
+        let is_text = |field: &Field| field.is_free() && field.kind == Kind::Text;
+        let first = self.find(shape, is_text)?.name;
+        let second = self.find(shape, |field| is_text(field) && field.name != first)?.name;
+        let from = self.older_name(shape, newer);
+        Some(Change::Split { from, to: [first, second], by: self.separator() })
+    }
+
+    fn merge(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
+        let fits =
+            |field: &Field| field.is_plain() && field.default.is_none() && field.kind == Kind::Text;
+        let to = self.find(shape, fits)?.name;
+        let by = self.separator();
+        let mut first = Field::new(&self.older_name(shape, newer), Kind::Piece(by.clone()));
+        first.required = true;
+        let second = Field::new(&self.fresh(), Kind::Text);
+        Some(Change::Merge { from: [first, second], to, by })
+    }
+
+    fn separator(&mut self) -> String {
+        if self.chance.percent(50) { " ".to_owned() } else { "-".to_owned() }
+    }
+
+    fn retype(&mut self, shape: &Shape) -> Option<Change> {
+        let fits = |field: &Field| {
+            let known = !matches!(
+                field.kind,
+                Kind::Piece(_)
+                    | Kind::Digits
+                    | Kind::UpTo(_)
+                    | Kind::Number
+                    | Kind::Flag
+                    | Kind::Day
+                    | Kind::Object(_)
+                    | Kind::Single(_)
+            );
+            field.is_plain() && field.default.is_none() && known
+        };
+        let new = self.find(shape, fits)?;
+        let (kind, how) = self.retyping(&new.kind)?;
+        let mut from = Field { kind, ..new.clone() };
+        from.choosy |= matches!(how, How::Numbers | How::Map(_));
+        from.filter &= from.kind.is_scalar();
+        from.sort &= from.kind.is_scalar() && how.keeps_order();
+        Some(Change::Retype { field: new.name, from, how })
+    }
+
+    /// The old kind for a new one, and what became of its values.
+    fn retyping(&mut self, new: &Kind) -> Option<(Kind, How)> {
+        let single = |kind: &Kind| (Kind::Single(Box::new(kind.clone())), How::Items);
+        Some(match (new, self.chance.below(4)) {
+            (Kind::Text, 0 | 1) => (Kind::Whole, How::Texts),
+            (Kind::Text, 2) => (Kind::Flag, How::FlagTexts),
+            (Kind::Whole, 0) => (Kind::Digits, How::Numbers),
+            (Kind::Whole, 1) => (Kind::Whole, How::Times(10)),
+            (Kind::Whole, 2) => (Kind::Number, How::Cents),
+            (Kind::Text | Kind::Whole, _) => single(new),
+            (Kind::Moment, 0 | 1) => (Kind::Ticks(1_000), How::Instants(1_000)),
+            (Kind::Moment, _) => (Kind::Ticks(1), How::Instants(1)),
+            (Kind::Ticks(1), _) => (Kind::Moment, How::Milliseconds),
+            (Kind::List(item), _) => ((**item).clone(), How::Lists),
+            (Kind::Word(words), _) => {
+                let pairs = words.iter().enumerate().map(|(place, word)| (place + 1, word));
+                let pairs = pairs.map(|(number, word)| (json!(number), json!(word)));
+                (Kind::UpTo(words.len()), How::Map(pairs.collect()))
+            }
+            _ => return None,
+        })
+    }
+
+    fn enum_map(&mut self, shape: &Shape) -> Option<Change> {
+        let fits = |field: &Field| {
+            field.is_plain() && matches!(&field.kind, Kind::Word(words) if words.len() > 1)
+        };
+        let field = self.find(shape, fits)?;
+        let Kind::Word(words) = &field.kind else { return None };
+        let new = words[self.chance.below(words.len())].clone();
+        let was = format!("was_{new}");
+        let unknown = words.iter().find(|word| **word != new && self.chance.percent(40)).cloned();
+        let mut old: Vec<String> = words.clone();
+        old.retain(|word| Some(word) != unknown.as_ref());
+        old.iter_mut().filter(|word| **word == new).for_each(|word| word.clone_from(&was));
+        let down = unknown.map(|unknown| (unknown, old[self.chance.below(old.len())].clone()));
+        Some(Change::EnumMap { field: field.name, old, up: (was, new), down })
+    }
+}
+
+/// The fields of the newer shape that a change is about.
+fn touched(change: &Change) -> Vec<String> {
+    match change {
+        Change::Rename { to, .. } | Change::Merge { to, .. } => vec![to.clone()],
+        Change::Enter { object, .. } => vec![object.clone()],
+        Change::Leave { object, to, .. } => vec![object.clone(), to.name.clone()],
+        Change::Split { to, .. } => to.to_vec(),
+        Change::Retype { field, .. }
+        | Change::EnumMap { field, .. }
+        | Change::Default { field, .. }
+        | Change::Optional { field, .. }
+        | Change::Required { field, .. }
+        | Change::Removed { field } => vec![field.clone()],
+        Change::Gone { .. } | Change::CollectionAdded | Change::CollectionRemoved => Vec::new(),
+    }
+}
+
+impl Plan {
+    /// The schema file.
+    pub fn text(&self) -> String {
+        let mut text = "[webhooks]\ndevelopment = true\n".to_owned();
+        for (version, date) in self.dates.iter().enumerate() {
+            text.push_str(&format!("[[versions]]\ndate = '{date}'\n"));
+            for collection in &self.collections {
+                for change in collection.steps.get(version).into_iter().flatten() {
+                    let name = collection.name;
+                    text.push_str("[[versions.changes]]\n");
+                    text.push_str(&format!("collection = '{name}'\n{}\n", change.text()));
+                }
+            }
+        }
+        for collection in &self.collections {
+            text.push_str(&format!("[collections.{}]\n", collection.name));
+            if collection.feed {
+                text.push_str("feed = true\n");
+            }
+            text.push_str(&format!("[collections.{}.fields]\n", collection.name));
+            for field in &collection.shapes[0].fields {
+                let flag = |name: &str, on: bool| {
+                    if on { format!("{name} = true, ") } else { String::new() }
+                };
+                let flags = flag("filter", field.filter) + &flag("sort", field.sort);
+                text.push_str(&format!("{} = {}\n", field.name, field.declared(&flags)));
+            }
+        }
+        text
+    }
+}
+
+impl Change {
+    fn text(&self) -> String {
+        let named = |field: &Field| field.declared(&format!("name = '{}', ", field.name));
+        match self {
+            Change::Rename { from, to } => format!("rename = {{ from = '{from}', to = '{to}' }}"),
+            Change::Enter { from, object, member, existing, .. } => format!(
+                "move = {{ from = {}, to = '{object}.{member}', existing = {existing} }}",
+                named(from)
+            ),
+            Change::Leave { object, member, to, .. } => {
+                format!("move = {{ from = '{object}.{member}', to = '{}' }}", to.name)
+            }
+            Change::Split { from, to, by } => format!(
+                "split = {{ from = {}, to = {}, by = '{by}' }}",
+                named(&Field::new(from, Kind::Text)),
+                json!(to)
+            ),
+            Change::Merge { from: [first, second], to, by } => format!(
+                "merge = {{ from = [{}, {}], to = '{to}', by = '{by}' }}",
+                named(first),
+                named(second)
+            ),
+            Change::Retype { field, from, how } => {
+                let from = from.declared("");
+                format!("retype = {{ field = '{field}', from = {from}, {} }}", how.text())
+            }
+            Change::EnumMap { field, up: (old, new), down, .. } => {
+                let down = down
+                    .as_ref()
+                    .map_or(String::new(), |(new, old)| format!(", down = {{ {new} = '{old}' }}"));
+                format!("enum_map = {{ field = '{field}', values = {{ {old} = '{new}' }}{down} }}")
+            }
+            Change::Default { field, was } => {
+                let was = was.as_ref().map_or(String::new(), |was| format!(", was = {was}"));
+                format!("default = {{ field = '{field}'{was} }}")
+            }
+            Change::Optional { field, fill } => {
+                format!("optional = {{ field = '{field}', fill = {fill} }}")
+            }
+            Change::Required { field, fill } => {
+                format!("required = {{ field = '{field}', fill = {fill} }}")
+            }
+            Change::Removed { field } => format!("removed = {{ field = '{field}' }}"),
+            Change::Gone { field, value } => {
+                format!("removed = {{ field = {}, value = {value} }}", named(field))
+            }
+            Change::CollectionAdded => "collection_added = true".to_owned(),
+            Change::CollectionRemoved => "collection_removed = true".to_owned(),
+        }
+    }
+}
+
+impl How {
+    fn text(&self) -> String {
+        match self {
+            How::Texts | How::FlagTexts | How::Numbers => "by = 'text'".to_owned(),
+            How::Instants(1_000) => "by = 'seconds'".to_owned(),
+            How::Instants(_) | How::Milliseconds => "by = 'milliseconds'".to_owned(),
+            How::Lists | How::Items => "by = 'list'".to_owned(),
+            How::Times(factor) => format!("factor = {factor}"),
+            How::Cents => "factor = 100".to_owned(),
+            How::Map(pairs) => {
+                let text = |value: &Value| value.to_string().trim_matches('"').to_owned();
+                let pair = |(was, is): &(Value, Value)| format!("'{}' = {is}", text(was));
+                format!("map = {{ {} }}", pairs.iter().map(pair).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A service with a past, and what a record of it is in each of its versions. Versions are counted
+//! from the newest, which is 0.
+
+use super::change::{Change, Unsayable, of};
+use super::shape::{Field, Fields, Shape};
+use serde_json::Value;
+
+/// What a schema file says.
+#[derive(Debug)]
+pub struct Plan {
+    /// Of the versions, newest first.
+    pub dates: Vec<&'static str>,
+    pub collections: Vec<Collection>,
+}
+
+#[derive(Debug)]
+pub struct Collection {
+    pub name: &'static str,
+    pub object: &'static str,
+    pub feed: bool,
+    /// By version.
+    pub shapes: Vec<Shape>,
+    /// By version: what it changed, from the next older one.
+    pub steps: Vec<Vec<Change>>,
+}
+
+impl Collection {
+    pub fn is_served(&self, version: usize) -> bool {
+        self.shapes[version].served
+    }
+
+    /// All changes since a version, newest first.
+    fn since(&self, version: usize) -> Vec<&Change> {
+        self.steps[..version].iter().flatten().collect()
+    }
+
+    /// A kept record in a version, with everything that is known of it there.
+    fn lowered(&self, version: usize, kept: &Fields) -> Fields {
+        let mut record = kept.clone();
+        self.since(version).iter().for_each(|change| change.down(&mut record));
+        record
+    }
+
+    /// What a version shows of a kept record.
+    pub fn shown(&self, version: usize, kept: &Fields) -> Fields {
+        let record = self.lowered(version, kept);
+        let visible = self.shapes[version].visible();
+        visible.map(|field| (field.name.clone(), of(&record, &field.name))).collect()
+    }
+
+    /// What is kept when a client of a version creates.
+    pub fn created(&self, version: usize, body: &Fields) -> Result<Fields, Unsayable> {
+        let mut record = Fields::new();
+        for field in &self.shapes[version].fields {
+            let default = field.default.clone().filter(|_| field.is_plain()).unwrap_or_default();
+            let value = body.get(&field.name).cloned().unwrap_or(default);
+            record.insert(field.name.clone(), value);
+        }
+        for change in self.since(version).into_iter().rev() {
+            change.up(&mut record)?;
+        }
+        Ok(record)
+    }
+
+    /// What is kept when a client of a version sends a PATCH.
+    pub fn patched(
+        &self,
+        version: usize,
+        kept: &Fields,
+        patch: &Fields,
+    ) -> Result<Fields, Unsayable> {
+        let changes = self.since(version);
+        let mut states = vec![kept.clone()];
+        for change in &changes {
+            let mut older = states[states.len() - 1].clone();
+            change.down(&mut older);
+            states.push(older);
+        }
+        let mut wanted = states[changes.len()].clone();
+        for (name, value) in patch {
+            let target = wanted.entry(name.clone()).or_insert(Value::Null);
+            merge(target, value);
+        }
+        for (place, change) in changes.iter().enumerate().rev() {
+            wanted = change.write(&states[place], &states[place + 1], &wanted)?;
+        }
+        Ok(wanted)
+    }
+
+    /// The old values of what changed for clients of a version.
+    pub fn previous(&self, version: usize, before: &Fields, after: &Fields) -> Fields {
+        let (before, after) = (self.shown(version, before), self.shown(version, after));
+        before.into_iter().filter(|(name, value)| of(&after, name) != *value).collect()
+    }
+
+    /// The kept field that one of a version stands for, and the changes of its values between,
+    /// newest first. None where it became a part of another, or several.
+    pub fn origin(&self, version: usize, field: &Field) -> Option<(String, Vec<&Change>)> {
+        let (mut name, mut between) = (field.name.clone(), Vec::new());
+        for change in self.since(version).into_iter().rev() {
+            match change {
+                Change::Rename { from, to } if *from == name => name.clone_from(to),
+                Change::Retype { field, .. }
+                | Change::EnumMap { field, .. }
+                | Change::Optional { field, .. }
+                | Change::Required { field, .. }
+                    if *field == name =>
+                {
+                    between.push(change);
+                }
+                Change::Enter { from, .. } if from.name == name => return None,
+                Change::Split { from, .. } if *from == name => return None,
+                Change::Merge { from, .. } if from.iter().any(|field| field.name == name) => {
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        between.reverse();
+        Some((name, between))
+    }
+}
+
+/// RFC 7396, for objects of one level.
+fn merge(target: &mut Value, change: &Value) {
+    let (Some(members), true) = (change.as_object(), target.is_object() || target.is_null()) else {
+        *target = change.clone();
+        return;
+    };
+    let mut merged = target.as_object().cloned().unwrap_or_default();
+    for (name, value) in members {
+        match value {
+            Value::Null => drop(merged.remove(name)),
+            value => drop(merged.insert(name.clone(), value.clone())),
+        }
+    }
+    *target = Value::Object(merged);
+}

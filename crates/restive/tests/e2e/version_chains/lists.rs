@@ -1,0 +1,195 @@
+//! Lists in every version: filters, ranges, orders, chosen fields and pages, all in the names and
+//! values of the version.
+
+use super::change::{Change, How, of};
+use super::shape::{Field, Kind};
+use super::{Kept, World};
+use serde_json::Value;
+use std::cmp::Ordering;
+
+/// No page is shorter than what the test has made.
+const ALL: &str = "limit=100";
+
+impl World<'_> {
+    pub fn list(&mut self, version: usize, collection: usize) {
+        let it = self.collection(collection);
+        if !it.is_served(version) {
+            return;
+        }
+        let kept: Vec<Kept> =
+            self.records.iter().filter(|kept| kept.collection == collection).cloned().collect();
+        self.finds(version, collection, ALL, &kept.iter().collect::<Vec<_>>());
+        for field in it.shapes[version].visible() {
+            if field.filter {
+                self.filter(version, collection, field, &kept);
+                self.range(version, collection, field, &kept);
+            }
+            if field.sort {
+                self.sort(version, collection, field, &kept);
+            }
+        }
+        self.choose(version, collection, &kept);
+    }
+
+    /// The list has these records, in any order, each as the version shows it.
+    #[track_caller]
+    fn finds(&self, version: usize, collection: usize, query: &str, expected: &[&Kept]) {
+        let path = format!("/v1/{}?{query}", self.collection(collection).name);
+        let answer = self.ask(version, "GET", &path, None);
+        assert_eq!(answer.status, 200, "{path} in version {version}: {}", answer.text);
+        let data = answer.json["data"].as_array().unwrap();
+        let expected: Vec<Value> = expected.iter().map(|kept| self.shown(version, kept)).collect();
+        let all = data.iter().all(|record| expected.contains(record));
+        assert!(
+            all && data.len() == expected.len(),
+            "{path} in {} finds {data:#?} and not {expected:#?}",
+            self.plan.dates[version]
+        );
+    }
+
+    fn filter(&mut self, version: usize, collection: usize, field: &Field, kept: &[Kept]) {
+        let it = self.collection(collection);
+        let (_, between) = it.origin(version, field).unwrap();
+        if kept.is_empty() || is_vague(&between) {
+            return;
+        }
+        let seen = |kept: &Kept| of(&it.shown(version, &kept.fields), &field.name);
+        let value = seen(&kept[self.chance.below(kept.len())]);
+        let Some(text) = asked(&value) else { return };
+        let expected: Vec<&Kept> = kept.iter().filter(|kept| seen(kept) == value).collect();
+        self.finds(version, collection, &format!("{ALL}&{}={text}", field.name), &expected);
+    }
+
+    fn range(&mut self, version: usize, collection: usize, field: &Field, kept: &[Kept]) {
+        let it = self.collection(collection);
+        let (origin, between) = it.origin(version, field).unwrap();
+        let ordered = matches!(
+            field.kind,
+            Kind::Whole | Kind::Number | Kind::Ticks(_) | Kind::Moment | Kind::Day
+        );
+        if kept.is_empty() || !ordered || between.iter().any(|change| change.blurs()) {
+            return;
+        }
+        // What stands for null is counted as it is kept.
+        let converts = |change: &&&Change| matches!(change, Change::Retype { .. });
+        let counted = |kept: &Kept| {
+            let changes = between.iter().filter(converts);
+            changes.fold(of(&kept.fields, &origin), |value, change| change.value_down(&value))
+        };
+        let bound = counted(&kept[self.chance.below(kept.len())]);
+        let Some(text) = asked(&bound) else { return };
+        let known = between.iter().filter(converts).all(|change| change.keeps_order());
+        for (side, unwanted) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
+            let query = format!("{ALL}&{side}_{}={text}", field.name);
+            if !known {
+                let path = format!("/v1/{}?{query}", it.name);
+                self.ask(version, "GET", &path, None).error(400, "invalid_parameter");
+                continue;
+            }
+            let fits = |value: &Value| !value.is_null() && compare(value, &bound) != unwanted;
+            let expected: Vec<&Kept> = kept.iter().filter(|kept| fits(&counted(kept))).collect();
+            self.finds(version, collection, &query, &expected);
+        }
+    }
+
+    /// In the order of the kept values, page by page.
+    fn sort(&self, version: usize, collection: usize, field: &Field, kept: &[Kept]) {
+        let it = self.collection(collection);
+        let (origin, _) = it.origin(version, field).unwrap();
+        for (sign, wrong) in [("", Ordering::Greater), ("-", Ordering::Less)] {
+            let query = format!("limit=2&sort={sign}{}", field.name);
+            let ids = self.walk(version, it.name, &query);
+            let values: Vec<Value> = ids
+                .iter()
+                .map(|id| kept.iter().find(|kept| kept.assigned["id"] == *id).unwrap())
+                .map(|kept| of(&kept.fields, &origin))
+                .collect();
+            assert!(
+                values.windows(2).all(|two| compare(&two[0], &two[1]) != wrong),
+                "{} by {query}: {values:?}",
+                self.about(version, collection)
+            );
+            let mut once = ids.clone();
+            once.sort_by_key(Value::to_string);
+            once.dedup();
+            assert_eq!((once.len(), ids.len()), (kept.len(), kept.len()), "{query}");
+        }
+    }
+
+    /// The ids of a list, by its cursors.
+    fn walk(&self, version: usize, name: &str, query: &str) -> Vec<Value> {
+        let mut ids = Vec::new();
+        let mut path = format!("/v1/{name}?{query}");
+        loop {
+            let page = self.ask(version, "GET", &path, None);
+            ids.extend(page.column("id"));
+            match page.json["pagination"]["next_cursor"].as_str() {
+                Some(cursor) => path = format!("/v1/{name}?{query}&after={cursor}"),
+                None => return ids,
+            }
+        }
+    }
+
+    /// Only the fields that are asked for.
+    fn choose(&mut self, version: usize, collection: usize, kept: &[Kept]) {
+        let it = self.collection(collection);
+        let names: Vec<&str> =
+            it.shapes[version].visible().map(|field| field.name.as_str()).collect();
+        if names.is_empty() || kept.is_empty() {
+            return;
+        }
+        let (first, second) =
+            (names[self.chance.below(names.len())], names[self.chance.below(names.len())]);
+        let mine = &kept[self.chance.below(kept.len())];
+        let path = format!("{}?fields={first},{second}", self.path(mine));
+        let shown = self.ask(version, "GET", &path, None).expect(200);
+        let mut expected = self.shown(version, mine);
+        let members = expected.as_object_mut().unwrap();
+        members.retain(|name, _| name == first || name == second);
+        assert_eq!(shown, expected, "{path} in {}", self.plan.dates[version]);
+    }
+}
+
+impl Change {
+    fn blurs(&self) -> bool {
+        matches!(self, Change::Retype { how, .. } if how.blurs())
+    }
+
+    fn keeps_order(&self) -> bool {
+        matches!(self, Change::Retype { how, .. } if how.keeps_order())
+    }
+}
+
+/// Whether more kept values look alike to the version than a filter is translated to: those that
+/// are rounded, and those that are filled in because the version has no word for them.
+fn is_vague(between: &[&Change]) -> bool {
+    let how = |change: &&&Change| match change {
+        Change::Retype { how, .. } => Some(how.clone()),
+        _ => None,
+    };
+    let filled = between.iter().any(|change| matches!(change, Change::Optional { .. }));
+    let loses =
+        |how: &How| matches!(how, How::Texts | How::FlagTexts | How::Map(_) | How::Instants(_));
+    between.iter().filter_map(|change| how(&change)).any(|how| how.blurs() || filled && loses(&how))
+}
+
+/// The text of a value in a query, where it means that value.
+fn asked(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::String(text) => Some(text.bytes().map(|byte| format!("%{byte:02x}")).collect()),
+        other => Some(other.to_string()),
+    }
+}
+
+/// Null first, then numbers, then texts by their bytes.
+fn compare(one: &Value, other: &Value) -> Ordering {
+    let key = |value: &Value| match value {
+        Value::Null => (0, 0.0, String::new()),
+        Value::Bool(flag) => (1, f64::from(u8::from(*flag)), String::new()),
+        Value::Number(number) => (1, number.as_f64().unwrap(), String::new()),
+        text => (2, 0.0, text.as_str().unwrap_or_default().to_owned()),
+    };
+    key(one).partial_cmp(&key(other)).unwrap()
+}

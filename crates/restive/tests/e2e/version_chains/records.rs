@@ -1,0 +1,150 @@
+//! Creating, reading, changing and deleting in every version: bodies, repeated requests, tags, the
+//! account's pin, and the contract.
+
+use super::{Happened, Kept, World, assigned};
+use crate::harness::Answer;
+use serde_json::{Value, json};
+
+impl World<'_> {
+    /// What a client of a version does to a record of its own.
+    pub fn write(&mut self, version: usize, collection: usize) {
+        let list = format!("/v1/{}", self.collection(collection).name);
+        if !self.collection(collection).is_served(version) {
+            self.ask(version, "GET", &list, None).error(404, "route_not_found");
+            return;
+        }
+        let place = self.create(version, collection, &list);
+        self.read_in_all(place);
+        if !self.collection(collection).feed {
+            self.send_back(version, place);
+            self.patch(version, place);
+            self.read_in_all(place);
+        }
+    }
+
+    /// Creates a record twice with one key, which is once.
+    fn create(&mut self, version: usize, collection: usize, list: &str) -> usize {
+        let (about, it) = (self.about(version, collection), self.collection(collection));
+        let body = it.shapes[version].body(&mut self.chance);
+        let fields = it.created(version, &body).unwrap();
+        let key = format!("{about}-{}", self.records.len()).replace(' ', "-");
+        let ask = || {
+            let ask = self.server.ask("POST", list).version(self.plan.dates[version]);
+            ask.header("idempotency-key", &key).json(&Value::Object(body.clone())).send()
+        };
+        self.contracts[version].takes(it.object, &body);
+        let made = ask();
+        assert_eq!(made.status, 201, "{about}: {body:?}: {}", made.text);
+        let kept = Kept { collection, fields, assigned: assigned(&made.json) };
+        assert_eq!(made.json, self.shown(version, &kept), "{about}: {body:?}");
+        let again = ask();
+        assert_eq!(again.header("idempotent-replayed"), Some("true"), "{about}");
+        assert_eq!((again.text, again.status), (made.text.clone(), 201), "{about}");
+        let kind = format!("{}.created", it.object);
+        self.log.push(Happened { kind, before: None, after: kept.clone() });
+        self.records.push(kept);
+        self.records.len() - 1
+    }
+
+    /// Every version shows the record as it knows it, as its contract says, and under a tag that
+    /// is that of no other text.
+    fn read_in_all(&self, place: usize) {
+        let kept = &self.records[place];
+        let mut tags: Vec<(String, Value)> = Vec::new();
+        for version in 0..self.plan.dates.len() {
+            let answer = self.ask(version, "GET", &self.path(kept), None);
+            if !self.collection(kept.collection).is_served(version) {
+                answer.error(404, "route_not_found");
+                continue;
+            }
+            self.check_record(version, kept, &answer);
+            let ask = self.server.ask("GET", &self.path(kept)).version(self.plan.dates[version]);
+            let unchanged = ask.header("if-none-match", &tag(&answer)).send();
+            assert_eq!(unchanged.status, 304, "{}", self.about(version, kept.collection));
+            let (own, shown) = (tag(&answer), answer.json);
+            let confused = tags.iter().find(|(other, text)| *other == own && *text != shown);
+            assert!(confused.is_none(), "{own} is the tag of {shown} and of {confused:?}");
+            tags.push((own, shown));
+        }
+    }
+
+    fn check_record(&self, version: usize, kept: &Kept, answer: &Answer) {
+        let about = self.about(version, kept.collection);
+        assert_eq!(answer.status, 200, "{about}: {}", answer.text);
+        assert_eq!(answer.header("restive-version"), Some(self.plan.dates[version]), "{about}");
+        assert_eq!(answer.json, self.shown(version, kept), "{about}, kept as {:?}", kept.fields);
+        self.contracts[version].shows(self.collection(kept.collection).object, &answer.json);
+    }
+
+    /// Whoever sends back what was read changes nothing.
+    fn send_back(&self, version: usize, place: usize) {
+        let kept = &self.records[place];
+        let shown = self.shown(version, kept);
+        let before = self.ask(version, "GET", &self.path(kept), None);
+        let after = self.ask(version, "PATCH", &self.path(kept), shown.as_object());
+        self.check_record(version, kept, &after);
+        assert_eq!(tag(&after), tag(&before), "{}", self.about(version, kept.collection));
+    }
+
+    /// Changes a record, guarded by the tag that another version was shown.
+    fn patch(&mut self, version: usize, place: usize) {
+        let kept = self.records[place].clone();
+        let (about, it) = (self.about(version, kept.collection), self.collection(kept.collection));
+        let patch = it.shapes[version].patch(&mut self.chance);
+        let fields = it.patched(version, &kept.fields, &patch).unwrap();
+        let served: Vec<usize> =
+            (0..self.plan.dates.len()).filter(|&version| it.is_served(version)).collect();
+        let reader = served[self.chance.below(served.len())];
+        let guard = tag(&self.ask(reader, "GET", &self.path(&kept), None));
+        let ask = || {
+            let ask = self.server.ask("PATCH", &self.path(&kept));
+            let ask = ask.version(self.plan.dates[version]).header("if-match", &guard);
+            ask.json(&Value::Object(patch.clone())).send()
+        };
+        let answer = ask();
+        assert_eq!(answer.status, 200, "{about}: {patch:?}: {}", answer.text);
+        let changed = fields != kept.fields;
+        let after = Kept { fields, assigned: assigned(&answer.json), ..kept.clone() };
+        assert_eq!(
+            answer.json,
+            self.shown(version, &after),
+            "{about}: {patch:?} on {:?}",
+            kept.fields
+        );
+        if changed {
+            ask().error(412, "precondition_failed");
+            let (kind, before) = (format!("{}.updated", it.object), Some(kept.fields));
+            self.log.push(Happened { kind, before, after: after.clone() });
+        }
+        self.records[place] = after;
+    }
+
+    /// Without a header the account's pin says the version.
+    pub fn read_by_pin(&self, version: usize) {
+        let date = self.plan.dates[version];
+        let pinned = self.server.post("/v1/account", json!({ "api_version": date })).expect(200);
+        assert_eq!(pinned["api_version"], date);
+        let served = |kept: &&Kept| self.collection(kept.collection).is_served(version);
+        for kept in self.records.iter().filter(served).take(2) {
+            self.check_record(version, kept, &self.server.get(&self.path(kept)));
+        }
+    }
+
+    /// Deletes a record in some version.
+    pub fn delete_one(&mut self) {
+        let version = self.chance.below(self.plan.dates.len());
+        let fits = |kept: &Kept| {
+            let it = self.collection(kept.collection);
+            !it.feed && it.is_served(version)
+        };
+        let Some(place) = self.records.iter().position(fits) else { return };
+        let kept = self.records.remove(place);
+        self.ask(version, "DELETE", &self.path(&kept), None).expect(200);
+        let kind = format!("{}.deleted", self.collection(kept.collection).object);
+        self.log.push(Happened { kind, before: None, after: kept });
+    }
+}
+
+fn tag(answer: &Answer) -> String {
+    answer.header("etag").unwrap_or_else(|| panic!("no ETag: {}", answer.text)).to_owned()
+}

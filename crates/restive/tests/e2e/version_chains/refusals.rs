@@ -1,0 +1,125 @@
+//! What is refused in every version: named and explained by the fields that the client knows.
+
+use super::World;
+use super::change::{Change, How};
+use super::shape::{Field, Fields, Kind};
+use crate::harness::Answer;
+use serde_json::{Value, json};
+
+impl World<'_> {
+    pub fn refuse(&mut self, version: usize, collection: usize) {
+        let it = self.collection(collection);
+        if !it.is_served(version) {
+            return;
+        }
+        let good = it.shapes[version].body(&mut self.chance);
+        let fields: Vec<&Field> = it.shapes[version].writable().collect();
+        for field in &fields {
+            if field.required {
+                let mut body = good.clone();
+                body.remove(&field.name);
+                self.is_refused(version, collection, &body, &field.name, "required");
+            }
+            if let Some((value, code)) = self.unfit(version, collection, field) {
+                let mut body = good.clone();
+                body.insert(field.name.clone(), value.clone());
+                self.is_refused(version, collection, &body, &field.name, code);
+                self.is_refused_as_change(version, collection, &field.name, value, code);
+            }
+        }
+        self.refuse_names_of_others(version, collection, &good);
+    }
+
+    /// A value that the field does not take, and why.
+    fn unfit(
+        &mut self,
+        version: usize,
+        collection: usize,
+        field: &Field,
+    ) -> Option<(Value, &'static str)> {
+        let cents = |change: &&Change| matches!(change, Change::Retype { how: How::Cents, .. });
+        let origin = self.collection(collection).origin(version, field);
+        let has_cents = origin.is_some_and(|(_, between)| between.iter().any(cents));
+        Some(match &field.kind {
+            Kind::Word(_) => (json!("no word"), "not_in_enum"),
+            Kind::Digits => (json!("007"), "pattern_mismatch"),
+            Kind::UpTo(most) => (json!(most + 1), "too_large"),
+            Kind::Number if has_cents => (json!(0.005), "unsuitable"),
+            _ if self.chance.percent(50) => (field.kind.wrong(), "wrong_type"),
+            _ => return None,
+        })
+    }
+
+    /// Fields of other versions are unknown, in bodies and in queries.
+    fn refuse_names_of_others(&self, version: usize, collection: usize, good: &Fields) {
+        let it = self.collection(collection);
+        let known = |name: &str| it.shapes[version].visible().any(|field| field.name == name);
+        let others = it.shapes.iter().flat_map(|shape| &shape.fields);
+        let Some(other) = others.map(|field| field.name.as_str()).find(|name| !known(name)) else {
+            return;
+        };
+        let mut body = good.clone();
+        body.insert(other.to_owned(), json!("x"));
+        self.is_refused(version, collection, &body, other, "unknown_field");
+        for query in [format!("{other}=x"), format!("sort={other}"), format!("fields={other}")] {
+            let answer = self.ask(version, "GET", &format!("/v1/{}?{query}", it.name), None);
+            assert_eq!(answer.status, 400, "{query}: {}", answer.text);
+            self.is_told_in_own_words(version, collection, &answer.json["error"], other);
+        }
+    }
+
+    /// A body of a create.
+    #[track_caller]
+    fn is_refused(
+        &self,
+        version: usize,
+        collection: usize,
+        body: &Fields,
+        param: &str,
+        code: &str,
+    ) {
+        let path = format!("/v1/{}", self.collection(collection).name);
+        let answer = self.ask(version, "POST", &path, Some(body));
+        self.names(version, collection, answer, param, code);
+    }
+
+    /// The same of a PATCH, where the collection has them.
+    #[track_caller]
+    fn is_refused_as_change(
+        &self,
+        version: usize,
+        collection: usize,
+        param: &str,
+        value: Value,
+        code: &str,
+    ) {
+        let known = self.records.iter().find(|kept| kept.collection == collection);
+        let Some(kept) = known.filter(|_| !self.collection(collection).feed) else { return };
+        let patch = Fields::from_iter([(param.to_owned(), value)]);
+        let answer = self.ask(version, "PATCH", &self.path(kept), Some(&patch));
+        self.names(version, collection, answer, param, code);
+    }
+
+    #[track_caller]
+    fn names(&self, version: usize, collection: usize, answer: Answer, param: &str, code: &str) {
+        let about = self.about(version, collection);
+        assert_eq!(answer.status, 422, "{about}, {param}: {}", answer.text);
+        let error = answer.error(422, "validation_failed");
+        let told = (&error["param"], &error["errors"][0]["code"]);
+        assert_eq!(told, (&json!(param), &json!(code)), "{about}: {error}");
+        self.is_told_in_own_words(version, collection, &error, param);
+    }
+
+    /// No name that the client does not know and has not said.
+    #[track_caller]
+    fn is_told_in_own_words(&self, version: usize, collection: usize, error: &Value, said: &str) {
+        let it = self.collection(collection);
+        let shape = &it.shapes[version];
+        let message = error["message"].as_str().unwrap();
+        let of_any = |name: &str| it.shapes.iter().any(|shape| shape.has(name));
+        for name in message.split('`').skip(1).step_by(2).filter(|name| of_any(name)) {
+            let known = name == said || shape.visible().any(|field| field.name == name);
+            assert!(known, "{}: {message}", self.about(version, collection));
+        }
+    }
+}

@@ -149,5 +149,5 @@ impl<'p> World<'p> {
 /// What the service assigned to a record that it shows.
 fn assigned(shown: &Value) -> Fields {
     let known = |name: &&str| shown.get(*name).map(|value| ((*name).to_owned(), value.clone()));
-    ASSIGNED.iter().filter_map(|name| known(name)).collect()
+    ASSIGNED.iter().filter_map(known).collect()
 }

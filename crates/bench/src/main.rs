@@ -46,8 +46,8 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
 
   --server FILE   the release executable of restive
   --quick         50,000 books or events instead of 1,000,000, and short runs
-  --only NAME     of api, one of: idle get list list-304 create-1 create-64 create-256
-                  get-under-writes million (also: `create` for all three);
+  --only NAME     of api, one of: idle get list list-304 versions create-1 create-64
+                  create-256 get-under-writes million (also: `create` for all three);
                   of webhooks, one of: bare drain live replay latency hanging million;
                   of live: fan-out-sse fan-out-ws idle-sse idle-ws idle-poll idle-h2 burst
                   stalled reconnect latency;

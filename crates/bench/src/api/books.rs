@@ -41,6 +41,11 @@ impl Requests {
         self.get_with(target, &format!("If-None-Match: {etag}\r\n"))
     }
 
+    /// In this date version.
+    pub fn get_in(&self, target: &str, version: &str) -> Vec<u8> {
+        self.get_with(target, &format!("Restive-Version: {version}\r\n"))
+    }
+
     pub fn page(&self, limit: usize, cursor: Option<&str>) -> Vec<u8> {
         let after = cursor.map_or(String::new(), |cursor| format!("&after={}", escape(cursor)));
         self.get(&format!("/v1/books?limit={limit}{after}"))

@@ -5,6 +5,7 @@ mod books;
 mod idle;
 mod million;
 mod reads;
+mod versions;
 mod writes;
 
 use std::path::Path;
@@ -22,11 +23,12 @@ use crate::stage::Stage;
 use self::books::Requests;
 
 /// Every scenario by the name `--only` takes.
-const SCENARIOS: [&str; 9] = [
+const SCENARIOS: [&str; 10] = [
     "idle",
     "get",
     "list",
     "list-304",
+    "versions",
     "create-1",
     "create-64",
     "create-256",
@@ -52,6 +54,9 @@ fn scenarios(bench: &mut Bench<'_>) -> Result<()> {
         idle::run(bench).context("idle")?;
     }
     reads::run(bench).context("reads")?;
+    if bench.stage.wants("versions") {
+        versions::run(bench).context("versions")?;
+    }
     writes::one_at_a_time(bench).context("create-1")?;
     writes::in_groups(bench, 64).context("create-64")?;
     writes::in_groups(bench, 256).context("create-256")?;

@@ -15,8 +15,8 @@ use super::Bench;
 use super::books::in_turn;
 
 /// Books to read from: more than fit in a processor's cache line by line, few enough to be warm.
-const BOOKS: u64 = 1_000;
-const CONNECTIONS: usize = 64;
+pub const BOOKS: u64 = 1_000;
+pub const CONNECTIONS: usize = 64;
 const WRITERS: usize = 64;
 /// So few that waiting in the generator is no part of what is measured.
 const PROBES: usize = 4;

@@ -534,6 +534,9 @@ impl wire::Service for Api {
 
     fn refuse(&self, fault: Fault) -> Response {
         let core = &self.0;
+        if fault == Fault::OverloadedStream {
+            return live::come_again(&core.hub, live::Full::Server);
+        }
         let request_id = core.request_id();
         let code = match fault {
             Fault::Malformed(_) => Code::MalformedRequest,
@@ -541,7 +544,7 @@ impl wire::Service for Api {
             Fault::UrlTooLong => Code::UrlTooLong,
             Fault::HeadTooLarge => Code::HeadersTooLarge,
             Fault::Tunnel => Code::MethodNotAllowed,
-            Fault::Overloaded => Code::Overloaded,
+            Fault::Overloaded | Fault::OverloadedStream => Code::Overloaded,
             Fault::Internal => Code::Internal,
         };
         let mut problem = Problem::new(code, fault.message());

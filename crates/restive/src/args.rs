@@ -160,7 +160,7 @@ pub struct Peers {
     /// Whether every connection begins with the PROXY protocol, from one of the trusted proxies
     #[arg(long, value_name = "on|off", env = "RESTIVE_PROXY_PROTOCOL", default_value = "off")]
     pub proxy_protocol: Switch,
-    /// Connections at a time; over it a client is answered 503
+    /// Connections at a time; over it a client is answered 503, an EventSource to come again
     #[arg(long, value_name = "N", env = "RESTIVE_MAX_CONNECTIONS", default_value_t = 20_000)]
     pub max_connections: usize,
     /// Connections of one address at a time, trusted proxies aside [default: not limited]

@@ -24,7 +24,7 @@ pub(crate) struct Working<'w> {
 /// learns of it and the connection's other requests, and the thread's other connections, go on.
 pub(crate) fn begin(worker: &Worker, exchange: Exchange) -> Result<Working<'_>, Fault> {
     let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
-    let place = Some(place.ok_or(Fault::Overloaded)?);
+    let place = Some(place.ok_or_else(|| Fault::overloaded(&exchange.headers))?);
     let answer = catch_unwind(AssertUnwindSafe(|| worker.service.call(exchange)));
     Ok(Working { answer: answer.map_err(|_| panicked())?, place })
 }

@@ -1,6 +1,7 @@
 //! Why wire itself turns a request away. The service gives each fault its body.
 
-use http::StatusCode;
+use http::header::ACCEPT;
+use http::{HeaderMap, StatusCode};
 
 /// What is wrong with the bytes, or with the moment, so that no [`crate::Exchange`] came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,11 +18,19 @@ pub enum Fault {
     Tunnel,
     /// More connections or exchanges than the limits allow; a later retry helps.
     Overloaded,
+    /// The same, told to a client of event streams. A browser's EventSource never comes back after
+    /// an error status: a service that has such streams answers 200 with a time to come again.
+    OverloadedStream,
     /// The service panicked or returned what cannot be sent. Our fault, not the client's.
     Internal,
 }
 
 impl Fault {
+    /// That there is no room for a request with these headers.
+    pub(crate) fn overloaded(headers: &HeaderMap) -> Fault {
+        if wants_events(headers) { Fault::OverloadedStream } else { Fault::Overloaded }
+    }
+
     pub fn status(self) -> StatusCode {
         match self {
             Fault::Malformed(_) => StatusCode::BAD_REQUEST,
@@ -29,7 +38,7 @@ impl Fault {
             Fault::UrlTooLong => StatusCode::URI_TOO_LONG,
             Fault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Fault::Tunnel => StatusCode::METHOD_NOT_ALLOWED,
-            Fault::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Overloaded | Fault::OverloadedStream => StatusCode::SERVICE_UNAVAILABLE,
             Fault::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -42,8 +51,24 @@ impl Fault {
             Fault::UrlTooLong => "The URL is too long.",
             Fault::HeadTooLarge => "The request headers are too many or too large.",
             Fault::Tunnel => "CONNECT is not supported: this server opens no tunnels.",
-            Fault::Overloaded => "The server is at its limit of concurrent work; retry later.",
+            Fault::Overloaded | Fault::OverloadedStream => {
+                "The server is at its limit of concurrent work; retry later."
+            }
             Fault::Internal => "The server failed to answer this request.",
         }
     }
+}
+
+/// Whether it is a client of event streams, and not only one that takes anything.
+pub fn wants_events(headers: &HeaderMap) -> bool {
+    accepted(headers).any(|range| range.eq_ignore_ascii_case("text/event-stream"))
+}
+
+/// The media ranges of `Accept`, without their parameters.
+pub fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|text| text.split(','))
+        .map(|range| range.split(';').next().unwrap_or_default().trim())
+        .filter(|range| !range.is_empty())
 }

@@ -41,7 +41,7 @@ use std::pin::Pin;
 
 pub use body::{Body, BodyFault};
 pub use exchange::{Exchange, Response};
-pub use fault::Fault;
+pub use fault::{Fault, accepted, wants_events};
 #[doc(hidden)]
 pub use h1::offline;
 pub use hints::{EarlyHints, Hints};
@@ -67,6 +67,7 @@ pub trait Service: Send + Sync + 'static {
     fn call(&self, exchange: Exchange) -> Answer<'_>;
 
     /// The answer to bytes that never became an [`Exchange`]: a complete response with the status
-    /// of [`Fault::status`]. Wire adds `Connection: close` where the connection cannot go on.
+    /// of [`Fault::status`], or for [`Fault::OverloadedStream`] perhaps another. Wire adds
+    /// `Connection: close` where the connection cannot go on.
     fn refuse(&self, fault: Fault) -> Response;
 }

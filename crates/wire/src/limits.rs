@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Named limits with defaults. All of them can be set; none can be switched off.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Open connections of all threads together. Over it a connection is answered 503 and closed.
+    /// Open connections of all threads together. Over it a connection is answered 503, or what
+    /// [`crate::Fault::OverloadedStream`] is for, and closed.
     /// 20,000: at 1.3 KB for an idle connection that is 26 MB.
     pub max_connections: usize,
     /// The same for one address, or one /64 of IPv6; proxies that are trusted are not counted.

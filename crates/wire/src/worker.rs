@@ -30,8 +30,9 @@ use crate::stream::Stream;
 use crate::terms::Terms;
 use crate::tls::{Accepted, Protocol};
 
-/// The most connections over the limit that one worker answers with 503 at a time; a flood beyond
-/// it is cut off without a word, which costs nothing.
+/// The most connections over the limit that one worker answers at a time, by 503 or as a client of
+/// event streams needs it; a flood beyond it is cut off without a word, which costs nothing, and
+/// after which those clients come back, too.
 const MAX_REFUSALS: usize = 64;
 /// A header map with more room than this is not kept for the next request.
 const SPARE_HEADERS: usize = 128;
@@ -185,7 +186,7 @@ impl Worker {
         if !take_place(&worker.shared.connections, worker.limits.max_connections) {
             // Under TLS a word would cost a handshake, which is what there is no room for.
             if worker.terms.tls.is_none() {
-                spawn_local(async move { worker.turn_away(stream, Fault::Overloaded).await });
+                spawn_local(async move { worker.turn_away(stream, None).await });
             }
             return;
         }
@@ -198,7 +199,7 @@ impl Worker {
             listed.serve(link, Stream::Plain(stream), Protocol::Http1);
         } else {
             let worker = self.clone();
-            spawn_local(async move { worker.turn_away(stream, Fault::Overloaded).await });
+            spawn_local(async move { worker.turn_away(stream, None).await });
         }
     }
 
@@ -234,7 +235,7 @@ impl Worker {
         mut listed: Listed,
         link: Rc<Link>,
         mut stream: TcpStream,
-    ) -> io::Result<Option<(TcpStream, Fault)>> {
+    ) -> io::Result<Option<(TcpStream, Option<Fault>)>> {
         if self.terms.proxy_protocol {
             if !self.terms.trusted.contains(link.peer().ip()) {
                 return Err(io::Error::other("the peer is no trusted proxy"));
@@ -247,7 +248,7 @@ impl Worker {
         match &self.terms.tls {
             // Under TLS a word would cost a handshake.
             Some(_) if !settled => Ok(None),
-            None if !settled => Ok(Some((stream, Fault::Overloaded))),
+            None if !settled => Ok(Some((stream, None))),
             None => {
                 listed.serve(link, Stream::Plain(stream), Protocol::Http1);
                 Ok(None)
@@ -257,18 +258,23 @@ impl Worker {
                     listed.serve(link, stream, protocol);
                     Ok(None)
                 }
-                Accepted::Plain(stream) => Ok(Some((stream, Fault::Malformed(SPEAK_TLS)))),
+                Accepted::Plain(stream) => Ok(Some((stream, Some(Fault::Malformed(SPEAK_TLS))))),
             },
         }
     }
 
-    /// A clear answer instead of a connection that hangs in the queue of the system.
-    async fn turn_away(&self, stream: TcpStream, fault: Fault) {
+    /// A clear answer instead of a connection that hangs in the queue of the system: what is wrong
+    /// with it or, if nothing is, that there is no place.
+    async fn turn_away(&self, stream: TcpStream, fault: Option<Fault>) {
         if self.refusals.get() < MAX_REFUSALS {
             self.refusals.set(self.refusals.get() + 1);
             // Counted down also if the task is ended before its time.
             let _refusal = Refusal(self);
-            h1::refuse(self, Stream::Plain(stream), fault).await;
+            let stream = Stream::Plain(stream);
+            match fault {
+                Some(fault) => h1::refuse(self, stream, fault).await,
+                None => h1::turn_away(self, stream).await,
+            }
         }
     }
 

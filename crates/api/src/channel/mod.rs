@@ -19,7 +19,7 @@ use crate::route::{self, Channel};
 use crate::service::{Core, Outcome, Trace};
 use crate::{body, negotiate};
 use clerk::Clerk;
-use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
+use http::header::{CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use live::{Answer, Asked, Asking, Epoch, Full, Polled, Visitor};
 use model::problem::{Code, Problem};
@@ -27,7 +27,7 @@ use model::schema::CollectionIx;
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
-use wire::{Exchange, websocket};
+use wire::{Exchange, accepted, wants_events, websocket};
 
 /// What a key may be allowed beside collections.
 pub const SCOPES: [&str; 2] = [TOKENS_SCOPE, PRESENCE_SCOPE];
@@ -184,25 +184,11 @@ async fn stream(
     }
 }
 
-/// Whether it is a client of event streams, and not only one that takes anything.
-fn wants_events(headers: &HeaderMap) -> bool {
-    accepted(headers).any(|range| range.eq_ignore_ascii_case("text/event-stream"))
-}
-
 fn takes_events(headers: &HeaderMap) -> bool {
     let mut ranges = accepted(headers).peekable();
     let known = ["text/event-stream", "text/*", "*/*"];
     ranges.peek().is_none()
         || ranges.any(|range| known.iter().any(|k| range.eq_ignore_ascii_case(k)))
-}
-
-/// The media ranges of `Accept`, without their parameters.
-fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values
-        .flat_map(|text| text.split(','))
-        .map(|range| range.split(';').next().unwrap_or_default().trim())
-        .filter(|range| !range.is_empty())
 }
 
 /// `GET /ws`
@@ -345,6 +331,7 @@ async fn presence(
 mod tests {
     use super::*;
     use http::HeaderValue;
+    use http::header::ACCEPT;
 
     #[test]
     fn a_parameter_is_given_once() {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Version};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -34,6 +34,8 @@ use crate::worker::Worker;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Requests answered in a row before other connections have their turn.
 const MAX_IN_A_ROW: usize = 16;
+/// Of a request that is turned away unread, so much is looked at: what browsers send.
+const REFUSED_HEAD_BYTES: usize = 8 << 10;
 
 pub(crate) struct Connection {
     pub(super) link: Rc<Link>,
@@ -425,6 +427,29 @@ fn sendable(response: Response, version: Version, received: bool) -> Result<Resp
         (false, false) => false,
     };
     if wrong { Err(Fault::Internal) } else { Ok(response) }
+}
+
+/// Sends away who has no place, with a word that it understands: what it asks for is looked at, if
+/// it comes soon.
+pub(crate) async fn turn_away(worker: &Worker, mut stream: Stream) {
+    let headers = timeout(worker.limits.linger_timeout, asked(worker, &mut stream)).await;
+    let headers = headers.ok().flatten().unwrap_or_default();
+    refuse(worker, stream, Fault::overloaded(&headers)).await;
+}
+
+/// The headers of the first request, if they are no longer than usual.
+async fn asked(worker: &Worker, stream: &mut Stream) -> Option<HeaderMap> {
+    let mut bytes = Vec::with_capacity(1024);
+    let mut scan = Scan::default();
+    loop {
+        if let Some(end) = scan.find(&bytes, &worker.limits).ok()? {
+            let head = Bytes::copy_from_slice(&bytes[scan.start..end]);
+            return Some(head::read(&head, &worker.limits, HeaderMap::new()).ok()?.headers);
+        }
+        if bytes.len() >= REFUSED_HEAD_BYTES || stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
 }
 
 /// Writes the refusal and ends the connection.

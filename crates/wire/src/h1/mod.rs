@@ -18,7 +18,7 @@ mod outflow;
 pub(crate) use admission::is_host;
 pub(crate) use buffer::{Buffers, Heads};
 pub(crate) use chunked::is_forbidden;
-pub(crate) use connection::{Connection, Leaving, refuse};
+pub(crate) use connection::{Connection, Leaving, refuse, turn_away};
 pub(crate) use date::Date;
 pub(crate) use head::METHOD_BYTES;
 pub(crate) use link::{Link, Phase};

@@ -81,6 +81,39 @@ fn a_connection_over_the_limit_is_told_503() {
     assert!(first.response().contains("GET /one"), "the first is not affected");
 }
 
+/// The service decides what such a client is told; wire, that it is one.
+#[test]
+fn a_client_of_event_streams_over_a_limit_is_known_as_one() {
+    let told = |answer: &str| answer.contains("an event stream may come again");
+    let stream = |accept: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n");
+    let server = Server::with(Limits { max_connections: 1, ..Limits::default() });
+    let mut first = server.connect();
+    first.send(GET);
+    first.response();
+    for accept in ["text/event-stream", "a/b;q=1, Text/Event-Stream; q=0.5"] {
+        assert!(told(&server.exchange(stream(accept))), "{accept}");
+    }
+    let long = format!("text/event-stream, {}", "x".repeat(9 << 10));
+    let bad = "text/event-stream\r\nbad name: x".to_owned();
+    for accept in ["*/*", "text/*", "text/event-streams", &long, &bad] {
+        let answer = server.exchange(stream(accept));
+        assert!(answer.starts_with("HTTP/1.1 503 ") && !told(&answer), "{accept}: {answer}");
+    }
+    // In pieces, too.
+    let mut slow = server.connect();
+    for byte in stream("text/event-stream").bytes() {
+        slow.send([byte]);
+    }
+    assert!(told(&slow.rest()));
+    let server = Server::with(Limits { max_exchanges: 1, ..Limits::default() });
+    let mut waiting = server.connect();
+    waiting.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.saw("GET /wait");
+    let mut second = server.connect();
+    second.send(stream("text/event-stream"));
+    assert!(told(&second.response()));
+}
+
 #[test]
 fn an_exchange_over_the_limit_is_told_503_and_may_try_again() {
     let server = Server::with(Limits { max_exchanges: 1, ..Limits::default() });

@@ -63,6 +63,9 @@ impl Service for Echo {
     }
 
     fn refuse(&self, fault: Fault) -> Response {
+        if fault == Fault::OverloadedStream {
+            return Response::new(StatusCode::OK, "an event stream may come again");
+        }
         json(fault.status(), format!("{{\"refused\":\"{}\"}}", fault.message()))
     }
 }

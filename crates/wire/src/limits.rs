@@ -46,6 +46,11 @@ pub struct Limits {
     pub body_stall: Duration,
     /// A client that takes no byte of its answer for so long is cut off.
     pub write_stall: Duration,
+    /// A client that acknowledges nothing of what it was sent for so long is gone without a word,
+    /// where the system can tell (Linux); elsewhere its own patience, some minutes, ends it. 150 s:
+    /// longer than any pause a slow reader is given; Linux itself would wait for a quarter of an
+    /// hour.
+    pub unacknowledged: Duration,
     /// A connection without a request in progress is closed. 75 s: nginx's default, longer than
     /// the 60 s that common load balancers keep a connection, so that they close first.
     pub idle_timeout: Duration,
@@ -77,6 +82,7 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             body_stall: Duration::from_secs(10),
             write_stall: Duration::from_secs(30),
+            unacknowledged: Duration::from_secs(150),
             idle_timeout: Duration::from_secs(75),
             ping_after: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(2),

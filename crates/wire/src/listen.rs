@@ -7,10 +7,10 @@ use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
-#[cfg(target_os = "linux")]
-use std::time::Duration;
 
 use http::HeaderValue;
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::oneshot;
@@ -25,10 +25,6 @@ use crate::terms::Terms;
 use crate::tls::Tls;
 use crate::worker::{Shared, Worker};
 
-/// A client that acknowledges nothing of what it was sent for so long is gone without a word: its
-/// streams would stay open for a quarter of an hour. Longer than any pause a slow reader is given.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(150);
 /// Connections the system holds for us between two accepts.
 const BACKLOG: i32 = 1024;
 
@@ -129,6 +125,9 @@ impl Listener {
             workers.push(part.clone().start("wire-quic".to_owned(), serve)?);
         }
         for (number, socket) in self.sockets.into_iter().enumerate() {
+            // Connections inherit it.
+            #[cfg(target_os = "linux")]
+            SockRef::from(&socket).set_tcp_user_timeout(Some(part.limits.unacknowledged))?;
             let serve = move |worker: Rc<Worker>| worker.run(socket);
             workers.push(part.clone().start(format!("wire-{number}"), serve)?);
         }
@@ -199,9 +198,9 @@ fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     if shared {
         socket.set_reuse_port(true)?;
     }
-    // Connections inherit it. Elsewhere the system's own patience, some minutes, ends them.
+    // For those who connect before it is known how long they may be silent.
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    socket.set_tcp_user_timeout(Some(Limits::default().unacknowledged))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     if shared {

@@ -139,6 +139,26 @@ fn a_connection_taken_over_keeps_its_place_and_no_clock_of_ours_ends_it() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_stream_whose_client_has_vanished_is_given_up() {
+    let patience = std::time::Duration::from_secs(1);
+    let server = start(Limits { unacknowledged: patience, ..Limits::default() });
+    let mut wire = server.connect();
+    wire.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+    wire.until("\r\n\r\n");
+    // The client's system drops what comes, unseen: as if its cable had been pulled.
+    let drop_all = socket2::SockFilter::new(0x06, 0, 0, 0);
+    socket2::SockRef::from(&wire.stream).attach_filter(&[drop_all]).unwrap();
+    let begun = std::time::Instant::now();
+    while server.seen.try_recv().ok().is_none_or(|seen| seen != "over") {
+        server.gate.add_permits(1);
+        assert!(begun.elapsed() < patience * 20, "the stream stays open");
+        std::thread::sleep(patience / 20); // waits for: the system to lose its patience
+    }
+    assert!(begun.elapsed() >= patience);
+}
+
+#[test]
 fn what_cannot_be_taken_over_is_our_own_fault_and_said_so() {
     let server = start(Limits::default());
     for request in [

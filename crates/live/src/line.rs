@@ -177,6 +177,7 @@ impl Line {
         };
         if let Some((gap, requested)) = gap {
             line.lost(gap, requested, cursor);
+            line.ticket.hub.metrics.resumed(Resumed::WithGap);
         }
         line
     }

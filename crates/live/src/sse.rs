@@ -111,7 +111,7 @@ impl Stream {
             return Poll::Ready(());
         }
         if turn.due {
-            if self.line.is_stalled() || turn.leaving && self.line.is_blocked() {
+            if self.line.is_stalled() {
                 return Poll::Ready(());
             }
             self.check(turn.leaving);
@@ -134,6 +134,7 @@ impl Stream {
             return;
         }
         if leaving {
+            // A client that takes nothing at the moment has until the drain time is over.
             let retry = line.ticket.hub.retry_ms();
             line.own.push_back(Bytes::from(format!("retry: {retry}\n\n")));
             (self.leaving, line.muted) = (true, true);

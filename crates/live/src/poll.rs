@@ -275,6 +275,17 @@ mod tests {
         }
     }
 
+    fn task_bytes<F: Future>(_: impl FnOnce(Box<Held>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_held_poll_stays_small() {
+        // Each held poll keeps this, beside its connection and its seat.
+        let bytes = size_of::<Held>() + task_bytes(Held::wait);
+        assert!(bytes <= 256, "{bytes}");
+    }
+
     #[test]
     fn what_is_no_parameter_and_no_value_is_told() {
         assert!(ask("wait", "true").unwrap().wait && ask("wait", "1").unwrap().wait);

@@ -1,5 +1,5 @@
-//! Two hundred subscribers on three channels, a hundred broken connections and ten kills under load:
-//! each subscriber is told exactly what was committed, once and in order.
+//! Two hundred subscribers on three channels, a hundred broken connections and ten kills under
+//! load: each subscriber is told exactly what was committed, once and in order.
 
 use crate::chance::Chance;
 use crate::harness::{KEY, Server, Start, eventually};

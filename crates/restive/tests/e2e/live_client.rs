@@ -4,9 +4,10 @@
 use crate::carry::{self, Bytewise};
 use crate::harness::{PATIENCE, Server};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket as Socket2, Type};
 use std::collections::HashMap;
 use std::io::{self, Read, Write as _};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -37,7 +38,16 @@ impl Opened {
         headers: &[String],
         patience: Duration,
     ) -> io::Result<Opened> {
-        let mut stream = carry::try_plain(address, patience)?;
+        Opened::try_get_over(carry::try_plain(address, patience)?, address, target, headers)
+    }
+
+    /// The same over a connection that is there.
+    fn try_get_over(
+        mut stream: Box<dyn Bytewise>,
+        address: SocketAddr,
+        target: &str,
+        headers: &[String],
+    ) -> io::Result<Opened> {
         let mut request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n");
         headers.iter().for_each(|line| request.push_str(&format!("{line}\r\n")));
         request.push_str("\r\n");
@@ -99,6 +109,19 @@ fn fill(from: &mut (impl Read + ?Sized), bytes: &mut Vec<u8>) -> io::Result<usiz
     Ok(count)
 }
 
+/// A connection that holds little: who writes more than its client reads has to wait soon.
+fn narrow(server: &Server) -> Box<dyn Bytewise> {
+    let address = server.address;
+    let socket = Socket2::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    // The server's side is a multiple of it.
+    socket.set_tcp_mss(1_400).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Box::new(stream)
+}
+
 /// One block of an event stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
@@ -157,6 +180,13 @@ impl Events {
     pub fn open_from(server: &Server, target: &str, last: Option<&str>) -> Events {
         let (address, key) = (server.address, server.key.as_str());
         Events::try_open(address, key, target, last, PATIENCE).expect("the stream opens")
+    }
+
+    /// By a connection that holds little.
+    pub fn open_narrow(server: &Server, target: &str) -> Events {
+        let headers = [bearer(&server.key), "Accept: text/event-stream".to_owned()];
+        let opened = Opened::try_get_over(narrow(server), server.address, target, &headers);
+        opened.expect("the stream opens").events()
     }
 
     pub fn try_open(
@@ -300,6 +330,14 @@ impl Socket {
     /// With the server's key.
     pub fn open(server: &Server, target: &str) -> Socket {
         Socket::try_open(server.address, &server.key, target, PATIENCE).expect("the socket opens")
+    }
+
+    /// By a connection that holds little.
+    pub fn open_narrow(server: &Server, target: &str) -> Socket {
+        let mut headers = handshake().map(str::to_owned).to_vec();
+        headers.push(bearer(&server.key));
+        let opened = Opened::try_get_over(narrow(server), server.address, target, &headers);
+        opened.expect("the socket opens").socket()
     }
 
     pub fn try_open(

@@ -1,7 +1,8 @@
 //! What open connections are told when the server goes away, and when it has no room for them.
 
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
-use crate::live_client::{Block, Events, Opened, Socket, bearer, open_connections, write};
+use crate::live_client::{Block, Events, Opened, Socket, bearer, figures, open_connections, write};
+use crate::live_slow::{LAST, flood};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -102,6 +103,30 @@ fn goodbyes_come_behind_whole_events_although_more_are_written() {
     }
 }
 
+/// A reader that pauses while the server goes finds whole events and the goodbye behind them.
+#[test]
+fn a_reader_that_pauses_while_the_server_goes_still_gets_its_goodbye() {
+    let mut server = quick().go();
+    let target = "/api/events?types=message";
+    let paused = Events::open_narrow(&server, target);
+    flood(&server, 400, &AtomicUsize::new(0));
+    assert!(figures(&server)["restive_live_lag_events"] > 100.0, "it is far behind");
+    let lively: Vec<Events> = (0..20).map(|_| Events::open(&server, target)).collect();
+    server.signal("-TERM");
+    // Each is called at a moment of its own: by the last of them it has most likely been, too.
+    lively.into_iter().for_each(|stream| drop(stream.rest()));
+    let blocks = paused.rest();
+    let last = blocks.last().unwrap();
+    assert!(last.retry.is_some() && last.data.is_none(), "{last:?}");
+    assert_eq!(server.wait(), 0);
+    assert!(!server.log.lock().unwrap().contains("cut off"));
+    let place = blocks.iter().rev().find_map(|block| block.id.clone()).unwrap();
+    let server = quick().on(&server.folder).go();
+    let mut rest = Events::open_from(&server, target, Some(&place));
+    let heard = blocks.iter().filter(|block| block.is("message")).count();
+    assert_eq!(heard + rest.texts_until(LAST).len(), 401);
+}
+
 #[test]
 fn who_connects_while_the_server_goes_does_not_hold_it() {
     let mut server = quick().go();
@@ -181,6 +206,7 @@ fn an_account_has_so_many_connections_as_the_schema_says() {
     let stream = Events::open(&server, "/api/events");
     assert_eq!(refusals(&server, KEY), [(429, true), (429, true), (429, true)]);
     sent_away(&server, KEY);
+    assert_eq!(figures(&server)["restive_live_refused_total"], 4.0);
     // Neither short polls nor anybody else is concerned.
     server.get("/api/messages").expect(200);
     let (_, theirs, _) = crate::auth::account(&server, "Other shop");
@@ -205,6 +231,31 @@ fn the_server_has_so_many_connections_as_the_schema_says() {
     }
     server.get("/api/events").error(503, "overloaded");
     server.get("/v1/books").expect(200);
+}
+
+/// Before anything is known of who asks for what: the limit of the door.
+#[test]
+fn a_full_door_sends_an_event_source_away_so_that_it_comes_back() {
+    let server = quick().arg("--max-connections").arg("2").go();
+    let stream = Events::open(&server, "/api/events");
+    let socket = Socket::open(&server, "/ws");
+    let ask = |accept: &str| {
+        let headers = [bearer(KEY), format!("Accept: {accept}")];
+        Opened::try_get(server.address, "/api/events", &headers, PATIENCE).unwrap()
+    };
+    assert_eq!(ask("application/json").status, 503);
+    let told = ask("text/event-stream");
+    assert_eq!((told.status, told.header("content-type")), (200, Some("text/event-stream")));
+    sent_away(&server, KEY);
+    // Who says nothing is told the usual.
+    let mute = std::net::TcpStream::connect(server.address).unwrap();
+    mute.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut &mute, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    drop((stream, socket));
+    let greeted = || Events::open(&server, "/api/events").next().id.is_some();
+    eventually("there is room again", greeted);
 }
 
 #[test]

@@ -4,32 +4,39 @@
 use crate::clock::hurried;
 use crate::harness::{KEY, Server, Start, eventually};
 use crate::hostile::{CROWD, GROWTH_KIB, assert_unharmed, resident_kib};
-use crate::live_client::{CLOSE, Events, PONG, Socket, TEXT, figures, open_connections, write};
+use crate::live_client::{
+    Block, CLOSE, Events, PONG, Socket, TEXT, committed, figures, open_connections, write,
+};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const WRITERS: usize = 4;
-const LAST: &str = "the last one";
+pub const LAST: &str = "the last one";
 
 fn quick_start() -> Start {
     Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off")
 }
 
-fn quick() -> Server {
+pub fn quick() -> Server {
     quick_start().go()
 }
 
 /// Far more than the sockets and the memory of the newest events take together.
-fn flood(server: &Server, count: usize, written: &AtomicUsize) {
+pub fn flood(server: &Server, count: usize, written: &AtomicUsize) {
+    pour(server, |number| number < count / WRITERS, written);
+}
+
+/// The same, for as long as each writer is to go on.
+fn pour(server: &Server, goes_on: impl Fn(usize) -> bool + Sync, written: &AtomicUsize) {
     let filler = "x".repeat(3_900);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let filler = &filler;
+            let (filler, goes_on) = (&filler, &goes_on);
             scope.spawn(move || {
-                for number in 0..count / WRITERS {
+                for number in (0..).take_while(|number| goes_on(*number)) {
                     write(server, &format!("{writer} {number} {filler}"));
                     written.fetch_add(1, Relaxed);
                 }
@@ -131,27 +138,61 @@ fn a_stream_that_takes_nothing_for_long_is_given_up_and_can_be_resumed() {
     assert_eq!(heard.len() + rest.len(), COUNT + 2);
 }
 
+/// Reads a little at a time of what is written, too little to come up with the log, until the
+/// server has enough of it. How many messages were written.
+fn sip_until_given_up(server: &Server, mut sip: impl FnMut()) -> usize {
+    // For some 16 KiB: four messages.
+    const SIP: Duration = Duration::from_millis(100);
+    // More than that pace takes in the time that there is.
+    const MOST: usize = 6_000 / WRITERS;
+    let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| pour(server, |number| number < MOST && !over.load(Relaxed), &written));
+        let began = Instant::now();
+        let mut sips = 0;
+        while figures(server)["restive_live_slow_total"] == 0.0 {
+            while SIP * sips < began.elapsed() {
+                sip();
+                sips += 1;
+                assert!(began.elapsed() < Duration::from_secs(90), "nobody minds");
+            }
+        }
+        over.store(true, Relaxed);
+    });
+    written.into_inner()
+}
+
+/// Ten minutes of the server's.
+#[test]
+fn a_stream_that_never_comes_up_is_told_to_come_again_and_loses_nothing() {
+    let server = hurried(quick_start(), 30).go();
+    let mut slow = Events::open_narrow(&server, "/api/events?types=message");
+    let count = sip_until_given_up(&server, || slow.sip());
+    let blocks = slow.rest();
+    let closing = blocks.last().unwrap();
+    assert!(closing.is("stream.closing"), "{closing:?}");
+    assert_eq!(closing.json(), json!({ "reason": "slow_resume" }));
+    let id = |block: &Block| block.json()["id"].as_i64().unwrap();
+    let mut ids: Vec<i64> = blocks.iter().filter(|block| block.is("message")).map(id).collect();
+    assert!(!ids.is_empty() && ids.len() < count, "{} messages", ids.len());
+    let place = blocks.iter().rev().find_map(|block| block.id.as_deref());
+    let mut resumed = Events::open_from(&server, "/api/events?types=message", place);
+    let all: Vec<i64> = committed(&server).into_iter().map(|(id, _)| id).collect();
+    while ids.len() < all.len() {
+        ids.push(id(&resumed.named("message")));
+    }
+    assert!(ids == all, "nothing lost, nothing twice");
+}
+
 /// Ten minutes of the server's.
 #[test]
 fn a_socket_that_never_comes_up_is_told_to_come_again_and_loses_nothing() {
-    const COUNT: usize = 8_000;
-    // For 16 KiB: a fiftieth of what is to be read in the whole time.
-    const SIP: Duration = Duration::from_millis(25);
     let server = hurried(quick_start(), 30).go();
-    let mut slow = Socket::open(&server, "/ws?types=message");
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| flood(&server, COUNT, &AtomicUsize::new(0)));
-        // It sips, and says that it is there: neither stalled nor silent.
-        let mut sips = 0;
-        while figures(&server)["restive_live_slow_total"] == 0.0 {
-            while SIP * sips < began.elapsed() {
-                slow.sip();
-                sips += 1;
-            }
-            slow.send(PONG, b"").unwrap();
-            assert!(began.elapsed() < Duration::from_secs(90), "nobody minds");
-        }
+    let mut slow = Socket::open_narrow(&server, "/ws?types=message");
+    // It sips, and says that it is there: neither stalled nor silent.
+    let count = sip_until_given_up(&server, || {
+        slow.sip();
+        slow.send(PONG, b"").unwrap();
     });
     let mut ids = Vec::new();
     let closed = loop {
@@ -166,10 +207,10 @@ fn a_socket_that_never_comes_up_is_told_to_come_again_and_loses_nothing() {
         }
     };
     assert_eq!(closed, [&4102u16.to_be_bytes()[..], b"slow_resume"].concat());
-    assert!(!ids.is_empty() && ids.len() < COUNT, "{} messages", ids.len());
+    assert!(!ids.is_empty() && ids.len() < count, "{} messages", ids.len());
     let since = ids.last().unwrap();
     let mut resumed = Events::open(&server, &format!("/api/events?types=message&since={since}"));
-    assert_eq!(ids.len() + resumed.texts_until(LAST).len(), COUNT + 1);
+    assert_eq!(ids.len() + resumed.texts_until(LAST).len(), count + 1);
 }
 
 /// Reads until the last message has come, whole; the ids on the way.
@@ -222,12 +263,16 @@ fn ten_thousand_that_come_at_once_are_served_from_memory_and_leave_none_behind()
     let _alone = CROWD.lock();
     let server = quick();
     let before = resident_kib(&server);
+    let mut after = Vec::new();
     for round in 0..3 {
         let ids: Vec<i64> = (0..40).map(|n| write(&server, &format!("message {n}"))).collect();
         let grown = wave(&server, &ids);
         assert!(grown < 8 * CLIENTS as u64, "{CLIENTS} cost {grown} KiB in round {round}");
         // The allocator may keep what one crowd took, for the next, and no more.
         assert_unharmed(&server, before);
+        after.push(resident_kib(&server));
     }
+    let grown = after[2].saturating_sub(after[0]);
+    assert!(grown < 8 << 10, "the second and third crowd left {grown} KiB more: {after:?}");
     assert_eq!(figures(&server)["restive_live_log_reads_total"], 0.0, "memory was enough");
 }

@@ -1,8 +1,9 @@
 //! Server-sent events: where a stream begins, what it carries under which name, and how it resumes,
 //! over every version of HTTP.
 
+use crate::clock::hurried;
 use crate::harness::{KEY, Server, Start, eventually};
-use crate::live_client::{Curl, Events, curl, figures, write};
+use crate::live_client::{Block, Curl, Events, curl, figures, write};
 use crate::tools;
 use serde_json::{Value, json};
 use std::process::Command;
@@ -185,25 +186,34 @@ fn a_streams_head_keeps_proxies_from_holding_it_back() {
 
 #[test]
 fn a_quiet_stream_carries_comments_and_its_position() {
-    let server = Server::bookshop();
-    let mut curl = Curl::follow(curl(&server, "/api/events?types=book.*"));
-    curl.events.next();
+    const TIMES: u32 = 10;
+    let server = hurried(quick(), TIMES).go();
+    let mut quiet = Events::open(&server, "/api/events?types=book.*");
     let opened = Instant::now();
+    let begin = position(&server);
+    assert_eq!(quiet.next().id, Some(begin.clone()));
     // Not for this stream, but a reason not to go back behind it.
-    let id = write(&server, "hello");
-    let beat = curl.events.next();
-    assert!(beat.comment.is_some() && beat.data.is_none(), "{beat:?}");
-    let quiet = opened.elapsed();
-    assert!((15..50).contains(&quiet.as_secs()), "after {quiet:?}");
-    let place = beat.id.expect("it names a position");
-    let mut later = Events::open_from(&server, "/api/events", Some(&place));
-    let seen = position(&server);
-    assert!(place <= seen, "a place of this log: {place}");
+    write(&server, "hello");
+    let here = position(&server);
+    assert_ne!(here, begin);
+    for beats in 1..=2 {
+        let beat = quiet.next();
+        let comment = Some("still here".to_owned());
+        let expected = Block { comment, id: Some(here.clone()), ..Block::default() };
+        assert_eq!(beat, expected);
+        let passed = opened.elapsed() * TIMES;
+        let due = Duration::from_secs(25) * beats;
+        assert!(passed + Duration::from_secs(2) >= due, "beat {beats} after {passed:?}");
+        assert!(passed < due * 4, "beat {beats} after {passed:?}");
+    }
+    let mut later = Events::open_from(&server, "/api/events", Some(&here));
     let book = server.book("Dune");
-    let told = later.named("book.created");
+    let told = later.event();
+    assert!(told.is("book.created"), "what the beat was ahead of is not repeated: {told:?}");
     assert_eq!(told.json()["data"]["object"]["id"], book);
-    assert_eq!(curl.events.event(), told);
-    assert!(id > 0);
+    // Behind an event the beat follows it.
+    assert_eq!(quiet.event(), told);
+    assert_eq!(quiet.next().id, told.id);
 }
 
 fn reset(events: &mut Events) -> Value {

@@ -48,6 +48,7 @@ mod live_browser;
 mod live_chaos;
 mod live_drain;
 mod live_frames;
+mod live_metrics;
 mod live_one_cursor;
 mod live_poll;
 mod live_slow;

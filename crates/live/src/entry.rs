@@ -234,6 +234,8 @@ impl Passing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::Timestamp;
+    use model::schema::{BOOKSHOP, parse};
 
     #[test]
     fn data_of_several_lines_is_a_field_for_each() {
@@ -243,6 +245,44 @@ mod tests {
         assert_eq!(block("a\nb\rc\r\nd"), "data: a\ndata: b\ndata: c\ndata: d\n\n");
         assert_eq!(block("a\n"), "data: a\ndata: \n\n");
         assert_eq!(block("a\n\r\nb"), "data: a\ndata: \ndata: b\n\n");
+    }
+
+    fn entry() -> Entry {
+        let schema = Arc::new(parse::parse(BOOKSHOP).unwrap());
+        let versions = Versions::new(&schema);
+        let codec = Arc::new(Codec { schema, versions, epoch: Epoch(0xab) });
+        let text = "the same again and again. ".repeat(40);
+        let event = Event {
+            seq: 7,
+            id: "evt_1".into(),
+            scope: Scope(1),
+            kind: "message.created".into(),
+            created: Timestamp(0),
+            collection: "messages".into(),
+            record: "7".into(),
+            api_version: String::new(),
+            object: format!("{{\"id\":7,\"text\":\"{text}\"}}"),
+            previous: None,
+            hidden: None,
+            request: None,
+            idempotency_key: None,
+        };
+        Entry::new(&codec, event)
+    }
+
+    #[test]
+    fn an_event_is_encoded_once_for_each_kind_of_channel() {
+        let entry = entry();
+        let usual = Encoding::Deflated(Deflate::USUAL);
+        let place = |encoding| entry.frame(encoding, 0).as_ptr();
+        let places = [Encoding::Sse, Encoding::Socket, usual].map(place);
+        assert!(places[0] != places[1] && places[1] != places[2]);
+        // Whoever asks next is given the same bytes.
+        assert_eq!([Encoding::Sse, Encoding::Socket, usual].map(place), places);
+        let passing = Passing::new(Scope(1), "typing", None, "\"user\":\"ann\"".into());
+        let place = |encoding| passing.frame(encoding).as_ptr();
+        assert_eq!(place(Encoding::Sse), place(Encoding::Sse));
+        assert_eq!(place(Encoding::Socket), place(usual));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Filter {
 pub enum Test {
     /// Equal to one of them; `Scalar::Null` among them means "is null".
     AnyOf(Vec<Scalar>),
+    /// Between the two of one of these pairs; a pair of `Scalar::Null` means "is null".
+    Within(Vec<(Scalar, Scalar)>),
     Min(Scalar),
     Max(Scalar),
     /// Like one of these texts, in which `*` stands for any.

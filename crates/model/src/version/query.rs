@@ -11,6 +11,9 @@ use crate::schema::{Field, Kind};
 use crate::time::Timestamp;
 use serde_json::Value;
 
+/// No stretch of kept values that look alike is longer.
+const FAR: i64 = 1 << 60;
+
 /// Whether lists can be sorted by what the expression makes. Words sort as the newest ones do.
 pub(super) fn sorts(expr: &Expr) -> bool {
     match expr {
@@ -72,35 +75,25 @@ impl Lens {
         let kept = line.expr.converted().ok_or_else(cannot)?;
         let lift = self.lifts.iter().find(|lift| lift.field.name == kept).ok_or_else(cannot)?;
         let made = |test| Filter { field: kept.to_owned(), test };
-        let bound = |scalar: &Scalar, name: &str| {
+        let source = Source { line, kept, field: &lift.field, up: &lift.expr };
+        let bound = |scalar: &Scalar, name: &str, end: fn((Scalar, Scalar)) -> Scalar| {
             let none = "has no counterpart in the newest version".to_owned();
-            match ranges(&line.expr) {
-                true => bound(&lift.expr, field, scalar).ok_or_else(|| refusal(name, none)),
-                false => Err(refusal(name, "cannot be used in this version".to_owned())),
+            if !ranges(&line.expr) {
+                return Err(refusal(name, "cannot be used in this version".to_owned()));
             }
+            let span = source.span(&value_of(&field.kind, scalar)).map(end);
+            span.or_else(|| bound(&lift.expr, field, scalar)).ok_or_else(|| refusal(name, none))
         };
         let (least, most) = (format!("min_{}", field.name), format!("max_{}", field.name));
-        let tick = tick(&line.expr);
         Ok(match test {
-            Test::AnyOf(values) => match (values.as_slice(), tick) {
-                // All instants of a second are shown as that second.
-                ([Scalar::Integer(ticks)], Some(tick)) => {
-                    let first = bound(&Scalar::Integer(*ticks), &field.name)?;
-                    let last = later(&first, tick);
-                    vec![made(Test::Min(first)), made(Test::Max(last))]
-                }
-                _ => {
-                    let scalars = values.iter().map(|value| value_of(&field.kind, value));
-                    let kept_values = scalars
-                        .flat_map(|value| origins(line, kept, &lift.field, &lift.expr, &value));
-                    vec![made(Test::AnyOf(kept_values.collect()))]
-                }
-            },
-            Test::Min(value) => vec![made(Test::Min(bound(value, &least)?))],
-            Test::Max(value) => {
-                let last = bound(value, &most)?;
-                vec![made(Test::Max(tick.map_or(last.clone(), |tick| later(&last, tick))))]
+            Test::AnyOf(values) => {
+                let values = values.iter().map(|value| value_of(&field.kind, value));
+                vec![made(any_of(values.flat_map(|value| source.origins(&value)).collect()))]
             }
+            // Only made here.
+            Test::Within(_) => vec![made(test.clone())],
+            Test::Min(value) => vec![made(Test::Min(bound(value, &least, |(first, _)| first)?))],
+            Test::Max(value) => vec![made(Test::Max(bound(value, &most, |(_, last)| last)?))],
             Test::Like(_) => vec![made(test.clone())],
         })
     }
@@ -110,39 +103,99 @@ fn refusal(name: &str, what: String) -> Violation {
     Violation::new(name, Code::InvalidParameter, format!("`{name}` {what}."))
 }
 
-/// Milliseconds of one tick, where the expression counts instants in longer ones; of the longest,
-/// where it does so more than once.
-fn tick(expr: &Expr) -> Option<i64> {
-    let mut found = None;
-    expr.visit(&mut |part| {
-        if let Expr::Convert { by: Conversion::ToTicks(tick), .. } = part {
-            found = found.max(Some(*tick).filter(|tick| *tick > 1));
-        }
-    });
-    found
+/// A field of the version, and the kept one that it is made from.
+struct Source<'a> {
+    line: &'a Line,
+    kept: &'a str,
+    field: &'a Field,
+    up: &'a Expr,
 }
 
-/// The last instant of the tick that begins here.
-fn later(first: &Scalar, tick: i64) -> Scalar {
-    match first {
-        Scalar::Integer(instant) => Scalar::Integer(instant + tick - 1),
-        other => other.clone(),
+impl Source<'_> {
+    /// The kept values that are shown as this one, first and last of each stretch: what it becomes
+    /// with all that is rounded to it, and others that look like it.
+    fn origins(&self, value: &Value) -> Vec<(Scalar, Scalar)> {
+        let mut found: Vec<(Scalar, Scalar)> = Vec::new();
+        found.extend(self.span(value).filter(|_| ranges(&self.line.expr)));
+        let choices = self.field.choices.iter().map(|choice| Value::from(choice.as_str()));
+        let others = [raise(self.up, &self.line.name, value), Value::Null];
+        for candidate in others.into_iter().chain(choices) {
+            let scalar = to_scalar(&self.field.kind, &candidate);
+            let known = found.iter().any(|(first, last)| lies_within(&scalar, first, last));
+            if !known && self.line.show_one(self.kept, &candidate) == *value {
+                found.push((scalar.clone(), scalar));
+            }
+        }
+        found
+    }
+
+    /// The stretch of kept values around what the value becomes that are all shown as it: a second
+    /// has many instants, a rounded number stands for many. Only for what keeps its order.
+    fn span(&self, value: &Value) -> Option<(Scalar, Scalar)> {
+        let kind = &self.field.kind;
+        let place = place(&to_scalar(kind, &raise(self.up, &self.line.name, value)))?;
+        let shows = |place: i64| {
+            let kept = value_of(kind, &at(kind, place));
+            self.line.show_one(self.kept, &kept) == *value
+        };
+        let edge = |step: i64| at(kind, edge(place, step, shows));
+        shows(place).then(|| (edge(-1), edge(1)))
     }
 }
 
-/// The kept values that are shown as this one: what it becomes, and others that look like it.
-fn origins(line: &Line, kept: &str, field: &Field, up: &Expr, value: &Value) -> Vec<Scalar> {
-    let choices = field.choices.iter().map(|choice| Value::from(choice.as_str()));
-    let mut candidates = vec![raise(up, &line.name, value), Value::Null];
-    candidates.extend(choices);
-    let mut found = Vec::new();
-    for candidate in candidates {
-        let scalar = to_scalar(&field.kind, &candidate);
-        if line.show_one(kept, &candidate) == *value && !found.contains(&scalar) {
-            found.push(scalar);
+/// The farthest place in this direction up to which all are shown: ever longer steps, then ever
+/// shorter ones.
+fn edge(from: i64, direction: i64, shows: impl Fn(i64) -> bool) -> i64 {
+    let (mut reached, mut step) = (from, 1i64);
+    let beyond = |reached: i64, step: i64| reached.checked_add(direction * step);
+    while let Some(next) = beyond(reached, step).filter(|next| step < FAR && shows(*next)) {
+        (reached, step) = (next, step * 2);
+    }
+    while step > 0 {
+        match beyond(reached, step).filter(|next| shows(*next)) {
+            Some(next) => reached = next,
+            None => step /= 2,
         }
     }
-    found
+    reached
+}
+
+/// Where a value stands among all of its kind, one after the other.
+fn place(scalar: &Scalar) -> Option<i64> {
+    match scalar {
+        Scalar::Integer(whole) => Some(*whole),
+        Scalar::Number(number) => {
+            let bits = number.to_bits() as i64;
+            Some(if bits < 0 { i64::MIN - bits } else { bits })
+        }
+        Scalar::Null | Scalar::Text(_) => None,
+    }
+}
+
+/// What stands there.
+fn at(kind: &Kind, place: i64) -> Scalar {
+    match kind {
+        Kind::Number => {
+            let bits = if place < 0 { i64::MIN - place } else { place };
+            Scalar::Number(f64::from_bits(bits as u64))
+        }
+        _ => Scalar::Integer(place),
+    }
+}
+
+fn lies_within(scalar: &Scalar, first: &Scalar, last: &Scalar) -> bool {
+    match (place(scalar), place(first), place(last)) {
+        (Some(scalar), Some(first), Some(last)) => (first..=last).contains(&scalar),
+        _ => scalar == first,
+    }
+}
+
+/// Single values are found faster than stretches.
+fn any_of(spans: Vec<(Scalar, Scalar)>) -> Test {
+    match spans.iter().all(|(first, last)| first == last) {
+        true => Test::AnyOf(spans.into_iter().map(|(first, _)| first).collect()),
+        false => Test::Within(spans),
+    }
 }
 
 fn raise(up: &Expr, name: &str, value: &Value) -> Value {

@@ -262,6 +262,16 @@ impl<'a> Plan<'a> {
             }
             Test::Min(value) => self.restrict(&format!("{column} >= ?"), [value.clone()]),
             Test::Max(value) => self.restrict(&format!("{column} <= ?"), [value.clone()]),
+            Test::Within(spans) => {
+                let between = |(first, _): &(Scalar, Scalar)| match first {
+                    Scalar::Null => format!("{column} IS NULL"),
+                    _ => format!("{column} BETWEEN ? AND ?"),
+                };
+                let some = spans.iter().map(between).collect::<Vec<_>>().join(" OR ");
+                let bounds = spans.iter().filter(|(first, _)| *first != Scalar::Null);
+                let bounds = bounds.flat_map(|(first, last)| [first.clone(), last.clone()]);
+                self.restrict(&format!("({some})"), bounds.collect::<Vec<_>>());
+            }
             Test::AnyOf(values) => {
                 let some: Vec<Scalar> =
                     values.iter().filter(|value| **value != Scalar::Null).cloned().collect();
@@ -291,7 +301,7 @@ impl<'a> Plan<'a> {
         match test {
             Test::Min(value) => self.restrict("t.n >= ?", [number(value)]),
             Test::Max(value) => self.restrict("t.n <= ?", [number(value)]),
-            Test::Like(_) => return Err(unknown("pattern")),
+            Test::Like(_) | Test::Within(_) => return Err(unknown("pattern")),
             Test::AnyOf(values) => {
                 let marks = vec!["?"; values.len()].join(", ");
                 self.restrict(&format!("t.n IN ({marks})"), values.iter().map(number));

@@ -354,6 +354,39 @@ fn asked(filters: &[(&str, Test)], sort: &[&str]) -> Query {
 }
 
 #[test]
+fn a_rounded_value_is_found_by_all_that_is_rounded_to_it() {
+    let versions = service(
+        "size = { type = 'integer', filter = true }
+         part = { type = 'number', filter = true }
+         due = { type = 'timestamp', filter = true }",
+        &["retype = { field = 'size', from = 'integer', factor = 10 }
+           retype = { field = 'part', from = 'integer', factor = 0.01 }
+           retype = { field = 'due', from = 'integer', by = 'seconds' }",
+          "optional = { field = 'due', fill = 7 }"],
+    );
+    let (_, lens) = oldest(&versions);
+    let asks = |field: &str, test: Test| {
+        let mut query = asked(&[(field, test)], &[]);
+        lens.query(&mut query).unwrap();
+        query.filters.remove(0).test
+    };
+    let one = |value: i64| Test::AnyOf(vec![Scalar::Integer(value)]);
+    let whole = |first, last| (Scalar::Integer(first), Scalar::Integer(last));
+    // Halves go away from zero.
+    for (value, first, last) in [(15, 145, 154), (-15, -154, -145), (0, -4, 4)] {
+        assert_eq!(asks("size", one(value)), Test::Within(vec![whole(first, last)]));
+        let [least, most] = [Test::Min, Test::Max].map(|side| side(Scalar::Integer(value)));
+        assert_eq!(asks("size", least), Test::Min(Scalar::Integer(first)));
+        assert_eq!(asks("size", most), Test::Max(Scalar::Integer(last)));
+    }
+    let Test::Within(spans) = asks("part", one(150)) else { panic!() };
+    let [(Scalar::Number(first), Scalar::Number(last))] = spans[..] else { panic!("{spans:?}") };
+    assert!((1.4949..1.4951).contains(&first) && (1.5049..1.5051).contains(&last), "{spans:?}");
+    let null = (Scalar::Null, Scalar::Null);
+    assert_eq!(asks("due", one(7)), Test::Within(vec![whole(7_000, 7_999), null]));
+}
+
+#[test]
 fn lists_are_asked_in_the_words_of_the_version() {
     let text = |text: &str| Scalar::Text(text.into());
     let versions = service(
@@ -376,6 +409,7 @@ fn lists_are_asked_in_the_words_of_the_version() {
     );
     let (view, lens) = oldest(&versions);
     let any = |values: &[Scalar]| Test::AnyOf(values.to_vec());
+    let whole = |first, last| (Scalar::Integer(first), Scalar::Integer(last));
     let cases = [
         ("name", any(&[text("a")]), vec![("title", any(&[text("a")]))]),
         ("price", any(&[Scalar::Number(12.5)]), vec![("price", any(&[Scalar::Integer(1250)]))]),
@@ -388,10 +422,12 @@ fn lists_are_asked_in_the_words_of_the_version() {
         (
             "at",
             any(&[Scalar::Integer(60)]),
-            vec![
-                ("at", Test::Min(Scalar::Integer(60_000))),
-                ("at", Test::Max(Scalar::Integer(60_999))),
-            ],
+            vec![("at", Test::Within(vec![whole(60_000, 60_999)]))],
+        ),
+        (
+            "at",
+            any(&[Scalar::Integer(0), Scalar::Integer(-1)]),
+            vec![("at", Test::Within(vec![whole(0, 999), whole(-1_000, -1)]))],
         ),
         ("at", Test::Max(Scalar::Integer(60)), vec![("at", Test::Max(Scalar::Integer(60_999)))]),
         (

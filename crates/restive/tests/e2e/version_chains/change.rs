@@ -355,11 +355,6 @@ impl How {
     pub fn keeps_order(&self) -> bool {
         matches!(self, How::Instants(_) | How::Milliseconds | How::Times(_) | How::Cents)
     }
-
-    /// Whether new values that differ may look alike to old clients.
-    pub fn blurs(&self) -> bool {
-        matches!(self, How::Times(_))
-    }
 }
 
 /// A missing field says null.

@@ -67,7 +67,7 @@ impl World<'_> {
             field.kind,
             Kind::Whole | Kind::Number | Kind::Ticks(_) | Kind::Moment | Kind::Day
         );
-        if kept.is_empty() || !ordered || between.iter().any(|change| change.blurs()) {
+        if kept.is_empty() || !ordered {
             return;
         }
         // What stands for null is counted as it is kept.
@@ -151,26 +151,21 @@ impl World<'_> {
 }
 
 impl Change {
-    fn blurs(&self) -> bool {
-        matches!(self, Change::Retype { how, .. } if how.blurs())
-    }
-
     fn keeps_order(&self) -> bool {
         matches!(self, Change::Retype { how, .. } if how.keeps_order())
     }
 }
 
 /// Whether more kept values look alike to the version than a filter is translated to: those that
-/// are rounded, and those that are filled in because the version has no word for them.
+/// are filled in because the version has no word for them.
 fn is_vague(between: &[&Change]) -> bool {
     let how = |change: &&&Change| match change {
         Change::Retype { how, .. } => Some(how.clone()),
         _ => None,
     };
     let filled = between.iter().any(|change| matches!(change, Change::Optional { .. }));
-    let loses =
-        |how: &How| matches!(how, How::Texts | How::FlagTexts | How::Map(_) | How::Instants(_));
-    between.iter().filter_map(|change| how(&change)).any(|how| how.blurs() || filled && loses(&how))
+    let loses = |how: &How| matches!(how, How::Texts | How::FlagTexts | How::Map(_));
+    filled && between.iter().filter_map(|change| how(&change)).any(|how| loses(&how))
 }
 
 /// The text of a value in a query, where it means that value.

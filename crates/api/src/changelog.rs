@@ -33,8 +33,10 @@ fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Vers
         text.push('\n');
     }
     for change in &version.changes {
-        let collection = &schema.collections[change.collection].name;
-        text.push_str(&format!("- `{collection}`: {}\n", sentence(change)));
+        let collection = &schema.collections[change.collection];
+        let action = change.action.map(|action| collection.actions[action].name.as_str());
+        let of = action.map(|name| format!(", parameters of `{name}`")).unwrap_or_default();
+        text.push_str(&format!("- `{}`{of}: {}\n", collection.name, sentence(change)));
     }
     if index + 1 == schema.versions.len() {
         text.push_str("\nThe oldest version that is served.\n");

@@ -11,7 +11,6 @@ use model::decide::{self, Facts};
 use model::problem::{Code, Declared, Problem};
 use model::record::{Fields, Record};
 use model::schema::{Action, Handler, Native};
-use model::validate;
 use model::value;
 use model::write::{Callout, Change, Write};
 use serde_json::{Value, json};
@@ -25,7 +24,7 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
     refuse_parameters(context)?;
     let declared = &context.collection().actions[action];
     let sent = body::object(context.body, true)?;
-    let mut params = validate::params(&declared.params, sent)?;
+    let mut params = context.version.params(context.target.collection, action, sent)?;
     own::complete_params(context, declared.native, &mut params);
     if context.target.parents.len() > 1 {
         context.check_parents().await?;

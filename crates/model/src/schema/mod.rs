@@ -375,6 +375,22 @@ impl Collection {
         self.field(name).filter(|field| !field.removed)
     }
 
+    /// The parameters of an action, as if they were a collection.
+    pub fn form(&self, action: usize) -> Collection {
+        let action = &self.actions[action];
+        Collection {
+            name: format!("{}.{}", self.name, action.name),
+            fields: action.params.clone(),
+            actions: Vec::new(),
+            timed: Vec::new(),
+            indexes: Vec::new(),
+            states: None,
+            parent: None,
+            removed: false,
+            ..self.clone()
+        }
+    }
+
     pub fn action(&self, name: &str) -> Option<usize> {
         self.actions.iter().position(|action| action.name == name)
     }

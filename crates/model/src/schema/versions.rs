@@ -36,6 +36,8 @@ pub struct Mount {
 #[derive(Clone, Debug)]
 pub struct Change {
     pub collection: CollectionIx,
+    /// Place of the action whose parameters it is about; none: the fields of the collection.
+    pub action: Option<usize>,
     pub description: Option<String>,
     pub operation: Operation,
 }

@@ -19,27 +19,7 @@ impl View {
         if let Some(state) = &state {
             restate(lens, state, &mut problem);
         }
-        problem.message = reworded(lens, &problem.message);
-        if let Some(param) = problem.param.take() {
-            problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
-            problem.param = Some(lens.name_down(&param).to_owned());
-        }
-        let told = !problem.violations.is_empty();
-        for violation in &mut problem.violations {
-            violation.message = reworded(lens, &violation.message);
-            // "Another book has this title."
-            let name = lens.name_down(&violation.field).to_owned();
-            if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
-                violation.message = format!("{head} {name}.");
-            }
-            let value = violation.value.take();
-            violation.value = value.and_then(|value| shown(lens, &violation.field, value));
-            violation.field = name;
-        }
-        if told {
-            problem.message = Problem::of(problem.code, problem.violations.clone()).message.clone();
-        }
-        problem
+        explained(lens, problem)
     }
 
     /// The code of a refusal in this version.
@@ -47,6 +27,31 @@ impl View {
         let codes = self.codes.get(collection);
         codes.and_then(|codes| codes.get(code)).map_or(code, String::as_str)
     }
+}
+
+/// Names and values as the lens shows them.
+pub(super) fn explained(lens: &Lens, mut problem: Problem) -> Problem {
+    problem.message = reworded(lens, &problem.message);
+    if let Some(param) = problem.param.take() {
+        problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
+        problem.param = Some(lens.name_down(&param).to_owned());
+    }
+    let told = !problem.violations.is_empty();
+    for violation in &mut problem.violations {
+        violation.message = reworded(lens, &violation.message);
+        // "Another book has this title."
+        let name = lens.name_down(&violation.field).to_owned();
+        if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
+            violation.message = format!("{head} {name}.");
+        }
+        let value = violation.value.take();
+        violation.value = value.and_then(|value| shown(lens, &violation.field, value));
+        violation.field = name;
+    }
+    if told {
+        problem.message = Problem::of(problem.code, problem.violations.clone()).message.clone();
+    }
+    problem
 }
 
 /// Names stand between backticks in messages.

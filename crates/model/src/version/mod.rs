@@ -43,6 +43,8 @@ pub struct View {
     lenses: Vec<Option<Lens>>,
     /// Whether any collection is shown otherwise than it is kept.
     differs: bool,
+    /// Actions whose parameters have another shape: these are sent, never shown.
+    forms: BTreeMap<(CollectionIx, usize), Lens>,
     /// By collection: codes of its rules, the newest and this version's.
     codes: Vec<BTreeMap<String, String>>,
 }
@@ -50,16 +52,20 @@ pub struct View {
 impl Versions {
     pub fn new(schema: &Arc<Schema>) -> Versions {
         let mut shapes: Vec<Shape> = schema.collections.iter().map(Shape::newest).collect();
+        let mut forms = forms(schema);
         let mut views = Vec::new();
         for index in 0..schema.versions.len() {
             if let Some(newer) = index.checked_sub(1) {
                 let version = &schema.versions[newer];
                 for (collection, shape) in shapes.iter_mut().enumerate() {
                     // Whoever made the schema has been told of what cannot be taken back.
-                    shape.undo(&changes_of(version, collection));
+                    shape.undo(&changes_of(version, (collection, None)));
+                }
+                for ((collection, action), shape) in &mut forms {
+                    shape.undo(&changes_of(version, (*collection, Some(*action))));
                 }
             }
-            views.push(Arc::new(View::new(schema, index, &shapes)));
+            views.push(Arc::new(View::new(schema, index, &shapes, &forms)));
         }
         Versions(views)
     }
@@ -98,7 +104,7 @@ impl Versions {
 }
 
 impl View {
-    fn new(newest: &Arc<Schema>, index: usize, shapes: &[Shape]) -> View {
+    fn new(newest: &Arc<Schema>, index: usize, shapes: &[Shape], asked: &Forms) -> View {
         let mut schema = Schema::clone(newest);
         let date = newest.versions[index].date.clone();
         schema.service.version.clone_from(&date);
@@ -110,12 +116,19 @@ impl View {
             lenses.push(Lens::new(kept, &old, &shape));
             schema.collections[place] = old;
         }
+        let mut forms = BTreeMap::new();
+        for (&(place, action), shape) in asked {
+            let kept = newest.collections[place].form(action);
+            let old = shape.collection(&kept);
+            schema.collections[place].actions[action].params.clone_from(&old.fields);
+            forms.extend(Lens::new(&kept, &old, shape).map(|lens| ((place, action), lens)));
+        }
         let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
         // The newest is the very schema, unless it shows more than is kept.
         let same = index == 0 && lenses.iter().all(Option::is_none);
         let schema = if same { Arc::clone(newest) } else { Arc::new(schema) };
         let differs = lenses.iter().any(Option::is_some);
-        View { index, date, schema, newest: Arc::clone(newest), lenses, differs, codes }
+        View { index, date, schema, newest: Arc::clone(newest), lenses, differs, forms, codes }
     }
 
     /// None: this version shows the collection as it is kept.
@@ -133,6 +146,23 @@ impl View {
     pub fn tells_of(&self, collection: &str) -> bool {
         let found = self.schema.collections.iter().find(|one| one.name == collection);
         found.is_none_or(|collection| !collection.removed)
+    }
+
+    /// Checks the parameters of an action against this version; they come back in the newest shape.
+    pub fn params(
+        &self,
+        collection: CollectionIx,
+        action: usize,
+        sent: Fields,
+    ) -> Result<Fields, Problem> {
+        let shown = &self.schema.collections[collection].actions[action].params;
+        let sent = validate::params(shown, sent)?;
+        let Some(lens) = self.forms.get(&(collection, action)) else { return Ok(sent) };
+        let newest = self.newest.collections[collection].form(action);
+        let mut raised = lens.up(&sent);
+        validate::raised(&newest, &mut raised)
+            .and_then(|()| validate::params(&newest.fields, raised))
+            .map_err(|problem| explain::explained(lens, problem))
     }
 
     /// Checks a body against this version. That of a create comes back in the newest shape, since
@@ -186,18 +216,36 @@ fn conflicts(lens: &Lens, sent: &Fields) -> Vec<Violation> {
         .collect()
 }
 
-/// What a version did to one collection.
-pub(crate) fn changes_of(version: &Version, collection: CollectionIx) -> Vec<&Change> {
-    version.changes.iter().filter(|change| change.collection == collection).collect()
+/// The fields of a collection, or the parameters of one of its actions.
+pub(crate) type Part = (CollectionIx, Option<usize>);
+
+type Forms = BTreeMap<(CollectionIx, usize), Shape>;
+
+/// What a version did to one of them.
+pub(crate) fn changes_of(version: &Version, part: Part) -> Vec<&Change> {
+    let here = |change: &&Change| (change.collection, change.action) == part;
+    version.changes.iter().filter(here).collect()
+}
+
+/// The newest shapes of parameters that any version changed.
+fn forms(schema: &Schema) -> Forms {
+    let changes = schema.versions.iter().flat_map(|version| &version.changes);
+    let parts = changes.filter_map(|change| Some((change.collection, change.action?)));
+    let newest = |(collection, action): (CollectionIx, usize)| {
+        let form = schema.collections[collection].form(action);
+        ((collection, action), Shape::newest(&form))
+    };
+    parts.map(newest).collect()
 }
 
 /// The shape with the old names that the version at `index` has beside new ones.
 fn with_aliases(schema: &Schema, collection: CollectionIx, index: usize, shape: &Shape) -> Shape {
     let mut shape = shape.clone();
     for (at, version) in schema.versions.iter().enumerate().skip(index) {
-        for change in changes_of(version, collection) {
+        for change in changes_of(version, (collection, None)) {
             if let Operation::Rename { from, to, beside: true } = &change.operation
-                && let Some(name) = shape::trace(&schema.versions, collection, to, at, index)
+                && let Some(name) =
+                    shape::trace(&schema.versions, (collection, None), to, at, index)
                 && shape.fields.iter().all(|field| field.name != *from)
             {
                 shape.beside(from, name);

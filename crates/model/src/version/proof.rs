@@ -37,10 +37,9 @@ pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
     for collection in 0..schema.collections.len() {
         let hints = hints(&schema, collection);
         // Each view but the newest; a version that changed nothing here has been tried before.
-        let views = versions
-            .iter()
-            .skip(1)
-            .filter(|view| !changes_of(&schema.versions[view.index - 1], collection).is_empty());
+        let views = versions.iter().skip(1).filter(|view| {
+            !changes_of(&schema.versions[view.index - 1], (collection, None)).is_empty()
+        });
         let loss = views.into_iter().find_map(|view| Trial::new(view, collection)?.lose(&hints));
         if let Some((index, field, message)) = loss {
             let change = blame(&schema, index, collection, &field);
@@ -56,7 +55,8 @@ fn blame(schema: &Schema, index: usize, collection: CollectionIx, field: &str) -
     let of = |operation: &Operation| {
         operation.old_places().iter().any(|place| place.split('.').next() == Some(field))
     };
-    let here = |place: &usize| changes[*place].collection == collection;
+    let here =
+        |place: &usize| (changes[*place].collection, changes[*place].action) == (collection, None);
     let mut places = (0..changes.len()).filter(here);
     let first = places.clone().next().unwrap_or(0);
     places.find(|place| of(&changes[*place].operation)).unwrap_or(first)
@@ -64,7 +64,8 @@ fn blame(schema: &Schema, index: usize, collection: CollectionIx, field: &str) -
 
 fn hints(schema: &Schema, collection: CollectionIx) -> Hints {
     let mut hints = Hints::default();
-    for change in schema.versions.iter().flat_map(|version| changes_of(version, collection)) {
+    for change in schema.versions.iter().flat_map(|version| changes_of(version, (collection, None)))
+    {
         match &change.operation {
             Operation::Split { by, .. } | Operation::Merge { by, .. } => {
                 hints.separators.push(by.clone());

@@ -215,13 +215,13 @@ impl Shape {
 /// once it is more than renamed.
 pub(crate) fn trace<'a>(
     versions: &'a [crate::schema::Version],
-    collection: usize,
+    part: super::Part,
     mut name: &'a str,
     from: usize,
     to: usize,
 ) -> Option<&'a str> {
     for version in versions[to..from].iter().rev() {
-        for change in version.changes.iter().filter(|change| change.collection == collection) {
+        for change in super::changes_of(version, part) {
             match &change.operation {
                 Operation::Rename { from, to, .. } if from == name => name = to,
                 operation if ends(operation, name) => return None,

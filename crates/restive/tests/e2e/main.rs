@@ -61,6 +61,7 @@ mod signatures;
 mod tls;
 mod tools;
 mod version_chains;
+mod version_changes;
 mod version_doors;
 mod version_events;
 mod versions;

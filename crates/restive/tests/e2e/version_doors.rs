@@ -1,8 +1,7 @@
 //! Which version a request is in: header, pin, mount; what is told about old ones; their contracts
 //! and what changed between them.
 
-use crate::harness::{Answer, PATIENCE, Server, Start, run};
-use crate::live_client::Socket;
+use crate::harness::{Answer, Server, Start, run};
 use serde_json::{Value, json};
 
 /// Four versions below two mounts.
@@ -242,7 +241,7 @@ fn a_pin_is_moved_to_versions_that_exist_by_those_who_may() {
     ask("GET", "/v2/version-usage").send().error(403, "permission_denied");
 }
 
-fn restricted(server: &Server, scope: &str) -> String {
+pub fn restricted(server: &Server, scope: &str) -> String {
     let (said, failed, code) = server.tool(&["keys", "create", "--scope", scope]);
     assert_eq!(code, 0, "{failed}");
     let key = said.split_whitespace().find(|word| word.starts_with("rk_test_"));
@@ -609,179 +608,4 @@ fn all_that_is_wrong_about_versions_is_told_at_once_with_its_place() {
         assert!(found.is_some_and(|found| found.contains(what)), "{place}{what}\n{told}");
     }
     assert!(told.ends_with("10 errors\n"), "{told}");
-}
-
-const FEEDS: &str = r#"
-[[versions]]
-date = "2026-01-01"
-[[versions.changes]]
-collection = "news"
-collection_added = true
-[[versions.changes]]
-collection = "rumours"
-collection_removed = true
-[[versions]]
-date = "2025-01-01"
-[collections.news]
-object = "report"
-feed = true
-[collections.news.fields]
-text = "string"
-[collections.rumours]
-feed = true
-[collections.rumours.fields]
-text = "string"
-"#;
-
-#[test]
-fn a_feed_is_polled_in_the_versions_that_have_it() {
-    let server = Start::schema(FEEDS).go();
-    let poll = |feed: &str, version: &str| server.get(&format!("/api/{feed}?version={version}"));
-    for (feed, there, elsewhere) in
-        [("rumours", "2025-01-01", "2026-01-01"), ("news", "2026-01-01", "2025-01-01")]
-    {
-        let post = server.ask("POST", &format!("/v1/{feed}")).version(there);
-        post.json(&json!({"text": "hear, hear"})).send().expect(201);
-        assert_eq!(poll(feed, there).expect(200)[0]["text"], "hear, hear", "{feed}");
-        let error = poll(feed, elsewhere).error(404, "route_not_found");
-        assert!(error["message"].as_str().unwrap().contains(there), "{feed}: {error}");
-    }
-    let error = server.get("/api/nothing").error(404, "route_not_found");
-    assert!(!error["message"].as_str().unwrap().contains("rumours"), "{error}");
-    let paths = |version: &str| {
-        let document = server.get(&format!("/openapi.json?version={version}")).expect(200);
-        document["paths"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
-    };
-    assert!(paths("2025-01-01").contains(&"/api/rumours".to_owned()));
-    assert!(!paths("2026-01-01").contains(&"/api/rumours".to_owned()));
-    // Restricted keys speak there, too.
-    let (writer, target) = (restricted(&server, "rumours:write"), "/ws?version=2025-01-01");
-    let mut socket = Socket::try_open(server.address, &writer, target, PATIENCE).unwrap();
-    let said = socket.ask_for(json!({"type": "rumour", "data": {"text": "psst"}}));
-    assert_eq!(said["type"], "ack", "{said}");
-}
-
-const LOSSY: &str = r#"
-[[versions]]
-date = "2026-01-01"
-[[versions.changes]]
-collection = "people"
-[versions.changes.merge]
-from = [
-  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
-  { name = "last", type = "string" },
-]
-to = "name"
-by = " "
-[[versions.changes]]
-collection = "people"
-retype = { field = "age", from = { type = "integer", required = true }, by = "text" }
-[[versions.changes]]
-collection = "people"
-optional = { field = "note", fill = "none" }
-[[versions]]
-date = "2025-01-01"
-[collections.people.fields]
-name = "string"
-age = { type = "string", required = true }
-note = "string"
-"#;
-
-/// What new clients leave out or say otherwise, old ones read as null; also what they must send.
-#[test]
-fn old_contracts_admit_what_newer_clients_write() {
-    let server = Start::schema(LOSSY).go();
-    server.make("/v1/people", json!({"age": "old enough"}));
-    let document = server.get("/openapi.json?version=2025-01-01").expect(200);
-    let schema = |name: &str| &document["components"]["schemas"][name];
-    let kind = |name: &str, field: &str| schema(name)["properties"][field]["type"].clone();
-    assert_eq!(kind("Person", "first"), json!(["string", "null"]));
-    assert_eq!(kind("Person", "age"), json!(["integer", "null"]));
-    assert_eq!(kind("Person", "note"), json!("string"), "always filled in");
-    assert_eq!(kind("PersonCreate", "age"), json!("integer"), "must be sent");
-    let shown = server.ask("GET", "/v1/people").version("2025-01-01").send().expect(200);
-    let person = &shown["data"][0];
-    assert_eq!((&person["first"], &person["age"]), (&Value::Null, &Value::Null), "{person}");
-}
-
-/// The last name was a member of an object before it became part of the name.
-const BUILT_UP: &str = r#"
-[[versions]]
-date = "2026-01-01"
-[[versions.changes]]
-collection = "people"
-[versions.changes.merge]
-from = [
-  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
-  { name = "last", type = "string" },
-]
-to = "name"
-by = " "
-[[versions]]
-date = "2025-01-01"
-[[versions.changes]]
-collection = "people"
-move = { from = "details.last", to = "last" }
-[[versions]]
-date = "2024-01-01"
-[collections.people.fields]
-name = { type = "string", required = true }
-details = "object"
-"#;
-
-#[test]
-fn a_change_is_proved_with_all_that_a_request_must_have() {
-    let server = Start::schema(BUILT_UP).go();
-    let post = server.ask("POST", "/v1/people").version("2024-01-01");
-    let made = post.json(&json!({"first": "Ada", "details": {"last": "King"}})).send();
-    assert_eq!(made.status, 201, "{}", made.text);
-    assert_eq!(made.json["details"], json!({"last": "King"}));
-    let newest = server.get(&format!("/v1/people/{}", made.id())).expect(200);
-    assert_eq!(newest["name"], "Ada King");
-    // Without the limit that keeps the two apart, something is lost.
-    let folder = tempfile::TempDir::new().unwrap();
-    let loose = BUILT_UP.replace(", pattern = \"^[^ ]*$\"", "");
-    std::fs::write(folder.path().join("loose.toml"), loose).unwrap();
-    let (_, failed, code) = run(folder.path(), &["check", "loose.toml"]);
-    assert_eq!(code, 1, "{failed}");
-    assert!(failed.contains("this change loses data"), "{failed}");
-}
-
-/// Counted in seconds once, in milliseconds then, as an instant now.
-const COUNTED: &str = r#"
-[[versions]]
-date = "2026-01-01"
-[[versions.changes]]
-collection = "visits"
-retype = { field = "at", from = { type = "integer" }, by = "milliseconds" }
-[[versions]]
-date = "2025-06-01"
-[[versions.changes]]
-collection = "visits"
-retype = { field = "at", from = { type = "timestamp" }, by = "milliseconds" }
-[[versions]]
-date = "2025-01-01"
-[[versions.changes]]
-collection = "visits"
-retype = { field = "at", from = { type = "integer" }, by = "seconds" }
-[[versions]]
-date = "2024-01-01"
-[collections.visits.fields]
-at = { type = "timestamp", filter = true }
-"#;
-
-#[test]
-fn the_whole_of_a_second_is_found_however_often_it_was_counted_otherwise() {
-    let server = Start::schema(COUNTED).go();
-    server.make("/v1/visits", json!({"at": "2023-11-14T22:13:20.900Z"}));
-    for (query, found) in [
-        ("at=1700000000", 1),
-        ("max_at=1700000000", 1),
-        ("min_at=1700000000", 1),
-        ("max_at=1699999999", 0),
-        ("min_at=1700000001", 0),
-    ] {
-        let list = server.ask("GET", &format!("/v1/visits?{query}")).version("2024-01-01").send();
-        assert_eq!(list.column("at").len(), found, "{query}: {}", list.text);
-    }
 }

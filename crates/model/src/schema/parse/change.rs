@@ -51,8 +51,49 @@ pub(super) fn read(
         }
     };
     let description = table.owned_text(report, "description");
+    let action = table.text(report, "action");
     let (operation, at) = operation?;
-    Some((Change { collection: found?, description, operation }, at))
+    let collection = found?;
+    let action = match action {
+        Some(name) => Some(find_action(report, name, &collections[collection], &operation)?),
+        None => None,
+    };
+    Some((Change { collection, action, description, operation }, at))
+}
+
+/// The action whose parameters are changed: they are sent and never shown.
+fn find_action(
+    report: &mut Report<'_>,
+    name: Text<'_>,
+    collection: &Collection,
+    operation: &Operation,
+) -> Option<usize> {
+    let found = collection.action(name.value);
+    if found.is_none() {
+        let hint = naming::hint(name.value, collection.actions.iter().map(|a| a.name.as_str()));
+        let message = format!("`{}` is no action of `{}`{hint}", name.value, collection.name);
+        report.say(name.at, message);
+    }
+    let fits = match operation {
+        Operation::Rename { beside, .. } => !beside,
+        Operation::Split { .. }
+        | Operation::Merge { .. }
+        | Operation::Retype { .. }
+        | Operation::EnumMap { .. }
+        | Operation::Default { .. }
+        | Operation::Optional { .. }
+        | Operation::Required { .. }
+        | Operation::Gone { .. } => true,
+        _ => false,
+    };
+    if !fits {
+        report.say(
+            name.at,
+            "parameters can be changed by rename, split, merge, retype, enum_map, default, \
+             optional, required, and removed with a declared field",
+        );
+    }
+    found.filter(|_| fits)
 }
 
 fn find(report: &mut Report<'_>, name: Text<'_>, collections: &[Collection]) -> Option<usize> {

@@ -7,36 +7,47 @@ use super::reader::Report;
 use super::versions::Past;
 use crate::schema::{Change, Collection, Operation, Schema};
 use crate::version::shape::{self, Fault, Shape};
-use crate::version::{changes_of, proof};
+use crate::version::{Part, changes_of, proof};
 use std::collections::BTreeSet;
 
 /// Complains about changes that cannot be taken back.
 pub(super) fn walk(report: &mut Report<'_>, past: &Past, collections: &[Collection]) {
     for (ix, collection) in collections.iter().enumerate() {
-        let mut shape = Shape::newest(collection);
-        // What an earlier finding leaves open; one fault is told once.
-        let mut doubtful = BTreeSet::new();
-        for (index, version) in past.versions.iter().enumerate() {
-            let changes = changes_of(version, ix);
-            let places = places_of(past, index, ix);
-            let clashing = clashes(report, &changes, &places);
-            let mut clear = Vec::new();
-            for (place, change) in changes.iter().enumerate() {
-                let new = change.operation.new_places();
-                match clashing.contains(&place) || new.iter().any(|p| doubtful.contains(head(p))) {
-                    true => doubt(&mut doubtful, change),
-                    false => clear.push((*change, places[place])),
-                }
+        walk_part(report, past, (ix, None), collection);
+        for action in 0..collection.actions.len() {
+            let part = (ix, Some(action));
+            if past.versions.iter().any(|version| !changes_of(version, part).is_empty()) {
+                walk_part(report, past, part, &collection.form(action));
             }
-            let taken: Vec<&Change> = clear.iter().map(|(change, _)| *change).collect();
-            let before = shape.clone();
-            for (place, fault) in shape.undo(&taken) {
-                let (change, at) = clear[place];
-                report.say(at, explain(fault, &before, collection, &version.date));
-                doubt(&mut doubtful, change);
-            }
-            check_beside(report, past, ix, index, &changes, &places, &before);
         }
+    }
+}
+
+/// The fields of a collection, or the parameters of an action as if they were a collection.
+fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Collection) {
+    let mut shape = Shape::newest(collection);
+    // What an earlier finding leaves open; one fault is told once.
+    let mut doubtful = BTreeSet::new();
+    for (index, version) in past.versions.iter().enumerate() {
+        let changes = changes_of(version, part);
+        let places = places_of(past, index, part);
+        let clashing = clashes(report, &changes, &places);
+        let mut clear = Vec::new();
+        for (place, change) in changes.iter().enumerate() {
+            let new = change.operation.new_places();
+            match clashing.contains(&place) || new.iter().any(|p| doubtful.contains(head(p))) {
+                true => doubt(&mut doubtful, change),
+                false => clear.push((*change, places[place])),
+            }
+        }
+        let taken: Vec<&Change> = clear.iter().map(|(change, _)| *change).collect();
+        let before = shape.clone();
+        for (place, fault) in shape.undo(&taken) {
+            let (change, at) = clear[place];
+            report.say(at, explain(fault, &before, collection, &version.date));
+            doubt(&mut doubtful, change);
+        }
+        check_beside(report, past, part, index, &changes, &places, &before);
     }
 }
 
@@ -50,9 +61,10 @@ fn doubt(doubtful: &mut BTreeSet<String>, change: &Change) {
 }
 
 /// Where the changes of one collection stand.
-fn places_of(past: &Past, index: usize, collection: usize) -> Vec<usize> {
+fn places_of(past: &Past, index: usize, part: Part) -> Vec<usize> {
     let changes = past.versions[index].changes.iter().zip(&past.places[index]);
-    changes.filter(|(change, _)| change.collection == collection).map(|(_, at)| *at).collect()
+    let here = |change: &Change| (change.collection, change.action) == part;
+    changes.filter(|(change, _)| here(change)).map(|(_, at)| *at).collect()
 }
 
 fn explain(fault: Fault, shape: &Shape, collection: &Collection, date: &str) -> String {
@@ -126,7 +138,7 @@ fn clash(one: &Operation, other: &Operation) -> Option<String> {
 fn check_beside(
     report: &mut Report<'_>,
     past: &Past,
-    collection: usize,
+    part: Part,
     index: usize,
     changes: &[&Change],
     places: &[usize],
@@ -134,11 +146,10 @@ fn check_beside(
 ) {
     for (change, at) in changes.iter().zip(places) {
         let Operation::Rename { from, to, beside: true } = &change.operation else { continue };
-        if shape::trace(&past.versions, collection, to, index, 0).is_none() {
+        if shape::trace(&past.versions, part, to, index, 0).is_none() {
             report.say(*at, format!("`beside` has ended: a newer version did more to `{to}`"));
         }
-        let taken =
-            past.versions[..index].iter().flat_map(|version| changes_of(version, collection));
+        let taken = past.versions[..index].iter().flat_map(|version| changes_of(version, part));
         let mut names = taken.flat_map(|change| {
             let mut names = change.operation.new_places();
             names.extend(change.operation.old_places());

@@ -139,6 +139,7 @@ pub(super) const CHANGE_OPERATIONS: &[&str] = &[
 
 pub(super) const CHANGE: &[&str] = &[
     "collection",
+    "action",
     "description",
     "rename",
     "move",

@@ -108,7 +108,8 @@ fn check_newest(report: &mut Report<'_>, file: &Table<'_>, service: &mut Service
 
 /// The newest shape hides what some version removed.
 fn mark_removed(collections: &mut [Collection], versions: &[Version]) {
-    for change in versions.iter().flat_map(|version| &version.changes) {
+    let changes = versions.iter().flat_map(|version| &version.changes);
+    for change in changes.filter(|change| change.action.is_none()) {
         let collection = &mut collections[change.collection];
         match &change.operation {
             Operation::Removed { field } => {

@@ -359,10 +359,12 @@ fn a_rounded_value_is_found_by_all_that_is_rounded_to_it() {
         "size = { type = 'integer', filter = true }
          part = { type = 'number', filter = true }
          due = { type = 'timestamp', filter = true }",
-        &["retype = { field = 'size', from = 'integer', factor = 10 }
+        &[
+            "retype = { field = 'size', from = 'integer', factor = 10 }
            retype = { field = 'part', from = 'integer', factor = 0.01 }
            retype = { field = 'due', from = 'integer', by = 'seconds' }",
-          "optional = { field = 'due', fill = 7 }"],
+            "optional = { field = 'due', fill = 7 }",
+        ],
     );
     let (_, lens) = oldest(&versions);
     let asks = |field: &str, test: Test| {
@@ -386,10 +388,9 @@ fn a_rounded_value_is_found_by_all_that_is_rounded_to_it() {
     assert_eq!(asks("due", one(7)), Test::Within(vec![whole(7_000, 7_999), null]));
 }
 
-#[test]
-fn lists_are_asked_in_the_words_of_the_version() {
-    let text = |text: &str| Scalar::Text(text.into());
-    let versions = service(
+/// A collection with a filter of each kind, and its past.
+fn filtered() -> Versions {
+    service(
         "title = { type = 'string', filter = true, sort = true }
          price = { type = 'integer', filter = true, sort = true }
          at = { type = 'timestamp', filter = true, sort = true }
@@ -406,7 +407,13 @@ fn lists_are_asked_in_the_words_of_the_version() {
            optional = { field = 'lang', fill = 'en' }
            retype = { field = 'code', from = 'integer', by = 'text' }
            split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }"],
-    );
+    )
+}
+
+#[test]
+fn lists_are_asked_in_the_words_of_the_version() {
+    let text = |text: &str| Scalar::Text(text.into());
+    let versions = filtered();
     let (view, lens) = oldest(&versions);
     let any = |values: &[Scalar]| Test::AnyOf(values.to_vec());
     let whole = |first, last| (Scalar::Integer(first), Scalar::Integer(last));

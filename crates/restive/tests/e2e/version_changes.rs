@@ -1,0 +1,285 @@
+//! What single changes do where something else meets them: feeds, contracts, the proof at load,
+//! times that were counted otherwise, parameters of actions.
+
+use crate::harness::{PATIENCE, Start, run};
+use crate::live_client::Socket;
+use crate::version_doors::restricted;
+use serde_json::{Value, json};
+
+const FEEDS: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "news"
+collection_added = true
+[[versions.changes]]
+collection = "rumours"
+collection_removed = true
+[[versions]]
+date = "2025-01-01"
+[collections.news]
+object = "report"
+feed = true
+[collections.news.fields]
+text = "string"
+[collections.rumours]
+feed = true
+[collections.rumours.fields]
+text = "string"
+"#;
+
+#[test]
+fn a_feed_is_polled_in_the_versions_that_have_it() {
+    let server = Start::schema(FEEDS).go();
+    let poll = |feed: &str, version: &str| server.get(&format!("/api/{feed}?version={version}"));
+    for (feed, there, elsewhere) in
+        [("rumours", "2025-01-01", "2026-01-01"), ("news", "2026-01-01", "2025-01-01")]
+    {
+        let post = server.ask("POST", &format!("/v1/{feed}")).version(there);
+        post.json(&json!({"text": "hear, hear"})).send().expect(201);
+        assert_eq!(poll(feed, there).expect(200)[0]["text"], "hear, hear", "{feed}");
+        let error = poll(feed, elsewhere).error(404, "route_not_found");
+        assert!(error["message"].as_str().unwrap().contains(there), "{feed}: {error}");
+    }
+    let error = server.get("/api/nothing").error(404, "route_not_found");
+    assert!(!error["message"].as_str().unwrap().contains("rumours"), "{error}");
+    let paths = |version: &str| {
+        let document = server.get(&format!("/openapi.json?version={version}")).expect(200);
+        document["paths"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    assert!(paths("2025-01-01").contains(&"/api/rumours".to_owned()));
+    assert!(!paths("2026-01-01").contains(&"/api/rumours".to_owned()));
+    // Restricted keys speak there, too.
+    let (writer, target) = (restricted(&server, "rumours:write"), "/ws?version=2025-01-01");
+    let mut socket = Socket::try_open(server.address, &writer, target, PATIENCE).unwrap();
+    let said = socket.ask_for(json!({"type": "rumour", "data": {"text": "psst"}}));
+    assert_eq!(said["type"], "ack", "{said}");
+}
+
+const LOSSY: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "people"
+[versions.changes.merge]
+from = [
+  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
+  { name = "last", type = "string" },
+]
+to = "name"
+by = " "
+[[versions.changes]]
+collection = "people"
+retype = { field = "age", from = { type = "integer", required = true }, by = "text" }
+[[versions.changes]]
+collection = "people"
+optional = { field = "note", fill = "none" }
+[[versions]]
+date = "2025-01-01"
+[collections.people.fields]
+name = "string"
+age = { type = "string", required = true }
+note = "string"
+"#;
+
+/// What new clients leave out or say otherwise, old ones read as null; also what they must send.
+#[test]
+fn old_contracts_admit_what_newer_clients_write() {
+    let server = Start::schema(LOSSY).go();
+    server.make("/v1/people", json!({"age": "old enough"}));
+    let document = server.get("/openapi.json?version=2025-01-01").expect(200);
+    let schema = |name: &str| &document["components"]["schemas"][name];
+    let kind = |name: &str, field: &str| schema(name)["properties"][field]["type"].clone();
+    assert_eq!(kind("Person", "first"), json!(["string", "null"]));
+    assert_eq!(kind("Person", "age"), json!(["integer", "null"]));
+    assert_eq!(kind("Person", "note"), json!("string"), "always filled in");
+    assert_eq!(kind("PersonCreate", "age"), json!("integer"), "must be sent");
+    let shown = server.ask("GET", "/v1/people").version("2025-01-01").send().expect(200);
+    let person = &shown["data"][0];
+    assert_eq!((&person["first"], &person["age"]), (&Value::Null, &Value::Null), "{person}");
+}
+
+/// The last name was a member of an object before it became part of the name.
+const BUILT_UP: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "people"
+[versions.changes.merge]
+from = [
+  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
+  { name = "last", type = "string" },
+]
+to = "name"
+by = " "
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "people"
+move = { from = "details.last", to = "last" }
+[[versions]]
+date = "2024-01-01"
+[collections.people.fields]
+name = { type = "string", required = true }
+details = "object"
+"#;
+
+#[test]
+fn a_change_is_proved_with_all_that_a_request_must_have() {
+    let server = Start::schema(BUILT_UP).go();
+    let post = server.ask("POST", "/v1/people").version("2024-01-01");
+    let made = post.json(&json!({"first": "Ada", "details": {"last": "King"}})).send();
+    assert_eq!(made.status, 201, "{}", made.text);
+    assert_eq!(made.json["details"], json!({"last": "King"}));
+    let newest = server.get(&format!("/v1/people/{}", made.id())).expect(200);
+    assert_eq!(newest["name"], "Ada King");
+    // Without the limit that keeps the two apart, something is lost.
+    let folder = tempfile::TempDir::new().unwrap();
+    let loose = BUILT_UP.replace(", pattern = \"^[^ ]*$\"", "");
+    std::fs::write(folder.path().join("loose.toml"), loose).unwrap();
+    let (_, failed, code) = run(folder.path(), &["check", "loose.toml"]);
+    assert_eq!(code, 1, "{failed}");
+    assert!(failed.contains("this change loses data"), "{failed}");
+}
+
+/// Counted in seconds once, in milliseconds then, as an instant now.
+const COUNTED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "visits"
+retype = { field = "at", from = { type = "integer" }, by = "milliseconds" }
+[[versions]]
+date = "2025-06-01"
+[[versions.changes]]
+collection = "visits"
+retype = { field = "at", from = { type = "timestamp" }, by = "milliseconds" }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "visits"
+retype = { field = "at", from = { type = "integer" }, by = "seconds" }
+[[versions]]
+date = "2024-01-01"
+[collections.visits.fields]
+at = { type = "timestamp", filter = true }
+"#;
+
+#[test]
+fn the_whole_of_a_second_is_found_however_often_it_was_counted_otherwise() {
+    let server = Start::schema(COUNTED).go();
+    server.make("/v1/visits", json!({"at": "2023-11-14T22:13:20.900Z"}));
+    for (query, found) in [
+        ("at=1700000000", 1),
+        ("max_at=1700000000", 1),
+        ("min_at=1700000000", 1),
+        ("max_at=1699999999", 0),
+        ("min_at=1700000001", 0),
+    ] {
+        let list = server.ask("GET", &format!("/v1/visits?{query}")).version("2024-01-01").send();
+        assert_eq!(list.column("at").len(), found, "{query}: {}", list.text);
+    }
+}
+
+const PAYING: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+rename = { from = "sum", to = "amount" }
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+enum_map = { field = "way", values = { card = "credit_card" } }
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+required = { field = "currency", fill = "eur" }
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+removed = { field = { name = "note", type = "string" } }
+[[versions]]
+date = "2025-01-01"
+
+[collections.orders.fields]
+paid = "string"
+[collections.orders.actions.pay]
+set = { paid = "=string(request.amount) + ' ' + request.currency + ' by ' + request.way" }
+[collections.orders.actions.pay.params]
+amount = { type = "integer", required = true, max = 100 }
+way = { type = "string", enum = ["credit_card", "cash"], default = "cash" }
+currency = { type = "string", required = true }
+"#;
+
+#[test]
+fn parameters_of_actions_are_those_of_the_version() {
+    let server = Start::schema(PAYING).go();
+    let order = server.make("/v1/orders", json!({}));
+    let pay = |version: &str, params: Value| {
+        let ask = server.ask("POST", &format!("/v1/orders/{order}/pay"));
+        ask.version(version).json(&params).send()
+    };
+    let (old, new) = ("2025-01-01", "2026-01-01");
+    for (version, params, paid) in [
+        (old, json!({"sum": 5, "way": "card", "note": "thanks"}), "5 eur by credit_card"),
+        (old, json!({"sum": 6, "currency": "usd"}), "6 usd by cash"),
+        (
+            new,
+            json!({"amount": 7, "way": "credit_card", "currency": "eur"}),
+            "7 eur by credit_card",
+        ),
+    ] {
+        assert_eq!(pay(version, params).expect(200)["paid"], paid);
+    }
+    for (version, params, wrong) in [
+        (old, json!({"amount": 5}), vec!["amount", "sum"]),
+        (old, json!({"sum": 101}), vec!["sum"]),
+        (old, json!({"sum": 5, "way": "credit_card"}), vec!["way"]),
+        (new, json!({"sum": 5, "currency": "eur"}), vec!["sum", "amount"]),
+        (new, json!({"amount": 5, "way": "card"}), vec!["way", "currency"]),
+    ] {
+        let error = pay(version, params).error(422, "validation_failed");
+        let fields = error["errors"].as_array().unwrap().iter().map(|one| &one["field"]);
+        let mut fields: Vec<&str> = fields.map(|field| field.as_str().unwrap()).collect();
+        let mut wrong = wrong;
+        fields.sort_unstable();
+        wrong.sort_unstable();
+        assert_eq!(fields, wrong, "{version}: {error}");
+    }
+    let contract = |version: &str| server.get(&format!("/openapi.json?version={version}")).text;
+    assert!(contract(old).contains("\"sum\"") && !contract(old).contains("\"amount\""));
+    assert!(contract(new).contains("\"amount\"") && !contract(new).contains("\"sum\""));
+    let changes = server.get("/changelog").text;
+    assert!(changes.contains("- `orders`, parameters of `pay`: "), "{changes}");
+}
+
+#[test]
+fn changes_of_parameters_are_checked_and_planned() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let told = |edit: (&str, &str)| {
+        assert!(PAYING.contains(edit.0), "{}", edit.0);
+        write("wrong.toml", &PAYING.replacen(edit.0, edit.1, 1));
+        let (_, told, code) = run(folder.path(), &["check", "wrong.toml"]);
+        assert_eq!(code, 1, "{edit:?}");
+        told
+    };
+    let missing = told(("action = \"pay\"", "action = \"pya\""));
+    assert!(missing.contains(":6:10: `pya` is no action of `orders` (did you mean"), "{missing}");
+    let unknown = told(("to = \"amount\"", "to = \"amuont\""));
+    assert!(unknown.contains(":7:1: `amuont` is no field of `orders.pay`"), "{unknown}");
+    let unfit = told(("to = \"amount\"", "to = \"amount\", beside = true"));
+    assert!(unfit.contains(":6:10: parameters can be changed by rename, split"), "{unfit}");
+    let (params, first) =
+        (PAYING.split("[collections.orders.fields]").nth(1).unwrap(), "first.toml");
+    let params = params.replace("amount", "sum").replace("credit_card", "card");
+    let params = params
+        .replace("currency = { type = \"string\", required = true }", "currency = \"string\"");
+    let params = format!("{params}note = \"string\"\n");
+    write(first, &format!("service.version = \"2025-01-01\"\n[collections.orders.fields]{params}"));
+    write("second.toml", PAYING);
+    let (said, failed, code) = run(folder.path(), &["plan", first, "second.toml"]);
+    assert_eq!(code, 0, "{said}{failed}");
+}

@@ -71,11 +71,13 @@ pub fn open(
 ) -> Response {
     let Accepted { headers, deflate, .. } = accepted;
     let hub = ticket.hub().clone();
+    // Before the answer: whoever has it and then writes shall hear of it, although the connection
+    // may be handed over later than that.
+    let begin = asked.begin(*hub.store.0.position().borrow());
     let body = Payload::take_over(move |raw| {
         let arrival =
             visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
         let encoding = deflate.map_or(Encoding::Socket, Encoding::Deflated);
-        let begin = asked.begin(*hub.store.0.position().borrow());
         let mut line = Line::new(ticket, encoding, &visitor, asked.interest, begin);
         line.own.push_front(message::welcome(&hub, begin.cursor));
         let socket = Socket {

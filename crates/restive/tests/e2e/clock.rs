@@ -23,6 +23,14 @@ fn faked(start: Start) -> Start {
     start.env("LD_PRELOAD", library.trim()).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
 }
 
+/// Removes what the library shares between processes: one that is killed leaves it behind, and the
+/// next of the same number would go by its clock.
+pub fn forget(process: u32) {
+    for remains in ["faketime_shm_", "sem.faketime_sem_"] {
+        let _ = std::fs::remove_file(format!("/dev/shm/{remains}{process}"));
+    }
+}
+
 /// A clock that can be set while servers go by it.
 pub struct Clock {
     folder: TempDir,

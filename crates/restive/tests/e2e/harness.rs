@@ -1,6 +1,7 @@
 //! Starts the executable on a free port with a folder of its own, and speaks HTTP to it.
 
 use crate::carry::{self, Carrier};
+use crate::clock;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -280,6 +281,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        clock::forget(self.child.id());
     }
 }
 

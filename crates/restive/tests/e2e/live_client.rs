@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const TEXT: u8 = 0x1;
 pub const BINARY: u8 = 0x2;
@@ -389,10 +389,18 @@ impl Socket {
 
     /// The next message; pings are answered on the way. None at a close frame or the end.
     pub fn try_message(&mut self) -> io::Result<Option<Value>> {
+        self.message_before(None)
+    }
+
+    /// Pings keep a socket alive that nothing comes on: not for ever.
+    fn message_before(&mut self, end: Option<Instant>) -> io::Result<Option<Value>> {
         loop {
             let Some(frame) = self.try_frame()? else { return Ok(None) };
             match frame.opcode {
                 TEXT => return Ok(Some(serde_json::from_slice(&frame.payload)?)),
+                PING if end.is_some_and(|end| Instant::now() > end) => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 PING => self.send(PONG, &frame.payload)?,
                 CLOSE => return Ok(None),
                 _ => {}
@@ -402,7 +410,8 @@ impl Socket {
 
     #[track_caller]
     pub fn message(&mut self) -> Value {
-        self.try_message().expect("the socket goes on").expect("the socket goes on")
+        let end = Some(Instant::now() + PATIENCE);
+        self.message_before(end).expect("the socket goes on").expect("the socket goes on")
     }
 
     /// The next message of this type; others in between are passed over.

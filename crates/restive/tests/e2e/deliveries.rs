@@ -107,6 +107,8 @@ fn an_attempt_tells_what_was_answered_and_how_long_it_took() {
     let one = delivery["id"].as_str().unwrap();
     assert_eq!(server.get(&format!("/v1/deliveries/{one}")).expect(200), delivery);
     let event = delivery["event"].as_str().unwrap();
+    let both = || server.get("/v1/deliveries?status=succeeded").column("id").len() == 2;
+    eventually("the ping is written down, too", both);
     for (query, count) in [
         (format!("event={event}"), 1),
         (format!("endpoint={id}&status=succeeded&attempts=1"), 2),

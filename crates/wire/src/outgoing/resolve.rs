@@ -1,41 +1,105 @@
 //! From a host name to addresses the caller agrees to. Every address a name has is shown to the
 //! caller's check, and connections go to what was shown: the name is not looked up again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 use super::Names;
 use super::fault::OutgoingFault;
 use super::target::{Host, Origin};
 
+/// A name that is answered for within this is prompt.
+const PROMPT: Duration = Duration::from_secs(1);
+/// Prompt names that are remembered; beyond it all of them have to show it again.
+const REMEMBERED: usize = 10_000;
+
 /// Lookups under way: so many at a time, and one of each name, so that a name nobody answers for
-/// keeps one thread busy and not all of them.
+/// keeps one thread busy and not all of them. A quarter is for names whose last lookup was prompt:
+/// the system gives up on the others long after the call has, and any number of those must not be
+/// in the way.
 #[derive(Debug)]
 pub(super) struct Lookups {
-    permits: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+    others: Arc<Semaphore>,
     names: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    prompt: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Lookups {
     pub(super) fn new(most: usize) -> Lookups {
-        Lookups { permits: Arc::new(Semaphore::new(most)), names: Mutex::default() }
+        Lookups {
+            all: Arc::new(Semaphore::new(most)),
+            others: Arc::new(Semaphore::new((most - most / 4).max(1))),
+            names: Mutex::default(),
+            prompt: Arc::default(),
+        }
     }
 
     /// The turn of a name; the next one who asks for it waits.
     async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut names = lock(&self.names);
             // Nobody holds those, nor waits for them.
             names.retain(|_, turn| Arc::strong_count(turn) > 1);
             names.entry(name.to_owned()).or_default().clone()
         };
         turn.lock_owned().await
     }
+
+    /// What a lookup needs to begin. Those that are not prompt wait among themselves first.
+    async fn permits(&self, name: &str) -> io::Result<[Option<OwnedSemaphorePermit>; 2]> {
+        let other = match lock(&self.prompt).contains(name) {
+            true => None,
+            false => Some(self.others.clone()),
+        };
+        let other = match other {
+            Some(others) => Some(others.acquire_owned().await.map_err(io::Error::other)?),
+            None => None,
+        };
+        let any = self.all.clone().acquire_owned().await.map_err(io::Error::other)?;
+        Ok([other, Some(any)])
+    }
+
+    /// Looks a name up, on a thread of its own. The thread keeps the permits and the turn of the
+    /// name: a lookup whose call has given up still occupies it.
+    async fn run<T: Send + 'static>(
+        &self,
+        name: String,
+        lookup: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let turn = self.turn(&name).await;
+        let permits = self.permits(&name).await?;
+        let prompt = self.prompt.clone();
+        let lookup = spawn_blocking(move || {
+            let began = Instant::now();
+            let found = lookup();
+            remember(&mut lock(&prompt), name, began.elapsed() < PROMPT);
+            drop((permits, turn));
+            found
+        });
+        lookup.await.map_err(io::Error::other)?
+    }
+}
+
+fn remember(names: &mut HashSet<String>, name: String, is_prompt: bool) {
+    if !is_prompt {
+        names.remove(&name);
+        return;
+    }
+    if names.len() >= REMEMBERED && !names.contains(&name) {
+        names.clear();
+    }
+    names.insert(name);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where to connect, in the order to try. Literals are checked like names.
@@ -72,17 +136,10 @@ pub(super) fn vetted(
     Ok(found)
 }
 
-/// The system's own lookup, on a thread of its own. The thread keeps its permit and the turn of its
-/// name: a lookup whose call has given up still occupies it.
+/// The system's own lookup.
 async fn look_up(name: String, port: u16, lookups: &Lookups) -> io::Result<Vec<SocketAddr>> {
-    let turn = lookups.turn(&name).await;
-    let permit = lookups.permits.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let lookup = spawn_blocking(move || {
-        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        drop((permit, turn));
-        found
-    });
-    lookup.await.map_err(io::Error::other)?
+    let asked = name.clone();
+    lookups.run(name, move || Ok((asked.as_str(), port).to_socket_addrs()?.collect())).await
 }
 
 /// A final dot keeps the system from trying its search domains. The hosts file knows `localhost`
@@ -134,6 +191,52 @@ mod tests {
         drop(again.await);
         drop(lookups.turn("last.example").await);
         assert_eq!(lookups.names.lock().unwrap().len(), 1, "those that are done are forgotten");
+    }
+
+    /// Lookups that nobody answers until the sender is dropped.
+    fn dead(count: usize, lookups: &Arc<Lookups>) -> std::sync::mpsc::Sender<()> {
+        let (alive, ends) = std::sync::mpsc::channel::<()>();
+        let ends = Arc::new(Mutex::new(ends));
+        for number in 0..count {
+            let (lookups, ends) = (lookups.clone(), ends.clone());
+            tokio::spawn(async move {
+                let lookup = move || {
+                    let _ended = lock(&ends).recv();
+                    Ok(())
+                };
+                lookups.run(format!("dead{number}.example"), lookup).await
+            });
+        }
+        alive
+    }
+
+    #[tokio::test]
+    async fn names_that_nobody_answers_for_are_not_in_the_way_of_those_that_were_prompt() {
+        let lookups = Arc::new(Lookups::new(8));
+        lookups.run("good.example".into(), || Ok(())).await.unwrap();
+        let alive = dead(100, &lookups);
+        while lookups.others.available_permits() > 0 {
+            // waits for: the dead names to have all they can get
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..10 {
+            lookups.run("good.example".into(), || Ok(())).await.unwrap();
+        }
+        drop(alive);
+        lookups.run("new.example".into(), || Ok(())).await.unwrap();
+    }
+
+    #[test]
+    fn a_name_is_prompt_by_its_last_lookup_and_only_so_many_are_remembered() {
+        let mut names = HashSet::new();
+        remember(&mut names, "a".into(), true);
+        remember(&mut names, "a".into(), false);
+        assert!(names.is_empty());
+        (0..REMEMBERED).for_each(|n| remember(&mut names, n.to_string(), true));
+        remember(&mut names, "0".into(), true);
+        assert_eq!(names.len(), REMEMBERED);
+        remember(&mut names, "one too many".into(), true);
+        assert_eq!(names.len(), 1);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Outcome {
     pub attempts: u32,
     pub next: Option<Timestamp>,
     pub now: Timestamp,
+    /// How often a retry had been asked for when this one began: one asked for later is still owed.
+    pub asked: i64,
     /// The attempt as it is served, JSON text; `None` if nothing was sent.
     pub attempt: Option<String>,
 }
@@ -61,8 +63,9 @@ pub struct Delivery {
 #[derive(Clone, Debug)]
 pub struct Retry {
     pub delivery: Delivery,
-    /// Somebody asked for it; it does not count against the endpoint's health.
-    pub manual: bool,
+    /// How often somebody asked for it since the last outcome. If at all, it does not count against
+    /// the endpoint's health.
+    pub asked: i64,
     pub event: Event,
 }
 

@@ -43,6 +43,8 @@ struct Line<'a> {
     attempts: u32,
     next: Option<i64>,
     now: i64,
+    #[serde(default)]
+    asked: i64,
     #[serde(borrow)]
     attempt: Option<&'a RawValue>,
 }
@@ -98,6 +100,7 @@ impl Journal {
             None => push_word(out, ",\"next\":", "null"),
         }
         push_number(out, ",\"now\":", outcome.now.0);
+        push_number(out, ",\"asked\":", outcome.asked);
         push_word(out, ",\"attempt\":", outcome.attempt.as_deref().unwrap_or("null"));
         out.extend_from_slice(b"}\n");
         page.open += 1;
@@ -262,6 +265,7 @@ impl Line<'_> {
             attempts: self.attempts,
             next: self.next.map(Timestamp),
             now: Timestamp(self.now),
+            asked: self.asked,
             attempt: self.attempt.map(|text| text.get().to_owned()),
         };
         Some((self.event.into_owned(), outcome))

@@ -44,6 +44,8 @@ pub struct Known {
     pub attempts: u32,
     pub status: Status,
     pub next: Option<Timestamp>,
+    /// How often somebody had asked for a retry when this one was taken up.
+    pub asked: i64,
 }
 
 /// Where its events come from.
@@ -93,6 +95,8 @@ pub struct Lane {
     pub retries: VecDeque<Job>,
     /// Events whose retry was taken up and is not durable yet.
     pub trying: HashSet<i64>,
+    /// One of them was asked for once more: due again when they are durable.
+    pub wanted_again: bool,
     /// Those that became durable while the store was asked: its answer may be older.
     pub overtaken: HashSet<i64>,
     /// When the next retry is due.
@@ -121,6 +125,13 @@ pub struct Lane {
     pub written: i64,
 }
 
+/// Places of the window for what nobody waits for. One more is kept, where there is more than one,
+/// for a ping or a retry that somebody asked for: it gets through although all others hang. So the
+/// log never has the whole window under way, and a crash repeats fewer than that.
+fn common_places(endpoint: &Endpoint) -> usize {
+    (endpoint.max_in_flight - 1).max(1)
+}
+
 pub enum Next {
     Send(Job),
     /// Recorded, not sent: the endpoint is disabled.
@@ -147,6 +158,7 @@ impl Lane {
             pings: BTreeSet::new(),
             retries: VecDeque::new(),
             trying: HashSet::new(),
+            wanted_again: false,
             overtaken: HashSet::new(),
             due: None,
             asking: false,
@@ -160,7 +172,7 @@ impl Lane {
             ledger: Ledger::default(),
             in_flight: 0,
             replaying: 0,
-            pace: Pace::new(endpoint.max_in_flight, endpoint.rate_limit),
+            pace: Pace::new(common_places(&endpoint), endpoint.rate_limit),
             health: Health::default(),
             failing_since: endpoint.failing_since,
             enabled: endpoint.enabled,
@@ -179,7 +191,7 @@ impl Lane {
     pub fn update(&mut self, endpoint: Endpoint, version: usize, known_since: i64) {
         self.post = Post::new(&endpoint, version).map(Rc::new);
         self.version = version;
-        self.pace.set(endpoint.max_in_flight, endpoint.rate_limit);
+        self.pace.set(common_places(&endpoint), endpoint.rate_limit);
         let reordered = endpoint.ordered != self.endpoint.ordered;
         let enabled = endpoint.enabled;
         self.known_since = known_since;
@@ -208,7 +220,7 @@ impl Lane {
         }
         self.enabled = enabled;
         if enabled {
-            self.pace = Pace::new(self.endpoint.max_in_flight, self.endpoint.rate_limit);
+            self.pace = Pace::new(common_places(&self.endpoint), self.endpoint.rate_limit);
             self.health = Health::default();
         }
         self.reorder();
@@ -284,8 +296,13 @@ impl Lane {
         self.queue_bytes = 0;
     }
 
-    /// Whether one more may be under way, by whatever way.
+    /// Whether one more may be under way that nobody waits for: by the log, a schedule or a replay.
     pub fn has_place(&self) -> bool {
+        self.in_flight + self.replaying < common_places(&self.endpoint)
+    }
+
+    /// Whether one more may be under way that somebody waits for.
+    fn has_urgent_place(&self) -> bool {
         self.in_flight + self.replaying < self.endpoint.max_in_flight
     }
 
@@ -297,7 +314,7 @@ impl Lane {
 
     /// What comes next; `share` is its part of all requests while there are many.
     pub fn next(&mut self, now: Instant, share: usize, limits: &Limits) -> Next {
-        if self.has_place()
+        if self.has_urgent_place()
             && let Some(job) = self.urgent.pop_front()
         {
             return Next::Send(job);
@@ -365,6 +382,9 @@ impl Lane {
         }
         if let Some(next) = mark.next {
             self.due = Some(self.due.map_or(next, |due| due.min(next)));
+        }
+        if std::mem::take(&mut self.wanted_again) {
+            self.nudged = true;
         }
         if let Some(record) = mark.record.as_ref().filter(|_| mark.status != Status::Pending) {
             self.order.settled(record, mark.seq);

@@ -231,7 +231,7 @@ pub fn is_open(status: Option<&str>) -> bool {
 /// A delivery that a replay may have to make again.
 pub fn known(delivery: store::Delivery) -> Known {
     let store::Delivery { number, id, attempts, status, next, .. } = delivery;
-    Known { number, id, attempts, status, next }
+    Known { number, id, attempts, status, next, asked: 0 }
 }
 
 #[cfg(test)]

@@ -136,6 +136,7 @@ mod tests {
             attempts: 1,
             next: None,
             now: Timestamp(0),
+            asked: 0,
             attempt: None,
         };
         let status = outcome.status;

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ROUNDS: usize = 50;
 const WRITERS: usize = 4;
-/// Requests under way to one endpoint, at most: what a crash may repeat.
+/// Requests under way to one endpoint, at most. The log leaves one place of it free, so that a
+/// crash, which repeats what was under way, repeats fewer.
 const WINDOW: usize = 8;
 
 /// Makes books from several threads until so many were acknowledged, then pulls the plug.
@@ -116,7 +117,7 @@ fn every_committed_event_reaches_every_endpoint_through_fifty_crashes() {
         }
         let ends: Vec<usize> = lives.iter().map(|life| life[place]).collect();
         let repeated = repeated(sink, &ends);
-        assert!(repeated.iter().all(|count| *count <= WINDOW), "arrived again: {repeated:?}");
+        assert!(repeated.iter().all(|count| *count < WINDOW), "arrived again: {repeated:?}");
     }
     eventually("all of it is settled", || {
         server.get("/v1/events?delivery=pending").expect(200)["data"] == Value::Array(Vec::new())

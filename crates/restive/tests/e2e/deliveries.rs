@@ -680,30 +680,6 @@ pub fn figure(server: &Server, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_replay_keeps_to_what_the_endpoint_allows_and_hears_what_it_says() {
-    let server = Server::bookshop();
-    let sink = Sink::start();
-    for n in 0..6 {
-        server.book(&n.to_string());
-    }
-    let id = endpoint(&server, &sink, json!({"max_in_flight": 1, "timeout": 5}));
-    sink.will(Manner::Silence);
-    server.post("/v1/replays", json!({"endpoint": id})).expect(201);
-    let mut most = 0.0_f64;
-    eventually("the first attempt is given up", || {
-        most = most.max(figure(&server, "restive_webhook_in_flight").unwrap_or(0.0));
-        figure(&server, "restive_webhook_failed_attempts_total") > Some(0.0)
-    });
-    assert_eq!(most, 1.0, "one at a time, whoever sends it");
-    // Gone is gone, also when it is said to a replay.
-    sink.will(Manner::status(410));
-    eventually("it is disabled", || {
-        let endpoint = server.get(&format!("/v1/webhook-endpoints/{id}")).expect(200);
-        endpoint["status"] == "disabled"
-    });
-}
-
-#[test]
 fn what_was_erased_is_delivered_to_nobody_although_it_waited_in_memory() {
     let server = Server::bookshop();
     let sink = Sink::start();
@@ -721,30 +697,4 @@ fn what_was_erased_is_delivered_to_nobody_although_it_waited_in_memory() {
     let about = about.expect("the event is delivered");
     assert_eq!(about["data"]["object"], json!({"id": secret, "object": "book", "erased": true}));
     assert!(!told.iter().any(|event| event.to_string().contains("Secret title")));
-}
-
-#[test]
-fn no_more_is_under_way_than_an_endpoint_allows_and_the_queue_is_told() {
-    let server = Server::bookshop();
-    let sink = Sink::start();
-    let few = json!({"max_in_flight": 3, "timeout": 5, "retry_schedule": []});
-    let id = endpoint(&server, &sink, few);
-    for n in 0..10 {
-        server.book(&n.to_string());
-    }
-    wait_for(&server, &id, &["succeeded"; 10]);
-    sink.will(Manner::Silence);
-    for n in 0..10 {
-        server.book(&n.to_string());
-    }
-    let (mut most, mut age, mut oldest) = (0.0_f64, 0.0_f64, 0.0_f64);
-    let own = format!("restive_webhook_queue_age_seconds{{endpoint=\"{id}\"}}");
-    eventually("the first attempt is given up", || {
-        most = most.max(figure(&server, "restive_webhook_in_flight").unwrap_or(0.0));
-        age = age.max(figure(&server, &own).unwrap_or(0.0));
-        oldest = oldest.max(figure(&server, "restive_webhook_oldest_pending_seconds").unwrap());
-        figure(&server, "restive_webhook_failed_attempts_total") > Some(0.0)
-    });
-    assert_eq!(most, 3.0);
-    assert!(age > 1.0 && oldest >= age, "{age} {oldest}");
 }

@@ -1,10 +1,9 @@
-//! Deliveries and events found by what became of them, and an endpoint that sets its own pace.
+//! Deliveries and events found by what became of them.
 
 use crate::deliveries::{endpoint, wait_for};
-use crate::harness::{Server, Start, eventually};
+use crate::harness::{Server, eventually};
 use crate::sink::{Manner, Sink};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// Ids of the deliveries that a query finds, in their order.
 fn found(server: &Server, query: &str) -> Vec<Value> {
@@ -99,37 +98,4 @@ fn events_are_found_that_some_endpoint_still_waits_for() {
     let order = server.get("/v1/events?type=order.created").column("id");
     assert_eq!(pending().len(), 3);
     assert_eq!(server.get("/v1/events?delivery=pending&type=order.*").column("id"), order);
-}
-
-#[test]
-fn an_endpoint_gets_no_more_in_a_second_than_it_asked_for() {
-    const RATE: usize = 5;
-    const EVENTS: usize = 20;
-    let server = Start::bookshop().arg("--rate-limit").arg("off").go();
-    let [slow, quick] = [Sink::start(), Sink::start()];
-    let books = json!({"enabled_events": ["book.*"], "rate_limit": RATE, "max_in_flight": 50});
-    let id = endpoint(&server, &slow, books);
-    endpoint(&server, &quick, json!({"enabled_events": ["book.*"]}));
-    for n in 0..EVENTS {
-        server.book(&n.to_string());
-    }
-    eventually("the other is not held up", || quick.of("book.created").len() == EVENTS);
-    eventually("and this one gets all", || slow.of("book.created").len() == EVENTS);
-    let times: Vec<_> = slow.of("book.created").iter().map(|request| request.at).collect();
-    // A second's worth may come at once; on a busy machine some are noticed late.
-    for pair in times.windows(2 * RATE + 1) {
-        let passed = pair[2 * RATE] - pair[0];
-        assert!(passed > Duration::from_millis(600), "{} within {passed:?}", pair.len());
-    }
-    let all = times[EVENTS - 1] - times[0];
-    assert!(all > Duration::from_millis(2_200), "{EVENTS} within {all:?}");
-    // Whoever asks for more gets it from then on.
-    let path = format!("/v1/webhook-endpoints/{id}");
-    server.patch(&path, json!({"rate_limit": 1000})).expect(200);
-    for n in 0..EVENTS {
-        server.book(&n.to_string());
-    }
-    eventually("all come", || slow.of("book.created").len() == 2 * EVENTS);
-    let times: Vec<_> = slow.of("book.created").iter().map(|request| request.at).collect();
-    assert!(times[2 * EVENTS - 1] - times[EVENTS] < all, "faster than before");
 }

@@ -28,6 +28,7 @@ mod crash_deliveries;
 mod cursors;
 mod deliveries;
 mod delivery_lists;
+mod delivery_pace;
 mod disk;
 mod endpoints;
 mod errors;

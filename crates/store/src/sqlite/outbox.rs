@@ -41,10 +41,13 @@ const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status
     ON CONFLICT (event, endpoint) DO NOTHING";
 const NUMBER: &str = "SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2";
 /// What has succeeded stays so: a replay that fails, or a try that was under way when another one
-/// succeeded, takes nothing back. Somebody who asks for a retry makes it pending first.
-const UPDATE: &str = "UPDATE deliveries SET status = iif(status = 1, 1, ?2), \
-    attempts = attempts + ?3, next = iif(status = 1, NULL, ?4), manual = 0, updated = ?5 \
-    WHERE n = ?1";
+/// succeeded, takes nothing back. Somebody who asks for a retry makes it pending first, and it stays
+/// so if a try that was under way by then fails. (`manual` counts how often that was asked for.)
+const UPDATE: &str = "UPDATE deliveries SET \
+    status = iif(status = 1, 1, iif(manual > ?6 AND ?2 <> 1, 0, ?2)), \
+    attempts = attempts + ?3, \
+    next = iif(status = 1, NULL, iif(manual > ?6 AND ?2 <> 1, 0, ?4)), \
+    manual = iif(manual > ?6 AND ?2 <> 1, manual, 0), updated = ?5 WHERE n = ?1";
 const FIRST_ATTEMPT: &str =
     "INSERT INTO attempts (delivery, n, created, body) VALUES (?1, 1, ?2, ?3)";
 /// Two senders, a replay and the schedule, may count the same attempt; rows are never lost.
@@ -74,7 +77,7 @@ const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND sta
 const ONE: &str = "SELECT n, id, event, status, attempts, next FROM deliveries \
     WHERE event = ?1 AND endpoint = ?2";
 /// Before everything that is due by itself.
-const RETRY: &str = "UPDATE deliveries SET status = 0, next = 0, manual = 1 WHERE n = ?1";
+const RETRY: &str = "UPDATE deliveries SET status = 0, next = 0, manual = manual + 1 WHERE n = ?1";
 
 pub fn settle(connection: &Connection, settlement: &Settlement) -> Result<(), rusqlite::Error> {
     for outcome in &settlement.outcomes {
@@ -119,7 +122,8 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
             status,
             i64::from(outcome.attempt.is_some()),
             next,
-            outcome.now.0
+            outcome.now.0,
+            outcome.asked
         ])?;
         if kept == 0 {
             // Its event went out of the log while it was under way, and the delivery with it. An
@@ -177,9 +181,9 @@ pub fn retries(
     let mut rows = statement.query(params![endpoint, now.0, max as i64])?;
     while let Some(row) = rows.next()? {
         let delivery = delivery_of(row)?;
-        let manual = row.get::<_, i64>(6)? != 0;
+        let asked = row.get(6)?;
         if let Some(event) = log::event(connection, delivery.event)? {
-            due.push(Retry { delivery, manual, event });
+            due.push(Retry { delivery, asked, event });
         }
     }
     let next: Option<i64> =

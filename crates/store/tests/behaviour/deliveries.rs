@@ -36,6 +36,7 @@ fn outcome(endpoint: &Record, event: i64, status: Status, next: Option<i64>) -> 
         attempts: 1,
         next: next.map(Timestamp),
         now: Timestamp(START),
+        asked: 0,
         attempt: Some(json!({"id": format!("att_{event}"), "status": 200}).to_string()),
     }
 }
@@ -190,7 +191,16 @@ pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {
     assert_eq!(value(&asked, "status"), "pending");
     assert!(nudged.has_changed().unwrap());
     let due = bed.store.retries(hook.number, Timestamp(START + 50), 1).await.unwrap();
-    assert_eq!((due.due[0].event.seq, due.due[0].manual), (events[3], true));
+    assert_eq!((due.due[0].event.seq, due.due[0].asked), (events[3], 1));
+    // A try that was under way by then fails: the one that was asked for is still owed.
+    let number = Some(due.due[0].delivery.number);
+    let failed = Outcome { number, ..outcome(&hook, events[3], Status::Failed, None) };
+    settle(&bed, vec![failed.clone()], Vec::new()).await;
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1).await.unwrap();
+    assert_eq!((due.due[0].event.seq, due.due[0].asked), (events[3], 1));
+    settle(&bed, vec![Outcome { asked: 1, ..failed }], Vec::new()).await;
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1).await.unwrap();
+    assert!(due.due.iter().all(|retry| retry.event.seq != events[3]), "it was the one asked for");
     let unknown = Change::Act { action, params: fields(json!({})), callout: None };
     let refused = bed.refused(write(DELIVERIES, Some("dlv_none"), unknown)).await;
     assert_eq!(refused.code, Code::NotFound);

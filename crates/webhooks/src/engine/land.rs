@@ -88,6 +88,7 @@ impl Engine {
             let endpoint = &endpoint.id;
             tracing::warn!(%endpoint, %address, "webhooks: an endpoint's host has this address");
         }
+        let asked = job.known.as_ref().map_or(0, |known| known.asked);
         let (id, number, before) = self.row(job.known.as_ref());
         let plan = Plan {
             // What a replay does is no step of the schedule.
@@ -133,6 +134,7 @@ impl Engine {
             attempts: before + 1,
             next: judgement.next,
             now: self.clock.steady,
+            asked,
             attempt,
         };
         let mark = Mark {
@@ -192,6 +194,7 @@ impl Engine {
     ) {
         let Some(lane) = self.lanes.get(&number) else { return };
         let scope = lane.endpoint.scope;
+        let asked = known.map_or(0, |known| known.asked);
         let (id, row, before) = self.row(known);
         let iso = self.clock.iso();
         let attempt = error.map(|error| {
@@ -229,6 +232,7 @@ impl Engine {
             attempts: before + u32::from(attempt.is_some()),
             next: None,
             now: self.clock.steady,
+            asked,
             attempt,
         };
         self.metrics.skipped.fetch_add(1, Relaxed);
@@ -264,7 +268,7 @@ impl Engine {
                         lane.dirty = true;
                         self.dirty.push(number);
                     }
-                    if mark.next.is_some() || lane.endpoint.ordered {
+                    if mark.next.is_some() || lane.nudged || lane.endpoint.ordered {
                         self.touch(number);
                     }
                 }

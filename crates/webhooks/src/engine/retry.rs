@@ -3,7 +3,7 @@
 
 use super::Engine;
 use crate::attempt::Trigger;
-use crate::lane::{Census, Job};
+use crate::lane::{Census, Job, Known};
 use crate::pace::Gate;
 use crate::prepared::Prepared;
 use crate::replay::known;
@@ -65,18 +65,23 @@ impl Engine {
         let full = retries.due.len() >= most;
         let mut taken = 0;
         let overtaken = std::mem::take(&mut lane.overtaken);
-        for Retry { delivery, manual, event } in retries.due {
-            if overtaken.contains(&event.seq) || !lane.trying.insert(event.seq) {
+        for Retry { delivery, asked, event } in retries.due {
+            if overtaken.contains(&event.seq) {
+                lane.nudged |= asked > 0;
+                continue;
+            }
+            if !lane.trying.insert(event.seq) {
+                lane.wanted_again |= asked > 0;
                 continue;
             }
             taken += 1;
-            let known = known(delivery);
-            let (trigger, queue) = match manual {
-                true => (Trigger::Retry, &mut lane.urgent),
-                false => (Trigger::Schedule, &mut lane.retries),
+            let known = Known { asked, ..known(delivery) };
+            let (trigger, queue) = match asked {
+                0 => (Trigger::Schedule, &mut lane.retries),
+                _ => (Trigger::Retry, &mut lane.urgent),
             };
             let event = Prepared::new(event, 1, &self.loaded);
-            queue.push_back(Job { event, known: Some(known), trigger, counts: !manual });
+            queue.push_back(Job { event, known: Some(known), trigger, counts: asked == 0 });
         }
         let mut next = if full { Some(time) } else { retries.next };
         if taken == 0 {

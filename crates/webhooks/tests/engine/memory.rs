@@ -50,7 +50,7 @@ pub struct Row {
     pub attempts: u32,
     pub next: Option<Timestamp>,
     pub updated: Timestamp,
-    pub manual: bool,
+    pub asked: i64,
     pub texts: Vec<String>,
 }
 
@@ -89,7 +89,8 @@ impl Memory {
     pub fn ask_again(&self, endpoint: i64, event: i64) {
         let mut inner = self.look();
         let row = inner.rows.get_mut(&(endpoint, event)).unwrap();
-        (row.manual, row.next) = (true, Some(Timestamp(0)));
+        (row.status, row.next) = (Status::Pending, Some(Timestamp(0)));
+        row.asked += 1;
         drop(inner);
         self.nudged.send_modify(|count| *count += 1);
     }
@@ -241,15 +242,16 @@ impl Store for Memory {
                 attempts: 0,
                 next: None,
                 updated: outcome.now,
-                manual: false,
+                asked: 0,
                 texts: Vec::new(),
             });
-            if row.status != Status::Succeeded {
+            let owed = row.asked > outcome.asked && outcome.status != Status::Succeeded;
+            if row.status != Status::Succeeded && !owed {
                 (row.status, row.next) = (outcome.status, outcome.next);
             }
             row.attempts += u32::from(outcome.attempt.is_some());
             row.updated = outcome.now;
-            row.manual = false;
+            row.asked = if owed { row.asked } else { 0 };
             row.texts.extend(outcome.attempt);
         }
         inner.positions.extend(settlement.positions);
@@ -314,12 +316,12 @@ impl Store for Memory {
             let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
             let mut waiting: Vec<_> =
                 rows.filter_map(|((_, seq), row)| Some((row.next?, *seq, row))).collect();
-            waiting.sort_by_key(|(next, seq, row)| (!row.manual, *next, *seq));
+            waiting.sort_by_key(|(next, seq, row)| (row.asked == 0, *next, *seq));
             let due = waiting.iter().filter(|(next, ..)| *next <= at).take(max);
             let due: Vec<Retry> = due
                 .map(|(_, seq, row)| Retry {
                     delivery: delivery(*seq, row),
-                    manual: row.manual,
+                    asked: row.asked,
                     event: inner.events[*seq as usize - 1].clone(),
                 })
                 .collect();

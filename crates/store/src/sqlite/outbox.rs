@@ -41,8 +41,8 @@ const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status
     ON CONFLICT (event, endpoint) DO NOTHING";
 const NUMBER: &str = "SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2";
 /// What has succeeded stays so: a replay that fails, or a try that was under way when another one
-/// succeeded, takes nothing back. Somebody who asks for a retry makes it pending first, and it stays
-/// so if a try that was under way by then fails. (`manual` counts how often that was asked for.)
+/// succeeded, takes nothing back. Somebody who asks for a retry makes it pending first, and it
+/// stays so if a try that was under way by then fails. (`manual` counts how often it was asked for.)
 const UPDATE: &str = "UPDATE deliveries SET \
     status = iif(status = 1, 1, iif(manual > ?6 AND ?2 <> 1, 0, ?2)), \
     attempts = attempts + ?3, \

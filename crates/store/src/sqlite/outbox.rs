@@ -42,7 +42,7 @@ const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status
 const NUMBER: &str = "SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2";
 /// What has succeeded stays so: a replay that fails, or a try that was under way when another one
 /// succeeded, takes nothing back. Somebody who asks for a retry makes it pending first, and it
-/// stays so if a try that was under way by then fails. (`manual` counts how often it was asked for.)
+/// stays so if a try that was under way by then fails. (`manual` counts the requests for it.)
 const UPDATE: &str = "UPDATE deliveries SET \
     status = iif(status = 1, 1, iif(manual > ?6 AND ?2 <> 1, 0, ?2)), \
     attempts = attempts + ?3, \

@@ -49,7 +49,7 @@ pub struct Limits {
     /// A client that acknowledges nothing of what it was sent for so long is gone without a word,
     /// where the system can tell (Linux); elsewhere its own patience, some minutes, ends it. 150 s:
     /// longer than any pause a slow reader is given; Linux itself would wait for a quarter of an
-    /// hour.
+    /// hour. It counts also while a client acknowledges and takes nothing.
     pub unacknowledged: Duration,
     /// A connection without a request in progress is closed. 75 s: nginx's default, longer than
     /// the 60 s that common load balancers keep a connection, so that they close first.

@@ -34,10 +34,14 @@ use crate::tls::{Accepted, Protocol};
 /// event streams needs it; a flood beyond it is cut off without a word, which costs nothing, and
 /// after which those clients come back, too.
 const MAX_REFUSALS: usize = 64;
+/// The same under TLS, where a word costs a handshake: a millisecond of work and some 20 KiB that
+/// those who have a place pay for.
+const MAX_SECURED_REFUSALS: usize = 16;
 /// A header map with more room than this is not kept for the next request.
 const SPARE_HEADERS: usize = 128;
 /// For whoever speaks plain HTTP to a port of TLS.
-const SPEAK_TLS: &str = "This port speaks HTTPS only; use https:// instead of http:// in the URL.";
+const SPEAK_TLS: Fault =
+    Fault::Malformed("This port speaks HTTPS only; use https:// instead of http:// in the URL.");
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -184,10 +188,7 @@ impl Worker {
         let _ = stream.set_nodelay(true);
         let worker = self.clone();
         if !take_place(&worker.shared.connections, worker.limits.max_connections) {
-            // Under TLS a word would cost a handshake, which is what there is no room for.
-            if worker.terms.tls.is_none() {
-                spawn_local(async move { worker.turn_away(stream, None).await });
-            }
+            spawn_local(async move { worker.turn_away(stream, Away::Full).await });
             return;
         }
         let link = Rc::new(Link::new(worker.clone(), peer));
@@ -199,7 +200,7 @@ impl Worker {
             listed.serve(link, Stream::Plain(stream), Protocol::Http1);
         } else {
             let worker = self.clone();
-            spawn_local(async move { worker.turn_away(stream, None).await });
+            spawn_local(async move { worker.turn_away(stream, Away::Crowded).await });
         }
     }
 
@@ -213,7 +214,7 @@ impl Worker {
             let prelude = worker.prelude(listed, link, stream);
             match timeout(worker.limits.handshake_timeout, prelude).await {
                 Ok(Ok(None)) => {}
-                Ok(Ok(Some((stream, fault)))) => worker.turn_away(stream, fault).await,
+                Ok(Ok(Some((stream, why)))) => worker.turn_away(stream, why).await,
                 Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                 Err(_) => tracing::debug!("a handshake took too long"),
             }
@@ -229,26 +230,19 @@ impl Worker {
     }
 
     /// Hears for whom a proxy connects, shakes hands, and has the connection served. Gives back who
-    /// is to be told in plain text why not.
+    /// is to be told why not.
     async fn prelude(
         &self,
         mut listed: Listed,
         link: Rc<Link>,
         mut stream: TcpStream,
-    ) -> io::Result<Option<(TcpStream, Option<Fault>)>> {
-        if self.terms.proxy_protocol {
-            if !self.terms.trusted.contains(link.peer().ip()) {
-                return Err(io::Error::other("the peer is no trusted proxy"));
-            }
-            if let Some(client) = introduction(&mut stream).await? {
-                link.speaks_for(client);
-            }
+    ) -> io::Result<Option<(TcpStream, Away)>> {
+        if let Some(client) = self.introduced(link.peer().ip(), &mut stream).await? {
+            link.speaks_for(client);
         }
         let settled = listed.settle(link.peer().ip());
         match &self.terms.tls {
-            // Under TLS a word would cost a handshake.
-            Some(_) if !settled => Ok(None),
-            None if !settled => Ok(Some((stream, None))),
+            _ if !settled => Ok(Some((stream, Away::Crowded))),
             None => {
                 listed.serve(link, Stream::Plain(stream), Protocol::Http1);
                 Ok(None)
@@ -258,23 +252,66 @@ impl Worker {
                     listed.serve(link, stream, protocol);
                     Ok(None)
                 }
-                Accepted::Plain(stream) => Ok(Some((stream, Some(Fault::Malformed(SPEAK_TLS))))),
+                Accepted::Plain(stream) => Ok(Some((stream, Away::Wrong(SPEAK_TLS)))),
             },
         }
     }
 
-    /// A clear answer instead of a connection that hangs in the queue of the system: what is wrong
-    /// with it or, if nothing is, that there is no place.
-    async fn turn_away(&self, stream: TcpStream, fault: Option<Fault>) {
-        if self.refusals.get() < MAX_REFUSALS {
-            self.refusals.set(self.refusals.get() + 1);
-            // Counted down also if the task is ended before its time.
-            let _refusal = Refusal(self);
-            let stream = Stream::Plain(stream);
-            match fault {
-                Some(fault) => h1::refuse(self, stream, fault).await,
-                None => h1::turn_away(self, stream).await,
+    /// For whom a proxy connects, where every connection is a proxy's.
+    async fn introduced(
+        &self,
+        peer: IpAddr,
+        stream: &mut TcpStream,
+    ) -> io::Result<Option<SocketAddr>> {
+        if !self.terms.proxy_protocol {
+            return Ok(None);
+        }
+        if !self.terms.trusted.contains(peer) {
+            return Err(io::Error::other("the peer is no trusted proxy"));
+        }
+        introduction(stream).await
+    }
+
+    /// A clear answer instead of a connection that hangs in the queue of the system.
+    async fn turn_away(&self, stream: TcpStream, why: Away) {
+        let secured = self.terms.tls.is_some() && !matches!(why, Away::Wrong(_));
+        let most = if secured { MAX_SECURED_REFUSALS } else { MAX_REFUSALS };
+        if self.refusals.get() >= most {
+            return;
+        }
+        self.refusals.set(self.refusals.get() + 1);
+        // Counted down also if the task is ended before its time.
+        let _refusal = Refusal(self);
+        // There are few places: whoever is told must not take long.
+        let heard = timeout(self.limits.linger_timeout, self.hear_out(stream, why)).await;
+        match heard {
+            Ok(Ok((stream, Some(fault)))) => h1::refuse(self, stream, fault).await,
+            Ok(Ok((stream, None))) => h1::turn_away(self, stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a connection without a place failed"),
+            Err(_) => tracing::debug!("a connection without a place took too long"),
+        }
+    }
+
+    /// What comes before HTTP, from one who is turned away; and what is wrong with it, if more is
+    /// than that there is no place.
+    async fn hear_out(
+        &self,
+        mut stream: TcpStream,
+        why: Away,
+    ) -> io::Result<(Stream, Option<Fault>)> {
+        match why {
+            Away::Full => {
+                let peer = stream.peer_addr()?;
+                self.introduced(peer.ip(), &mut stream).await?;
             }
+            Away::Crowded => {}
+            Away::Wrong(fault) => return Ok((Stream::Plain(stream), Some(fault))),
+        }
+        let Some(tls) = &self.terms.tls else { return Ok((Stream::Plain(stream), None)) };
+        match tls.accept_to_refuse(stream).await? {
+            Accepted::Secured(stream, Protocol::Http1) => Ok((stream, None)),
+            Accepted::Secured(..) => Err(io::ErrorKind::Unsupported.into()),
+            Accepted::Plain(stream) => Ok((Stream::Plain(stream), Some(SPEAK_TLS))),
         }
     }
 
@@ -309,6 +346,15 @@ impl Worker {
             tracing::warn!(left, "connections cut off at the end of the drain time");
         }
     }
+}
+
+/// Why a connection is not served.
+enum Away {
+    /// There is no place. Nothing of it was read.
+    Full,
+    /// Its address has none left; what a proxy says first was heard.
+    Crowded,
+    Wrong(Fault),
 }
 
 /// Keeps a connection in its worker's list and in the common count; given up however it ends.

@@ -38,6 +38,9 @@ pub(crate) enum Protocol {
 /// What we offer, best first.
 const PROTOCOLS: &[(&[u8], Protocol)] =
     &[(b"h2", Protocol::Http2), (b"http/1.1", Protocol::Http1), (CHALLENGE, Protocol::Challenge)];
+/// The same for whoever is turned away: a client that could speak either takes the one in which we
+/// have the word for it.
+const REFUSING: [&[u8]; 2] = [b"http/1.1", CHALLENGE];
 /// The protocol in which an authority asks (RFC 8737).
 const CHALLENGE: &[u8] = b"acme-tls/1";
 
@@ -46,6 +49,8 @@ const CHALLENGE: &[u8] = b"acme-tls/1";
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
+    /// For those who are turned away.
+    refusing: Arc<ServerConfig>,
     resolver: Arc<Resolver>,
 }
 
@@ -65,7 +70,9 @@ impl Tls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // Early data could be sent again by anybody who saw it.
         config.max_early_data_size = 0;
-        Ok(Tls { config: Arc::new(config), resolver })
+        let mut refusing = config.clone();
+        refusing.alpn_protocols = REFUSING.map(<[u8]>::to_vec).to_vec();
+        Ok(Tls { config: Arc::new(config), refusing: Arc::new(refusing), resolver })
     }
 
     /// What QUIC needs: the same certificates, TLS 1.3 alone, HTTP/3 alone.
@@ -94,25 +101,12 @@ impl Tls {
 
     /// Waits for the first byte, and shakes hands if it is one of TLS.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Accepted> {
-        let mut first = [0];
-        if stream.peek(&mut first).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        match first[0] {
-            HANDSHAKE_RECORD => {}
-            // As every method of HTTP begins, and no record of TLS.
-            b'A'..=b'Z' | b'a'..=b'z' => return Ok(Accepted::Plain(stream)),
-            _ => return Err(io::ErrorKind::InvalidData.into()),
-        }
-        let acceptor = TlsAcceptor::from(self.config.clone());
-        let stream = acceptor
-            .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES)))
-            .await?;
-        let agreed = stream.get_ref().1.alpn_protocol();
-        let known = PROTOCOLS.iter().find(|(name, _)| Some(*name) == agreed);
-        // Whoever asks for nothing speaks what everybody spoke before there was a choice.
-        let protocol = known.map_or(Protocol::Http1, |(_, protocol)| *protocol);
-        Ok(Accepted::Secured(Stream::Tls(Box::new(stream)), protocol))
+        accept(&self.config, stream).await
+    }
+
+    /// The same with one who is turned away, in HTTP/1.1.
+    pub(crate) async fn accept_to_refuse(&self, stream: TcpStream) -> io::Result<Accepted> {
+        accept(&self.refusing, stream).await
     }
 }
 
@@ -128,6 +122,28 @@ pub(crate) enum Accepted {
     Secured(Stream, Protocol),
     /// The client speaks plain HTTP to a port that does not.
     Plain(TcpStream),
+}
+
+async fn accept(config: &Arc<ServerConfig>, stream: TcpStream) -> io::Result<Accepted> {
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    match first[0] {
+        HANDSHAKE_RECORD => {}
+        // As every method of HTTP begins, and no record of TLS.
+        b'A'..=b'Z' | b'a'..=b'z' => return Ok(Accepted::Plain(stream)),
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    }
+    let acceptor = TlsAcceptor::from(config.clone());
+    let stream = acceptor
+        .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES)))
+        .await?;
+    let agreed = stream.get_ref().1.alpn_protocol();
+    let known = PROTOCOLS.iter().find(|(name, _)| Some(*name) == agreed);
+    // Whoever asks for nothing speaks what everybody spoke before there was a choice.
+    let protocol = known.map_or(Protocol::Http1, |(_, protocol)| *protocol);
+    Ok(Accepted::Secured(Stream::Tls(Box::new(stream)), protocol))
 }
 
 fn provider() -> CryptoProvider {

@@ -10,7 +10,7 @@ use wire::{Limits, Tls};
 
 use crate::h2_client;
 use crate::server::{PATIENCE, Server};
-use crate::tls::{Client, identity};
+use crate::tls::{Client, ask, identity};
 
 const ASK: &str = "GET /client HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
 const V1: &str = "PROXY TCP4 198.51.100.7 10.0.0.1 4711 80\r\n";
@@ -158,4 +158,41 @@ fn an_address_has_so_many_connections_and_trusted_proxies_any_number() {
     let kept: Vec<_> = (0..5).map(|_| server.connect()).collect();
     assert_eq!(told(&server, b"", ""), "127.0.0.1");
     drop(kept);
+}
+
+#[test]
+fn who_finds_no_place_behind_a_proxy_is_told_so() {
+    let (certificate, trusted) = identity(&["localhost"]);
+    let tls = Tls::new(vec![certificate]).unwrap();
+    let limits = Limits { max_connections: 1, ..Limits::default() };
+    let events = format!("{ASK}Accept: text/event-stream\r\n\r\n");
+    let behind = |tls: Option<Tls>| {
+        Server::on(limits.clone(), |listener| {
+            let listener = match tls {
+                Some(tls) => listener.tls(tls),
+                None => listener,
+            };
+            listener.trusted("127.0.0.0/8".parse().unwrap()).proxy_protocol(true)
+        })
+    };
+    let keep = "GET /client HTTP/1.1\r\nHost: a\r\n\r\n";
+    let server = behind(None);
+    let mut first = server.connect();
+    first.send(format!("{V1}{keep}"));
+    first.response();
+    let answer = server.exchange(format!("{V1}{events}"));
+    assert!(answer.ends_with("an event stream may come again"), "{answer}");
+    is_closed(&server, events.as_bytes());
+    let server = behind(Some(tls));
+    let client = Client::trusting([trusted]);
+    let connect = || {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(V1.as_bytes()).unwrap();
+        client.over(stream)
+    };
+    let mut first = connect();
+    assert!(ask(&mut first, keep).ends_with("198.51.100.7"));
+    let answer = ask(&mut connect(), &events);
+    assert!(answer.ends_with("an event stream may come again"), "{answer}");
 }

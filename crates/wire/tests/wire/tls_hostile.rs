@@ -112,6 +112,60 @@ fn a_flood_of_half_handshakes_keeps_nobody_out() {
     assert!(until_closed(&mut held[0]).is_empty());
 }
 
+/// What a browser sends for an EventSource.
+const EVENTS: &str = "GET /e HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n";
+
+#[test]
+fn a_connection_over_the_limit_is_told_so_under_tls_too() {
+    let (server, client) = pair(Limits { max_connections: 1, ..Limits::default() });
+    let mut first = client.connect(&server);
+    assert!(ask(&mut first, GET).contains("GET /one"));
+    // A browser would rather speak HTTP/2, but takes what it is offered.
+    let browser = client.offering(&["h2", "http/1.1"]);
+    for client in [&browser, &client] {
+        let answer = ask(&mut client.connect(&server), GET);
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("refused"), "{answer}");
+        let mut stream = client.connect(&server);
+        let answer = ask(&mut stream, EVENTS);
+        assert!(answer.contains("an event stream may come again"), "{answer}");
+        assert_eq!(stream.read(&mut [0]).expect("the end is announced"), 0);
+    }
+    assert!(client.offering(&["h2"]).try_connect(&server, "localhost").is_err());
+    assert!(server.exchange(GET).contains("https://"));
+    assert!(ask(&mut first, GET).contains("GET /one"), "the first is not affected");
+    server.saw("GET /one");
+    server.saw("GET /one");
+    server.saw_nothing();
+}
+
+#[test]
+fn an_address_with_too_many_connections_is_told_so_under_tls_too() {
+    let (server, client) = pair(Limits { max_connections_per_address: 1, ..Limits::default() });
+    let mut first = client.connect(&server);
+    assert!(ask(&mut first, GET).contains("GET /one"));
+    assert!(ask(&mut client.connect(&server), GET).starts_with("HTTP/1.1 503 "));
+    assert!(ask(&mut client.connect(&server), EVENTS).contains("may come again"));
+}
+
+/// Words are few: those who wait for none of them are cut off, and whoever comes later is told.
+#[test]
+fn a_flood_over_the_limit_costs_only_so_many_handshakes() {
+    let limits = Limits { max_connections: 1, linger_timeout: SHORT, ..Limits::default() };
+    let (server, client) = pair(limits);
+    let mut first = client.connect(&server);
+    assert!(ask(&mut first, GET).contains("GET /one"));
+    let mut flood: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = connect(&server);
+            let _ = stream.write_all(HALF_HELLO);
+            stream
+        })
+        .collect();
+    assert!(ask(&mut first, GET).contains("GET /one"), "who has a place is served meanwhile");
+    flood.iter_mut().for_each(|stream| assert!(until_closed(stream).is_empty()));
+    assert!(ask(&mut client.connect(&server), EVENTS).contains("may come again"));
+}
+
 #[test]
 fn a_half_handshake_does_not_hold_up_the_end_of_the_server() {
     let limits = Limits { linger_timeout: SHORT, ..Limits::default() };

@@ -45,6 +45,7 @@ mod hostile_receivers;
 mod idempotency;
 mod limits;
 mod live_auth;
+mod live_begin;
 mod live_browser;
 mod live_chaos;
 mod live_drain;

@@ -166,6 +166,10 @@ pub struct Peers {
     /// Connections of one address at a time, trusted proxies aside [default: not limited]
     #[arg(long, value_name = "N", env = "RESTIVE_MAX_CONNECTIONS_PER_ADDRESS")]
     pub max_connections_per_address: Option<usize>,
+    /// Seconds after which a client is given up that acknowledges, or takes, nothing it was sent
+    #[arg(long, value_name = "SECONDS", env = "RESTIVE_VANISHED_AFTER", default_value_t = 150)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub vanished_after: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use wire::{EarlyHints, Limits, Listener, Running, Service, Shutdown};
 
@@ -136,6 +137,7 @@ fn limits(peers: &Peers) -> Limits {
     Limits {
         max_connections: peers.max_connections,
         max_connections_per_address: peers.max_connections_per_address.unwrap_or(usize::MAX),
+        unacknowledged: Duration::from_secs(peers.vanished_after.into()),
         ..Limits::default()
     }
 }

@@ -4,7 +4,7 @@
 use crate::carry::{self, Bytewise};
 use crate::harness::{PATIENCE, Server};
 use serde_json::{Value, json};
-use socket2::{Domain, Socket as Socket2, Type};
+use socket2::{Domain, SockFilter, SockRef, Socket as Socket2, Type};
 use std::collections::HashMap;
 use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -107,6 +107,22 @@ fn fill(from: &mut (impl Read + ?Sized), bytes: &mut Vec<u8>) -> io::Result<usiz
     let count = from.read(&mut piece)?;
     bytes.extend_from_slice(&piece[..count]);
     Ok(count)
+}
+
+/// Asks for something that stays open, and leaves what comes unread.
+pub fn ask_for(server: &Server, target: &str, headers: &[String]) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let lines = [&format!("GET {target} HTTP/1.1"), "Host: test", &bearer(&server.key)];
+    let request = [&lines.join("\r\n"), &headers.join("\r\n"), "\r\n"].join("\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// From here on the client's system drops what comes, unseen: as if its cable had been pulled.
+pub fn vanish(stream: &TcpStream) {
+    /// The whole program of a filter: keep no byte of any packet.
+    const DROP_ALL: SockFilter = SockFilter::new(0x06, 0, 0, 0);
+    SockRef::from(stream).attach_filter(&[DROP_ALL]).unwrap();
 }
 
 /// A connection that holds little: who writes more than its client reads has to wait soon.

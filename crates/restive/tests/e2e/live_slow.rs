@@ -5,7 +5,8 @@ use crate::clock::hurried;
 use crate::harness::{KEY, Server, Start, eventually};
 use crate::hostile::{CROWD, GROWTH_KIB, assert_unharmed, resident_kib};
 use crate::live_client::{
-    Block, CLOSE, Events, PONG, Socket, TEXT, committed, figures, open_connections, write,
+    Block, CLOSE, Events, PONG, Socket, TEXT, ask_for, committed, figures, open_connections,
+    vanish, write,
 };
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -275,4 +276,41 @@ fn ten_thousand_that_come_at_once_are_served_from_memory_and_leave_none_behind()
     let grown = after[2].saturating_sub(after[0]);
     assert!(grown < 8 << 10, "the second and third crowd left {grown} KiB more: {after:?}");
     assert_eq!(figures(&server)["restive_live_log_reads_total"], 0.0, "memory was enough");
+}
+
+/// Without a ping to answer, it is the system that tells: nothing of what it sends is acknowledged.
+#[test]
+fn streams_and_polls_whose_clients_have_vanished_are_given_up_and_leave_nothing_behind() {
+    const STREAMS: usize = 1_000;
+    const POLLS: usize = 20;
+    // Both doors have room for them once.
+    let room = STREAMS + POLLS + 10;
+    let schema = model::schema::BOOKSHOP.replace(
+        "max_connections_per_account = 50000",
+        &format!("max_connections_per_account = {room}"),
+    );
+    let start = Start::schema(&schema).arg("--rate-limit").arg("off");
+    let start = start.arg("--max-connections").arg(&room.to_string()).arg("--vanished-after");
+    let server = hurried(start.arg("2").env("RESTIVE_ACCESS_LOG", "off"), 20).go();
+    let before = resident_kib(&server);
+    let poll = format!("/api/messages?since={}&wait=true&user=cat", write(&server, "the newest"));
+    let kept: Vec<u64> = (0..2)
+        .map(|_| {
+            let streams = (0..STREAMS).map(|_| ask_for(&server, "/api/events?user=ben", &[]));
+            let mut vanished: Vec<TcpStream> = streams.collect();
+            eventually("all are heard", || open_connections(&server, "sse") == STREAMS as f64);
+            vanished.extend((0..POLLS).map(|_| ask_for(&server, &poll, &[])));
+            eventually("all are held", || open_connections(&server, "poll") == POLLS as f64);
+            vanished.iter().for_each(vanish);
+            assert_eq!(server.get("/v1/presence").expect(200)["pagination"]["total"], 2);
+            eventually("they are given up, and their users offline", || {
+                ["sse", "poll"].iter().all(|channel| open_connections(&server, channel) == 0.0)
+                    && server.get("/v1/presence").expect(200)["data"] == json!([])
+            });
+            resident_kib(&server)
+        })
+        .collect();
+    // The allocator may keep what the first took, for the next, and no more: they take some 5 MiB.
+    assert!(kept[0] < before + (16 << 10), "from {before} KiB to {kept:?}");
+    assert!(kept[1] < kept[0] + (2 << 10), "from {before} KiB to {kept:?}");
 }

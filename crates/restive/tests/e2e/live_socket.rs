@@ -4,12 +4,10 @@
 use crate::clock::hurried;
 use crate::harness::{PATIENCE, Server, Start, eventually};
 use crate::live_client::{
-    CLOSE, PING, PONG, Socket, TEXT, bearer, handshake, masked, open_connections, token, write,
+    CLOSE, PING, PONG, Socket, TEXT, ask_for, bearer, handshake, masked, open_connections, token,
+    vanish, write,
 };
 use serde_json::{Value, json};
-use socket2::{SockFilter, SockRef};
-use std::io::Write as _;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 fn quick_start() -> Start {
@@ -298,26 +296,11 @@ fn a_socket_is_pinged_and_one_that_is_silent_is_closed_and_its_user_offline() {
     answers.typed("pong");
 }
 
-/// From here on the client's system drops what comes, unseen: as if its cable had been pulled.
-fn vanish(stream: &TcpStream) {
-    /// The whole program of a filter: keep no byte of any packet.
-    const DROP_ALL: SockFilter = SockFilter::new(0x06, 0, 0, 0);
-    SockRef::from(stream).attach_filter(&[DROP_ALL]).unwrap();
-}
-
 #[test]
 fn a_socket_whose_client_has_vanished_is_given_up_and_its_user_offline() {
     let server = hurried(quick_start(), 20).go();
     let mut watcher = Socket::open(&server, "/ws?user=ann&types=online");
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    let request = [
-        "GET /ws?user=ben HTTP/1.1",
-        "Host: test",
-        &bearer(&server.key),
-        &handshake().join("\r\n"),
-        "\r\n",
-    ];
-    stream.write_all(request.join("\r\n").as_bytes()).unwrap();
+    let stream = ask_for(&server, "/ws?user=ben", &handshake().map(str::to_owned));
     let online = |watcher: &mut Socket, online: bool| {
         let mut told = std::iter::repeat_with(|| watcher.typed("online"));
         told.find(|told| told["user"] == "ben" && told["online"] == online).unwrap();

@@ -4,7 +4,8 @@
 use crate::auth::{account, create};
 use crate::clock::hurried;
 use crate::harness::{Answer, KEY, PATIENCE, Server, Start, eventually};
-use crate::live_client::{Events, Opened, Socket, bearer, token, write};
+use crate::hostile::resident_kib;
+use crate::live_client::{Events, Opened, Socket, bearer, open_connections, token, write};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
@@ -289,4 +290,37 @@ fn no_token_is_logged() {
         server.log.lock().unwrap().matches("\"event\":\"request\"").count() >= 3
     });
     assert!(!server.log.lock().unwrap().contains(&made[..40]), "a token stands in the log");
+}
+
+/// Whatever is refused before a connection is open, many times over.
+#[test]
+fn what_the_channels_refuse_leaves_nothing_behind() {
+    let server = Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");
+    let server = server.go();
+    let good = token(&server, json!({ "user": "ann" }));
+    let (payload, seal) = good.split_once('.').unwrap();
+    let short = token(&server, json!({ "expires_in": 5 }));
+    eventually("a token has expired", || statuses(&server, &[bearer(&short)], "") == [401; 3]);
+    let round = |number: usize| {
+        // Never the same twice: nobody shall remember them.
+        for each in 0..1_500 {
+            let forged = format!("{payload}.{number}x{each}{}", &seal[8..]);
+            let ask = server.ask("GET", "/api/messages").key(&forged);
+            assert_eq!(ask.send().status, 401);
+        }
+        let closed = [401; 3];
+        for each in 0..30 {
+            let unknown = format!("sk_test_nobody_{number}_{each}");
+            assert_eq!(statuses(&server, &[bearer(&unknown)], ""), closed);
+            assert_eq!(statuses(&server, &[], &format!("?access_token={short}")), closed);
+            let bad = format!("?since={number}.{each}.x");
+            assert_eq!(statuses(&server, &[bearer(KEY)], &bad), [400; 3]);
+        }
+        resident_kib(&server)
+    };
+    let after: Vec<u64> = (0..4).map(round).collect();
+    assert!(after[3] < after[0] + (1 << 10), "{after:?} KiB");
+    for channel in ["poll", "sse", "websocket"] {
+        assert_eq!(open_connections(&server, channel), 0.0, "{channel}");
+    }
 }

@@ -4,7 +4,7 @@
 use crate::chance::Chance;
 use crate::harness::{Server, Start};
 use crate::live_client::{Events, Socket, committed, shown, write};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 
 const MESSAGES: usize = 150;
@@ -213,5 +213,43 @@ fn lists_and_streams_together_have_everything_while_others_write() {
             assert!(seen.contains(id), "{id} was in neither");
         }
         assert!(all[..=until].ends_with(&live), "the stream is in order and without a hole");
+    }
+}
+
+#[test]
+fn every_list_tells_where_the_log_ended_when_it_was_read() {
+    let server = start();
+    let book = server.book("Dune");
+    server.make(&format!("/v1/books/{book}/reviews"), json!({ "rating": 5 }));
+    write(&server, "hello");
+    let here = Events::open(&server, "/api/events").next().id.unwrap();
+    let check = |method: &str, path: &str, tag: &str| {
+        let answer = server.ask(method, path).header("if-none-match", tag).send();
+        assert_eq!(answer.header("x-stream-position"), Some(here.as_str()), "{method} {path}");
+        answer
+    };
+    for path in [
+        "/v1/books",
+        "/v1/books?page=2&limit=1",
+        "/v1/books?q=dune&sort=-title&fields=title",
+        &format!("/v1/books/{book}/reviews"),
+        "/v1/orders",
+        "/v1/payment-intents",
+        "/v1/messages",
+        "/v1/events",
+        "/v1/webhook-endpoints",
+        "/v1/deliveries",
+        "/v1/replays",
+        "/v1/presence",
+        "/api/messages",
+        "/api/messages?since=0&limit=1",
+    ] {
+        let answer = check("GET", path, "\"none\"");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        check("HEAD", path, "\"none\"");
+        // Also one that is as the client has it.
+        if let Some(tag) = answer.header("etag") {
+            assert_eq!(check("GET", path, tag).status, 304, "{path}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::carry;
 use crate::harness::{Answer, Server, Start, eventually};
-use crate::live_client::{bearer, curl, open_connections, write};
+use crate::live_client::{ask_for, bearer, curl, open_connections, write};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -217,6 +217,33 @@ fn a_waiter_that_leaves_gives_everything_back_at_once() {
     held(&server, 0);
     eventually("the user is away", || server.get("/v1/presence").expect(200)["data"] == json!([]));
     write(&server, "nobody waits for this");
+}
+
+/// Seconds that a server's processors have worked for it.
+fn worked(server: &Server) -> f64 {
+    // The fields behind the name, which may have spaces; hundredths of a second.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks = |place: usize| fields[place].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// A query of each, even once in a second, would be seen.
+#[test]
+fn waiters_cost_nothing_while_nothing_happens() {
+    const WAITERS: usize = 3_000;
+    const TIME: Duration = Duration::from_secs(3);
+    let server = Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");
+    let server = server.go();
+    let target = format!("/api/messages?since={}&wait=true", write(&server, "the newest"));
+    let waiting: Vec<_> = (0..WAITERS).map(|_| ask_for(&server, &target, &[])).collect();
+    held(&server, WAITERS);
+    let before = worked(&server);
+    std::thread::sleep(TIME); // waits for: the time over which nothing happens
+    let worked = worked(&server) - before;
+    held(&server, WAITERS);
+    assert!(worked < TIME.as_secs_f64() / 10.0, "{worked} s of work in {TIME:?}");
+    drop(waiting);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! What the service tells Prometheus. Requests are counted by route shape, never by path: the
 //! number of series is fixed by the schema.
 
+use crate::route::{self, Channel, Own, Target};
+use http::Method;
+use model::schema::{Collection, CollectionIx, Schema};
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
@@ -87,6 +90,88 @@ pub struct RouteMetrics {
     latency: Histogram,
     reads: OnceLock<IntCounter>,
     creates: OnceLock<IntCounter>,
+}
+
+/// Which shape of route a request took.
+#[derive(Clone, Copy)]
+pub enum RouteKey {
+    Page,
+    Own(Own),
+    Channel(Channel),
+    Resource { collection: CollectionIx, item: bool, action: Option<usize> },
+}
+
+impl RouteKey {
+    pub fn of(target: &Target) -> RouteKey {
+        let (collection, action) = (target.collection, target.action);
+        RouteKey::Resource { collection, item: target.id.is_some(), action }
+    }
+}
+
+/// The histogram of every route shape, made once. Found by place: this is on every request's way.
+pub struct RouteTable {
+    /// By collection: list, item, then its actions.
+    resources: Vec<Vec<RouteMetrics>>,
+    pages: RouteMetrics,
+    own: Vec<(Own, RouteMetrics)>,
+    channels: Vec<(Channel, RouteMetrics)>,
+    unknown: RouteMetrics,
+}
+
+impl RouteTable {
+    pub fn new(schema: &Schema, metrics: &Metrics) -> RouteTable {
+        let make = |name: String| metrics.route(name);
+        let shapes = |(index, collection): (CollectionIx, &Collection)| {
+            if collection.internal {
+                return Vec::new();
+            }
+            let actions = (0..collection.actions.len()).map(|action| (true, Some(action)));
+            let all = [(false, None), (true, None)].into_iter().chain(actions);
+            all.map(|(item, action)| make(route::template(schema, index, item, action))).collect()
+        };
+        RouteTable {
+            resources: schema.collections.iter().enumerate().map(shapes).collect(),
+            pages: make("pages".into()),
+            own: Own::ALL
+                .map(|own| (own, make(format!("{}/{}", schema.service.mount, own.name()))))
+                .into(),
+            channels: route::channels(schema).map(|(path, one)| (one, make(path))).collect(),
+            unknown: make("unknown".into()),
+        }
+    }
+
+    pub fn of(&self, route: Option<RouteKey>) -> &RouteMetrics {
+        let found = match route {
+            None => None,
+            Some(RouteKey::Page) => Some(&self.pages),
+            Some(RouteKey::Own(own)) => {
+                self.own.iter().find(|(one, _)| *one == own).map(|(_, metrics)| metrics)
+            }
+            Some(RouteKey::Channel(channel)) => {
+                let found = self.channels.iter().find(|(one, _)| *one == channel);
+                found.map(|(_, metrics)| metrics)
+            }
+            Some(RouteKey::Resource { collection, item, action }) => {
+                let place = action.map_or(usize::from(item), |action| 2 + action);
+                self.resources.get(collection).and_then(|shapes| shapes.get(place))
+            }
+        };
+        found.unwrap_or(&self.unknown)
+    }
+}
+
+/// Methods as labels: a client may invent any number of them.
+pub fn method_label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
 }
 
 /// The store counts for itself; its numbers are only written down here.

@@ -7,11 +7,11 @@ use crate::error::Shape;
 use crate::idempotency::{self, InFlight};
 use crate::limit::{Limiter, Quota};
 use crate::log::{AccessLog, Line};
-use crate::metrics::{Metrics, RouteMetrics};
+use crate::metrics::{Metrics, RouteKey, RouteTable, method_label};
 use crate::operation::{self, Context, Failure};
 use crate::page::Pages;
 use crate::respond::{self, Reply};
-use crate::route::{self, Channel, Own, Route, Router, Target};
+use crate::route::{self, Route, Router, Target};
 use crate::usage::Usages;
 use crate::version::{self, Versioning};
 use crate::{Outside, account, body, negotiate};
@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use live::Hub;
 use model::Timestamp;
 use model::problem::{Code, Problem};
-use model::schema::{Builtin, Collection, CollectionIx, Native, RateLimit, Schema};
+use model::schema::{Builtin, Collection, Native, RateLimit, Schema};
 use model::version::View;
 use model::write::Idempotency;
 use std::net::IpAddr;
@@ -248,7 +248,7 @@ impl Core {
         bytes: usize,
     ) {
         let took = self.outside.uptime().saturating_sub(seen.began);
-        self.metrics.end(self.routes.of(trace), seen.method, status.as_u16(), took);
+        self.metrics.end(self.routes.of(trace.route), seen.method, status.as_u16(), took);
         if let Some(log) = &self.log {
             let caller = trace.identity.as_ref().map(|identity| &identity.caller);
             log.write(&Line {
@@ -676,88 +676,6 @@ pub(crate) fn settle_alone(taken: Option<(Quota, bool)>) -> Result<(), Problem> 
     match taken {
         Some((quota, false)) => Err(quota.problem()),
         _ => Ok(()),
-    }
-}
-
-/// Which shape of route a request took.
-#[derive(Clone, Copy)]
-enum RouteKey {
-    Page,
-    Own(Own),
-    Channel(Channel),
-    Resource { collection: CollectionIx, item: bool, action: Option<usize> },
-}
-
-impl RouteKey {
-    fn of(target: &Target) -> RouteKey {
-        let (collection, action) = (target.collection, target.action);
-        RouteKey::Resource { collection, item: target.id.is_some(), action }
-    }
-}
-
-/// The histogram of every route shape, made once. Found by place: this is on every request's way.
-struct RouteTable {
-    /// By collection: list, item, then its actions.
-    resources: Vec<Vec<RouteMetrics>>,
-    pages: RouteMetrics,
-    own: Vec<(Own, RouteMetrics)>,
-    channels: Vec<(Channel, RouteMetrics)>,
-    unknown: RouteMetrics,
-}
-
-impl RouteTable {
-    fn new(schema: &Schema, metrics: &Metrics) -> RouteTable {
-        let make = |name: String| metrics.route(name);
-        let shapes = |(index, collection): (CollectionIx, &Collection)| {
-            if collection.internal {
-                return Vec::new();
-            }
-            let actions = (0..collection.actions.len()).map(|action| (true, Some(action)));
-            let all = [(false, None), (true, None)].into_iter().chain(actions);
-            all.map(|(item, action)| make(route::template(schema, index, item, action))).collect()
-        };
-        RouteTable {
-            resources: schema.collections.iter().enumerate().map(shapes).collect(),
-            pages: make("pages".into()),
-            own: Own::ALL
-                .map(|own| (own, make(format!("{}/{}", schema.service.mount, own.name()))))
-                .into(),
-            channels: route::channels(schema).map(|(path, one)| (one, make(path))).collect(),
-            unknown: make("unknown".into()),
-        }
-    }
-
-    fn of(&self, trace: &Trace) -> &RouteMetrics {
-        let found = match trace.route {
-            None => None,
-            Some(RouteKey::Page) => Some(&self.pages),
-            Some(RouteKey::Own(own)) => {
-                self.own.iter().find(|(one, _)| *one == own).map(|(_, metrics)| metrics)
-            }
-            Some(RouteKey::Channel(channel)) => {
-                let found = self.channels.iter().find(|(one, _)| *one == channel);
-                found.map(|(_, metrics)| metrics)
-            }
-            Some(RouteKey::Resource { collection, item, action }) => {
-                let place = action.map_or(usize::from(item), |action| 2 + action);
-                self.resources.get(collection).and_then(|shapes| shapes.get(place))
-            }
-        };
-        found.unwrap_or(&self.unknown)
-    }
-}
-
-/// Methods as labels: a client may invent any number of them.
-fn method_label(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "GET",
-        Method::HEAD => "HEAD",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::PATCH => "PATCH",
-        Method::DELETE => "DELETE",
-        Method::OPTIONS => "OPTIONS",
-        _ => "other",
     }
 }
 

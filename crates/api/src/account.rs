@@ -7,6 +7,7 @@ use crate::operation::{Failure, access};
 use crate::respond::{self, Reply};
 use crate::route::{self, Own};
 use crate::service::{Core, Trace};
+use crate::usage::Thing;
 use crate::{body, negotiate};
 use http::{Method, StatusCode};
 use model::problem::{Code, Problem};
@@ -162,25 +163,40 @@ fn gone() -> Problem {
     Problem::new(Code::NotFound, "There is no such account any more.")
 }
 
-/// Requests of the account by version.
+/// Requests of the account by version, and those that used what is deprecated.
 fn usage(core: &Core, identity: &Identity) -> String {
     let account = &identity.account;
-    let schema = &core.schema;
-    let shown = |view: &Arc<model::version::View>| {
-        let (requests, last) = account.usage.of(view.index);
-        let told = schema.versions.get(view.index).and_then(|one| one.deprecated.clone());
-        let told = told.unwrap_or_default();
-        json!({
-            "object": "version_usage",
-            "version": view.date,
-            "pinned": account.pin.unwrap_or(0) == view.index,
-            "requests": requests,
-            "last_used_at": last.map(Timestamp::to_iso),
-            "deprecated": told.since,
-            "sunset": told.sunset,
-        })
-    };
-    let data: Vec<Value> = core.versions.iter().map(shown).collect();
-    let since = core.usages.since().to_iso();
-    json!({ "object": "list", "data": data, "since": since }).to_string()
+    let (mut versions, mut collections, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, subject) in core.usages.subjects().iter().enumerate() {
+        let (requests, last) = account.usage.of(place);
+        let told = subject.deprecated.clone().unwrap_or_default();
+        let (list, mut shown) = match &subject.thing {
+            Thing::Version(date) => {
+                let pinned = account.pin.unwrap_or(0) == place;
+                let shown = json!({ "object": "version_usage", "version": date, "pinned": pinned });
+                (&mut versions, shown)
+            }
+            Thing::Collection(name) => {
+                (&mut collections, json!({ "object": "collection_usage", "collection": name }))
+            }
+            Thing::Field { collection, name } => {
+                let (object, field) = ("field_usage", name);
+                let shown = json!({ "object": object, "collection": collection, "field": field });
+                (&mut fields, shown)
+            }
+        };
+        shown["requests"] = requests.into();
+        shown["last_used_at"] = json!(last.map(Timestamp::to_iso));
+        shown["deprecated"] = json!(told.since);
+        shown["sunset"] = json!(told.sunset);
+        list.push(shown);
+    }
+    let list = json!({
+        "object": "list",
+        "data": versions,
+        "deprecated_collections": collections,
+        "deprecated_fields": fields,
+        "since": core.usages.since().to_iso(),
+    });
+    list.to_string()
 }

@@ -1,72 +1,156 @@
-//! Headers that tell of what shall not be used any more (RFC 9745, RFC 8594): the version of the
-//! request, its collection, fields that it sends or asks by. Put together once; a request that
-//! meets nothing deprecated costs one look at a table.
+//! What shall not be used any more: the version of a request, its collection and those above it,
+//! fields that it sends or asks by. Told by headers (RFC 9745, RFC 8594), and counted. Put together
+//! once; a request that meets nothing deprecated costs one look at a table.
 
 use crate::route;
+use crate::usage::{Subject, Thing};
 use crate::version::Versioning;
 use http::header::LINK;
 use http::{HeaderName, HeaderValue};
 use model::Timestamp;
 use model::record::Fields;
-use model::schema::{Collection, CollectionIx, Deprecation};
+use model::schema::{CollectionIx, Deprecation, Schema};
+use model::webhook::pattern;
 
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
 /// Where it is explained when the schema names no page.
 const CHANGELOG: &str = "/changelog";
 
-/// What is told, by version and collection.
-pub struct Notices(Vec<Vec<Option<Box<Notice>>>>);
+/// All that is deprecated.
+pub struct Notices {
+    versions: Vec<Option<Deprecation>>,
+    /// By version and collection.
+    collections: Vec<Vec<Option<Box<Notice>>>>,
+}
 
 /// What is deprecated about a collection in a version.
 struct Notice {
-    /// Of the version and of the collection.
-    always: Vec<Deprecation>,
-    fields: Vec<(String, Deprecation)>,
+    /// Itself and those above it: a path to it names them all.
+    whole: Vec<Part>,
+    fields: Vec<(String, Part)>,
+    /// Types of its events and its name as a feed, where the collection itself is deprecated.
+    kinds: Vec<String>,
+}
+
+/// One deprecated thing.
+pub struct Part {
+    /// Where its uses are counted.
+    pub place: usize,
+    deprecation: Deprecation,
 }
 
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
 
+/// What uses are counted of: every version, then collections and fields deprecated in any of them.
+pub fn subjects(versions: &Versioning) -> Vec<Subject> {
+    let schema = &versions.newest().schema;
+    let version = |view: &std::sync::Arc<model::version::View>| Subject {
+        thing: Thing::Version(view.date.clone()),
+        deprecated: schema.versions.get(view.index).and_then(|one| one.deprecated.clone()),
+    };
+    let mut subjects: Vec<Subject> = versions.iter().map(version).collect();
+    let mut add = |thing: Thing, deprecated: &Option<Deprecation>| {
+        if deprecated.is_some() && !subjects.iter().any(|one| one.thing == thing) {
+            subjects.push(Subject { thing, deprecated: deprecated.clone() });
+        }
+    };
+    let schemas = || versions.iter().flat_map(|view| view.schema.routed());
+    for (_, collection) in schemas() {
+        add(Thing::Collection(collection.name.clone()), &collection.deprecated);
+    }
+    for (_, collection) in schemas() {
+        for field in collection.fields.iter().filter(|field| !field.removed) {
+            let (collection, name) = (collection.name.clone(), field.name.clone());
+            add(Thing::Field { collection, name }, &field.deprecated);
+        }
+    }
+    subjects
+}
+
 impl Notices {
-    pub fn new(versions: &Versioning) -> Notices {
-        let schema = &versions.newest().schema;
+    pub fn new(versions: &Versioning, subjects: &[Subject]) -> Notices {
+        let of_version = |place: usize| subjects.get(place).and_then(|one| one.deprecated.clone());
         let of_view = |view: &std::sync::Arc<model::version::View>| {
-            let version = schema.versions.get(view.index).and_then(|v| v.deprecated.clone());
-            let collections = view.schema.collections.iter();
-            collections.map(|collection| notice(version.clone(), collection)).collect()
+            let all = 0..view.schema.collections.len();
+            all.map(|collection| notice(&view.schema, collection, subjects)).collect()
         };
-        Notices(versions.iter().map(of_view).collect())
+        Notices {
+            versions: versions.iter().map(|view| of_version(view.index)).collect(),
+            collections: versions.iter().map(of_view).collect(),
+        }
     }
 
-    /// The headers of an answer.
-    pub fn of(
+    /// What a request to a collection uses.
+    pub fn used(
         &self,
         version: usize,
         collection: CollectionIx,
         body: &[u8],
         query: &str,
-    ) -> Headers {
-        let found = self.0.get(version).and_then(|all| all.get(collection)?.as_deref());
-        let Some(notice) = found else { return Headers::new() };
-        let mut met: Vec<&Deprecation> = notice.always.iter().collect();
+    ) -> Vec<&Part> {
+        let found = self.collections.get(version).and_then(|all| all.get(collection)?.as_deref());
+        let Some(notice) = found else { return Vec::new() };
+        let mut used: Vec<&Part> = notice.whole.iter().collect();
         if !notice.fields.is_empty() {
             let sent: Fields = serde_json::from_slice(body).unwrap_or_default();
             let pairs = route::query_pairs(query).unwrap_or_default();
-            let used = |name: &str| sent.contains_key(name) || asks_by(&pairs, name);
-            let fields = notice.fields.iter().filter(|(name, _)| used(name));
-            met.extend(fields.map(|(_, deprecation)| deprecation));
+            let named = |name: &str| sent.contains_key(name) || asks_by(&pairs, name);
+            let fields = notice.fields.iter().filter(|(name, _)| named(name));
+            used.extend(fields.map(|(_, part)| part));
         }
+        used
+    }
+
+    /// What a subscription to these types uses: a collection, where one of them is its own. `*`
+    /// names none.
+    pub fn subscribed(&self, version: usize, types: &[String]) -> Vec<&Part> {
+        let named =
+            |kind: &String| types.iter().any(|one| one != "*" && pattern::matches(one, kind));
+        let all = self.collections.get(version).into_iter().flatten().flatten();
+        let used = all.filter(|notice| notice.kinds.iter().any(named));
+        used.flat_map(|notice| notice.whole.first()).collect()
+    }
+
+    /// The headers of an answer in the version to a request that used these.
+    pub fn headers(&self, version: usize, used: &[&Part]) -> Headers {
+        let version = self.versions.get(version).and_then(Option::as_ref);
+        if version.is_none() && used.is_empty() {
+            return Headers::new();
+        }
+        let met: Vec<&Deprecation> =
+            version.into_iter().chain(used.iter().map(|part| &part.deprecation)).collect();
         headers(&met)
     }
 }
 
-fn notice(version: Option<Deprecation>, collection: &Collection) -> Option<Box<Notice>> {
-    let always: Vec<_> = version.into_iter().chain(collection.deprecated.clone()).collect();
+fn notice(schema: &Schema, at: CollectionIx, subjects: &[Subject]) -> Option<Box<Notice>> {
+    let part = |thing: Thing, deprecated: &Option<Deprecation>| {
+        let deprecation = deprecated.clone()?;
+        let place = subjects.iter().position(|subject| subject.thing == thing)?;
+        Some(Part { place, deprecation })
+    };
+    let collection = &schema.collections[at];
+    let above = std::iter::successors(Some(at), |at| schema.collections[*at].parent);
+    let whole: Vec<Part> = above
+        .map(|at| &schema.collections[at])
+        .filter_map(|one| part(Thing::Collection(one.name.clone()), &one.deprecated))
+        .collect();
     let known = collection.fields.iter().filter(|field| !field.removed);
-    let fields: Vec<_> =
-        known.filter_map(|field| Some((field.name.clone(), field.deprecated.clone()?))).collect();
-    let silent = always.is_empty() && fields.is_empty();
-    (!silent).then(|| Box::new(Notice { always, fields }))
+    let field =
+        |name: &String| Thing::Field { collection: collection.name.clone(), name: name.clone() };
+    let fields: Vec<_> = known
+        .filter_map(|one| Some((one.name.clone(), part(field(&one.name), &one.deprecated)?)))
+        .collect();
+    let kinds = match collection.deprecated {
+        Some(_) => {
+            let feed = collection.feed.iter().map(|feed| feed.live_name.as_str());
+            pattern::kinds(collection).into_iter().chain(feed).map(str::to_owned).collect()
+        }
+        None => Vec::new(),
+    };
+    let silent = whole.is_empty() && fields.is_empty();
+    (!silent).then(|| Box::new(Notice { whole, fields, kinds }))
 }
 
 /// Whether a query filters, sorts, expands or chooses by a field.
@@ -80,8 +164,10 @@ fn asks_by(pairs: &[(String, String)], field: &str) -> bool {
             };
             value.split(',').any(named)
         }
-        name => [name, name.trim_start_matches("min_"), name.trim_start_matches("max_")]
-            .contains(&field),
+        name => {
+            let bound = name.strip_prefix("min_").or_else(|| name.strip_prefix("max_"));
+            name == field || bound == Some(field)
+        }
     })
 }
 

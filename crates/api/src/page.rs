@@ -6,7 +6,7 @@ use crate::operation::Failure;
 use crate::respond::{self, Reply};
 use crate::route::{self, Route};
 use crate::service::Figures;
-use crate::usage::Usages;
+use crate::usage::{Thing, Usages};
 use crate::version::Versioning;
 use crate::{Outside, changelog, openapi};
 use bytes::Bytes;
@@ -21,9 +21,6 @@ use wire::Exchange;
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// What does not change while the service runs.
 const FIXED: &str = "public, max-age=300";
-
-/// Accounts that the metrics name for each deprecated version: a label has few values.
-const ACCOUNTS: usize = 100;
 
 pub struct Pages {
     schema: Arc<Schema>,
@@ -128,27 +125,9 @@ impl Pages {
         let name = "restive_version_accounts";
         let help = "Accounts that made such requests.";
         push(name, "gauge", help, |(_, accounts)| *accounts);
-        self.old_users(usages, &mut text);
+        old_users(usages, &mut text);
         (self.figures)(&mut text);
         text
-    }
-
-    /// Who still uses what shall go.
-    fn old_users(&self, usages: &Usages, text: &mut String) {
-        let versions = self.schema.versions.iter().enumerate();
-        let old: Vec<_> = versions.filter(|(_, version)| version.deprecated.is_some()).collect();
-        if old.is_empty() {
-            return;
-        }
-        let name = "restive_deprecated_version_requests_total";
-        let help = "Requests in deprecated versions, of the accounts that made most of them.";
-        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
-        for (place, version) in old {
-            for (account, requests) in usages.accounts(place, ACCOUNTS) {
-                let labels = format!("version=\"{}\",account=\"{account}\"", version.date);
-                text.push_str(&format!("{name}{{{labels}}} {requests}\n"));
-            }
-        }
     }
 
     /// 503 tells a balancer to send requests elsewhere: the store fails, or this instance goes.
@@ -169,5 +148,34 @@ impl Pages {
             "reason": store.err().map(|error| error.to_string()),
         });
         Reply::json(status, body.to_string()).header(CACHE_CONTROL, "no-store")
+    }
+}
+
+/// Who still uses what shall go: one family for each kind of thing.
+fn old_users(usages: &Usages, text: &mut String) {
+    let name = "restive_usage_unkept_requests";
+    let help = "Uses counted and not in the database yet: what a crash would lose.";
+    let unkept = usages.unkept();
+    text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {unkept}\n"));
+    let mut family = "";
+    // The subjects of one kind stand together.
+    let old = usages.subjects().iter().enumerate().filter(|(_, one)| one.deprecated.is_some());
+    for (place, subject) in old {
+        let (kind, labels) = match &subject.thing {
+            Thing::Version(date) => ("version", format!("version=\"{date}\"")),
+            Thing::Collection(name) => ("collection", format!("collection=\"{name}\"")),
+            Thing::Field { collection, name } => {
+                ("field", format!("collection=\"{collection}\",field=\"{name}\""))
+            }
+        };
+        let name = format!("restive_deprecated_{kind}_requests_total");
+        if family != kind {
+            family = kind;
+            let help = format!("Requests that used a deprecated {kind}, by account.");
+            text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
+        }
+        for (account, requests) in usages.by_account(place) {
+            text.push_str(&format!("{name}{{{labels},account=\"{account}\"}} {requests}\n"));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::auth::{Auth, Identity};
 use crate::channel::{self, Standings, Tokens};
-use crate::deprecation::{Headers, Notices};
+use crate::deprecation::{self, Headers, Notices, Part};
 use crate::error::Shape;
 use crate::idempotency::{self, InFlight};
 use crate::limit::{Limiter, Quota};
@@ -12,7 +12,7 @@ use crate::operation::{self, Context, Failure};
 use crate::page::Pages;
 use crate::respond::{self, Reply};
 use crate::route::{self, Route, Router, Target};
-use crate::usage::Usages;
+use crate::usage::{self, Usages};
 use crate::version::{self, Versioning};
 use crate::{Outside, account, body, negotiate};
 use bytes::Bytes;
@@ -77,7 +77,7 @@ pub struct Core {
     pages: Pages,
     pub(crate) versions: Arc<Versioning>,
     pub(crate) usages: Arc<Usages>,
-    notices: Notices,
+    pub(crate) notices: Notices,
     usual_shape: Shape,
     draining: AtomicBool,
     request_prefix: String,
@@ -91,8 +91,9 @@ impl Api {
         let metrics = Metrics::new()?;
         let prefix = outside.entropy().0;
         let versions = Arc::new(Versioning::new(&schema));
-        let dates = versions.dates().into_iter().map(str::to_owned).collect();
-        let usages = Arc::new(Usages::new(dates, store.usage()));
+        let subjects = deprecation::subjects(&versions);
+        let notices = Notices::new(&versions, &subjects);
+        let usages = Arc::new(Usages::new(subjects, store.usage(), usage::MAX_ACCOUNTS));
         let accounts = schema.own(Builtin::Account);
         let auth =
             Auth::new(store.clone(), limiter.clone(), versions.clone(), usages.clone(), accounts);
@@ -110,7 +111,7 @@ impl Api {
             metrics,
             log: settings.access_log.then(Arc::default),
             pages: Pages::new(versions.clone(), store.clone(), outside.clone(), figures),
-            notices: Notices::new(&versions),
+            notices,
             versions,
             usages,
             usual_shape: schema.service.errors.into(),
@@ -336,7 +337,8 @@ impl Core {
             false => Ok(Bytes::new()),
         };
         // What the key may not ask for, or not in this version, it may not hear about either.
-        let admitted = self.admit(exchange, &identity, target, trace);
+        let sent = body.as_deref().unwrap_or_default();
+        let admitted = self.admit(exchange, &identity, target, sent, trace);
         let idempotency = match (&body, &admitted) {
             (Ok(body), Ok(view)) => self.idempotency(exchange, collection, body, view),
             _ => Ok(None),
@@ -354,7 +356,6 @@ impl Core {
         let view = admitted?;
         let (body, idempotency) = (body?, idempotency?);
         let query = exchange.uri.query().unwrap_or_default();
-        trace.headers = self.notices.of(view.index, target.collection, &body, query);
         if identity.account.pin.is_none() {
             Box::pin(account::pin(self, &identity, trace.now)).await;
         }
@@ -395,18 +396,36 @@ impl Core {
         exchange: &Exchange,
         identity: &Identity,
         target: &Target,
+        sent: &[u8],
         trace: &mut Trace,
     ) -> Result<&Arc<View>, Problem> {
-        check_scope(identity, &self.schema.collections[target.collection], &exchange.method)?;
         let pin = identity.account.pin;
-        let view = self.versions.choose(&exchange.headers, pin, target.mount)?;
-        trace.version = Some(view.index);
+        let chosen = self.versions.choose(&exchange.headers, pin, target.mount);
+        trace.version = chosen.as_ref().ok().map(|view| view.index);
+        check_scope(identity, &self.schema.collections[target.collection], &exchange.method)?;
+        let view = chosen?;
         identity.account.usage.count(view.index, trace.now);
         let above = target.parents.iter().map(|(collection, _)| *collection);
-        match above.chain([target.collection]).find(|collection| !view.serves(*collection)) {
-            None => Ok(view),
-            Some(missing) => Err(self.versions.missing(view, missing)),
+        let mut all = above.chain([target.collection]);
+        if let Some(missing) = all.find(|collection| !view.serves(*collection)) {
+            return Err(self.versions.missing(view, missing));
         }
+        // What an action is sent are its own parameters.
+        let sent = if target.action.is_none() { sent } else { &[] };
+        let query = exchange.uri.query().unwrap_or_default();
+        self.tell_of(&self.notices.used(view.index, target.collection, sent, query), trace);
+        Ok(view)
+    }
+
+    /// Counts what a request uses of what shall go; its answer will tell of it.
+    pub(crate) fn tell_of(&self, used: &[&Part], trace: &mut Trace) {
+        if used.is_empty() {
+            return;
+        }
+        if let Some(identity) = &trace.identity {
+            used.iter().for_each(|part| identity.account.usage.count(part.place, trace.now));
+        }
+        trace.headers = self.notices.headers(trace.version.unwrap_or(0), used);
     }
 
     /// The version of a request to what all versions share.
@@ -514,9 +533,13 @@ impl Core {
             respond::unrepeated(&mut value);
             headers.insert(REQUEST_ID, value);
         }
-        headers.insert(VERSION, self.versions.name(trace.version.unwrap_or(0)));
+        let version = trace.version.unwrap_or(0);
+        headers.insert(VERSION, self.versions.name(version));
         if let Some(quota) = &trace.quota {
             quota.write(headers);
+        }
+        if trace.headers.is_empty() {
+            trace.headers = self.notices.headers(version, &[]);
         }
         for (name, value) in trace.headers.drain(..) {
             headers.append(name, value);

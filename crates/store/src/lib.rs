@@ -183,7 +183,7 @@ pub trait Store: Send + Sync + 'static {
     /// values of the rows they were made over.
     fn rewrites(&self, collection: CollectionIx) -> i64;
 
-    /// Adds to the counts of requests by account and version; durable when it returns.
+    /// Adds to the counts of requests by account and subject; durable when it returns.
     fn add_usage(&self, added: Vec<Used>) -> BoxFuture<'_, Result<(), Error>>;
 
     /// The counts of one account.

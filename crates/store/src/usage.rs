@@ -1,12 +1,16 @@
-//! How often versions of the API are used, as it is kept.
+//! How often versions of the API, and what is deprecated about it, are used, as it is kept. What a
+//! subject is called is up to whoever counts.
 
 use model::Timestamp;
 
-/// Requests of one account in one version.
+/// Accounts that `SubjectUse` names: metrics have a label for each.
+pub const NAMED_ACCOUNTS: usize = 100;
+
+/// Requests of one account that used one subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Used {
     pub account: String,
-    pub version: String,
+    pub subject: String,
     pub requests: u64,
     /// When the last of them came.
     pub last: Timestamp,
@@ -17,6 +21,17 @@ pub struct Used {
 pub struct UsedInAll {
     /// When counting began.
     pub since: Timestamp,
-    /// Versions with their requests, and the number of accounts that made some.
-    pub versions: Vec<(String, u64, u64)>,
+    /// Those that were used at all.
+    pub subjects: Vec<SubjectUse>,
+}
+
+/// What all accounts did with one subject.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubjectUse {
+    pub subject: String,
+    pub requests: u64,
+    /// How many accounts made them.
+    pub accounts: u64,
+    /// The accounts that used it last, each with its requests: `NAMED_ACCOUNTS` at most.
+    pub latest: Vec<(String, u64)>,
 }

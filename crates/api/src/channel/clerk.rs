@@ -72,6 +72,10 @@ async fn post(
     if !version.serves(feed) {
         return Err(core.versions.missing(version, feed));
     }
+    let usage = &identity.account.usage;
+    usage.count(version.index, now);
+    let used = core.notices.used(version.index, feed, &body, "");
+    used.iter().for_each(|part| usage.count(part.place, now));
     if !collection.operations.create {
         let message = format!("`{}` takes no new records.", collection.name);
         return Err(Problem::new(Code::PermissionDenied, message));

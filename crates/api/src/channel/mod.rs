@@ -109,6 +109,7 @@ async fn poll(
     if !view.serves(feed) {
         return Err(core.versions.missing(view, feed).into());
     }
+    core.tell_of(&core.notices.used(visitor.version, feed, &[], ""), trace);
     let epoch = Epoch(core.store.epoch());
     let asking = Asking::read(feed, epoch, core.schema.service.max_page, &pairs, &COMMON)?;
     // Looked at before the tag is: what is committed in between must not be behind the position.
@@ -171,6 +172,7 @@ async fn stream(
     }
     let epoch = Epoch(core.store.epoch());
     let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
     if exchange.method == Method::HEAD {
         let reply = Reply { headers: live::sse_headers(), ..Reply::empty(StatusCode::OK) };
         return Ok(reply.into());
@@ -234,6 +236,7 @@ async fn socket(
     let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
     let epoch = Epoch(core.store.epoch());
     let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
     let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
     let version = core.versions.view(trace.version.unwrap_or(0)).clone();

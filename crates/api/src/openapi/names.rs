@@ -23,6 +23,8 @@ const FIXED: &[&str] = &[
     super::versions::ACCOUNT,
     super::versions::ACCOUNT_UPDATE,
     super::versions::USAGE,
+    super::versions::COLLECTION_USAGE,
+    super::versions::FIELD_USAGE,
     super::versions::USAGE_LIST,
     "CursorPagination",
     "OffsetPagination",

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 pub const ACCOUNT: &str = "Account";
 pub const ACCOUNT_UPDATE: &str = "AccountUpdate";
 pub const USAGE: &str = "VersionUsage";
+pub const COLLECTION_USAGE: &str = "DeprecatedCollectionUsage";
+pub const FIELD_USAGE: &str = "DeprecatedFieldUsage";
 pub const USAGE_LIST: &str = "VersionUsageList";
 
 pub fn paths(schema: &Schema) -> Map<String, Value> {
@@ -24,7 +26,9 @@ pub fn schemas(schema: &Schema) -> Map<String, Value> {
     let all = [
         (ACCOUNT, account()),
         (ACCOUNT_UPDATE, account_update(schema)),
-        (USAGE, usage_of_one()),
+        (USAGE, version_usage()),
+        (COLLECTION_USAGE, collection_usage()),
+        (FIELD_USAGE, field_usage()),
         (USAGE_LIST, usage_list()),
     ];
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -82,9 +86,11 @@ fn move_pin() -> Value {
 
 fn usage() -> Value {
     let mut responses = errors::responses(&Facets { resource: true, ..Facets::default() });
-    let list = answer("Every version, the newest first.", &[], reference("schemas", USAGE_LIST));
+    let about = "Every version, the newest first, and what is deprecated.";
+    let list = answer(about, &[], reference("schemas", USAGE_LIST));
     responses.insert("200".into(), list);
-    let about = "How often the account used each version, and when last.";
+    let about = "How often the account used each version, and each deprecated collection and \
+                 field, and when last.";
     operation("versionUsage", "List the versions in use", about, None, responses)
 }
 
@@ -121,42 +127,58 @@ fn account_update(schema: &Schema) -> Value {
     })
 }
 
-fn usage_of_one() -> Value {
+/// How the account uses one thing: what tells which, and the counts.
+fn usage_of(object: &str, about: &str, which: Value) -> Value {
+    let date =
+        |about: &str| json!({ "type": ["string", "null"], "format": "date", "description": about });
+    let mut properties = json!({
+        "object": { "type": "string", "const": object },
+        "requests": { "type": "integer", "minimum": 0 },
+        "last_used_at": { "type": ["string", "null"], "format": "date-time" },
+        "deprecated": date("Since when it shall not be used any more."),
+        "sunset": date("Until when it is served."),
+    });
+    for (name, property) in which.as_object().into_iter().flatten() {
+        properties[name] = property.clone();
+    }
+    let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
     json!({
         "type": "object",
-        "description": "How a version is used by the account.",
-        "properties": {
-            "object": { "type": "string", "const": "version_usage" },
-            "version": { "type": "string", "format": "date" },
-            "pinned": { "type": "boolean" },
-            "requests": { "type": "integer", "minimum": 0 },
-            "last_used_at": { "type": ["string", "null"], "format": "date-time" },
-            "deprecated": {
-                "type": ["string", "null"],
-                "format": "date",
-                "description": "Since when it shall not be used any more.",
-            },
-            "sunset": {
-                "type": ["string", "null"],
-                "format": "date",
-                "description": "Until when it is served.",
-            },
-        },
-        "required": [
-            "object", "version", "pinned", "requests", "last_used_at", "deprecated", "sunset",
-        ],
+        "description": about,
+        "required": required,
+        "properties": properties,
     })
 }
 
+fn version_usage() -> Value {
+    let version = json!({ "type": "string", "format": "date" });
+    let which = json!({ "version": version, "pinned": { "type": "boolean" } });
+    usage_of("version_usage", "How a version is used by the account.", which)
+}
+
+fn collection_usage() -> Value {
+    let about = "How a deprecated collection is used by the account: requests that address it.";
+    usage_of("collection_usage", about, json!({ "collection": { "type": "string" } }))
+}
+
+fn field_usage() -> Value {
+    let about = "How a deprecated field is used by the account: requests that name it.";
+    let text = json!({ "type": "string" });
+    usage_of("field_usage", about, json!({ "collection": text, "field": text }))
+}
+
 fn usage_list() -> Value {
+    let list = |name: &str| json!({ "type": "array", "items": reference("schemas", name) });
     json!({
         "type": "object",
-        "description": "The versions of the service.",
+        "description": "The versions of the service, and what is deprecated about it.",
         "properties": {
             "object": { "type": "string", "const": "list" },
-            "data": { "type": "array", "items": reference("schemas", USAGE) },
+            "data": list(USAGE),
+            "deprecated_collections": list(COLLECTION_USAGE),
+            "deprecated_fields": list(FIELD_USAGE),
             "since": instant(),
         },
-        "required": ["object", "data", "since"],
+        "required": ["object", "data", "deprecated_collections", "deprecated_fields", "since"],
     })
 }

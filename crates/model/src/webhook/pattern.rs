@@ -1,7 +1,7 @@
 //! Patterns of event types: exact, `order.*`, or `*`. The service's own objects are opt-in: `*`
 //! does not mean them, their name does.
 
-use crate::schema::{Builtin, Schema};
+use crate::schema::{Builtin, Collection, Schema};
 use std::collections::BTreeSet;
 
 /// An endpoint fails and will be disabled if that goes on.
@@ -28,29 +28,34 @@ fn is_own(kind: &str) -> bool {
 pub fn catalogue(schema: &Schema) -> BTreeSet<&str> {
     let mut kinds: BTreeSet<&str> = BTreeSet::new();
     let shown = schema.collections.iter().filter(|c| !c.internal && !c.is_view());
-    for collection in shown {
-        let offered = collection.operations;
-        let changes = offered.update || offered.replace || collection.builtin.is_some();
-        for (emitted, kind) in [
-            (offered.create, &collection.events.created),
-            (changes, &collection.events.updated),
-            (offered.delete, &collection.events.deleted),
-        ] {
-            kinds.extend(emitted.then_some(kind.as_str()));
-        }
-        for action in &collection.actions {
-            kinds.insert(&action.event);
-            kinds.extend(action.rules.iter().filter_map(|rule| rule.event.as_deref()));
-            if action.rules.iter().any(|rule| rule.event.is_none() && !rule.set.is_empty()) {
-                kinds.insert(&collection.events.updated);
-            }
-        }
-        kinds.extend(collection.timed.iter().map(|timed| timed.event.as_str()));
-    }
+    kinds.extend(shown.flat_map(self::kinds));
     kinds.extend(schema.events.published.iter().map(|kind| kind.name.as_str()));
     kinds.remove(PING);
     // The delivery engine's own, which no operation makes.
     kinds.insert(FAILING);
+    kinds
+}
+
+/// The types of the events of one collection, some of them twice.
+pub fn kinds(collection: &Collection) -> Vec<&str> {
+    let offered = collection.operations;
+    let changes = offered.update || offered.replace || collection.builtin.is_some();
+    let mut kinds = Vec::new();
+    for (emitted, kind) in [
+        (offered.create, &collection.events.created),
+        (changes, &collection.events.updated),
+        (offered.delete, &collection.events.deleted),
+    ] {
+        kinds.extend(emitted.then_some(kind.as_str()));
+    }
+    for action in &collection.actions {
+        kinds.push(&action.event);
+        kinds.extend(action.rules.iter().filter_map(|rule| rule.event.as_deref()));
+        if action.rules.iter().any(|rule| rule.event.is_none() && !rule.set.is_empty()) {
+            kinds.push(&collection.events.updated);
+        }
+    }
+    kinds.extend(collection.timed.iter().map(|timed| timed.event.as_str()));
     kinds
 }
 

@@ -357,6 +357,12 @@ impl Answer {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
+    /// All values of a header that stands there more than once.
+    pub fn headers(&self, name: &str) -> Vec<&str> {
+        let found = self.headers.iter().filter(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str()).collect()
+    }
+
     /// Asserts the status and gives back the body.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {

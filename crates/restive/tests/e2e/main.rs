@@ -29,6 +29,7 @@ mod cursors;
 mod deliveries;
 mod delivery_lists;
 mod delivery_pace;
+mod deprecation;
 mod disk;
 mod endpoints;
 mod errors;

@@ -360,58 +360,6 @@ fn counts_of_versions_outlive_the_server() {
     told(&server);
 }
 
-/// What each of the three kinds of things tells, alone.
-const LEAVING: &str = r#"
-[[versions]]
-date = "2026-06-01"
-[[versions]]
-date = "2026-01-01"
-deprecated = "2026-02-01"
-sunset = "2027-02-01"
-link = "https://shop.example/version"
-[collections.pens.fields]
-title = "string"
-[collections.clubs]
-deprecated = "2026-03-01"
-sunset = "2027-03-01"
-link = "https://shop.example/collection"
-[collections.books.fields]
-title = "string"
-[collections.books.fields.shelf]
-type = "string"
-filter = true
-deprecated = "2026-04-01"
-sunset = "2027-04-01"
-link = "https://shop.example/field"
-"#;
-
-#[test]
-fn versions_collections_and_fields_tell_since_when_until_when_and_why() {
-    let server = Start::schema(LEAVING).go();
-    let told = |version: &str, target: &str| {
-        let answer = server.ask("GET", target).version(version).send();
-        let texts =
-            ["deprecation", "sunset", "link"].map(|name| header(&answer, name).map(str::to_owned));
-        texts.map(Option::unwrap_or_default)
-    };
-    let (new, old) = ("2026-06-01", "2026-01-01");
-    let link = |about: &str| format!("<https://shop.example/{about}>; rel=\"deprecation\"");
-    for (version, target, since, until, about) in [
-        (old, "/v1/pens", "@1769904000", "Mon, 01 Feb 2027 00:00:00 GMT", "version"),
-        (new, "/v1/clubs", "@1772323200", "Mon, 01 Mar 2027 00:00:00 GMT", "collection"),
-        (new, "/v1/books?shelf=a", "@1775001600", "Thu, 01 Apr 2027 00:00:00 GMT", "field"),
-    ] {
-        assert_eq!(told(version, target), [since.to_owned(), until.to_owned(), link(about)]);
-    }
-    for target in ["/v1/pens", "/v1/books", "/v1/books?fields=title"] {
-        assert_eq!(told(new, target), [""; 3], "{target}");
-    }
-    // Of several the earliest dates, and every link.
-    let both = server.ask("GET", "/v1/clubs").version(old).send();
-    assert_eq!(header(&both, "deprecation"), Some("@1769904000"));
-    assert_eq!(header(&both, "sunset"), Some("Mon, 01 Feb 2027 00:00:00 GMT"));
-}
-
 #[test]
 fn every_version_has_its_contract() {
     let server = Start::schema(SHOP).go();

@@ -54,7 +54,7 @@ pub fn open(path: &Path, versions: &Versions, options: &Options) -> Result<Opene
     let newest = super::log::newest(&writer)?.0;
     let usage = match options.role {
         Role::Server => usage::in_all(&writer)?,
-        Role::Tool => UsedInAll { since: Timestamp(0), versions: Vec::new() },
+        Role::Tool => UsedInAll { since: Timestamp(0), subjects: Vec::new() },
     };
     Ok(Opened { writer, stored, cursor_key, epoch, usage, newest, search_position })
 }

@@ -1,12 +1,13 @@
-//! Counts of requests by account and version, as they were handed over: each time what was added
-//! since. Beside everything else, no event tells of them.
+//! Counts of requests by account and by what they used, as they were handed over: each time what
+//! was added since. Beside everything else, no event tells of them.
 
 use crate::Error;
-use crate::usage::{Used, UsedInAll};
+use crate::usage::{NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 use model::Timestamp;
 use rusqlite::{Connection, params};
 
-/// Made by whoever serves, in files of older releases too.
+/// Made by whoever serves, in files of older releases too. The subjects were versions alone once,
+/// and the column has kept that name.
 pub const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS version_usage (
   account TEXT NOT NULL, version TEXT NOT NULL, requests INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -20,6 +21,9 @@ const ADD: &str = "INSERT INTO version_usage VALUES (?1, ?2, ?3, ?4) \
     requests = requests + excluded.requests, last = max(last, excluded.last)";
 const OF_ACCOUNT: &str = "SELECT version, requests, last FROM version_usage WHERE account = ?1";
 const TOTALS: &str = "SELECT version, sum(requests), count(*) FROM version_usage GROUP BY version";
+const LATEST: &str = "SELECT version, account, requests FROM (SELECT *, row_number() OVER \
+    (PARTITION BY version ORDER BY last DESC, account) AS place FROM version_usage) \
+    WHERE place <= ?1 ORDER BY version, place";
 
 /// Makes the table, and writes down when counting began.
 pub fn begin(connection: &Connection, now: Timestamp) -> Result<(), rusqlite::Error> {
@@ -34,7 +38,7 @@ pub fn add(connection: &Connection, added: &[Used]) -> Result<(), Error> {
     let mut statement = connection.prepare_cached(ADD)?;
     for used in added {
         let requests = i64::try_from(used.requests).unwrap_or(i64::MAX);
-        statement.execute(params![used.account, used.version, requests, used.last.0])?;
+        statement.execute(params![used.account, used.subject, requests, used.last.0])?;
     }
     Ok(())
 }
@@ -44,7 +48,7 @@ pub fn of_account(connection: &Connection, account: &str) -> Result<Vec<Used>, E
     let rows = statement.query_map([account], |row| {
         Ok(Used {
             account: account.to_owned(),
-            version: row.get(0)?,
+            subject: row.get(0)?,
             requests: number(row.get(1)?),
             last: Timestamp(row.get(2)?),
         })
@@ -55,9 +59,20 @@ pub fn of_account(connection: &Connection, account: &str) -> Result<Vec<Used>, E
 pub fn in_all(connection: &Connection) -> Result<UsedInAll, rusqlite::Error> {
     let since = connection.query_row(BEGAN, [], |row| row.get(0))?;
     let mut statement = connection.prepare(TOTALS)?;
-    let rows = statement
-        .query_map([], |row| Ok((row.get(0)?, number(row.get(1)?), number(row.get(2)?))))?;
-    Ok(UsedInAll { since: Timestamp(since), versions: rows.collect::<Result<_, _>>()? })
+    let subjects = statement.query_map([], |row| {
+        let (requests, accounts) = (number(row.get(1)?), number(row.get(2)?));
+        Ok(SubjectUse { subject: row.get(0)?, requests, accounts, latest: Vec::new() })
+    })?;
+    let mut subjects: Vec<SubjectUse> = subjects.collect::<Result<_, _>>()?;
+    let mut statement = connection.prepare(LATEST)?;
+    let mut rows = statement.query([i64::try_from(NAMED_ACCOUNTS).unwrap_or(i64::MAX)])?;
+    while let Some(row) = rows.next()? {
+        let subject: String = row.get(0)?;
+        if let Some(found) = subjects.iter_mut().find(|one| one.subject == subject) {
+            found.latest.push((row.get(1)?, number(row.get(2)?)));
+        }
+    }
+    Ok(UsedInAll { since: Timestamp(since), subjects })
 }
 
 fn number(kept: i64) -> u64 {

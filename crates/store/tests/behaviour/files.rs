@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 use store::Error;
 use store::sqlite::{Options, Role, SqliteStore};
-use store::usage::Used;
+use store::usage::{NAMED_ACCOUNTS, SubjectUse, Used};
 
 pub fn open(path: &Path, schema: Schema, role: Role) -> Result<Bed, Error> {
     let schema = Arc::new(schema);
@@ -198,13 +198,13 @@ async fn counts_of_version_usage_add_up_over_restarts() {
     let path = directory.path().join("data.db");
     let used = |account: &str, requests, last| Used {
         account: account.to_owned(),
-        version: "2025-06-01".to_owned(),
+        subject: "2025-06-01".to_owned(),
         requests,
         last: Timestamp(last),
     };
     let bed = serve(&path);
     let since = bed.store.usage().since;
-    assert!(bed.store.usage().versions.is_empty());
+    assert!(bed.store.usage().subjects.is_empty());
     bed.store.add_usage(vec![used("a", 2, 50), used("b", 1, 10)]).await.unwrap();
     // A clock that was set back does not make the last use an earlier one.
     bed.store.add_usage(vec![used("a", 3, 40)]).await.unwrap();
@@ -214,8 +214,36 @@ async fn counts_of_version_usage_add_up_over_restarts() {
     assert_eq!(bed.store.usage_of("a").await.unwrap(), [used("a", 5, 50)]);
     assert_eq!(bed.store.usage_of("c").await.unwrap(), []);
     let all = bed.store.usage();
-    assert_eq!(
-        (all.since, all.versions.as_slice()),
-        (since, &[("2025-06-01".to_owned(), 6, 2)][..])
-    );
+    let latest = vec![("a".to_owned(), 5), ("b".to_owned(), 1)];
+    let subject = "2025-06-01".to_owned();
+    let expected = [SubjectUse { subject, requests: 6, accounts: 2, latest }];
+    assert_eq!((all.since, all.subjects.as_slice()), (since, &expected[..]));
+}
+
+#[tokio::test]
+async fn of_many_accounts_those_that_used_something_last_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let bed = serve(&path);
+    let count = NAMED_ACCOUNTS + 2;
+    let used = |subject: &str| {
+        let of_account = |number: usize| Used {
+            account: format!("a{number}"),
+            subject: subject.to_owned(),
+            requests: 1,
+            last: Timestamp(i64::try_from(number).unwrap()),
+        };
+        (0..count).map(of_account).collect::<Vec<_>>()
+    };
+    bed.store.add_usage([used("clubs"), used("books.shelf")].concat()).await.unwrap();
+    drop(bed);
+    let bed = serve(&path);
+    for subject in ["clubs", "books.shelf"] {
+        let all = &bed.store.usage().subjects;
+        let found = all.iter().find(|one| one.subject == subject).unwrap();
+        assert_eq!((found.requests, found.accounts), (102, 102));
+        assert_eq!(found.latest.len(), NAMED_ACCOUNTS);
+        assert_eq!(found.latest[0], (format!("a{}", count - 1), 1));
+        assert!(!found.latest.iter().any(|(account, _)| ["a0", "a1"].contains(&&**account)));
+    }
 }

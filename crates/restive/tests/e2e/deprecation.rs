@@ -1,0 +1,357 @@
+//! What shall go: it is told at every door that has headers, and counted by account, so that an
+//! operator knows who still uses it.
+
+use crate::harness::{Answer, PATIENCE, Server, Start, eventually};
+use crate::live_client::{Events, Opened, Socket, bearer, figures, open_connections};
+use crate::version_doors::restricted;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const NEW: &str = "2026-06-01";
+const OLD: &str = "2026-01-01";
+
+/// A version, two collections and a field, each with all three things to tell.
+const LEAVING: &str = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "books"
+rename = { from = "rack", to = "shelf" }
+[[versions.changes]]
+collection = "novelties"
+collection_added = true
+[[versions]]
+date = "2026-01-01"
+deprecated = "2026-02-01"
+sunset = "2027-02-01"
+link = "https://shop.example/version"
+
+[collections.pens.fields]
+title = { type = "string", max_length = 20 }
+[collections.novelties.fields]
+title = "string"
+[collections.notes]
+feed = true
+fields = { text = "string" }
+
+[collections.clubs]
+deprecated = "2026-03-01"
+sunset = "2027-03-01"
+link = "https://shop.example/collection"
+fields = { title = "string" }
+[collections.members]
+parent = "clubs"
+fields = { name = "string" }
+[collections.rumours]
+feed = true
+deprecated = "2026-03-01"
+sunset = "2027-03-01"
+link = "https://shop.example/collection"
+fields = { text = "string" }
+
+[collections.books.fields]
+title = "string"
+[collections.books.fields.shelf]
+type = "string"
+filter = true
+sort = true
+deprecated = "2026-04-01"
+sunset = "2027-04-01"
+link = "https://shop.example/field"
+[collections.books.actions.move]
+params = { shelf = "string" }
+"#;
+
+/// `Deprecation`, `Sunset` and the links that tell why.
+type Told = (String, String, Vec<String>);
+
+fn nothing() -> Told {
+    (String::new(), String::new(), Vec::new())
+}
+
+fn of_version() -> Told {
+    told("@1769904000", "Mon, 01 Feb 2027 00:00:00 GMT", &["version"])
+}
+
+fn of_collection() -> Told {
+    told("@1772323200", "Mon, 01 Mar 2027 00:00:00 GMT", &["collection"])
+}
+
+fn of_field() -> Told {
+    told("@1775001600", "Thu, 01 Apr 2027 00:00:00 GMT", &["field"])
+}
+
+fn told(since: &str, until: &str, links: &[&str]) -> Told {
+    let link = |about: &&str| format!("<https://shop.example/{about}>; rel=\"deprecation\"");
+    (since.to_owned(), until.to_owned(), links.iter().map(link).collect())
+}
+
+fn tells(answer: &Answer) -> Told {
+    let one = |name: &str| answer.header(name).unwrap_or_default().to_owned();
+    let links = answer.headers("link").into_iter();
+    let links = links.filter(|link| link.contains("deprecation")).map(str::to_owned);
+    (one("deprecation"), one("sunset"), links.collect())
+}
+
+/// The same of an answer that stays open, whose head is in small letters.
+fn opening_tells(opened: &Opened) -> Told {
+    let one = |name: &str| opened.header(name).unwrap_or_default().to_owned();
+    let links = opened.head.lines().filter_map(|line| line.strip_prefix("link: "));
+    (one("deprecation"), one("sunset"), links.map(str::to_owned).collect())
+}
+
+fn in_small((since, until, links): Told) -> Told {
+    (since, until.to_ascii_lowercase(), links)
+}
+
+#[test]
+fn versions_collections_and_fields_tell_since_when_until_when_and_why() {
+    let server = Start::schema(LEAVING).go();
+    let get =
+        |version: &str, target: &str| tells(&server.ask("GET", target).version(version).send());
+    assert_eq!(get(OLD, "/v1/pens"), of_version());
+    assert_eq!(get(NEW, "/v1/clubs"), of_collection());
+    for query in ["shelf=a", "sort=-shelf", "fields=title,shelf"] {
+        assert_eq!(get(NEW, &format!("/v1/books?{query}")), of_field(), "{query}");
+    }
+    for target in ["/v1/pens", "/v1/books", "/v1/books?fields=title", "/api/notes", "/health"] {
+        assert_eq!(get(NEW, target), nothing(), "{target}");
+    }
+    // Of several the earliest dates, and every link.
+    let (since, until, _) = of_version();
+    let both = |one: &str| {
+        let (_, _, links) = told("", "", &[one, "version"]);
+        (since.clone(), until.clone(), links)
+    };
+    assert_eq!(get(OLD, "/v1/clubs"), both("collection"));
+    assert_eq!(get(OLD, "/v1/books?rack=a"), both("field"), "by the name it had");
+}
+
+#[test]
+fn a_deprecated_version_is_told_with_every_answer_in_it() {
+    let server = Start::schema(LEAVING).go();
+    let ask = |method: &str, target: &str| server.ask(method, target).version(OLD);
+    let pen = server.make("/v1/pens", json!({ "title": "quill" }));
+    let one = format!("/v1/pens/{pen}");
+    let tag = server.ask("GET", &one).version(OLD).send().header("etag").unwrap().to_owned();
+    let body = json!({ "title": "reed" });
+    let keyed = || ask("POST", "/v1/pens").header("idempotency-key", "k").json(&body).send();
+    let reader = restricted(&server, "books:read");
+    let long = json!({ "title": "x".repeat(21) });
+    for (status, answer) in [
+        (200, ask("GET", "/v1/pens").send()),
+        (200, ask("GET", &one).send()),
+        (200, ask("HEAD", &one).send()),
+        (304, ask("GET", &one).header("if-none-match", &tag).send()),
+        (201, keyed()),
+        (201, keyed()),
+        (200, ask("PATCH", &one).json(&body).send()),
+        (200, ask("PUT", &one).json(&body).send()),
+        (200, ask("DELETE", &one).send()),
+        (404, ask("GET", &one).send()),
+        (404, ask("GET", "/v1/novelties").send()),
+        (422, ask("POST", "/v1/pens").json(&long).send()),
+        (400, ask("POST", "/v1/pens").body("{").header("content-type", "application/json").send()),
+        (400, ask("GET", "/v1/pens?nothing=1").send()),
+        (405, ask("DELETE", "/v1/pens").send()),
+        (401, server.ask_anonymously("GET", &one).version(OLD).send()),
+        (403, ask("GET", &one).key(&reader).send()),
+        (200, ask("GET", "/v1/account").send()),
+        (200, ask("GET", "/v1/version-usage").send()),
+        (200, ask("GET", "/v1/presence").send()),
+        (201, ask("POST", "/v1/channel-tokens").json(&json!({})).send()),
+        (200, ask("GET", "/api/notes").send()),
+        (200, server.get(&format!("/api/notes?version={OLD}"))),
+        (200, ask("HEAD", "/api/events").send()),
+        (426, ask("GET", "/ws").send()),
+    ] {
+        assert_eq!((answer.status, tells(&answer)), (status, of_version()), "{}", answer.text);
+    }
+    assert_eq!(keyed().header("idempotent-replayed"), Some("true"));
+    // The pin counts as the header does.
+    server.post("/v1/account", json!({ "api_version": OLD })).expect(200);
+    assert_eq!(tells(&server.get("/v1/pens")), of_version());
+    let refused = server.ask("GET", "/v1/pens").key(&reader).send();
+    assert_eq!((refused.status, tells(&refused)), (403, of_version()));
+}
+
+#[test]
+fn a_deprecated_collection_is_told_with_every_answer_about_it() {
+    let server = Start::schema(LEAVING).go();
+    let club = server.post("/v1/clubs", json!({ "title": "a" }));
+    let one = format!("/v1/clubs/{}", club.id());
+    let members = format!("{one}/members");
+    let limit = "/v1/clubs?limit=1";
+    server.make("/v1/clubs", json!({}));
+    let page = server.get(limit);
+    assert!(page.headers("link").iter().any(|link| link.contains("rel=\"next\"")), "{page:?}");
+    for answer in [
+        club,
+        page,
+        server.get(&one),
+        server.patch(&one, json!({ "title": "b" })),
+        server.post("/v1/clubs", json!({ "nothing": 1 })),
+        server.post(&members, json!({ "name": "Ada" })),
+        server.get(&members),
+        server.get("/v1/clubs/none"),
+        server.get("/api/rumours"),
+        server.ask("HEAD", "/api/events?types=club.created").send(),
+    ] {
+        assert_eq!(tells(&answer), of_collection(), "{} {}", answer.status, answer.text);
+    }
+    // Who asks for everything names nothing.
+    assert_eq!(tells(&server.ask("HEAD", "/api/events?types=*,pen.*").send()), nothing());
+}
+
+#[test]
+fn a_deprecated_field_is_told_to_who_names_it() {
+    let server = Start::schema(LEAVING).go();
+    let made = server.post("/v1/books", json!({ "title": "Dune", "shelf": "a" }));
+    let one = format!("/v1/books/{}", made.id());
+    for answer in [
+        made,
+        server.patch(&one, json!({ "shelf": "b" })),
+        server.post("/v1/books", json!({ "shelf": 3 })),
+        server.get(&format!("{one}?fields=shelf")),
+        server.get("/v1/books?shelf=a&nothing=1"),
+    ] {
+        assert_eq!(tells(&answer), of_field(), "{} {}", answer.status, answer.text);
+    }
+    // To be shown it is not to name it, and a parameter of an action is none of the fields.
+    assert_eq!(tells(&server.get(&one)), nothing());
+    let moved = server.post(&format!("{one}/move"), json!({ "shelf": "c" }));
+    assert_eq!((moved.status, tells(&moved)), (200, nothing()));
+}
+
+#[test]
+fn channels_tell_what_is_deprecated_when_they_open() {
+    let server = Start::schema(LEAVING).go();
+    let open = |target: &str| {
+        let headers = [bearer(&server.key), "Accept: text/event-stream".to_owned()];
+        Opened::try_get(server.address, target, &headers, PATIENCE).unwrap()
+    };
+    let upgrade = |target: &str| {
+        Socket::ask(server.address, target, &[bearer(&server.key)], PATIENCE).unwrap()
+    };
+    let (version, collection) = (in_small(of_version()), in_small(of_collection()));
+    for (query, expected) in [
+        ("", in_small(nothing())),
+        (&format!("?version={OLD}")[..], version),
+        ("?types=rumour", collection.clone()),
+        ("?types=club.*,book.created", collection),
+    ] {
+        let stream = open(&format!("/api/events{query}"));
+        assert_eq!((stream.status, opening_tells(&stream)), (200, expected.clone()), "{query}");
+        let socket = upgrade(&format!("/ws{query}"));
+        assert_eq!((socket.status, opening_tells(&socket)), (101, expected), "{query}");
+    }
+    // A poll that waits.
+    let position = server.get("/v1/pens").header("x-stream-position").unwrap().to_owned();
+    let target = format!("/api/rumours?since={position}&wait=true");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.get(&target));
+        eventually("it waits", || open_connections(&server, "poll") > 0.0);
+        server.post("/v1/rumours", json!({ "text": "psst" })).expect(201);
+        let answer = waiting.join().unwrap();
+        assert_eq!((answer.status, tells(&answer)), (200, of_collection()));
+    });
+}
+
+/// What `/v1/version-usage` tells of deprecated collections and fields.
+fn used(server: &Server) -> BTreeMap<String, u64> {
+    let usage = server.get("/v1/version-usage").expect(200);
+    let mut counts = BTreeMap::new();
+    let mut add = |name: String, one: &Value| {
+        let requests = one["requests"].as_u64().unwrap();
+        assert_eq!(one["last_used_at"].is_null(), requests == 0, "{one}");
+        counts.insert(name, requests);
+    };
+    for one in usage["deprecated_collections"].as_array().unwrap() {
+        assert_eq!(one["object"], "collection_usage");
+        add(one["collection"].as_str().unwrap().to_owned(), one);
+    }
+    for one in usage["deprecated_fields"].as_array().unwrap() {
+        assert_eq!(
+            (&one["object"], &one["deprecated"]),
+            (&json!("field_usage"), &"2026-04-01".into())
+        );
+        let names = ["collection", "field"].map(|name| one[name].as_str().unwrap());
+        add(names.join("."), one);
+    }
+    counts
+}
+
+fn counts(clubs: u64, rumours: u64, shelf: u64, rack: u64) -> BTreeMap<String, u64> {
+    let all =
+        [("clubs", clubs), ("rumours", rumours), ("books.shelf", shelf), ("books.rack", rack)];
+    all.map(|(name, count)| (name.to_owned(), count)).into()
+}
+
+#[test]
+fn uses_of_what_is_deprecated_are_counted_and_outlive_the_server() {
+    let server = Start::schema(LEAVING).go();
+    assert_eq!(used(&server), counts(0, 0, 0, 0));
+    let book = server.make("/v1/books", json!({ "shelf": "a" }));
+    for target in ["?shelf=a", "?sort=shelf", "?fields=shelf", ""] {
+        server.get(&format!("/v1/books{target}")).expect(200);
+    }
+    server.post(&format!("/v1/books/{book}/move"), json!({ "shelf": "c" })).expect(200);
+    server.ask("GET", "/v1/books?rack=a").version(OLD).send().expect(200);
+    let club = server.make("/v1/clubs", json!({}));
+    server.get(&format!("/v1/clubs/{club}/members")).expect(200);
+    server.get("/v1/clubs/none").error(404, "not_found");
+    drop(Events::open(&server, "/api/events?types=club.created"));
+    drop(Events::open(&server, "/api/events"));
+    server.get("/api/rumours").expect(200);
+    let mut socket = Socket::open(&server, "/ws?types=rumour");
+    let said = socket.ask_for(json!({ "type": "rumour", "data": { "text": "psst" } }));
+    assert_eq!(said["type"], "ack", "{said}");
+    drop(socket);
+    let expected = counts(4, 3, 4, 1);
+    assert_eq!(used(&server), expected);
+    let account = server.get("/v1/account").expect(200)["id"].as_str().unwrap().to_owned();
+    let told = |server: &Server| {
+        let figures = figures(server);
+        for (kind, labels, count) in [
+            ("collection", "collection=\"clubs\"", 4.0),
+            ("collection", "collection=\"rumours\"", 3.0),
+            ("field", "collection=\"books\",field=\"shelf\"", 4.0),
+            ("field", "collection=\"books\",field=\"rack\"", 1.0),
+            ("version", &format!("version=\"{OLD}\""), 1.0),
+        ] {
+            let name = format!("restive_deprecated_{kind}_requests_total");
+            let series = format!("{name}{{{labels},account=\"{account}\"}}");
+            assert_eq!(figures.get(&series), Some(&count), "{series}");
+        }
+    };
+    told(&server);
+    let server = Start::schema(LEAVING).on(&server.stop().1).go();
+    // Before anybody has called: the counters go on from what is kept.
+    told(&server);
+    assert_eq!(used(&server), expected);
+    // Another account has counts of its own.
+    let (said, _, _) = server.tool(&["accounts", "create", "late"]);
+    let key = said.lines().find_map(|line| line.strip_prefix("test key ")).unwrap();
+    server.ask("GET", "/v1/clubs").key(key).send().expect(200);
+    let usage = server.ask("GET", "/v1/version-usage").key(key).send().expect(200);
+    assert_eq!(usage["deprecated_collections"][0]["requests"], 1);
+    assert_eq!(used(&server), expected);
+}
+
+#[test]
+fn counts_that_were_kept_survive_a_kill() {
+    let server = Start::schema(LEAVING).go();
+    for _ in 0..3 {
+        server.ask("GET", "/v1/clubs").version(OLD).send().expect(200);
+    }
+    let unkept = |server: &Server| figures(server)["restive_usage_unkept_requests"];
+    // Every few seconds without being asked; what is counted behind it may be lost.
+    eventually("the counts are kept", || unkept(&server) == 0.0);
+    let server = Start::schema(LEAVING).on(&server.kill()).go();
+    assert_eq!(used(&server), counts(3, 0, 0, 0));
+    let usage = server.get("/v1/version-usage").expect(200);
+    assert_eq!(
+        (&usage["data"][1]["version"], &usage["data"][1]["requests"]),
+        (&json!(OLD), &json!(3))
+    );
+}

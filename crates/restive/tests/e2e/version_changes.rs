@@ -4,6 +4,7 @@
 use crate::harness::{PATIENCE, Start, run};
 use crate::live_client::Socket;
 use crate::version_doors::restricted;
+use crate::versions::names_merged;
 use serde_json::{Value, json};
 
 const FEEDS: &str = r#"
@@ -56,19 +57,14 @@ fn a_feed_is_polled_in_the_versions_that_have_it() {
     assert_eq!(said["type"], "ack", "{said}");
 }
 
-const LOSSY: &str = r#"
+const LOSSY: &str = concat!(
+    r#"
 [[versions]]
 date = "2026-01-01"
 [[versions.changes]]
-collection = "people"
-[versions.changes.merge]
-from = [
-  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
-  { name = "last", type = "string" },
-]
-to = "name"
-by = " "
-[[versions.changes]]
+collection = "people""#,
+    names_merged!(),
+    r#"[[versions.changes]]
 collection = "people"
 retype = { field = "age", from = { type = "integer", required = true }, by = "text" }
 [[versions.changes]]
@@ -80,7 +76,8 @@ date = "2025-01-01"
 name = "string"
 age = { type = "string", required = true }
 note = "string"
-"#;
+"#
+);
 
 /// What new clients leave out or say otherwise, old ones read as null; also what they must send.
 #[test]
@@ -100,19 +97,14 @@ fn old_contracts_admit_what_newer_clients_write() {
 }
 
 /// The last name was a member of an object before it became part of the name.
-const BUILT_UP: &str = r#"
+const BUILT_UP: &str = concat!(
+    r#"
 [[versions]]
 date = "2026-01-01"
 [[versions.changes]]
-collection = "people"
-[versions.changes.merge]
-from = [
-  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
-  { name = "last", type = "string" },
-]
-to = "name"
-by = " "
-[[versions]]
+collection = "people""#,
+    names_merged!(),
+    r#"[[versions]]
 date = "2025-01-01"
 [[versions.changes]]
 collection = "people"
@@ -122,7 +114,8 @@ date = "2024-01-01"
 [collections.people.fields]
 name = { type = "string", required = true }
 details = "object"
-"#;
+"#
+);
 
 #[test]
 fn a_change_is_proved_with_all_that_a_request_must_have() {

@@ -7,8 +7,26 @@ use serde_json::{Map, Value, json};
 pub const OLD: &str = "2025-01-01";
 pub const NEW: &str = "2026-01-01";
 
+/// A first and a last name that became one: the table of a change. A macro, so that it can stand in
+/// the midst of constants.
+macro_rules! names_merged {
+    () => {
+        r#"
+[versions.changes.merge]
+from = [
+  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
+  { name = "last", type = "string" },
+]
+to = "name"
+by = " "
+"#
+    };
+}
+pub(crate) use names_merged;
+
 /// One collection per operation.
-pub const OPERATIONS: &str = r#"
+pub const OPERATIONS: &str = concat!(
+    r#"
 [[versions]]
 date = "2026-01-01"
 
@@ -25,15 +43,9 @@ collection = "halves"
 split = { from = { name = "name", type = "string" }, to = ["first", "last"], by = " " }
 
 [[versions.changes]]
-collection = "joins"
-[versions.changes.merge]
-from = [
-  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
-  { name = "last", type = "string" },
-]
-to = "name"
-by = " "
-
+collection = "joins""#,
+    names_merged!(),
+    r#"
 [[versions.changes]]
 collection = "texts"
 retype = { field = "number", from = { type = "string", pattern = "^[1-9][0-9]?$" }, by = "text" }
@@ -141,7 +153,8 @@ title = "string"
 
 [collections.relics.fields]
 title = "string"
-"#;
+"#
+);
 
 /// What is true of one operation.
 pub struct Case {

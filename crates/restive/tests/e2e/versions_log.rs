@@ -351,20 +351,23 @@ fn a_cursor_from_before_records_were_rewritten_has_expired() {
     assert_eq!(go_on(by_price, &fresh).column("price"), [3, 4]);
 }
 
+/// Orders whose `large` sum is refused.
+fn sums(past: &str, fields: &str, large: &str) -> String {
+    let orders = "collections.orders";
+    format!(
+        "{past}
+[{orders}]
+fields = {{ {fields} = \"integer\", amount = \"integer\" }}
+[[{orders}.actions.pay.rules]]
+when = \"record.{large} > 100\"
+code = \"too_much\"
+message = \"`{large}` is too large.\"
+"
+    )
+}
+
 /// Three dates in which one name stands for two fields, one after the other.
-const SUMS: [&str; 2] = [
-    r#"
-[service]
-version = "2024-01-01"
-[collections.orders]
-fields = { amount = "integer", fee = "integer" }
-[collections.orders.actions.pay]
-[[collections.orders.actions.pay.rules]]
-when = "record.amount > 100"
-code = "too_much"
-message = "`amount` is too large."
-"#,
-    r#"
+const RENAMED_TWICE: &str = r#"
 [[versions]]
 date = "2026-01-01"
 [[versions.changes]]
@@ -377,19 +380,12 @@ collection = "orders"
 rename = { from = "amount", to = "total" }
 [[versions]]
 date = "2024-01-01"
-[collections.orders]
-fields = { total = "integer", amount = "integer" }
-[collections.orders.actions.pay]
-[[collections.orders.actions.pay.rules]]
-when = "record.total > 100"
-code = "too_much"
-message = "`total` is too large."
-"#,
-];
+"#;
 
 #[test]
 fn a_remembered_refusal_keeps_its_words_over_the_restart_and_is_no_other_versions() {
-    let server = Start::schema(SUMS[0]).go();
+    let first = sums("service.version = \"2024-01-01\"", "fee", "amount");
+    let server = Start::schema(&first).go();
     let order = server.make("/v1/orders", json!({ "amount": 101, "fee": 1 }));
     let pay = |server: &Server, version: &str, key: &str| {
         let ask = server.ask("POST", &format!("/v1/orders/{order}/pay"));
@@ -398,7 +394,8 @@ fn a_remembered_refusal_keeps_its_words_over_the_restart_and_is_no_other_version
     };
     let refused = pay(&server, "2024-01-01", "one");
     assert_eq!(refused.clone().error(422, "too_much")["message"], "`amount` is too large.");
-    let server = Start::schema(SUMS[1]).on(&server.stop().1).go();
+    let second = sums(RENAMED_TWICE, "total", "total");
+    let server = Start::schema(&second).on(&server.stop().1).go();
     let again = pay(&server, "2024-01-01", "one");
     assert_eq!(again.header("idempotent-replayed"), Some("true"));
     assert_eq!((again.status, &again.text), (422, &refused.text), "byte for byte");

@@ -36,9 +36,12 @@ impl Write {
     /// A refusal in the words of the caller: as such it is remembered, since the words of the
     /// newest version may mean something else when it is repeated.
     pub fn told(&self, problem: Problem) -> Problem {
-        match &self.view {
-            Some(view) => view.explain(self.collection, problem),
-            None => problem,
+        match (&self.view, &self.change) {
+            (Some(view), Change::Act { action, .. }) => {
+                view.explain_rule(self.collection, *action, problem)
+            }
+            (Some(view), _) => view.explain(self.collection, problem),
+            (None, _) => problem,
         }
     }
 

@@ -22,6 +22,33 @@ impl View {
         explained(lens, problem)
     }
 
+    /// What a rule of an action says, in the words of this version. It may name parameters beside
+    /// fields, and these have a past of their own. A name of both is the parameter: that is what
+    /// the caller has sent.
+    pub fn explain_rule(
+        &self,
+        collection: CollectionIx,
+        action: usize,
+        mut problem: Problem,
+    ) -> Problem {
+        let Some(declared) = &mut problem.declared else {
+            return self.explain(collection, problem);
+        };
+        declared.code = self.code_down(collection, &declared.code).to_owned();
+        let params = &self.newest.collections[collection].actions[action].params;
+        let form = self.forms.get(&(collection, action));
+        let lens = self.lens(collection);
+        let down = |name: &str| {
+            let head = name.split('.').next().unwrap_or(name);
+            let sent = params.iter().any(|param| param.name == head);
+            let lens = if sent { form } else { lens };
+            lens.map_or(name, |lens| lens.name_down(name)).to_owned()
+        };
+        problem.message = reworded(&problem.message, down);
+        problem.param = problem.param.take().map(|param| down(&param));
+        problem
+    }
+
     /// The code of a refusal in this version.
     pub fn code_down<'a>(&'a self, collection: CollectionIx, code: &'a str) -> &'a str {
         let codes = self.codes.get(collection);
@@ -31,14 +58,15 @@ impl View {
 
 /// Names and values as the lens shows them.
 pub(super) fn explained(lens: &Lens, mut problem: Problem) -> Problem {
-    problem.message = reworded(lens, &problem.message);
+    let down = |name: &str| lens.name_down(name).to_owned();
+    problem.message = reworded(&problem.message, down);
     if let Some(param) = problem.param.take() {
         problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
         problem.param = Some(lens.name_down(&param).to_owned());
     }
     let told = !problem.violations.is_empty();
     for violation in &mut problem.violations {
-        violation.message = reworded(lens, &violation.message);
+        violation.message = reworded(&violation.message, down);
         // "Another book has this title."
         let name = lens.name_down(&violation.field).to_owned();
         if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
@@ -55,13 +83,16 @@ pub(super) fn explained(lens: &Lens, mut problem: Problem) -> Problem {
 }
 
 /// Names stand between backticks in messages.
-fn reworded(lens: &Lens, message: &str) -> String {
+fn reworded(message: &str, down: impl Fn(&str) -> String) -> String {
     let mut out = String::with_capacity(message.len());
     for (place, part) in message.split('`').enumerate() {
         if place > 0 {
             out.push('`');
         }
-        out.push_str(if place % 2 == 1 { lens.name_down(part) } else { part });
+        match place % 2 {
+            1 => out.push_str(&down(part)),
+            _ => out.push_str(part),
+        }
     }
     out
 }

@@ -248,6 +248,51 @@ fn parameters_of_actions_are_those_of_the_version() {
     assert!(changes.contains("- `orders`, parameters of `pay`: "), "{changes}");
 }
 
+/// A parameter has the name that a field had, and the rule speaks of both.
+const JUDGED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+rename = { from = "sum", to = "amount" }
+[[versions.changes]]
+collection = "orders"
+rename = { from = "bound", to = "amount" }
+[[versions.changes]]
+collection = "orders"
+rename = { from = "due", to = "total" }
+[[versions]]
+date = "2025-01-01"
+
+[collections.orders.fields]
+amount = "integer"
+total = "integer"
+[collections.orders.actions.pay]
+params = { amount = "integer", way = "string" }
+[[collections.orders.actions.pay.rules]]
+when = "request.amount > record.total"
+code = "too_much"
+param = "amount"
+message = "The `amount` is more than the `total`; choose another `way`."
+"#;
+
+#[test]
+fn rules_name_parameters_as_the_version_calls_them() {
+    let server = Start::schema(JUDGED).go();
+    let order = server.make("/v1/orders", json!({"amount": 1, "total": 5}));
+    let refused = |version: &str, params: Value| {
+        let ask = server.ask("POST", &format!("/v1/orders/{order}/pay"));
+        ask.version(version).json(&params).send().error(422, "too_much")
+    };
+    for (version, sent, due) in [("2025-01-01", "sum", "due"), ("2026-01-01", "amount", "total")] {
+        let error = refused(version, json!({ sent: 6 }));
+        assert_eq!(error["param"], sent, "{error}");
+        let message = format!("The `{sent}` is more than the `{due}`; choose another `way`.");
+        assert_eq!(error["message"], message);
+    }
+}
+
 #[test]
 fn changes_of_parameters_are_checked_and_planned() {
     let folder = tempfile::TempDir::new().unwrap();

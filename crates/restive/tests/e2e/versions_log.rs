@@ -440,3 +440,32 @@ fn events_are_read_in_the_version_of_the_request() {
     };
     assert_ne!(tag(OLD), tag(NEW));
 }
+
+/// As with Stripe, where new types of events come to accounts of every version: the log is what has
+/// happened, and to leave out what a version has no word for would make it another for each reader.
+#[test]
+fn the_log_is_whole_in_every_version_and_what_is_told_is_not() {
+    let server = Start::schema(SECOND).go();
+    let mut streams = [OLD, NEW]
+        .map(|version| (version, Events::open(&server, &format!("/api/events?version={version}"))));
+    server.make("/v1/shelves", json!({ "name": "A" }));
+    server.make("/v1/books", json!({ "title": "Dune" }));
+    let ask = |version: &str, target: &str| {
+        server.ask("GET", target).header("Restive-Version", version).send()
+    };
+    for (version, stream) in &mut streams {
+        let log = ask(version, "/v1/events?sort=created");
+        assert_eq!(log.column("type"), ["shelf.created", "book.created"], "{version}");
+        // It is there in the only shape that it has ever had.
+        let shelf = &log.json["data"][0];
+        assert_eq!(
+            (&shelf["api_version"], &shelf["data"]["object"]["name"]),
+            (&json!(version), &json!("A"))
+        );
+        let one = ask(version, &format!("/v1/events/{}", shelf["id"].as_str().unwrap()));
+        assert_eq!(one.expect(200), *shelf);
+        let first = if *version == OLD { "book.created" } else { "shelf.created" };
+        assert!(stream.event().is(first), "{version}");
+    }
+    ask(OLD, "/v1/shelves").error(404, "route_not_found");
+}

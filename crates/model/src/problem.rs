@@ -51,6 +51,10 @@ pub struct Violation {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
+    /// The field of the caller's version that is to blame, where `field` is kept and made from
+    /// several of them.
+    #[serde(skip)]
+    pub blamed: Option<String>,
 }
 
 macro_rules! catalogue {
@@ -229,7 +233,7 @@ impl DerefMut for Problem {
 
 impl Violation {
     pub fn new(field: impl Into<String>, code: Code, message: impl Into<String>) -> Violation {
-        Violation { field: field.into(), code, message: message.into(), value: None }
+        Violation { field: field.into(), code, message: message.into(), value: None, blamed: None }
     }
 
     pub fn value(mut self, value: &Value) -> Violation {

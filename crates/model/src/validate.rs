@@ -89,13 +89,21 @@ pub fn params(fields: &[Field], mut params: Fields) -> Result<Fields, Problem> {
     finish(params, violations)
 }
 
-/// A value that could not be brought up: a list in a list, which no field takes.
+/// Begins what could not be brought up: no text that a field takes has it.
+const MARK: &str = "\0";
+
+/// A value that could not be brought up.
 pub(crate) fn marked(value: Value) -> Value {
-    Value::Array(vec![Value::Array(vec![value])])
+    Value::Array(vec![Value::from(MARK), value])
 }
 
+/// Whether it, or a member of it, could not be brought up.
 pub(crate) fn is_marked(value: &Value) -> bool {
-    value.as_array().is_some_and(|items| matches!(items.as_slice(), [Value::Array(_)]))
+    match value {
+        Value::Array(items) => items.len() == 2 && items[0] == MARK,
+        Value::Object(members) => members.values().any(is_marked),
+        _ => false,
+    }
 }
 
 /// The message of a field that only the service sets.

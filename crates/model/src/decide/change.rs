@@ -93,7 +93,7 @@ fn raise(
     let violations = differing(shown, &lens.down(&stage.before), sent);
     let newest = |(name, value)| validate::read_only(lens.name_up(name)).value(value);
     refuse(violations.into_iter().map(newest).collect())?;
-    validate::raised(stage.collection, &mut changes)?;
+    lens.check(stage.collection, &mut changes, sent, |part| lens.merge(&stage.before, part))?;
     let mut after = stage.before.clone();
     after.extend(changes);
     Ok(update(stage, after))

@@ -97,6 +97,16 @@ impl Conversion {
         }
     }
 
+    /// Whether some values of the one type have no counterpart in the other.
+    pub fn leaves_out(&self) -> bool {
+        matches!(self, Conversion::FromText(_) | Conversion::ToInstant(_) | Conversion::Only(_))
+    }
+
+    /// Whether several values may become one.
+    pub fn rounds(&self) -> bool {
+        matches!(self, Conversion::ToTicks(_) | Conversion::Over(..))
+    }
+
     /// Whether greater values become greater ones, so that ranges and orders can be translated.
     pub fn keeps_order(&self) -> bool {
         match self {

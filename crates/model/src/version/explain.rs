@@ -2,7 +2,7 @@
 //! version has are turned into those the client knows.
 
 use super::View;
-use super::lens::Lens;
+use super::lens::{Lens, show_one};
 use crate::problem::{Code, Problem, Report};
 use crate::schema::CollectionIx;
 use serde_json::Value;
@@ -66,18 +66,27 @@ pub(super) fn explained(lens: &Lens, mut problem: Problem) -> Problem {
     }
     let told = !problem.violations.is_empty();
     for violation in &mut problem.violations {
-        violation.message = reworded(&violation.message, down);
+        let blamed = violation.blamed.take();
+        let value = violation.value.take();
+        violation.value = match &blamed {
+            Some(_) => value,
+            None => value.and_then(|value| shown(lens, &violation.field, value)),
+        };
+        let name = blamed.unwrap_or_else(|| down(&violation.field));
+        violation.message = reworded(&violation.message, |part| match part == violation.field {
+            true => name.clone(),
+            false => down(part),
+        });
         // "Another book has this title."
-        let name = lens.name_down(&violation.field).to_owned();
         if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
             violation.message = format!("{head} {name}.");
         }
-        let value = violation.value.take();
-        violation.value = value.and_then(|value| shown(lens, &violation.field, value));
         violation.field = name;
     }
     if told {
-        problem.message = Problem::of(problem.code, problem.violations.clone()).message.clone();
+        let whole = Problem::of(problem.code, problem.violations.clone());
+        (problem.message, problem.param) = (whole.message.clone(), whole.param.clone());
+        problem.value.clone_from(&whole.value);
     }
     problem
 }
@@ -102,7 +111,7 @@ fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
     let name = lens.name_down(kept);
     let Some(line) = lens.lines.iter().find(|line| line.name == name) else { return Some(value) };
     match line.expr.converted() {
-        Some(only) if only == kept => Some(line.show_one(kept, &value)),
+        Some(only) if only == kept => Some(show_one(&line.expr, kept, &value)),
         _ => None,
     }
 }

@@ -137,6 +137,8 @@ impl Expr {
             Expr::Convert { of, by, marks } => {
                 let value = of.eval(source);
                 match by.apply(&value) {
+                    // It stays what could not be said before.
+                    _ if *marks && validate::is_marked(&value) => value,
                     Some(converted) => Cow::Owned(converted),
                     None if *marks => Cow::Owned(validate::marked(value.into_owned())),
                     None => Cow::Borrowed(&NULL),

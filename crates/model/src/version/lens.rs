@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
 pub struct Lens {
+    /// Place of the version.
+    pub(super) version: usize,
     /// Fields of the version, in the order they are served.
     pub(super) lines: Vec<Line>,
     /// Kept fields, and how they are made from what is sent.
@@ -48,7 +50,12 @@ pub(super) struct Lift {
 
 impl Lens {
     /// None where the version shows the collection as it is kept.
-    pub(super) fn new(newest: &Collection, old: &Collection, shape: &Shape) -> Option<Lens> {
+    pub(super) fn new(
+        version: usize,
+        newest: &Collection,
+        old: &Collection,
+        shape: &Shape,
+    ) -> Option<Lens> {
         let lines = lines(old, shape);
         let lifts: Vec<Lift> = newest
             .fields
@@ -66,6 +73,7 @@ impl Lens {
         }
         let hidden = |name: &String| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
         Some(Lens {
+            version,
             reveals: lines.iter().any(|line| line.is_served() && line.kept.iter().any(hidden)),
             names: names(&lines, &lifts),
             aliases: shape.aliases.clone(),
@@ -216,7 +224,7 @@ impl Lens {
     }
 
     /// Old names that are taken beside new ones, as the new ones.
-    fn fold(&self, sent: &Fields) -> Fields {
+    pub(super) fn fold(&self, sent: &Fields) -> Fields {
         let mut folded = sent.clone();
         for alias in &self.aliases {
             if let Some(value) = folded.remove(&alias.name) {
@@ -249,12 +257,12 @@ impl Line {
     fn is_shown_as_null(&self) -> bool {
         self.field.as_ref().is_some_and(Field::is_served)
     }
+}
 
-    /// What the line shows of one kept value, where it shows no more than one.
-    pub(super) fn show_one(&self, kept: &str, value: &Value) -> Value {
-        let record: Fields = std::iter::once((kept.to_owned(), value.clone())).collect();
-        self.expr.eval(&Parsed { sent: None, kept: Some(&record) }).into_owned()
-    }
+/// What an expression shows of one kept value, where it shows no more than one.
+pub(super) fn show_one(expr: &Expr, kept: &str, value: &Value) -> Value {
+    let record: Fields = std::iter::once((kept.to_owned(), value.clone())).collect();
+    expr.eval(&Parsed { sent: None, kept: Some(&record) }).into_owned()
 }
 
 pub(super) fn value_of<'a>(fields: &'a Fields, name: &str) -> &'a Value {

@@ -2,6 +2,7 @@
 //! each collection that has another shape now. Requests are checked against the view's schema and
 //! brought up, records are brought down; the rest of the program knows the newest shape only.
 
+mod blame;
 mod convert;
 mod explain;
 mod expr;
@@ -113,7 +114,7 @@ impl View {
             let shape = with_aliases(newest, place, index, shape);
             let kept = &newest.collections[place];
             let old = shape.collection(kept);
-            lenses.push(Lens::new(kept, &old, &shape));
+            lenses.push(Lens::new(index, kept, &old, &shape));
             schema.collections[place] = old;
         }
         let mut forms = BTreeMap::new();
@@ -121,7 +122,7 @@ impl View {
             let kept = newest.collections[place].form(action);
             let old = shape.collection(&kept);
             schema.collections[place].actions[action].params.clone_from(&old.fields);
-            forms.extend(Lens::new(&kept, &old, shape).map(|lens| ((place, action), lens)));
+            forms.extend(Lens::new(index, &kept, &old, shape).map(|lens| ((place, action), lens)));
         }
         let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
         // The newest is the very schema, unless it shows more than is kept.
@@ -160,7 +161,7 @@ impl View {
         let Some(lens) = self.forms.get(&(collection, action)) else { return Ok(sent) };
         let newest = self.newest.collections[collection].form(action);
         let mut raised = lens.up(&sent);
-        validate::raised(&newest, &mut raised)
+        lens.check(&newest, &mut raised, &sent, |part| lens.up(part))
             .and_then(|()| validate::params(&newest.fields, raised))
             .map_err(|problem| explain::explained(lens, problem))
     }
@@ -188,7 +189,7 @@ impl View {
             // Checked below as sent: null is missing, too.
             fields.entry(field.name.clone()).or_insert(serde_json::Value::Null);
         }
-        match validate::raised(newest, &mut fields) {
+        match lens.check(newest, &mut fields, &body, |part| lens.up(part)) {
             Ok(()) => Ok(fields),
             Err(problem) => Err(self.explain(collection, problem)),
         }

@@ -1,13 +1,14 @@
 //! What a list of an older version asks for, in the words of the newest: names and values of
 //! filters, and names of sort keys.
 
+use super::Versions;
 use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
-use super::lens::{Lens, Line};
+use super::lens::{Lens, Line, show_one};
 use crate::problem::{Code, Problem, Violation};
 use crate::query::{Filter, Query, Test};
 use crate::record::{Fields, Scalar, to_scalar};
-use crate::schema::{Field, Kind};
+use crate::schema::{CollectionIx, Field, Kind};
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -75,7 +76,8 @@ impl Lens {
         let kept = line.expr.converted().ok_or_else(cannot)?;
         let lift = self.lifts.iter().find(|lift| lift.field.name == kept).ok_or_else(cannot)?;
         let made = |test| Filter { field: kept.to_owned(), test };
-        let source = Source { line, kept, field: &lift.field, up: &lift.expr };
+        let counted = counted(&line.expr);
+        let source = Source { line, counted, kept, field: &lift.field, up: &lift.expr };
         let bound = |scalar: &Scalar, name: &str, end: fn((Scalar, Scalar)) -> Scalar| {
             let none = "has no counterpart in the newest version".to_owned();
             if !ranges(&line.expr) {
@@ -87,15 +89,72 @@ impl Lens {
         let (least, most) = (format!("min_{}", field.name), format!("max_{}", field.name));
         Ok(match test {
             Test::AnyOf(values) => {
-                let values = values.iter().map(|value| value_of(&field.kind, value));
-                vec![made(any_of(values.flat_map(|value| source.origins(&value)).collect()))]
+                let values: Vec<Value> =
+                    values.iter().map(|value| value_of(&field.kind, value)).collect();
+                vec![made(match values.iter().any(|value| source.is_scattered(value)) {
+                    true => {
+                        Test::Shown { version: self.version, field: field.name.clone(), values }
+                    }
+                    false => any_of(values.iter().flat_map(|one| source.origins(one)).collect()),
+                })]
             }
             // Only made here.
-            Test::Within(_) => vec![made(test.clone())],
+            Test::Within(_) | Test::Shown { .. } => vec![made(test.clone())],
             Test::Min(value) => vec![made(Test::Min(bound(value, &least, |(first, _)| first)?))],
             Test::Max(value) => vec![made(Test::Max(bound(value, &most, |(_, last)| last)?))],
             Test::Like(_) => vec![made(test.clone())],
         })
+    }
+}
+
+impl Versions {
+    /// What a field of an older version shows of a kept value, where it shows no more than one.
+    pub fn shown(
+        &self,
+        version: usize,
+        collection: CollectionIx,
+        field: &str,
+        kept: &Scalar,
+    ) -> Option<Value> {
+        let lens = self.get(version)?.lens(collection)?;
+        let (line, _) = lens.declared(field)?;
+        let name = line.expr.converted()?;
+        let lift = lens.lifts.iter().find(|lift| lift.field.name == name)?;
+        Some(show_one(&line.expr, name, &value_of(&lift.field.kind, kept)))
+    }
+}
+
+impl Expr {
+    /// Whether it shows values that have no word in the version as this one.
+    fn shows_unsaid(&self, value: &Value) -> bool {
+        let mut found = false;
+        self.visit(&mut |part| {
+            if let Expr::Convert { by, .. } = part
+                && by.leaves_out()
+            {
+                found |= self.shown_without(part) == *value;
+            }
+        });
+        found
+    }
+
+    /// Whether one of its conversions is such a one.
+    fn has(&self, wanted: impl Fn(&Conversion) -> bool) -> bool {
+        let mut found = false;
+        self.visit(&mut |part| {
+            found |= matches!(part, Expr::Convert { by, .. } if wanted(by));
+        });
+        found
+    }
+
+    /// What it shows where one part of it says nothing.
+    fn shown_without(&self, part: &Expr) -> Value {
+        match self {
+            Expr::Convert { of, by, .. } if !std::ptr::eq(self, part) => {
+                by.apply(&of.shown_without(part)).unwrap_or_default()
+            }
+            _ => Value::Null,
+        }
     }
 }
 
@@ -106,6 +165,8 @@ fn refusal(name: &str, what: String) -> Violation {
 /// A field of the version, and the kept one that it is made from.
 struct Source<'a> {
     line: &'a Line,
+    /// What it shows, without what stands for null.
+    counted: Expr,
     kept: &'a str,
     field: &'a Field,
     up: &'a Expr,
@@ -122,11 +183,24 @@ impl Source<'_> {
         for candidate in others.into_iter().chain(choices) {
             let scalar = to_scalar(&self.field.kind, &candidate);
             let known = found.iter().any(|(first, last)| lies_within(&scalar, first, last));
-            if !known && self.line.show_one(self.kept, &candidate) == *value {
+            if !known && show_one(&self.line.expr, self.kept, &candidate) == *value {
                 found.push((scalar.clone(), scalar));
             }
         }
         found
+    }
+
+    /// Whether the kept values that are shown as this one are no list of stretches: what has no
+    /// word is anything, one of a stretch may stand for null, and numbers that are rounded to it
+    /// may be kept as texts.
+    fn is_scattered(&self, value: &Value) -> bool {
+        let expr = &self.line.expr;
+        // All values of an `enum` are looked at one by one.
+        let wordless = self.field.choices.is_empty() && expr.shows_unsaid(value);
+        let stretch = || self.span(value).is_some_and(|(first, last)| first != last);
+        wordless
+            || !ranges(expr) && expr.has(Conversion::rounds)
+            || expr.has(|by| matches!(by, Conversion::Empty(_))) && stretch()
     }
 
     /// The stretch of kept values around what the value becomes that are all shown as it: a second
@@ -136,7 +210,7 @@ impl Source<'_> {
         let place = place(&to_scalar(kind, &raise(self.up, &self.line.name, value)))?;
         let shows = |place: i64| {
             let kept = value_of(kind, &at(kind, place));
-            self.line.show_one(self.kept, &kept) == *value
+            show_one(&self.counted, self.kept, &kept) == *value
         };
         let edge = |step: i64| at(kind, edge(place, step, shows));
         shows(place).then(|| (edge(-1), edge(1)))
@@ -216,6 +290,17 @@ fn bound(up: &Expr, field: &Field, scalar: &Scalar) -> Option<Scalar> {
             None => Some(Scalar::Text(text.clone())),
         },
         _ => None,
+    }
+}
+
+/// The expression without what stands for null.
+fn counted(expr: &Expr) -> Expr {
+    match expr {
+        Expr::Convert { of, by: Conversion::Fill(_) | Conversion::Empty(_), .. } => counted(of),
+        Expr::Convert { of, by, marks } => {
+            Expr::Convert { of: Box::new(counted(of)), by: by.clone(), marks: *marks }
+        }
+        other => other.clone(),
     }
 }
 

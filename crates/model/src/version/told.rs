@@ -308,7 +308,10 @@ fn raised(lens: &Lens, fields: &Fields) -> Fields {
 /// What the newest version cannot say is null there: the log tells what it can.
 fn clean(mut fields: Fields) -> Fields {
     for (_, value) in fields.iter_mut().filter(|(_, value)| validate::is_marked(value)) {
-        *value = Value::Null;
+        match value {
+            Value::Object(members) => members.retain(|_, member| !validate::is_marked(member)),
+            other => *other = Value::Null,
+        }
     }
     fields
 }

@@ -135,6 +135,157 @@ fn a_change_is_proved_with_all_that_a_request_must_have() {
     assert!(failed.contains("this change loses data"), "{failed}");
 }
 
+/// The price was a number with a fraction, then cents, then their text, and is part of the label
+/// now; the weight went the same way and is a member of an object.
+const PRICED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "goods"
+[versions.changes.merge]
+from = [
+  { name = "name", type = "string", pattern = "^[^ ]*$", required = true },
+  { name = "price", type = "string" },
+]
+to = "label"
+by = " "
+[[versions.changes]]
+collection = "goods"
+move = { from = { name = "weight", type = "integer" }, to = "details.weight" }
+[[versions]]
+date = "2025-06-01"
+[[versions.changes]]
+collection = "goods"
+retype = { field = "price", from = { type = "integer" }, by = "text" }
+[[versions.changes]]
+collection = "goods"
+retype = { field = "weight", from = { type = "number" }, factor = 100 }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "goods"
+retype = { field = "price", from = { type = "number" }, factor = 100 }
+[[versions]]
+date = "2024-01-01"
+[collections.goods.fields]
+label = { type = "string", required = true, max_length = 12 }
+details = "object"
+"#;
+
+#[test]
+fn what_is_wrong_with_one_of_several_fields_is_said_of_that_one() {
+    let server = Start::schema(PRICED).go();
+    let ask = |method: &str, path: &str, body: &Value| {
+        server.ask(method, path).version("2024-01-01").json(body).send()
+    };
+    let good = json!({"name": "pear", "price": 0.25, "weight": 1.5});
+    let made = ask("POST", "/v1/goods", &good).expect(201);
+    let path = format!("/v1/goods/{}", made["id"].as_str().unwrap());
+    for (change, param, code) in [
+        (json!({"price": 0.005}), "price", "unsuitable"),
+        (json!({"weight": 0.005}), "weight", "unsuitable"),
+        (json!({"price": 1234567}), "price", "too_long"),
+        (json!({"name": "a-whole-sentence"}), "name", "too_long"),
+        (json!({"name": "a-whole-sentence", "price": 0.005}), "price", "unsuitable"),
+    ] {
+        let mut whole = good.clone();
+        let members = change.as_object().unwrap().clone();
+        whole.as_object_mut().unwrap().extend(members);
+        for (method, path, body) in
+            [("POST", "/v1/goods", &whole), ("PATCH", &path, &change), ("PUT", &path, &whole)]
+        {
+            let error = ask(method, path, body).error(422, "validation_failed");
+            let told = (&error["param"], &error["errors"][0]["field"], &error["errors"][0]["code"]);
+            assert_eq!(told, (&json!(param), &json!(param), &json!(code)), "{method}: {error}");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains(&format!("`{param}`")), "{method} {body}: {message}");
+        }
+    }
+    assert_eq!(server.get(&path).expect(200)["details"], json!({"weight": 150}));
+}
+
+/// Sizes were numbers that had to be there, grades numbers from 1 to 2, lengths whole centimetres,
+/// of which none were 35.1.
+const WORDLESS: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "shirts"
+retype = { field = "size", from = { type = "number" }, by = "text" }
+[[versions.changes]]
+collection = "shirts"
+[versions.changes.retype]
+field = "grade"
+from = { type = "integer", min = 1, max = 2 }
+map = { 1 = "good", 2 = "fair" }
+[[versions.changes]]
+collection = "shirts"
+required = { field = "length", fill = 351 }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "shirts"
+optional = { field = "size", fill = 1.5 }
+[[versions.changes]]
+collection = "shirts"
+optional = { field = "grade", fill = 2 }
+[[versions.changes]]
+collection = "shirts"
+retype = { field = "length", from = { type = "integer" }, factor = 10 }
+[[versions]]
+date = "2024-01-01"
+[collections.shirts.fields]
+size = { type = "string", filter = true }
+grade = { type = "string", filter = true }
+length = { type = "integer", filter = true, required = true }
+"#;
+
+/// A filter finds what is shown as it asks, also where that stands for what the version cannot say.
+#[test]
+fn values_without_a_word_are_found_as_what_they_are_shown_as() {
+    let server = Start::schema(WORDLESS).go();
+    for (size, grade, length) in [
+        (json!("large"), json!("good"), 353),
+        (json!("1.5"), json!("fair"), 350),
+        (json!("1.50"), json!("poor"), 351),
+        (json!("3"), Value::Null, 347),
+        (Value::Null, json!("good"), 355),
+    ] {
+        server.make("/v1/shirts", json!({"size": size, "grade": grade, "length": length}));
+    }
+    for (version, query, expected) in [
+        ("2024-01-01", "size=1.5", 4),
+        ("2024-01-01", "size=3", 1),
+        ("2024-01-01", "size=3,1.5", 5),
+        ("2024-01-01", "size=null", 0),
+        ("2024-01-01", "grade=2", 3),
+        ("2024-01-01", "grade=2&size=1.5", 2),
+        ("2024-01-01", "grade=1", 2),
+        ("2024-01-01", "length=35", 3),
+        ("2024-01-01", "length=null", 1),
+        ("2024-01-01", "length=36,null", 2),
+        // Ranges count what stands for null as it is kept.
+        ("2024-01-01", "min_length=35&max_length=35", 4),
+        ("2025-01-01", "size=1.5", 1),
+        ("2025-01-01", "size=null", 3),
+        ("2025-01-01", "grade=null", 2),
+        ("2025-01-01", "grade=null,1", 4),
+    ] {
+        let path = format!("/v1/shirts?{query}");
+        let found = server.ask("GET", &path).version(version).send();
+        assert_eq!(found.column("id").len(), expected, "{version} {query}: {}", found.text);
+        // Page by page, too.
+        let mut seen = 0;
+        let mut page = server.ask("GET", &format!("{path}&limit=1")).version(version).send();
+        while let Some(cursor) = page.json["pagination"]["next_cursor"].as_str() {
+            seen += page.column("id").len();
+            let next = format!("{path}&limit=1&after={cursor}");
+            page = server.ask("GET", &next).version(version).send();
+        }
+        assert_eq!(seen + page.column("id").len(), expected, "{version} {query}: {}", page.text);
+    }
+}
+
 /// Counted in seconds once, in milliseconds then, as an instant now.
 const COUNTED: &str = r#"
 [[versions]]

@@ -5,7 +5,7 @@
 use super::layout::{self, Table};
 use super::read::Kept;
 use super::shared::Shared;
-use super::{log, read, search, snapshot, views};
+use super::{log, read, search, shown, snapshot, views};
 use crate::{Error, Page};
 use model::query::{self, Filter, Position, Query, Test};
 use model::record::Scalar;
@@ -262,6 +262,11 @@ impl<'a> Plan<'a> {
             }
             Test::Min(value) => self.restrict(&format!("{column} >= ?"), [value.clone()]),
             Test::Max(value) => self.restrict(&format!("{column} <= ?"), [value.clone()]),
+            Test::Shown { version, field, values } => {
+                let (text, values) =
+                    shown::condition(self.collection, *version, field, &column, values);
+                self.restrict(&text, values);
+            }
             Test::Within(spans) => {
                 let between = |(first, _): &(Scalar, Scalar)| match first {
                     Scalar::Null => format!("{column} IS NULL"),
@@ -301,7 +306,7 @@ impl<'a> Plan<'a> {
         match test {
             Test::Min(value) => self.restrict("t.n >= ?", [number(value)]),
             Test::Max(value) => self.restrict("t.n <= ?", [number(value)]),
-            Test::Like(_) | Test::Within(_) => return Err(unknown("pattern")),
+            Test::Like(_) | Test::Within(_) | Test::Shown { .. } => return Err(unknown("pattern")),
             Test::AnyOf(values) => {
                 let marks = vec!["?"; values.len()].join(", ");
                 self.restrict(&format!("t.n IN ({marks})"), values.iter().map(number));

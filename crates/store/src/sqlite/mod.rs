@@ -18,6 +18,7 @@ mod retention;
 mod rewrite;
 mod search;
 mod shared;
+mod shown;
 mod snapshot;
 mod timers;
 mod upgrade;
@@ -136,13 +137,13 @@ impl SqliteStore {
             path: path.to_owned(),
             file: FileId::of(path)?,
             schema,
-            versions,
+            versions: versions.clone(),
             tables,
             cursor_key: opened.cursor_key,
             epoch: opened.epoch,
             usage: opened.usage,
             clock: options.clock,
-            readers: Pool::new(path.to_owned(), options.role == Role::Server),
+            readers: Pool::new(path.to_owned(), versions, options.role == Role::Server),
             newest: watch::Sender::new(opened.newest),
             timers: watch::Sender::new(0),
             settled: watch::Sender::new(opened_at << 16),

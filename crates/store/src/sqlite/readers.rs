@@ -1,8 +1,9 @@
 //! Read-only connections and the threads for reads that may take long. Short reads borrow a
 //! connection on the thread that asks; the rest queues here, each with a deadline. Knows no table.
 
-use super::open;
+use super::{open, shown};
 use crate::{BoxFuture, Error};
+use model::version::Versions;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ const STEPS: i32 = 5_000;
 /// Connections that are open and idle.
 pub struct Pool {
     path: PathBuf,
+    /// For what lists of older versions ask.
+    versions: Arc<Versions>,
     idle: Mutex<Vec<Reader>>,
     /// Grows after every commit.
     changes: AtomicU64,
@@ -57,10 +60,10 @@ impl Reader {
 impl Pool {
     /// Connections of a process beside the server do not rest (`rests`): the server, whose
     /// checkpoints they would hold up, cannot ask them to leave.
-    pub fn new(path: PathBuf, rests: bool) -> Pool {
+    pub fn new(path: PathBuf, versions: Arc<Versions>, rests: bool) -> Pool {
         let idle = Mutex::new(Vec::with_capacity(IDLE_CONNECTIONS));
         let (changes, restless) = (AtomicU64::new(0), AtomicBool::new(!rests));
-        Pool { path, idle, changes, restless, rests }
+        Pool { path, versions, idle, changes, restless, rests }
     }
 
     /// To be called after every commit, before anyone can learn of it: reads that begin from now on
@@ -121,10 +124,12 @@ impl Pool {
 
     fn take(&self) -> Result<Reader, Error> {
         let idle = self.idle.lock().pop();
-        match idle {
-            Some(reader) => Ok(reader),
-            None => Ok(Reader { connection: open::reader(&self.path)?, since: None }),
+        if let Some(reader) = idle {
+            return Ok(reader);
         }
+        let connection = open::reader(&self.path)?;
+        shown::teach(&connection, &self.versions)?;
+        Ok(Reader { connection, since: None })
     }
 
     fn give_back(&self, mut reader: Reader) {

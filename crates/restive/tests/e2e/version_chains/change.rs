@@ -250,6 +250,16 @@ impl Change {
         }
     }
 
+    /// Whether an old field is still one of its own, under this name or another.
+    pub fn keeps(&self, old: &str) -> bool {
+        match self {
+            Change::Enter { from, .. } => from.name != old,
+            Change::Split { from, .. } => from != old,
+            Change::Merge { from, .. } => from.iter().all(|field| field.name != old),
+            _ => true,
+        }
+    }
+
     /// What an old client's write makes of the new record: what depends on a field that differs
     /// from what the client was shown. The rest stays, seen or unseen.
     pub fn write(

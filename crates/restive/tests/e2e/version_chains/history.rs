@@ -1,7 +1,7 @@
 //! A service with a past, and what a record of it is in each of its versions. Versions are counted
 //! from the newest, which is 0.
 
-use super::change::{Change, Unsayable, of};
+use super::change::{Change, How, Unsayable, of};
 use super::shape::{Field, Fields, Shape};
 use serde_json::Value;
 
@@ -93,6 +93,20 @@ impl Collection {
         before.into_iter().filter(|(name, value)| of(&after, name) != *value).collect()
     }
 
+    /// Whether a field had fractions that newer versions cannot say, whatever became of it then.
+    pub fn became_cents(&self, version: usize, field: &Field) -> bool {
+        let mut name = field.name.as_str();
+        for change in self.since(version).into_iter().rev() {
+            match change {
+                Change::Retype { field, how: How::Cents, .. } if field == name => return true,
+                Change::Rename { from, to } if from == name => name = to,
+                change if !change.keeps(name) => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// The kept field that one of a version stands for, and the changes of its values between,
     /// newest first. None where it became a part of another, or several.
     pub fn origin(&self, version: usize, field: &Field) -> Option<(String, Vec<&Change>)> {
@@ -108,11 +122,7 @@ impl Collection {
                 {
                     between.push(change);
                 }
-                Change::Enter { from, .. } if from.name == name => return None,
-                Change::Split { from, .. } if *from == name => return None,
-                Change::Merge { from, .. } if from.iter().any(|field| field.name == name) => {
-                    return None;
-                }
+                change if !change.keeps(&name) => return None,
                 _ => {}
             }
         }

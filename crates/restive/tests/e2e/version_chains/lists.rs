@@ -1,7 +1,7 @@
 //! Lists in every version: filters, ranges, orders, chosen fields and pages, all in the names and
 //! values of the version.
 
-use super::change::{Change, How, of};
+use super::change::{Change, of};
 use super::shape::{Field, Kind};
 use super::{Kept, World};
 use serde_json::Value;
@@ -49,13 +49,12 @@ impl World<'_> {
 
     fn filter(&mut self, version: usize, collection: usize, field: &Field, kept: &[Kept]) {
         let it = self.collection(collection);
-        let (_, between) = it.origin(version, field).unwrap();
-        if kept.is_empty() || is_vague(&between) {
+        if kept.is_empty() {
             return;
         }
         let seen = |kept: &Kept| of(&it.shown(version, &kept.fields), &field.name);
         let value = seen(&kept[self.chance.below(kept.len())]);
-        let Some(text) = asked(&value) else { return };
+        let text = asked(&value);
         let expected: Vec<&Kept> = kept.iter().filter(|kept| seen(kept) == value).collect();
         self.finds(version, collection, &format!("{ALL}&{}={text}", field.name), &expected);
     }
@@ -77,7 +76,10 @@ impl World<'_> {
             changes.fold(of(&kept.fields, &origin), |value, change| change.value_down(&value))
         };
         let bound = counted(&kept[self.chance.below(kept.len())]);
-        let Some(text) = asked(&bound) else { return };
+        if bound.is_null() {
+            return;
+        }
+        let text = asked(&bound);
         let known = between.iter().filter(converts).all(|change| change.keeps_order());
         for (side, unwanted) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
             let query = format!("{ALL}&{side}_{}={text}", field.name);
@@ -156,25 +158,12 @@ impl Change {
     }
 }
 
-/// Whether more kept values look alike to the version than a filter is translated to: those that
-/// are filled in because the version has no word for them.
-fn is_vague(between: &[&Change]) -> bool {
-    let how = |change: &&&Change| match change {
-        Change::Retype { how, .. } => Some(how.clone()),
-        _ => None,
-    };
-    let filled = between.iter().any(|change| matches!(change, Change::Optional { .. }));
-    let loses = |how: &How| matches!(how, How::Texts | How::FlagTexts | How::Map(_));
-    filled && between.iter().filter_map(|change| how(&change)).any(|how| loses(&how))
-}
-
-/// The text of a value in a query, where it means that value.
-fn asked(value: &Value) -> Option<String> {
+/// The text of a value in a query.
+fn asked(value: &Value) -> String {
     match value {
-        Value::Null => None,
-        Value::String(text) if text.is_empty() => None,
-        Value::String(text) => Some(text.bytes().map(|byte| format!("%{byte:02x}")).collect()),
-        other => Some(other.to_string()),
+        Value::String(text) if text.is_empty() => "%22%22".to_owned(),
+        Value::String(text) => text.bytes().map(|byte| format!("%{byte:02x}")).collect(),
+        other => other.to_string(),
     }
 }
 

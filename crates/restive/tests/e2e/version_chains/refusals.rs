@@ -1,7 +1,6 @@
 //! What is refused in every version: named and explained by the fields that the client knows.
 
 use super::World;
-use super::change::{Change, How};
 use super::shape::{Field, Fields, Kind};
 use crate::harness::Answer;
 use serde_json::{Value, json};
@@ -37,9 +36,7 @@ impl World<'_> {
         collection: usize,
         field: &Field,
     ) -> Option<(Value, &'static str)> {
-        let cents = |change: &&Change| matches!(change, Change::Retype { how: How::Cents, .. });
-        let origin = self.collection(collection).origin(version, field);
-        let has_cents = origin.is_some_and(|(_, between)| between.iter().any(cents));
+        let has_cents = self.collection(collection).became_cents(version, field);
         Some(match &field.kind {
             Kind::Word(_) => (json!("no word"), "not_in_enum"),
             Kind::Digits => (json!("007"), "pattern_mismatch"),

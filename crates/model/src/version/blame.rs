@@ -1,0 +1,55 @@
+//! Whose fault it is: where a kept field is made from several that a client sends, the one with
+//! which it is wrong in that way. Only looked for when a request is refused already.
+
+use super::lens::Lens;
+use crate::problem::{Problem, Violation};
+use crate::record::Fields;
+use crate::schema::Collection;
+use crate::validate;
+
+impl Lens {
+    /// Checks kept fields that were made from a body of this version. `make` does that again for
+    /// some fields of the body, as if nothing else were sent.
+    pub fn check(
+        &self,
+        newest: &Collection,
+        made: &mut Fields,
+        sent: &Fields,
+        make: impl Fn(&Fields) -> Fields,
+    ) -> Result<(), Problem> {
+        validate::raised(newest, made).map_err(|mut problem| {
+            let sent = self.fold(sent);
+            for violation in &mut problem.violations {
+                self.blame(newest, violation, &sent, &make);
+            }
+            problem
+        })
+    }
+
+    /// What was sent is put together field by field, until the kept one is wrong.
+    fn blame(
+        &self,
+        newest: &Collection,
+        violation: &mut Violation,
+        sent: &Fields,
+        make: &impl Fn(&Fields) -> Fields,
+    ) {
+        let found = self.lifts.iter().find(|lift| lift.field.name == violation.field);
+        let Some(lift) = found.filter(|lift| lift.sent.len() > 1) else { return };
+        let mut part = Fields::new();
+        for name in &lift.sent {
+            let Some(value) = sent.get(name) else { continue };
+            part.insert(name.clone(), value.clone());
+            let mut made = make(&part);
+            // Nothing yet is nothing wrong.
+            made.retain(|kept, value| *kept == lift.field.name && !value.is_null());
+            let wrong = validate::raised(newest, &mut made).err();
+            let same = |problem: Problem| problem.violations[0].code == violation.code;
+            if wrong.is_some_and(same) {
+                let echo = (!lift.field.write_only).then(|| value.clone());
+                (violation.blamed, violation.value) = (Some(name.clone()), echo);
+                return;
+            }
+        }
+    }
+}

@@ -287,7 +287,7 @@ impl Usages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::parse;
+    use model::schema::parse::parse;
     use std::path::Path;
     use store::sqlite::SqliteStore;
 

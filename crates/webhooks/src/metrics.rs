@@ -24,6 +24,8 @@ pub struct Metrics {
     latency_us: AtomicU64,
     /// Endpoints with the age of their oldest waiting event, the worst first.
     ages: watch::Sender<Vec<(String, Duration)>>,
+    /// Versions with the number of endpoints that are sent to in them.
+    versions: watch::Sender<Vec<(String, usize)>>,
 }
 
 impl Metrics {
@@ -41,6 +43,7 @@ impl Metrics {
             latency: [const { AtomicU64::new(0) }; BUCKETS_MS.len() + 1],
             latency_us: AtomicU64::new(0),
             ages: watch::Sender::new(Vec::new()),
+            versions: watch::Sender::new(Vec::new()),
         }
     }
 
@@ -56,6 +59,10 @@ impl Metrics {
         let oldest = ages.first().map_or(0, |(_, age)| u64::try_from(age.as_millis()).unwrap_or(0));
         self.oldest_ms.store(oldest, Relaxed);
         self.ages.send_replace(ages);
+    }
+
+    pub(crate) fn spoken(&self, versions: Vec<(String, usize)>) {
+        self.versions.send_replace(versions);
     }
 
     pub fn render(&self, out: &mut String) {
@@ -90,6 +97,11 @@ impl Metrics {
         for (endpoint, age) in self.ages.borrow().iter() {
             let age = age.as_secs_f64();
             line(out, format_args!("{name}{{endpoint=\"{endpoint}\"}} {age}"));
+        }
+        let name = "restive_webhook_version_endpoints";
+        head(out, name, "gauge", "Enabled endpoints by the version that they are sent.");
+        for (version, endpoints) in self.versions.borrow().iter() {
+            line(out, format_args!("{name}{{version=\"{version}\"}} {endpoints}"));
         }
     }
 

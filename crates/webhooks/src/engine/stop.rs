@@ -125,6 +125,7 @@ impl Engine {
         self.save_replays();
         self.ask_ages();
         self.tell_ages();
+        self.tell_versions();
     }
 
     /// What waits for a retry is known to the store alone.
@@ -184,5 +185,15 @@ impl Engine {
             (lane.endpoint.id.clone(), age)
         });
         self.metrics.waiting(ages.collect());
+    }
+
+    /// Deliveries are no requests: whether an old version can go, these figures have to tell.
+    fn tell_versions(&self) {
+        let mut spoken: Vec<(String, usize)> =
+            self.versions.iter().map(|view| (view.date.clone(), 0)).collect();
+        for lane in self.lanes.values().filter(|lane| lane.enabled) {
+            spoken[lane.version].1 += 1;
+        }
+        self.metrics.spoken(spoken);
     }
 }

@@ -78,6 +78,11 @@ async fn an_endpoint_follows_its_account_unless_it_has_a_version_of_its_own() {
     bed.tell(&["e"]);
     until("all were told", || arrived("e")).await;
     assert_eq!(versions("e"), [titled.clone(), named.clone(), titled.clone()]);
+    let spoken = |version: &str, endpoints: usize| {
+        let name = "restive_webhook_version_endpoints";
+        bed.figures().contains(&format!("{name}{{version=\"{version}\"}} {endpoints}\n"))
+    };
+    until("it is told who is sent which", || spoken(OLD, 1) && spoken(NEW, 2)).await;
     // Known from the start, too.
     let older = Change::Assign { fields: pinned(OLD), event: None };
     bed.write(Builtin::Account, Some(&account.id), older).await;

@@ -142,6 +142,7 @@ impl Keyring<'_> {
             filters: Vec::new(),
             sort: vec![SortKey { field: "created_at".into(), descending: false }],
             words: Vec::new(),
+            revealed: Vec::new(),
             page: Page::First,
             limit: LIST_LIMIT,
         };

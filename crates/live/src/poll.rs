@@ -149,6 +149,7 @@ async fn read(hub: &Hub, asking: &Asking, reading: Reading) -> Result<Answer, st
         filters: vec![Filter { field: "id".into(), test: Test::Min(first) }],
         sort: vec![SortKey { field: "created_at".into(), descending: false }],
         words: Vec::new(),
+        revealed: Vec::new(),
         page: Page::First,
         limit: asking.limit,
     };

@@ -109,6 +109,7 @@ fn newest(filters: Vec<Filter>) -> Query {
         filters,
         sort: vec![SortKey { field: "created_at".into(), descending: true }],
         words: Vec::new(),
+        revealed: Vec::new(),
         page: Page::First,
         limit: 1,
     }

@@ -42,6 +42,8 @@ pub struct Query {
     pub sort: Vec<SortKey>,
     /// Words that must all occur in the searched fields; empty: no search.
     pub words: Vec<String>,
+    /// Removed fields that are searched beside the others: an older version knows them.
+    pub revealed: Vec<String>,
     pub page: Page,
     pub limit: u32,
 }

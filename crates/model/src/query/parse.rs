@@ -55,7 +55,8 @@ pub fn list(
         }
     }
     let page = page.map_or(Page::First, Page::Offset);
-    let query = Query { parent, filters, sort, words, page, limit };
+    let revealed = Vec::new();
+    let query = Query { parent, filters, sort, words, revealed, page, limit };
     Ok(Asked { query, after, view })
 }
 

@@ -60,10 +60,21 @@ impl Lens {
                 None => violations.push(refusal("sort", format!("cannot be by `{}`", key.field))),
             }
         }
+        query.revealed = self.revealed().map(str::to_owned).collect();
         match violations.is_empty() {
             true => Ok(()),
             false => Err(Problem::of(Code::InvalidParameter, violations)),
         }
+    }
+
+    /// The removed fields that this version searches.
+    fn revealed(&self) -> impl Iterator<Item = &str> {
+        let searches = |line: &&Line| line.field.as_ref().is_some_and(|field| field.search);
+        let removed = self.lifts.iter().filter(|lift| lift.field.removed && lift.field.search);
+        let names = removed.map(|lift| lift.field.name.as_str());
+        names.filter(move |name| {
+            self.lines.iter().filter(searches).any(|line| line.kept.contains(*name))
+        })
     }
 
     fn declared(&self, name: &str) -> Option<(&Line, &Field)> {

@@ -90,6 +90,7 @@ fn newest(parent: Option<String>, filters: Vec<Filter>, limit: u32) -> Query {
         filters,
         sort: vec![SortKey { field: "created_at".into(), descending: true }],
         words: Vec::new(),
+        revealed: Vec::new(),
         page: Page::First,
         limit,
     }

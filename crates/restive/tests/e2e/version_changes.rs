@@ -286,6 +286,31 @@ fn values_without_a_word_are_found_as_what_they_are_shown_as() {
     }
 }
 
+const SHELVED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+removed = { field = "blurb" }
+[[versions]]
+date = "2025-01-01"
+[collections.books.fields]
+title = "string"
+blurb = { type = "string", search = true }
+"#;
+
+#[test]
+fn a_removed_field_is_searched_by_those_who_know_it() {
+    let server = Start::schema(SHELVED).go();
+    let old = |method: &str, path: &str| server.ask(method, path).version("2025-01-01");
+    for blurb in ["A tale of sand", "A tale of snow"] {
+        old("POST", "/v1/books").json(&json!({"blurb": blurb})).send().expect(201);
+    }
+    assert_eq!(old("GET", "/v1/books?q=sand").send().column("blurb"), ["A tale of sand"]);
+    assert_eq!(old("GET", "/v1/books?q=tale").send().column("blurb").len(), 2);
+    server.get("/v1/books?q=sand").error(400, "unknown_parameter");
+}
+
 /// Counted in seconds once, in milliseconds then, as an instant now.
 const COUNTED: &str = r#"
 [[versions]]

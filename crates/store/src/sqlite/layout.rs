@@ -101,13 +101,19 @@ pub struct Table {
 pub struct SearchTable {
     /// Quoted.
     pub name: String,
-    /// Names of the fields, in column order.
-    pub fields: Vec<String>,
-    /// Quoted column list of the searched fields, for the column filter of a query.
-    pub columns: String,
+    /// In column order.
+    pub fields: Vec<SearchField>,
     pub create: String,
     pub insert: String,
     pub delete: String,
+}
+
+pub struct SearchField {
+    pub name: String,
+    /// Quoted.
+    pub column: String,
+    /// Whether only versions before its removal look into it.
+    pub removed: bool,
 }
 
 /// An index that shall exist.
@@ -227,12 +233,17 @@ fn source(schema: &Schema, collection: &Collection) -> (Source, String, usize) {
 }
 
 fn search_table(collection: &Collection) -> Option<SearchTable> {
-    let fields: Vec<String> = searched(collection).map(|field| field.name.clone()).collect();
+    let field = |field: &Field| SearchField {
+        name: field.name.clone(),
+        column: column_name(&field.name),
+        removed: field.removed,
+    };
+    let fields: Vec<SearchField> = searched(collection).map(field).collect();
     if fields.is_empty() {
         return None;
     }
     let name = quote(&search_name(&collection.name));
-    let columns: Vec<String> = fields.iter().map(|field| column_name(field)).collect();
+    let columns: Vec<&str> = fields.iter().map(|field| field.column.as_str()).collect();
     let marks: String = (0..fields.len()).map(|place| format!(", ?{}", 3 + place)).collect();
     Some(SearchTable {
         // `scope_` holds a word made of the scope, so that a query can demand it like any word.
@@ -246,15 +257,15 @@ fn search_table(collection: &Collection) -> Option<SearchTable> {
             columns.join(", ")
         ),
         delete: format!("DELETE FROM {name} WHERE rowid = ?1"),
-        columns: columns.join(" "),
         fields,
         name,
     })
 }
 
-/// Write-only fields are never served, so a search must not tell of them either.
+/// Write-only fields are never served, so a search must not tell of them either. Removed ones are
+/// searched by those who know them.
 fn searched(collection: &Collection) -> impl Iterator<Item = &Field> {
-    collection.searched().filter(|field| !field.write_only)
+    collection.fields.iter().filter(|field| field.search && !field.write_only)
 }
 
 /// The table of a collection as it is first made.

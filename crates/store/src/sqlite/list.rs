@@ -211,7 +211,7 @@ impl<'a> Plan<'a> {
             plan.restrict("t.parent = ?", [Scalar::Text(parent.clone())]);
         }
         if searched {
-            plan.search(table, &query.words)?;
+            plan.search(table, query)?;
         }
         for filter in &query.filters {
             plan.filter(table, collection, filter)?;
@@ -224,10 +224,12 @@ impl<'a> Plan<'a> {
     }
 
     /// The search index leads where its own order is asked for, else it only restricts.
-    fn search(&mut self, table: &Table, words: &[String]) -> Result<(), Error> {
-        let search = table.search.as_ref().ok_or_else(|| unknown("searchable field"))?;
+    fn search(&mut self, table: &Table, query: &Query) -> Result<(), Error> {
+        let none = || unknown("searchable field");
+        let search = table.search.as_ref().ok_or_else(none)?;
         let name = &search.name;
-        let expression = Scalar::Text(search::expression(search, self.scope, words));
+        let expression =
+            Scalar::Text(search::expression(search, self.scope, query).ok_or_else(none)?);
         if self.by_number || self.by_rank {
             self.from = format!(
                 "FROM {name} CROSS JOIN {} t ON t.n = {name}.rowid WHERE t.scope = ?",

@@ -1,10 +1,11 @@
 //! The search indexes: followers of the log that live in the same database. Fed by the writer in
 //! bounded turns; position and index rows change in one transaction, so they never disagree.
 
-use super::layout::SearchTable;
+use super::layout::{SearchField, SearchTable};
 use super::read;
 use super::shared::Shared;
 use crate::Error;
+use model::query::Query;
 use model::record::Fields;
 use model::{Record, Scope};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -109,7 +110,7 @@ pub fn insert(
     statement.raw_bind_parameter(1, record.number)?;
     statement.raw_bind_parameter(2, scope_word(scope))?;
     for (place, field) in search.fields.iter().enumerate() {
-        statement.raw_bind_parameter(3 + place, text_of(&fields, field))?;
+        statement.raw_bind_parameter(3 + place, text_of(&fields, &field.name))?;
     }
     statement.raw_execute()?;
     Ok(())
@@ -127,11 +128,18 @@ fn scope_word(scope: Scope) -> String {
     format!("s{}", scope.0)
 }
 
-/// The full-text expression: the scope, and every word in the searched fields. Each word is a
-/// quoted string, so nothing in it can be an operator.
-pub fn expression(search: &SearchTable, scope: Scope, words: &[String]) -> String {
-    let mut out = format!("scope_ : \"{}\" AND {{{}}} : (", scope_word(scope), search.columns);
-    for word in words.iter().take(WORDS) {
+/// The full-text expression: the scope, and every word in the searched fields; none where there
+/// are no such fields. Each word is a quoted string, so nothing in it can be an operator.
+pub fn expression(search: &SearchTable, scope: Scope, query: &Query) -> Option<String> {
+    let looked_into = |field: &&SearchField| !field.removed || query.revealed.contains(&field.name);
+    let fields = search.fields.iter().filter(looked_into);
+    let columns: Vec<&str> = fields.map(|field| field.column.as_str()).collect();
+    if columns.is_empty() {
+        return None;
+    }
+    let columns = columns.join(" ");
+    let mut out = format!("scope_ : \"{}\" AND {{{columns}}} : (", scope_word(scope));
+    for word in query.words.iter().take(WORDS) {
         out.push('"');
         for character in word.chars() {
             match character {
@@ -144,5 +152,5 @@ pub fn expression(search: &SearchTable, scope: Scope, words: &[String]) -> Strin
         out.push_str("\" ");
     }
     out.push(')');
-    out
+    Some(out)
 }

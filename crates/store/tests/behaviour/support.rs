@@ -348,6 +348,7 @@ pub fn query(sort: &str, limit: u32) -> Query {
         filters: Vec::new(),
         sort: keys.collect(),
         words: Vec::new(),
+        revealed: Vec::new(),
         page: Page::First,
         limit,
     }

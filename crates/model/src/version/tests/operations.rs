@@ -348,6 +348,7 @@ fn asked(filters: &[(&str, Test)], sort: &[&str]) -> Query {
         filters: filters.iter().map(filter).collect(),
         sort: sort.iter().map(key).collect(),
         words: Vec::new(),
+        revealed: Vec::new(),
         page: Page::First,
         limit: 10,
     }

@@ -121,12 +121,14 @@ impl Change {
                 }
             }
             Change::Split { from, to, .. } => {
-                to.iter().for_each(|piece| drop(shape.take(piece)));
-                shape.fields.push(Field::new(from, Kind::Text));
+                let pieces = to.each_ref().map(|piece| shape.take(piece));
+                let search = pieces.iter().any(|piece| piece.search);
+                shape.fields.push(Field { search, ..Field::new(from, Kind::Text) });
             }
             Change::Merge { from, to, .. } => {
-                shape.take(to);
-                shape.fields.extend(from.iter().cloned());
+                let search = shape.take(to).search;
+                let pieces = from.iter().cloned();
+                shape.fields.extend(pieces.map(|piece| Field { search, ..piece }));
             }
             Change::Retype { field, from, .. } => *shape.field(field) = from.clone(),
             Change::EnumMap { field, old, .. } => {

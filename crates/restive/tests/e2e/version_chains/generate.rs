@@ -10,23 +10,37 @@ use serde_json::{Value, json};
 
 const DATES: [&str; 6] =
     ["2026-06-01", "2026-01-01", "2025-06-01", "2025-01-01", "2024-06-01", "2024-01-01"];
-/// Names, objects, and whether it is a feed.
-const COLLECTIONS: [(&str, &str, bool); 3] =
-    [("books", "book", false), ("notes", "note", true), ("orders", "order", false)];
+/// Names, objects, whether it is a feed, and the place of the parent.
+const COLLECTIONS: [(&str, &str, bool, Option<usize>); 4] = [
+    ("books", "book", false, None),
+    ("notes", "note", true, None),
+    ("orders", "order", false, None),
+    ("reviews", "review", false, Some(0)),
+];
+/// Most of them in one file, for the sake of time.
+const MOST: usize = 3;
 /// Begins the names of members that became fields.
 const MOVED: &str = "moved_";
 
 pub fn plan(seed: u64) -> Plan {
     let mut chance = Chance::new(seed);
     let versions = 2 + chance.below(DATES.len() - 1);
-    let wanted = 1 + chance.below(COLLECTIONS.len());
-    let collections = COLLECTIONS[..wanted].iter().map(|&(name, object, feed)| {
+    let turn = chance.percent(30).then(|| 1 + chance.below(versions - 1));
+    let mut chosen = vec![COLLECTIONS[0]];
+    for other in &COLLECTIONS[1..] {
+        if chosen.len() < MOST && chance.percent(50) {
+            chosen.push(*other);
+        }
+    }
+    let owns = chosen.iter().any(|(.., parent)| parent.is_some());
+    let collections = chosen.iter().enumerate().map(|(place, &(name, object, feed, parent))| {
         let mut maker = Maker { chance: &mut chance, names: 0, busy: Vec::new() };
-        let (shapes, steps) = maker.history(versions);
-        Collection { name, object, feed, shapes, steps }
+        let role = Role { stays: place == 0 && owns, refers: place > 0 };
+        let (shapes, steps) = maker.history(versions, role);
+        Collection { name, object, feed, parent, shapes, steps }
     });
     let collections = collections.collect();
-    Plan { dates: DATES[..versions].to_vec(), collections }
+    Plan { dates: DATES[..versions].to_vec(), turn, collections }
 }
 
 struct Maker<'c> {
@@ -37,6 +51,14 @@ struct Maker<'c> {
     busy: Vec<String>,
 }
 
+/// What a collection is to others.
+struct Role {
+    /// All versions have it.
+    stays: bool,
+    /// It may refer to the first.
+    refers: bool,
+}
+
 /// When a collection came and went, by the place of the version that did it.
 struct Life {
     added: Option<usize>,
@@ -45,9 +67,16 @@ struct Life {
 
 impl Maker<'_> {
     /// The shapes of all versions, newest first, and what leads from each to the next older one.
-    fn history(&mut self, versions: usize) -> (Vec<Shape>, Vec<Vec<Change>>) {
+    fn history(&mut self, versions: usize, role: Role) -> (Vec<Shape>, Vec<Vec<Change>>) {
         let mut shape = self.newest();
-        let life = self.life(versions);
+        if role.refers && self.chance.percent(60) {
+            let name = self.fresh();
+            shape.fields.push(Field { filter: true, ..Field::new(&name, Kind::Ref) });
+        }
+        let life = match role.stays {
+            true => Life { added: None, removed: None },
+            false => self.life(versions),
+        };
         shape.served = life.removed.is_none();
         let hidden = self.chance.percent(40);
         let mut secret = hidden.then(|| self.hide(&mut shape, versions));
@@ -117,6 +146,7 @@ impl Maker<'_> {
                 field.filter = self.chance.percent(60);
                 field.sort = self.chance.percent(60);
             }
+            field.search = field.kind == Kind::Text && self.chance.percent(50);
             match self.chance.below(4) {
                 0 => field.required = true,
                 1 if field.kind.is_scalar() => {
@@ -160,6 +190,7 @@ impl Maker<'_> {
         let kind = if self.chance.percent(50) { Kind::Text } else { Kind::Whole };
         let mut field = Field::new(&name, kind);
         (field.hidden, field.filter) = (true, self.chance.percent(50));
+        field.search = field.kind == Kind::Text && self.chance.percent(50);
         shape.fields.push(field);
         (name, self.chance.below(versions - 1))
     }
@@ -290,6 +321,7 @@ impl Maker<'_> {
                     | Kind::Day
                     | Kind::Object(_)
                     | Kind::Single(_)
+                    | Kind::Ref
             );
             field.is_plain() && field.default.is_none() && known
         };
@@ -362,7 +394,13 @@ fn touched(change: &Change) -> Vec<String> {
 impl Plan {
     /// The schema file.
     pub fn text(&self) -> String {
-        let mut text = "[webhooks]\ndevelopment = true\n".to_owned();
+        let mut text = String::new();
+        if let Some(turn) = self.turn {
+            let (newest, old) = (self.dates[0], self.dates[turn]);
+            text.push_str(&format!("[service]\nversion = '{newest}'\nmount = '/v2'\n"));
+            text.push_str(&format!("[[mounts]]\npath = '/v1'\nversion = '{old}'\n"));
+        }
+        text.push_str("[webhooks]\ndevelopment = true\n");
         for (version, date) in self.dates.iter().enumerate() {
             text.push_str(&format!("[[versions]]\ndate = '{date}'\n"));
             for collection in &self.collections {
@@ -378,12 +416,17 @@ impl Plan {
             if collection.feed {
                 text.push_str("feed = true\n");
             }
+            if let Some(parent) = collection.parent {
+                text.push_str(&format!("parent = '{}'\n", self.collections[parent].name));
+            }
             text.push_str(&format!("[collections.{}.fields]\n", collection.name));
             for field in &collection.shapes[0].fields {
                 let flag = |name: &str, on: bool| {
                     if on { format!("{name} = true, ") } else { String::new() }
                 };
-                let flags = flag("filter", field.filter) + &flag("sort", field.sort);
+                let flags = flag("filter", field.filter)
+                    + &flag("sort", field.sort)
+                    + &flag("search", field.search);
                 text.push_str(&format!("{} = {}\n", field.name, field.declared(&flags)));
             }
         }

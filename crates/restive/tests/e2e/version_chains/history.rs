@@ -10,7 +10,17 @@ use serde_json::Value;
 pub struct Plan {
     /// Of the versions, newest first.
     pub dates: Vec<&'static str>,
+    /// The first version that is served below `/v1`, where newer ones are below `/v2`.
+    pub turn: Option<usize>,
+    /// Others may refer to the first.
     pub collections: Vec<Collection>,
+}
+
+impl Plan {
+    /// The path below which a version is served.
+    pub fn mount(&self, version: usize) -> &'static str {
+        if self.turn.is_some_and(|turn| version < turn) { "/v2" } else { "/v1" }
+    }
 }
 
 #[derive(Debug)]
@@ -18,6 +28,8 @@ pub struct Collection {
     pub name: &'static str,
     pub object: &'static str,
     pub feed: bool,
+    /// Place of the collection whose records own these.
+    pub parent: Option<usize>,
     /// By version.
     pub shapes: Vec<Shape>,
     /// By version: what it changed, from the next older one.
@@ -69,6 +81,36 @@ impl Collection {
         kept: &Fields,
         patch: &Fields,
     ) -> Result<Fields, Unsayable> {
+        self.written(version, kept, |wanted| {
+            for (name, value) in patch {
+                merge(wanted.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        })
+    }
+
+    /// What is kept when a client of a version sends a PUT: what it leaves out is erased.
+    pub fn replaced(
+        &self,
+        version: usize,
+        kept: &Fields,
+        body: &Fields,
+    ) -> Result<Fields, Unsayable> {
+        self.written(version, kept, |wanted| {
+            for field in self.shapes[version].writable() {
+                let default = || field.default.clone().unwrap_or_default();
+                let value = body.get(&field.name).cloned().unwrap_or_else(default);
+                wanted.insert(field.name.clone(), value);
+            }
+        })
+    }
+
+    /// What is kept when a client of a version makes something else of what it knows.
+    fn written(
+        &self,
+        version: usize,
+        kept: &Fields,
+        edit: impl FnOnce(&mut Fields),
+    ) -> Result<Fields, Unsayable> {
         let changes = self.since(version);
         let mut states = vec![kept.clone()];
         for change in &changes {
@@ -77,10 +119,7 @@ impl Collection {
             states.push(older);
         }
         let mut wanted = states[changes.len()].clone();
-        for (name, value) in patch {
-            let target = wanted.entry(name.clone()).or_insert(Value::Null);
-            merge(target, value);
-        }
+        edit(&mut wanted);
         for (place, change) in changes.iter().enumerate().rev() {
             wanted = change.write(&states[place], &states[place + 1], &wanted)?;
         }
@@ -91,6 +130,14 @@ impl Collection {
     pub fn previous(&self, version: usize, before: &Fields, after: &Fields) -> Fields {
         let (before, after) = (self.shown(version, before), self.shown(version, after));
         before.into_iter().filter(|(name, value)| of(&after, name) != *value).collect()
+    }
+
+    /// The kept fields that searches of a version look into.
+    pub fn searched(&self, version: usize) -> impl Iterator<Item = &Field> {
+        let hides = move |name: &str| {
+            self.shapes[version].fields.iter().any(|field| field.hidden && field.name == name)
+        };
+        self.shapes[0].fields.iter().filter(move |field| field.search && !hides(&field.name))
     }
 
     /// Whether a field had fractions that newer versions cannot say, whatever became of it then.

@@ -4,7 +4,7 @@
 use super::change::{Change, of};
 use super::shape::{Field, Kind};
 use super::{Kept, World};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::cmp::Ordering;
 
 /// No page is shorter than what the test has made.
@@ -16,8 +16,9 @@ impl World<'_> {
         if !it.is_served(version) {
             return;
         }
-        let kept: Vec<Kept> =
-            self.records.iter().filter(|kept| kept.collection == collection).cloned().collect();
+        let home = self.home(collection);
+        let ours = |kept: &&Kept| kept.collection == collection && kept.home == home;
+        let kept: Vec<Kept> = self.records.iter().filter(ours).cloned().collect();
         self.finds(version, collection, ALL, &kept.iter().collect::<Vec<_>>());
         for field in it.shapes[version].visible() {
             if field.filter {
@@ -28,13 +29,14 @@ impl World<'_> {
                 self.sort(version, collection, field, &kept);
             }
         }
+        self.search(version, collection, &kept);
         self.choose(version, collection, &kept);
     }
 
     /// The list has these records, in any order, each as the version shows it.
     #[track_caller]
     fn finds(&self, version: usize, collection: usize, query: &str, expected: &[&Kept]) {
-        let path = format!("/v1/{}?{query}", self.collection(collection).name);
+        let path = format!("{}?{query}", self.list_path(collection));
         let answer = self.ask(version, "GET", &path, None);
         assert_eq!(answer.status, 200, "{path} in version {version}: {}", answer.text);
         let data = answer.json["data"].as_array().unwrap();
@@ -84,7 +86,7 @@ impl World<'_> {
         for (side, unwanted) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
             let query = format!("{ALL}&{side}_{}={text}", field.name);
             if !known {
-                let path = format!("/v1/{}?{query}", it.name);
+                let path = format!("{}?{query}", self.list_path(collection));
                 self.ask(version, "GET", &path, None).error(400, "invalid_parameter");
                 continue;
             }
@@ -94,13 +96,36 @@ impl World<'_> {
         }
     }
 
+    /// By words of what is kept, in fields that the version knows.
+    fn search(&mut self, version: usize, collection: usize, kept: &[Kept]) {
+        const WORDS: [&str; 7] = ["ada", "King", "12", "true", "y", "z", "日本語"];
+        let it = self.collection(collection);
+        let word = self.chance.pick(&WORDS);
+        let query = format!("{ALL}&q={}", asked(&json!(word)));
+        if !it.shapes[version].visible().any(|field| field.search) {
+            let path = format!("{}?{query}", self.list_path(collection));
+            self.ask(version, "GET", &path, None).error(400, "unknown_parameter");
+            return;
+        }
+        let searched: Vec<&Field> = it.searched(version).collect();
+        let has = |kept: &&Kept| {
+            let text = |field: &&Field| of(&kept.fields, &field.name);
+            let texts: Vec<Value> = searched.iter().map(text).collect();
+            let texts = texts.iter().filter_map(Value::as_str);
+            let mut words = texts.flat_map(|text| text.split(|c: char| !c.is_alphanumeric()));
+            words.any(|other| other.to_lowercase() == word.to_lowercase())
+        };
+        let expected: Vec<&Kept> = kept.iter().filter(has).collect();
+        self.finds(version, collection, &query, &expected);
+    }
+
     /// In the order of the kept values, page by page.
     fn sort(&self, version: usize, collection: usize, field: &Field, kept: &[Kept]) {
         let it = self.collection(collection);
         let (origin, _) = it.origin(version, field).unwrap();
         for (sign, wrong) in [("", Ordering::Greater), ("-", Ordering::Less)] {
             let query = format!("limit=2&sort={sign}{}", field.name);
-            let ids = self.walk(version, it.name, &query);
+            let ids = self.walk(version, &self.list_path(collection), &query);
             let values: Vec<Value> = ids
                 .iter()
                 .map(|id| kept.iter().find(|kept| kept.assigned["id"] == *id).unwrap())
@@ -119,14 +144,14 @@ impl World<'_> {
     }
 
     /// The ids of a list, by its cursors.
-    fn walk(&self, version: usize, name: &str, query: &str) -> Vec<Value> {
+    fn walk(&self, version: usize, list: &str, query: &str) -> Vec<Value> {
         let mut ids = Vec::new();
-        let mut path = format!("/v1/{name}?{query}");
+        let mut path = format!("{list}?{query}");
         loop {
             let page = self.ask(version, "GET", &path, None);
             ids.extend(page.column("id"));
             match page.json["pagination"]["next_cursor"].as_str() {
-                Some(cursor) => path = format!("/v1/{name}?{query}&after={cursor}"),
+                Some(cursor) => path = format!("{list}?{query}&after={cursor}"),
                 None => return ids,
             }
         }

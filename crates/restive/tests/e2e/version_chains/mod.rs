@@ -2,12 +2,13 @@
 //! says is held against a straightforward model of the changes, which shares nothing with it.
 //!
 //! `shape` and `change` are the model of one version and of one change, `history` that of a whole
-//! chain, `generate` makes the schema files. `records`, `lists`, `refusals`, `told` and
-//! `contract` are the doors. A failure names its seed; `RESTIVE_CHAIN_SEED=7` runs that one alone,
+//! chain, `generate` makes the schema files. `records`, `lists`, `expand`, `refusals`,
+//! `told` and `contract` are the doors. A failure names its seed; `RESTIVE_CHAIN_SEED=7` runs that one alone,
 //! and `RESTIVE_CHAINS=200` so many instead of a few.
 
 mod change;
 mod contract;
+mod expand;
 mod generate;
 mod history;
 mod lists;
@@ -18,9 +19,9 @@ mod told;
 
 use self::contract::Contract;
 use self::history::{Collection, Plan};
-use self::shape::Fields;
+use self::shape::{Fields, Kind};
 use crate::chance::Chance;
-use crate::harness::{Answer, Server, Start};
+use crate::harness::{Answer, Ask, Server, Start};
 use serde_json::Value;
 
 /// As many as take some ten seconds beside other tests.
@@ -74,6 +75,8 @@ struct Kept {
     fields: Fields,
     /// What the service assigned.
     assigned: Fields,
+    /// The path of the record that owns it, below the mount; empty where none does.
+    home: String,
 }
 
 /// An event.
@@ -104,7 +107,9 @@ impl<'p> World<'p> {
         for version in 0..self.plan.dates.len() {
             for collection in 0..self.plan.collections.len() {
                 self.list(version, collection);
+                self.expand(version, collection);
             }
+            self.miss_the_mount(version);
             self.read_by_pin(version);
             self.poll(version);
         }
@@ -118,10 +123,34 @@ impl<'p> World<'p> {
 
     /// A request in a version.
     fn ask(&self, version: usize, method: &str, path: &str, body: Option<&Fields>) -> Answer {
-        let ask = self.server.ask(method, path).version(self.plan.dates[version]);
+        let ask = self.request(version, method, path);
         match body {
             Some(body) => ask.json(&Value::Object(body.clone())).send(),
             None => ask.send(),
+        }
+    }
+
+    /// One that is still to be sent. Paths stand below the mount of the version.
+    fn request(&self, version: usize, method: &str, path: &str) -> Ask<'_> {
+        let path = format!("{}{path}", self.plan.mount(version));
+        self.server.ask(method, &path).version(self.plan.dates[version])
+    }
+
+    /// A body of a create or PUT that the version takes.
+    fn body(&mut self, version: usize, collection: usize) -> Fields {
+        let mut body = self.collection(collection).shapes[version].body(&mut self.chance);
+        self.refer(version, collection, &mut body);
+        body
+    }
+
+    /// Lets references name records that are there.
+    fn refer(&mut self, version: usize, collection: usize, body: &mut Fields) {
+        let targets: Vec<&Kept> = self.records.iter().filter(|kept| kept.collection == 0).collect();
+        for field in self.collection(collection).shapes[version].visible() {
+            let sent = body.get_mut(&field.name).filter(|_| field.kind == Kind::Ref);
+            if let Some(value) = sent.filter(|_| !targets.is_empty() && self.chance.percent(80)) {
+                *value = targets[self.chance.below(targets.len())].assigned["id"].clone();
+            }
         }
     }
 
@@ -132,22 +161,42 @@ impl<'p> World<'p> {
         Value::Object(shown)
     }
 
+    /// Where a record is, below the mount.
     fn path(&self, kept: &Kept) -> String {
-        let name = self.collection(kept.collection).name;
+        let list = format!("{}/{}", kept.home, self.collection(kept.collection).name);
         match &kept.assigned["id"] {
-            Value::String(id) => format!("/v1/{name}/{id}"),
-            number => format!("/v1/{name}/{number}"),
+            Value::String(id) => format!("{list}/{id}"),
+            number => format!("{list}/{number}"),
         }
+    }
+
+    /// The records that may own those of a collection.
+    fn owners(&self, collection: usize) -> Vec<&Kept> {
+        let parent = self.collection(collection).parent;
+        self.records.iter().filter(|kept| Some(kept.collection) == parent).collect()
+    }
+
+    /// The home of some records of a collection: below the first that may own them.
+    fn home(&self, collection: usize) -> String {
+        self.owners(collection).first().map_or(String::new(), |owner| self.path(owner))
+    }
+
+    /// The list of these.
+    fn list_path(&self, collection: usize) -> String {
+        format!("{}/{}", self.home(collection), self.collection(collection).name)
+    }
+
+    /// What the service assigned to a record of a collection that it shows.
+    fn assigned(&self, collection: usize, shown: &Value) -> Fields {
+        let parent = self.collection(collection).parent;
+        let owner = parent.map(|parent| self.collection(parent).object);
+        let names = ASSIGNED.into_iter().chain(owner);
+        let known = |name: &str| shown.get(name).map(|value| (name.to_owned(), value.clone()));
+        names.filter_map(known).collect()
     }
 
     /// For messages.
     fn about(&self, version: usize, collection: usize) -> String {
         format!("{} in {}", self.collection(collection).name, self.plan.dates[version])
     }
-}
-
-/// What the service assigned to a record that it shows.
-fn assigned(shown: &Value) -> Fields {
-    let known = |name: &&str| shown.get(*name).map(|value| ((*name).to_owned(), value.clone()));
-    ASSIGNED.iter().filter_map(known).collect()
 }

@@ -1,41 +1,49 @@
 //! Creating, reading, changing and deleting in every version: bodies, repeated requests, tags, the
 //! account's pin, and the contract.
 
-use super::{Happened, Kept, World, assigned};
+use super::shape::Fields;
+use super::{Happened, Kept, World};
 use crate::harness::Answer;
 use serde_json::{Value, json};
 
 impl World<'_> {
     /// What a client of a version does to a record of its own.
     pub fn write(&mut self, version: usize, collection: usize) {
-        let list = format!("/v1/{}", self.collection(collection).name);
+        let list = self.list_path(collection);
         if !self.collection(collection).is_served(version) {
             self.ask(version, "GET", &list, None).error(404, "route_not_found");
             return;
         }
-        let place = self.create(version, collection, &list);
+        let place = self.create(version, collection);
         self.read_in_all(place);
         if !self.collection(collection).feed {
             self.send_back(version, place);
             self.patch(version, place);
             self.read_in_all(place);
+            self.put(version, place);
+            self.read_in_all(place);
         }
     }
 
     /// Creates a record twice with one key, which is once.
-    fn create(&mut self, version: usize, collection: usize, list: &str) -> usize {
+    fn create(&mut self, version: usize, collection: usize) -> usize {
         let (about, it) = (self.about(version, collection), self.collection(collection));
-        let body = it.shapes[version].body(&mut self.chance);
+        let body = self.body(version, collection);
+        let choice = self.chance.below(self.owners(collection).len().max(1));
+        let owner = self.owners(collection).get(choice).map(|owner| self.path(owner));
+        let home = owner.unwrap_or_default();
+        let list = format!("{home}/{}", it.name);
         let fields = it.created(version, &body).unwrap();
         let key = format!("{about}-{}", self.records.len()).replace(' ', "-");
         let ask = || {
-            let ask = self.server.ask("POST", list).version(self.plan.dates[version]);
+            let ask = self.request(version, "POST", &list);
             ask.header("idempotency-key", &key).json(&Value::Object(body.clone())).send()
         };
         self.contracts[version].takes(it.object, &body);
         let made = ask();
         assert_eq!(made.status, 201, "{about}: {body:?}: {}", made.text);
-        let kept = Kept { collection, fields, assigned: assigned(&made.json) };
+        let kept =
+            Kept { collection, fields, assigned: self.assigned(collection, &made.json), home };
         assert_eq!(made.json, self.shown(version, &kept), "{about}: {body:?}");
         let again = ask();
         assert_eq!(again.header("idempotent-replayed"), Some("true"), "{about}");
@@ -58,7 +66,7 @@ impl World<'_> {
                 continue;
             }
             self.check_record(version, kept, &answer);
-            let ask = self.server.ask("GET", &self.path(kept)).version(self.plan.dates[version]);
+            let ask = self.request(version, "GET", &self.path(kept));
             let unchanged = ask.header("if-none-match", &tag(&answer)).send();
             assert_eq!(unchanged.status, 304, "{}", self.about(version, kept.collection));
             let (own, shown) = (tag(&answer), answer.json);
@@ -86,29 +94,50 @@ impl World<'_> {
         assert_eq!(tag(&after), tag(&before), "{}", self.about(version, kept.collection));
     }
 
-    /// Changes a record, guarded by the tag that another version was shown.
     fn patch(&mut self, version: usize, place: usize) {
+        let collection = self.records[place].collection;
+        let it = self.collection(collection);
+        let mut patch = it.shapes[version].patch(&mut self.chance);
+        self.refer(version, collection, &mut patch);
+        let fields = it.patched(version, &self.records[place].fields, &patch).unwrap();
+        self.change(version, place, ("PATCH", patch), fields);
+    }
+
+    fn put(&mut self, version: usize, place: usize) {
+        let collection = self.records[place].collection;
+        let body = self.body(version, collection);
+        let it = self.collection(collection);
+        let fields = it.replaced(version, &self.records[place].fields, &body).unwrap();
+        self.change(version, place, ("PUT", body), fields);
+    }
+
+    /// Changes a record, guarded by the tag that another version was shown.
+    fn change(
+        &mut self,
+        version: usize,
+        place: usize,
+        (method, body): (&str, Fields),
+        fields: Fields,
+    ) {
         let kept = self.records[place].clone();
         let (about, it) = (self.about(version, kept.collection), self.collection(kept.collection));
-        let patch = it.shapes[version].patch(&mut self.chance);
-        let fields = it.patched(version, &kept.fields, &patch).unwrap();
         let served: Vec<usize> =
             (0..self.plan.dates.len()).filter(|&version| it.is_served(version)).collect();
         let reader = served[self.chance.below(served.len())];
         let guard = tag(&self.ask(reader, "GET", &self.path(&kept), None));
         let ask = || {
-            let ask = self.server.ask("PATCH", &self.path(&kept));
-            let ask = ask.version(self.plan.dates[version]).header("if-match", &guard);
-            ask.json(&Value::Object(patch.clone())).send()
+            let ask = self.request(version, method, &self.path(&kept)).header("if-match", &guard);
+            ask.json(&Value::Object(body.clone())).send()
         };
         let answer = ask();
-        assert_eq!(answer.status, 200, "{about}: {patch:?}: {}", answer.text);
+        assert_eq!(answer.status, 200, "{about}: {method} {body:?}: {}", answer.text);
         let changed = fields != kept.fields;
-        let after = Kept { fields, assigned: assigned(&answer.json), ..kept.clone() };
+        let assigned = self.assigned(kept.collection, &answer.json);
+        let after = Kept { fields, assigned, ..kept.clone() };
         assert_eq!(
             answer.json,
             self.shown(version, &after),
-            "{about}: {patch:?} on {:?}",
+            "{about}: {method} {body:?} on {:?}",
             kept.fields
         );
         if changed {
@@ -122,20 +151,33 @@ impl World<'_> {
     /// Without a header the account's pin says the version.
     pub fn read_by_pin(&self, version: usize) {
         let date = self.plan.dates[version];
-        let pinned = self.server.post("/v1/account", json!({ "api_version": date })).expect(200);
+        let mount = self.plan.mount(version);
+        let account = format!("{mount}/account");
+        let pinned = self.server.post(&account, json!({ "api_version": date })).expect(200);
         assert_eq!(pinned["api_version"], date);
         let served = |kept: &&Kept| self.collection(kept.collection).is_served(version);
         for kept in self.records.iter().filter(served).take(2) {
-            self.check_record(version, kept, &self.server.get(&self.path(kept)));
+            let path = format!("{mount}{}", self.path(kept));
+            self.check_record(version, kept, &self.server.get(&path));
         }
     }
 
-    /// Deletes a record in some version.
+    /// A version is below its own mount only.
+    pub fn miss_the_mount(&self, version: usize) {
+        let other = if self.plan.mount(version) == "/v1" { "/v2" } else { "/v1" };
+        if self.plan.turn.is_some() {
+            let ask = self.server.ask("GET", &format!("{other}/books"));
+            ask.version(self.plan.dates[version]).send().error(400, "unknown_version");
+        }
+    }
+
+    /// Deletes a record that owns none, in some version.
     pub fn delete_one(&mut self) {
         let version = self.chance.below(self.plan.dates.len());
         let fits = |kept: &Kept| {
             let it = self.collection(kept.collection);
-            !it.feed && it.is_served(version)
+            let owns = self.records.iter().any(|other| other.home == self.path(kept));
+            !it.feed && !owns && it.is_served(version)
         };
         let Some(place) = self.records.iter().position(fits) else { return };
         let kept = self.records.remove(place);

@@ -11,7 +11,7 @@ impl World<'_> {
         if !it.is_served(version) {
             return;
         }
-        let good = it.shapes[version].body(&mut self.chance);
+        let good = self.body(version, collection);
         let fields: Vec<&Field> = it.shapes[version].writable().collect();
         for field in &fields {
             if field.required {
@@ -42,6 +42,7 @@ impl World<'_> {
             Kind::Digits => (json!("007"), "pattern_mismatch"),
             Kind::UpTo(most) => (json!(most + 1), "too_large"),
             Kind::Number if has_cents => (json!(0.005), "unsuitable"),
+            Kind::Ref if self.chance.percent(50) => (json!("book_none"), "bad_reference"),
             _ if self.chance.percent(50) => (field.kind.wrong(), "wrong_type"),
             _ => return None,
         })
@@ -59,7 +60,8 @@ impl World<'_> {
         body.insert(other.to_owned(), json!("x"));
         self.is_refused(version, collection, &body, other, "unknown_field");
         for query in [format!("{other}=x"), format!("sort={other}"), format!("fields={other}")] {
-            let answer = self.ask(version, "GET", &format!("/v1/{}?{query}", it.name), None);
+            let path = format!("{}?{query}", self.list_path(collection));
+            let answer = self.ask(version, "GET", &path, None);
             assert_eq!(answer.status, 400, "{query}: {}", answer.text);
             self.is_told_in_own_words(version, collection, &answer.json["error"], other);
         }
@@ -75,7 +77,7 @@ impl World<'_> {
         param: &str,
         code: &str,
     ) {
-        let path = format!("/v1/{}", self.collection(collection).name);
+        let path = self.list_path(collection);
         let answer = self.ask(version, "POST", &path, Some(body));
         self.names(version, collection, answer, param, code);
     }

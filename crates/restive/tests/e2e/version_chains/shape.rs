@@ -34,6 +34,8 @@ pub enum Kind {
     List(Box<Kind>),
     /// A list of exactly one.
     Single(Box<Kind>),
+    /// The id of a record of the first collection. Values are chosen by who knows some.
+    Ref,
 }
 
 impl Kind {
@@ -51,6 +53,7 @@ impl Kind {
             Kind::Moment => "type = 'timestamp'".to_owned(),
             Kind::Day => "type = 'date'".to_owned(),
             Kind::Object(_) => "type = 'object'".to_owned(),
+            Kind::Ref => "ref = 'books'".to_owned(),
             Kind::List(item) => format!("type = 'array', items = {}", item.item()),
             Kind::Single(item) => {
                 format!("type = 'array', items = {}, min_length = 1, max_length = 1", item.item())
@@ -64,7 +67,7 @@ impl Kind {
     }
 
     pub fn is_scalar(&self) -> bool {
-        !matches!(self, Kind::Object(_) | Kind::List(_) | Kind::Single(_))
+        !matches!(self, Kind::Object(_) | Kind::List(_) | Kind::Single(_) | Kind::Ref)
     }
 
     /// A value that the field takes.
@@ -97,6 +100,7 @@ impl Kind {
                 (0..chance.below(3)).map(|_| item.value(chance)).collect::<Vec<_>>().into()
             }
             Kind::Single(item) => json!([item.value(chance)]),
+            Kind::Ref => Value::Null,
         }
     }
 
@@ -117,6 +121,7 @@ pub struct Field {
     pub default: Option<Value>,
     pub filter: bool,
     pub sort: bool,
+    pub search: bool,
     /// Declared and kept, and not known to clients of this version.
     pub hidden: bool,
     /// Shown and kept nowhere: always this value.
@@ -137,6 +142,7 @@ impl Field {
             default: None,
             filter: false,
             sort: false,
+            search: false,
             hidden: false,
             fixed: None,
             choosy: false,

@@ -1,7 +1,7 @@
 //! What is told of changes, to listeners of every version: the log of events, webhooks, event
 //! streams, sockets and polls.
 
-use super::{Happened, Kept, World, assigned};
+use super::{Happened, Kept, World};
 use crate::harness::{PATIENCE, eventually};
 use crate::live_client::{Block, Events, Opened, Socket, open_connections};
 use crate::sink::Sink;
@@ -23,7 +23,8 @@ impl World<'_> {
         let listener = |date: &&str| {
             let sink = Sink::start();
             let body = json!({ "url": sink.url(), "api_version": date });
-            self.server.post("/v1/webhook-endpoints", body).expect(201);
+            let endpoints = format!("{}/webhook-endpoints", self.plan.mount(0));
+            self.server.post(&endpoints, body).expect(201);
             let stream = Events::open(&self.server, &format!("/api/events?version={date}"));
             let mut socket = Socket::open(&self.server, &format!("/ws?version={date}"));
             socket.typed("welcome");
@@ -73,17 +74,18 @@ impl World<'_> {
     /// Creates a record of a feed over a socket of the version.
     fn say(&mut self, version: usize, collection: usize) {
         let it = self.collection(collection);
-        let body = it.shapes[version].body(&mut self.chance);
+        let body = self.body(version, collection);
         let date = self.plan.dates[version];
         let mut socket = Socket::open(&self.server, &format!("/ws?version={date}"));
         let reference = format!("said-{}", self.records.len());
         socket.say(json!({ "type": it.object, "ref": reference, "data": body }));
         let said = socket.typed("ack");
         assert_eq!(said["ref"], json!(reference), "{said}");
-        let path = format!("/v1/{}/{}", it.name, said["id"]);
+        let path = format!("/{}/{}", it.name, said["id"]);
         let shown = self.ask(version, "GET", &path, None).expect(200);
         let fields = it.created(version, &body).unwrap();
-        let kept = Kept { collection, fields, assigned: assigned(&shown) };
+        let (assigned, home) = (self.assigned(collection, &shown), String::new());
+        let kept = Kept { collection, fields, assigned, home };
         assert_eq!(shown, self.shown(version, &kept), "{body:?}");
         let kind = format!("{}.created", it.object);
         self.log.push(Happened { kind, before: None, after: kept.clone() });
@@ -98,6 +100,12 @@ impl World<'_> {
             let heard = self.log.iter().filter(|one| self.is_heard(version, one));
             let expected: Vec<Told> = heard.map(|one| self.told(version, one)).collect();
             self.compare_webhooks(version, &listener.sink, &expected);
+            self.compare_live(version, listener);
+            // Whoever comes later is told the same from the log.
+            let date = self.plan.dates[version];
+            listener.stream =
+                Events::open(&self.server, &format!("/api/events?version={date}&since=0"));
+            listener.socket = Socket::open(&self.server, &format!("/ws?version={date}&since=0"));
             self.compare_live(version, listener);
         }
     }
@@ -119,16 +127,16 @@ impl World<'_> {
 
     fn compare_events(&self, version: usize, expected: &[Told]) {
         let date = self.plan.dates[version];
-        let list = self.ask(version, "GET", "/v1/events?sort=created&limit=100", None).expect(200);
+        let list = self.ask(version, "GET", "/events?sort=created&limit=100", None).expect(200);
         let listed: Vec<&Value> =
             list["data"].as_array().unwrap().iter().filter(|event| self.is_ours(event)).collect();
         let told: Vec<Told> = listed.iter().map(|event| in_short(event, date)).collect();
         for (one, other) in told.iter().zip(expected) {
-            assert_eq!(one, other, "/v1/events in {date}");
+            assert_eq!(one, other, "/events in {date}");
         }
-        assert_eq!(told.len(), expected.len(), "/v1/events in {date}");
+        assert_eq!(told.len(), expected.len(), "/events in {date}");
         if let Some(last) = listed.last() {
-            let path = format!("/v1/events/{}", last["id"].as_str().unwrap());
+            let path = format!("/events/{}", last["id"].as_str().unwrap());
             let read = self.ask(version, "GET", &path, None).expect(200);
             assert_eq!(in_short(&read, date), expected[expected.len() - 1], "{path}");
         }

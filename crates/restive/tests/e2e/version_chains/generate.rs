@@ -3,7 +3,7 @@
 //! has a fault, or this has.
 
 use super::change::{Change, How};
-use super::history::{Collection, Plan};
+use super::history::{Action, Collection, Plan};
 use super::shape::{Field, Kind, Shape};
 use crate::chance::Chance;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ const COLLECTIONS: [(&str, &str, bool, Option<usize>); 4] = [
 ];
 /// Most of them in one file, for the sake of time.
 const MOST: usize = 3;
+pub const ACTION: &str = "mark";
 /// Begins the names of members that became fields.
 const MOVED: &str = "moved_";
 
@@ -34,13 +35,29 @@ pub fn plan(seed: u64) -> Plan {
     }
     let owns = chosen.iter().any(|(.., parent)| parent.is_some());
     let collections = chosen.iter().enumerate().map(|(place, &(name, object, feed, parent))| {
-        let mut maker = Maker { chance: &mut chance, names: 0, busy: Vec::new() };
+        let form = (!feed && chance.percent(50)).then(|| form(versions, &mut chance));
+        let mut maker = Maker { chance: &mut chance, names: 0, busy: Vec::new(), form: false };
         let role = Role { stays: place == 0 && owns, refers: place > 0 };
-        let (shapes, steps) = maker.history(versions, role);
-        Collection { name, object, feed, parent, shapes, steps }
+        let mut newest = maker.newest();
+        let action = form.map(|form| maker.action(form, &mut newest));
+        let (shapes, steps) = maker.history(versions, newest, role);
+        Collection { name, object, feed, parent, shapes, steps, action }
     });
     let collections = collections.collect();
     Plan { dates: DATES[..versions].to_vec(), turn, collections }
+}
+
+/// The parameters of an action. They are sent and never shown: nothing is hidden, found or fixed.
+fn form(versions: usize, chance: &mut Chance) -> Collection {
+    let mut maker = Maker { chance, names: 0, busy: Vec::new(), form: true };
+    let mut newest = maker.newest();
+    for field in &mut newest.fields {
+        (field.filter, field.sort, field.search) = (false, false, false);
+    }
+    let role = Role { stays: true, refers: false };
+    let (shapes, steps) = maker.history(versions, newest, role);
+    let (name, object, feed, parent, action) = (ACTION, ACTION, false, None, None);
+    Collection { name, object, feed, parent, shapes, steps, action }
 }
 
 struct Maker<'c> {
@@ -49,6 +66,8 @@ struct Maker<'c> {
     names: usize,
     /// What the version has changed already: a field is changed once per date.
     busy: Vec<String>,
+    /// Whether it makes parameters.
+    form: bool,
 }
 
 /// What a collection is to others.
@@ -67,8 +86,12 @@ struct Life {
 
 impl Maker<'_> {
     /// The shapes of all versions, newest first, and what leads from each to the next older one.
-    fn history(&mut self, versions: usize, role: Role) -> (Vec<Shape>, Vec<Vec<Change>>) {
-        let mut shape = self.newest();
+    fn history(
+        &mut self,
+        versions: usize,
+        mut shape: Shape,
+        role: Role,
+    ) -> (Vec<Shape>, Vec<Vec<Change>>) {
         if role.refers && self.chance.percent(60) {
             let name = self.fresh();
             shape.fields.push(Field { filter: true, ..Field::new(&name, Kind::Ref) });
@@ -78,7 +101,7 @@ impl Maker<'_> {
             false => self.life(versions),
         };
         shape.served = life.removed.is_none();
-        let hidden = self.chance.percent(40);
+        let hidden = !self.form && self.chance.percent(40);
         let mut secret = hidden.then(|| self.hide(&mut shape, versions));
         let (mut shapes, mut steps) = (vec![shape.clone()], Vec::new());
         for version in 0..versions - 1 {
@@ -159,6 +182,17 @@ impl Maker<'_> {
         Shape { fields: fields.collect(), served: true }
     }
 
+    /// An action that takes over some of its parameters, into fields of their own.
+    fn action(&mut self, form: Collection, shape: &mut Shape) -> Action {
+        let mut takes = Vec::new();
+        for param in &form.shapes[0].fields {
+            let name = self.fresh();
+            shape.fields.push(Field::new(&name, param.kind.clone()));
+            takes.push((param.name.clone(), name));
+        }
+        Action { form: Box::new(form), takes }
+    }
+
     fn kind(&mut self) -> Kind {
         let words = || ["open", "paid", "gone"].map(str::to_owned).to_vec();
         let members = || {
@@ -223,6 +257,8 @@ impl Maker<'_> {
     /// A random change that led to this shape, if the one that was thought of can have.
     fn change(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
         match self.chance.below(14) {
+            // Parameters are sent as they are.
+            2 | 3 | 13 if self.form => None,
             0 | 1 => {
                 let to = self.find(shape, |field| !field.hidden)?.name;
                 Some(Change::Rename { from: self.older_name(shape, newer), to })
@@ -404,10 +440,15 @@ impl Plan {
         for (version, date) in self.dates.iter().enumerate() {
             text.push_str(&format!("[[versions]]\ndate = '{date}'\n"));
             for collection in &self.collections {
-                for change in collection.steps.get(version).into_iter().flatten() {
-                    let name = collection.name;
-                    text.push_str("[[versions.changes]]\n");
-                    text.push_str(&format!("collection = '{name}'\n{}\n", change.text()));
+                let form =
+                    collection.action.iter().map(|action| (&*action.form, "action = 'mark'\n"));
+                for (part, which) in [(collection, "")].into_iter().chain(form) {
+                    for change in part.steps.get(version).into_iter().flatten() {
+                        let name = collection.name;
+                        text.push_str("[[versions.changes]]\n");
+                        let about = format!("collection = '{name}'\n{which}");
+                        text.push_str(&format!("{about}{}\n", change.text()));
+                    }
                 }
             }
         }
@@ -429,6 +470,24 @@ impl Plan {
                     + &flag("search", field.search);
                 text.push_str(&format!("{} = {}\n", field.name, field.declared(&flags)));
             }
+            if let Some(action) = &collection.action {
+                text.push_str(&action.text(collection.name));
+            }
+        }
+        text
+    }
+}
+
+impl Action {
+    fn text(&self, collection: &str) -> String {
+        let mut text = format!("[collections.{collection}.actions.{ACTION}.params]\n");
+        for param in &self.form.shapes[0].fields {
+            text.push_str(&format!("{} = {}\n", param.name, param.declared("")));
+        }
+        text.push_str(&format!("[collections.{collection}.actions.{ACTION}.set]\n"));
+        for (param, field) in &self.takes {
+            let value = format!("has(request.{param}) ? request.{param} : null");
+            text.push_str(&format!("{field} = '={value}'\n"));
         }
         text
     }

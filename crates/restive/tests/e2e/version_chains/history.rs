@@ -34,6 +34,33 @@ pub struct Collection {
     pub shapes: Vec<Shape>,
     /// By version: what it changed, from the next older one.
     pub steps: Vec<Vec<Change>>,
+    pub action: Option<Action>,
+}
+
+/// `mark`, which takes some fields over.
+#[derive(Debug)]
+pub struct Action {
+    /// Its parameters with their past, as if they were a collection.
+    pub form: Box<Collection>,
+    /// Parameters of the newest version, and the fields that become what they say.
+    pub takes: Vec<(String, String)>,
+}
+
+impl Action {
+    /// What is kept when a client of a version calls it.
+    pub fn done(
+        &self,
+        version: usize,
+        kept: &Fields,
+        params: &Fields,
+    ) -> Result<Fields, Unsayable> {
+        let said = self.form.created(version, params)?;
+        let mut after = kept.clone();
+        for (param, field) in &self.takes {
+            after.insert(field.clone(), of(&said, param));
+        }
+        Ok(after)
+    }
 }
 
 impl Collection {

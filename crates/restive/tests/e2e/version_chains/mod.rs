@@ -2,10 +2,11 @@
 //! says is held against a straightforward model of the changes, which shares nothing with it.
 //!
 //! `shape` and `change` are the model of one version and of one change, `history` that of a whole
-//! chain, `generate` makes the schema files. `records`, `lists`, `expand`, `refusals`,
-//! `told` and `contract` are the doors. A failure names its seed; `RESTIVE_CHAIN_SEED=7` runs that one alone,
+//! chain, `generate` makes the schema files. `records`, `actions`, `lists`, `expand`,
+//! `refusals`, `told` and `contract` are the doors. A failure names its seed; `RESTIVE_CHAIN_SEED=7` runs that one alone,
 //! and `RESTIVE_CHAINS=200` so many instead of a few.
 
+mod actions;
 mod change;
 mod contract;
 mod expand;

@@ -22,6 +22,7 @@ impl World<'_> {
             self.read_in_all(place);
             self.put(version, place);
             self.read_in_all(place);
+            self.act(version, place);
         }
     }
 
@@ -56,7 +57,7 @@ impl World<'_> {
 
     /// Every version shows the record as it knows it, as its contract says, and under a tag that
     /// is that of no other text.
-    fn read_in_all(&self, place: usize) {
+    pub fn read_in_all(&self, place: usize) {
         let kept = &self.records[place];
         let mut tags: Vec<(String, Value)> = Vec::new();
         for version in 0..self.plan.dates.len() {

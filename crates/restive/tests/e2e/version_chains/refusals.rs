@@ -1,6 +1,8 @@
 //! What is refused in every version: named and explained by the fields that the client knows.
 
 use super::World;
+use super::generate::ACTION;
+use super::history::Collection;
 use super::shape::{Field, Fields, Kind};
 use crate::harness::Answer;
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ impl World<'_> {
                 body.remove(&field.name);
                 self.is_refused(version, collection, &body, &field.name, "required");
             }
-            if let Some((value, code)) = self.unfit(version, collection, field) {
+            if let Some((value, code)) = self.unfit(version, it, field) {
                 let mut body = good.clone();
                 body.insert(field.name.clone(), value.clone());
                 self.is_refused(version, collection, &body, &field.name, code);
@@ -27,16 +29,39 @@ impl World<'_> {
             }
         }
         self.refuse_names_of_others(version, collection, &good);
+        self.refuse_parameters(version, collection);
+    }
+
+    /// The same of an action.
+    fn refuse_parameters(&mut self, version: usize, collection: usize) {
+        let Some(action) = &self.collection(collection).action else { return };
+        let known = self.records.iter().find(|kept| kept.collection == collection);
+        let Some(path) = known.map(|kept| format!("{}/{ACTION}", self.path(kept))) else { return };
+        let good = action.form.shapes[version].body(&mut self.chance);
+        for field in action.form.shapes[version].writable() {
+            let missing = field.required.then_some((Value::Null, "required"));
+            for (value, code) in missing.into_iter().chain(self.unfit(version, &action.form, field))
+            {
+                let mut params = good.clone();
+                params.insert(field.name.clone(), value);
+                let answer = self.ask(version, "POST", &path, Some(&params));
+                let about = format!("{ACTION} of {}", self.about(version, collection));
+                assert_eq!(answer.status, 422, "{about}, {}: {}", field.name, answer.text);
+                let error = answer.error(422, "validation_failed");
+                let told = (&error["param"], &error["errors"][0]["code"]);
+                assert_eq!(told, (&json!(field.name), &json!(code)), "{about}: {error}");
+            }
+        }
     }
 
     /// A value that the field does not take, and why.
     fn unfit(
         &mut self,
         version: usize,
-        collection: usize,
+        collection: &Collection,
         field: &Field,
     ) -> Option<(Value, &'static str)> {
-        let has_cents = self.collection(collection).became_cents(version, field);
+        let has_cents = collection.became_cents(version, field);
         Some(match &field.kind {
             Kind::Word(_) => (json!("no word"), "not_in_enum"),
             Kind::Digits => (json!("007"), "pattern_mismatch"),

@@ -555,13 +555,7 @@ impl wire::Service for Api {
     fn refuse(&self, fault: Fault) -> Response {
         let core = &self.0;
         if fault == Fault::OverloadedStream {
-            let mut response = live::come_again(&core.hub, live::Full::Server);
-            // Whose page asks is not known here; to come again may be told to any. A browser that
-            // may not read it would never do so.
-            if !core.schema.live.origins.is_empty() {
-                channel::share(&mut response.headers, HeaderValue::from_static("*"));
-            }
-            return response;
+            return channel::come_again(core);
         }
         let request_id = core.request_id();
         let code = match fault {

@@ -20,14 +20,14 @@ use crate::service::{Core, Outcome, Trace};
 use crate::{body, negotiate};
 use clerk::Clerk;
 use http::header::{CACHE_CONTROL, ETAG};
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use live::{Answer, Asked, Asking, Epoch, Full, Polled, Visitor};
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
-use wire::{Exchange, accepted, wants_events, websocket};
+use wire::{Exchange, Response, accepted, wants_events, websocket};
 
 /// What a key may be allowed beside collections.
 pub const SCOPES: [&str; 2] = [TOKENS_SCOPE, PRESENCE_SCOPE];
@@ -244,6 +244,16 @@ async fn socket(
     Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, desk)))
 }
 
+/// Sends a client of event streams away from the full door, where nothing more is known of it.
+pub fn come_again(core: &Core) -> Response {
+    let mut response = live::come_again(&core.hub, Full::Server);
+    // Any page may be told to come again. One that may not read it would never do so.
+    if !core.schema.live.origins.is_empty() {
+        share(&mut response.headers, HeaderValue::from_static("*"));
+    }
+    response
+}
+
 fn missing() -> Problem {
     Problem::new(Code::AuthenticationRequired, "No credentials were sent.")
 }
@@ -333,7 +343,6 @@ async fn presence(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
     use http::header::ACCEPT;
 
     #[test]

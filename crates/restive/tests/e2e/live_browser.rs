@@ -1,9 +1,9 @@
-//! A page with an EventSource and a WebSocket in Chromium, whose server is killed and started again
-//! while it listens (xtask/tools/browser/live.mjs).
+//! Pages in Chromium: one with an EventSource and a WebSocket whose server is killed and started
+//! again while it listens (xtask/tools/browser/live.mjs), and one that finds no room (full.mjs).
 
 use crate::carry;
-use crate::harness::{Server, Start};
-use crate::live_client::{token, write};
+use crate::harness::{Server, Start, eventually};
+use crate::live_client::{Events, open_connections, token, write};
 use crate::tools;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
@@ -17,10 +17,10 @@ struct Page {
 }
 
 impl Page {
-    fn open(server: &Server, token: &str) -> Page {
+    fn open(script: &str, server: &Server, token: &str) -> Page {
         let scheme = if carry::arguments().is_empty() { "http" } else { "https" };
         let mut child = Command::new("node")
-            .arg(tools::root().join("xtask/tools/browser/live.mjs"))
+            .arg(tools::root().join("xtask/tools/browser").join(script))
             .arg(tools::installed("node"))
             .arg(format!("{scheme}://{}", server.address))
             .arg(token)
@@ -51,7 +51,7 @@ fn a_page_hears_everything_once_although_the_server_is_restarted() {
     let server = start().go();
     let address = server.address;
     let token = token(&server, json!({ "user": "ann", "types": ["message"] }));
-    let mut page = Page::open(&server, &token);
+    let mut page = Page::open("live.mjs", &server, &token);
     assert_eq!(page.says(), "open");
     let mut written = Vec::new();
     let mut write_some = |server: &Server, what: &str| {
@@ -77,4 +77,28 @@ fn a_page_hears_everything_once_although_the_server_is_restarted() {
     assert_eq!(heard["socket"], json!(written), "WebSocket");
     assert!(heard["streamOpened"].as_u64().unwrap() >= 2, "{heard}");
     assert!(heard["socketOpened"].as_u64().unwrap() >= 2, "{heard}");
+}
+
+/// Whatever a browser fails an EventSource for, the full door must not do.
+#[test]
+fn a_page_that_finds_no_room_comes_back_when_there_is_some() {
+    let schema = model::schema::BOOKSHOP.replace("origins = []", "origins = [\"*\"]");
+    let server = Start::schema(&schema).arg("--max-connections").arg("4").go();
+    let token = token(&server, json!({ "types": ["message"] }));
+    let open = || {
+        let mut events = Events::open(&server, "/api/events");
+        events.next().id.map(|_| events)
+    };
+    let mut held: Vec<Events> = std::iter::from_fn(open).collect();
+    let mut page = Page::open("full.mjs", &server, &token);
+    let mut said = std::iter::repeat_with(|| page.says()).take_while(|said| said != "again");
+    assert!(said.all(|said| said == "open"), "it comes back");
+    held.pop();
+    eventually("it is heard", || open_connections(&server, "sse") == held.len() as f64 + 1.0);
+    write(&server, "hello");
+    let said: Vec<String> = std::iter::repeat_with(|| page.says())
+        .inspect(|said| assert_ne!(said, "closed"))
+        .take_while(|said| said != "hello")
+        .collect();
+    assert_eq!(said.last().map(String::as_str), Some("open"));
 }

@@ -98,13 +98,7 @@ fn a_handshake_that_does_not_come_to_its_end_is_closed_in_time() {
 fn a_flood_of_half_handshakes_keeps_nobody_out() {
     let limits = Limits { max_handshakes: 4, max_connections: 64, ..Limits::default() };
     let (server, client) = pair(limits);
-    let mut held: Vec<TcpStream> = (0..200)
-        .map(|_| {
-            let mut stream = connect(&server);
-            let _ = stream.write_all(HALF_HELLO);
-            stream
-        })
-        .collect();
+    let mut held = half_handshakes(&server, 200);
     for _ in 0..8 {
         assert!(ask(&mut client.connect(&server), GET).contains("GET /one"));
     }
@@ -147,21 +141,44 @@ fn an_address_with_too_many_connections_is_told_so_under_tls_too() {
     assert!(ask(&mut client.connect(&server), EVENTS).contains("may come again"));
 }
 
-/// Words are few: those who wait for none of them are cut off, and whoever comes later is told.
+fn half_handshakes(server: &Server, count: usize) -> Vec<TcpStream> {
+    let half = |_| {
+        let mut stream = connect(server);
+        // The server may have closed it already.
+        let _ = stream.write_all(HALF_HELLO);
+        stream
+    };
+    (0..count).map(half).collect()
+}
+
+/// Words are few: while a flood takes them all, the others are cut off.
 #[test]
 fn a_flood_over_the_limit_costs_only_so_many_handshakes() {
+    let limits = Limits { max_connections: 1, linger_timeout: PATIENCE, ..Limits::default() };
+    let (server, client) = pair(limits);
+    let mut first = client.connect(&server);
+    assert!(ask(&mut first, GET).contains("GET /one"));
+    let flood = half_handshakes(&server, 100);
+    assert!(client.try_connect(&server, "localhost").is_err(), "no word is left");
+    assert!(ask(&mut first, GET).contains("GET /one"), "who has a place is served meanwhile");
+    drop(flood);
+    let deadline = Instant::now() + PATIENCE;
+    let mut told = loop {
+        match client.try_connect(&server, "localhost") {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < deadline, "the words are gone: {error}"),
+        }
+    };
+    assert!(ask(&mut told, EVENTS).contains("may come again"));
+}
+
+#[test]
+fn who_is_to_be_told_that_there_is_no_place_must_not_take_long() {
     let limits = Limits { max_connections: 1, linger_timeout: SHORT, ..Limits::default() };
     let (server, client) = pair(limits);
     let mut first = client.connect(&server);
     assert!(ask(&mut first, GET).contains("GET /one"));
-    let mut flood: Vec<TcpStream> = (0..100)
-        .map(|_| {
-            let mut stream = connect(&server);
-            let _ = stream.write_all(HALF_HELLO);
-            stream
-        })
-        .collect();
-    assert!(ask(&mut first, GET).contains("GET /one"), "who has a place is served meanwhile");
+    let mut flood = half_handshakes(&server, 20);
     flood.iter_mut().for_each(|stream| assert!(until_closed(stream).is_empty()));
     assert!(ask(&mut client.connect(&server), EVENTS).contains("may come again"));
 }

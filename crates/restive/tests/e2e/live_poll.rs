@@ -242,7 +242,7 @@ fn waiters_cost_nothing_while_nothing_happens() {
     std::thread::sleep(TIME); // waits for: the time over which nothing happens
     let worked = worked(&server) - before;
     held(&server, WAITERS);
-    assert!(worked < TIME.as_secs_f64() / 10.0, "{worked} s of work in {TIME:?}");
+    assert!(worked < TIME.as_secs_f64() / 20.0, "{worked} s of work in {TIME:?}");
     drop(waiting);
 }
 

@@ -284,7 +284,7 @@ fn streams_and_polls_whose_clients_have_vanished_are_given_up_and_leave_nothing_
     const STREAMS: usize = 1_000;
     const POLLS: usize = 20;
     // Both doors have room for them once.
-    let room = STREAMS + POLLS + 10;
+    let room = STREAMS + 4 * POLLS;
     let schema = model::schema::BOOKSHOP.replace(
         "max_connections_per_account = 50000",
         &format!("max_connections_per_account = {room}"),
@@ -294,15 +294,21 @@ fn streams_and_polls_whose_clients_have_vanished_are_given_up_and_leave_nothing_
     let server = hurried(start.arg("2").env("RESTIVE_ACCESS_LOG", "off"), 20).go();
     let before = resident_kib(&server);
     let poll = format!("/api/messages?since={}&wait=true&user=cat", write(&server, "the newest"));
-    let kept: Vec<u64> = (0..2)
+    let kept: Vec<u64> = (0..3)
         .map(|_| {
             let streams = (0..STREAMS).map(|_| ask_for(&server, "/api/events?user=ben", &[]));
             let mut vanished: Vec<TcpStream> = streams.collect();
             eventually("all are heard", || open_connections(&server, "sse") == STREAMS as f64);
-            vanished.extend((0..POLLS).map(|_| ask_for(&server, &poll, &[])));
-            eventually("all are held", || open_connections(&server, "poll") == POLLS as f64);
+            let mut polls = Vec::new();
+            // Asked anew until all are seen: the hurried server holds them for little more than a
+            // second.
+            eventually("all are held", || {
+                polls = (0..POLLS).map(|_| ask_for(&server, &poll, &[])).collect();
+                open_connections(&server, "poll") == POLLS as f64
+            });
+            vanished.append(&mut polls);
             vanished.iter().for_each(vanish);
-            assert_eq!(server.get("/v1/presence").expect(200)["pagination"]["total"], 2);
+            assert_ne!(server.get("/v1/presence").expect(200)["data"], json!([]));
             eventually("they are given up, and their users offline", || {
                 ["sse", "poll"].iter().all(|channel| open_connections(&server, channel) == 0.0)
                     && server.get("/v1/presence").expect(200)["data"] == json!([])
@@ -310,7 +316,8 @@ fn streams_and_polls_whose_clients_have_vanished_are_given_up_and_leave_nothing_
             resident_kib(&server)
         })
         .collect();
-    // The allocator may keep what the first took, for the next, and no more: they take some 5 MiB.
+    // The allocator may keep what the first took, for the next, and no more. Were the least of it
+    // kept, some 2.5 KiB of each, it would be 5 MiB.
     assert!(kept[0] < before + (16 << 10), "from {before} KiB to {kept:?}");
-    assert!(kept[1] < kept[0] + (2 << 10), "from {before} KiB to {kept:?}");
+    assert!(kept[2] < kept[0] + (4 << 10), "from {before} KiB to {kept:?}");
 }

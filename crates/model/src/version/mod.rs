@@ -22,7 +22,7 @@ pub use lens::Lens;
 
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
-use crate::schema::{Change, CollectionIx, Operation, Schema, Version};
+use crate::schema::{Change, Collection, CollectionIx, Operation, Schema, Version};
 use crate::validate::{self, Mode};
 use shape::Shape;
 use std::collections::BTreeMap;
@@ -161,9 +161,11 @@ impl View {
         let Some(lens) = self.forms.get(&(collection, action)) else { return Ok(sent) };
         let newest = self.newest.collections[collection].form(action);
         let mut raised = lens.up(&sent);
-        lens.check(&newest, &mut raised, &sent, |part| lens.up(part))
-            .and_then(|()| validate::params(&newest.fields, raised))
-            .map_err(|problem| explain::explained(lens, problem))
+        demand(&newest, &mut raised);
+        match lens.check(&newest, &mut raised, &sent, |part| lens.up(part)) {
+            Ok(()) => Ok(raised),
+            Err(problem) => Err(explain::explained(lens, problem)),
+        }
     }
 
     /// Checks a body against this version. That of a create comes back in the newest shape, since
@@ -185,14 +187,19 @@ impl View {
         };
         let mut fields = lens.up(&body);
         let newest = &self.newest.collections[collection];
-        for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
-            // Checked below as sent: null is missing, too.
-            fields.entry(field.name.clone()).or_insert(serde_json::Value::Null);
-        }
+        demand(newest, &mut fields);
         match lens.check(newest, &mut fields, &body, |part| lens.up(part)) {
             Ok(()) => Ok(fields),
             Err(problem) => Err(self.explain(collection, problem)),
         }
+    }
+}
+
+/// What must be there is checked as if it were sent: null is missing, too. Defaults are those of
+/// the version, and filled in already.
+fn demand(newest: &Collection, fields: &mut Fields) {
+    for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
+        fields.entry(field.name.clone()).or_insert(serde_json::Value::Null);
     }
 }
 

@@ -58,6 +58,7 @@ pub fn apply(
             serde_json::to_string(&plan.stored).map_err(|error| Error::Failed(Box::new(error)))?;
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
     }
+    complete_searches(&transaction, schema, &plan.stored)?;
     if let Some(text) = &edition.text {
         keep_text(&transaction, text)?;
     }
@@ -286,6 +287,27 @@ fn drop_search(connection: &Connection, collection: &str) -> Result<(), Error> {
     Ok(connection.execute_batch(&format!("DROP TABLE IF EXISTS {name}"))?)
 }
 
+/// Makes indexes anew that an older release made without the removed fields.
+fn complete_searches(
+    connection: &Connection,
+    schema: &Schema,
+    stored: &Stored,
+) -> Result<(), Error> {
+    let tables = layout::tables(schema, stored);
+    for (ix, table) in tables.iter().enumerate() {
+        let Some(search) = &table.search else { continue };
+        let name = search_name(&schema.collections[ix].name);
+        let columns = "SELECT count(*) FROM pragma_table_info(?1)";
+        let columns: usize =
+            connection.query_row(columns, [name], |row| row.get::<_, u32>(0))? as usize;
+        // One more for the scope.
+        if columns != search.fields.len() + 1 {
+            rebuild_search(connection, schema, &tables, ix)?;
+        }
+    }
+    Ok(())
+}
+
 fn rebuild_search(
     connection: &Connection,
     schema: &Schema,
@@ -303,7 +325,7 @@ fn rebuild_search(
             version: 0,
             updated: model::Timestamp(0),
             body: row.get(1)?,
-            hidden: None,
+            hidden: row.get(2)?,
         };
         search::insert(connection, search, Scope(row.get(3)?), &record)
     })

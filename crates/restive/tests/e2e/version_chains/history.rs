@@ -4,6 +4,8 @@
 use super::change::{Change, How, Unsayable, of};
 use super::shape::{Field, Fields, Shape};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 
 /// What a schema file says.
 #[derive(Debug)]
@@ -17,6 +19,26 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What it has, in words: kinds of changes and of collections.
+    pub fn traits(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        found.extend(self.turn.map(|_| "mounts".to_owned()));
+        for it in &self.collections {
+            found.extend(it.parent.map(|_| "children".to_owned()));
+            let form = it.action.iter().map(|action| (&*action.form, "form"));
+            let own = (it, if it.feed { "feed" } else { "records" });
+            for (part, what) in [own].into_iter().chain(form) {
+                for change in part.steps.iter().flatten() {
+                    found.insert(format!("{what} {}", word(change)));
+                    if let Change::Retype { how, .. } = change {
+                        found.insert(format!("{what} {}", word(how)));
+                    }
+                }
+            }
+        }
+        found
+    }
+
     /// The path below which a version is served.
     pub fn mount(&self, version: usize) -> &'static str {
         if self.turn.is_some_and(|turn| version < turn) { "/v2" } else { "/v1" }
@@ -203,6 +225,12 @@ impl Collection {
         between.reverse();
         Some((name, between))
     }
+}
+
+/// The name of a variant.
+fn word(variant: &impl Debug) -> String {
+    let text = format!("{variant:?}");
+    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
 /// RFC 7396, for objects of one level.

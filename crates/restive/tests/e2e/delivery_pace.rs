@@ -30,20 +30,25 @@ fn a_replay_keeps_to_what_the_endpoint_allows_and_hears_what_it_says() {
     });
 }
 
+/// What a hanging endpoint has answered before, and what waits for it.
+const ANSWERED: usize = 10;
+
+/// An endpoint of three places that was trusted with all of them, and no longer answers.
+fn hanging(server: &Server, sink: &Sink, timeout: u32) -> String {
+    let few = json!({"max_in_flight": 3, "timeout": timeout, "retry_schedule": []});
+    let id = endpoint(server, sink, few);
+    (0..ANSWERED).for_each(|n| drop(server.book(&n.to_string())));
+    wait_for(server, &id, &["succeeded"; ANSWERED]);
+    sink.will(Manner::Silence);
+    (0..ANSWERED).for_each(|n| drop(server.book(&n.to_string())));
+    id
+}
+
 #[test]
 fn no_more_is_under_way_than_an_endpoint_allows_and_one_place_is_for_who_waits() {
     let server = Server::bookshop();
     let sink = Sink::start();
-    let few = json!({"max_in_flight": 3, "timeout": 5, "retry_schedule": []});
-    let id = endpoint(&server, &sink, few);
-    for n in 0..10 {
-        server.book(&n.to_string());
-    }
-    wait_for(&server, &id, &["succeeded"; 10]);
-    sink.will(Manner::Silence);
-    for n in 0..10 {
-        server.book(&n.to_string());
-    }
+    let id = hanging(&server, &sink, 5);
     let (mut most, mut age, mut oldest) = (0.0_f64, 0.0_f64, 0.0_f64);
     let own = format!("restive_webhook_queue_age_seconds{{endpoint=\"{id}\"}}");
     eventually("the first attempt is given up", || {
@@ -60,17 +65,8 @@ fn no_more_is_under_way_than_an_endpoint_allows_and_one_place_is_for_who_waits()
 fn a_ping_gets_through_while_everything_else_hangs() {
     let server = Server::bookshop();
     let sink = Sink::start();
-    let few = json!({"max_in_flight": 3, "timeout": 30, "retry_schedule": []});
-    let id = endpoint(&server, &sink, few);
-    for n in 0..5 {
-        server.book(&n.to_string());
-    }
-    wait_for(&server, &id, &["succeeded"; 5]);
-    sink.will(Manner::Silence);
-    for n in 0..5 {
-        server.book(&n.to_string());
-    }
-    eventually("the log has its places", || sink.of("book.created").len() == 7);
+    let id = hanging(&server, &sink, 30);
+    eventually("the log has its places", || sink.of("book.created").len() == ANSWERED + 2);
     sink.will(Manner::status(200));
     let began = Instant::now();
     let ping = server.post(&format!("/v1/webhook-endpoints/{id}/ping"), json!({})).expect(200);

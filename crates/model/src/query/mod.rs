@@ -11,7 +11,6 @@ pub use parse::{Asked, View, list, sortable, view};
 
 use crate::record::Scalar;
 use crate::schema::Schema;
-use serde_json::Value;
 
 /// Records per page when `limit` is not given.
 pub const DEFAULT_LIMIT: u32 = 20;
@@ -65,12 +64,12 @@ pub enum Test {
     Max(Scalar),
     /// Like one of these texts, in which `*` stands for any.
     Like(Vec<String>),
-    /// Shown as one of these values in this field of an older version, which is asked about each
-    /// record (`Versions::shown`): what it has no word for is more than can be listed.
+    /// What this field of an older version shows is put to a test, record by record
+    /// (`Versions::shown`): what it has no word for is more than can be listed.
     Shown {
         version: usize,
         field: String,
-        values: Vec<Value>,
+        test: Box<Test>,
     },
 }
 

@@ -28,7 +28,7 @@ fn is_wording(by: &Conversion) -> bool {
     matches!(by, Conversion::Table(_) | Conversion::Fill(_) | Conversion::Empty(_))
 }
 
-/// Whether bounds can be translated. What stands for null is counted as it is kept.
+/// Whether greater kept values are shown as greater ones, but for what stands for null.
 fn ranges(expr: &Expr) -> bool {
     match expr {
         Expr::Kept(_) => true,
@@ -86,52 +86,51 @@ impl Lens {
         let cannot = || refusal(&field.name, "cannot be filtered by in this version".to_owned());
         let kept = line.expr.converted().ok_or_else(cannot)?;
         let lift = self.lifts.iter().find(|lift| lift.field.name == kept).ok_or_else(cannot)?;
-        let made = |test| Filter { field: kept.to_owned(), test };
         let counted = counted(&line.expr);
         let source = Source { line, counted, kept, field: &lift.field, up: &lift.expr };
-        let bound = |scalar: &Scalar, name: &str, end: fn((Scalar, Scalar)) -> Scalar| {
-            let none = "has no counterpart in the newest version".to_owned();
-            if !ranges(&line.expr) {
-                return Err(refusal(name, "cannot be used in this version".to_owned()));
+        let (translated, exact) = match test {
+            Test::AnyOf(values) => (source.any_of(field, values), true),
+            Test::Min(value) => {
+                let least = source.bound(field, value, |(first, _)| first);
+                (least.map(Test::Min), source.says_all())
             }
-            let span = source.span(&value_of(&field.kind, scalar)).map(end);
-            span.or_else(|| bound(&lift.expr, field, scalar)).ok_or_else(|| refusal(name, none))
+            Test::Max(value) => {
+                let most = source.bound(field, value, |(_, last)| last);
+                (most.map(Test::Max), source.says_all())
+            }
+            // The first two are only made here.
+            Test::Within(_) | Test::Shown { .. } | Test::Like(_) => (Some(test.clone()), true),
         };
-        let (least, most) = (format!("min_{}", field.name), format!("max_{}", field.name));
-        Ok(match test {
-            Test::AnyOf(values) => {
-                let values: Vec<Value> =
-                    values.iter().map(|value| value_of(&field.kind, value)).collect();
-                vec![made(match values.iter().any(|value| source.is_scattered(value)) {
-                    true => {
-                        Test::Shown { version: self.version, field: field.name.clone(), values }
-                    }
-                    false => any_of(values.iter().flat_map(|one| source.origins(one)).collect()),
-                })]
-            }
-            // Only made here.
-            Test::Within(_) | Test::Shown { .. } => vec![made(test.clone())],
-            Test::Min(value) => vec![made(Test::Min(bound(value, &least, |(first, _)| first)?))],
-            Test::Max(value) => vec![made(Test::Max(bound(value, &most, |(_, last)| last)?))],
-            Test::Like(_) => vec![made(test.clone())],
-        })
+        // A bound that leaves too much is of use all the same: an index may serve it.
+        let shown = (translated.is_none() || !exact).then(|| Test::Shown {
+            version: self.version,
+            field: field.name.clone(),
+            test: Box::new(test.clone()),
+        });
+        let made = |test| Filter { field: kept.to_owned(), test };
+        Ok(translated.into_iter().chain(shown).map(made).collect())
     }
 }
 
 impl Versions {
-    /// What a field of an older version shows of a kept value, where it shows no more than one.
+    /// What a field of an older version shows of a kept value, where it shows no more than one; as
+    /// a column for it would keep that.
     pub fn shown(
         &self,
         version: usize,
         collection: CollectionIx,
         field: &str,
         kept: &Scalar,
-    ) -> Option<Value> {
-        let lens = self.get(version)?.lens(collection)?;
-        let (line, _) = lens.declared(field)?;
-        let name = line.expr.converted()?;
-        let lift = lens.lifts.iter().find(|lift| lift.field.name == name)?;
-        Some(show_one(&line.expr, name, &value_of(&lift.field.kind, kept)))
+    ) -> Scalar {
+        let shown = || {
+            let lens = self.get(version)?.lens(collection)?;
+            let (line, field) = lens.declared(field)?;
+            let name = line.expr.converted()?;
+            let lift = lens.lifts.iter().find(|lift| lift.field.name == name)?;
+            let value = show_one(&line.expr, name, &value_of(&lift.field.kind, kept));
+            Some(to_scalar(&field.kind, &value))
+        };
+        shown().unwrap_or(Scalar::Null)
     }
 }
 
@@ -184,6 +183,38 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// Which kept values are shown as one of these, where that can be listed.
+    fn any_of(&self, shown: &Field, values: &[Scalar]) -> Option<Test> {
+        let mut spans = Vec::new();
+        for value in values.iter().map(|value| value_of(&shown.kind, value)) {
+            if self.is_scattered(&value) {
+                return None;
+            }
+            spans.extend(self.origins(&value));
+        }
+        Some(any_of(spans))
+    }
+
+    /// The bound of kept values behind which none is shown on the wanted side of this one.
+    fn bound(
+        &self,
+        shown: &Field,
+        scalar: &Scalar,
+        end: fn((Scalar, Scalar)) -> Scalar,
+    ) -> Option<Scalar> {
+        let expr = &self.line.expr;
+        if !ranges(expr) || expr.has(Conversion::fills) {
+            return None;
+        }
+        let span = self.span(&value_of(&shown.kind, scalar)).map(end);
+        span.or_else(|| bound(self.up, shown, scalar))
+    }
+
+    /// Whether no kept value but null is shown as null.
+    fn says_all(&self) -> bool {
+        !self.line.expr.has(|by| by.leaves_out() || matches!(by, Conversion::Empty(_)))
+    }
+
     /// The kept values that are shown as this one, first and last of each stretch: what it becomes
     /// with all that is rounded to it, and others that look like it.
     fn origins(&self, value: &Value) -> Vec<(Scalar, Scalar)> {

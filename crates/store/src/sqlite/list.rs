@@ -256,18 +256,20 @@ impl<'a> Plan<'a> {
             self.restrict(&text, values);
             return Ok(());
         }
-        let column = column(table, collection, &filter.field)?;
-        match &filter.test {
+        self.test(&column(table, collection, &filter.field)?, &filter.test);
+        Ok(())
+    }
+
+    fn test(&mut self, column: &str, test: &Test) {
+        match test {
             Test::Like(patterns) => {
                 let some = vec![format!("{column} GLOB ?"); patterns.len()].join(" OR ");
                 self.restrict(&format!("({some})"), patterns.iter().cloned().map(Scalar::Text));
             }
             Test::Min(value) => self.restrict(&format!("{column} >= ?"), [value.clone()]),
             Test::Max(value) => self.restrict(&format!("{column} <= ?"), [value.clone()]),
-            Test::Shown { version, field, values } => {
-                let (text, values) =
-                    shown::condition(self.collection, *version, field, &column, values);
-                self.restrict(&text, values);
+            Test::Shown { version, field, test } => {
+                self.test(&shown::column(self.collection, *version, field, column), test);
             }
             Test::Within(spans) => {
                 let between = |(first, _): &(Scalar, Scalar)| match first {
@@ -295,7 +297,6 @@ impl<'a> Plan<'a> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Ids of a feed are row numbers; text that is none names no row.

@@ -203,27 +203,16 @@ impl Collection {
         false
     }
 
-    /// The kept field that one of a version stands for, and the changes of its values between,
-    /// newest first. None where it became a part of another, or several.
-    pub fn origin(&self, version: usize, field: &Field) -> Option<(String, Vec<&Change>)> {
-        let (mut name, mut between) = (field.name.clone(), Vec::new());
+    /// The kept field that one of a version stands for, which became no part of another.
+    pub fn origin(&self, version: usize, field: &Field) -> String {
+        let mut name = &field.name;
         for change in self.since(version).into_iter().rev() {
             match change {
-                Change::Rename { from, to } if *from == name => name.clone_from(to),
-                Change::Retype { field, .. }
-                | Change::EnumMap { field, .. }
-                | Change::Optional { field, .. }
-                | Change::Required { field, .. }
-                    if *field == name =>
-                {
-                    between.push(change);
-                }
-                change if !change.keeps(&name) => return None,
-                _ => {}
+                Change::Rename { from, to } if from == name => name = to,
+                change => assert!(change.keeps(name), "{name} became part of another"),
             }
         }
-        between.reverse();
-        Some((name, between))
+        name.clone()
     }
 }
 

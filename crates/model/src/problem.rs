@@ -240,6 +240,11 @@ impl Violation {
         self.value = Some(shorten(value));
         self
     }
+
+    /// Lays it on a field of the caller's version; `None`: what that says is not echoed.
+    pub fn blame(&mut self, name: &str, value: Option<&Value>) {
+        (self.blamed, self.value) = (Some(name.to_owned()), value.map(shorten));
+    }
 }
 
 /// An echoed value helps to find the fault; a megabyte of it does not.

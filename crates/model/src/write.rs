@@ -3,7 +3,7 @@
 
 use crate::caller::Scope;
 use crate::id::Entropy;
-use crate::problem::Problem;
+use crate::problem::{Problem, Violation};
 use crate::record::{Fields, Record};
 use crate::schema::{Collection, CollectionIx};
 use crate::time::Timestamp;
@@ -42,6 +42,15 @@ impl Write {
             }
             (Some(view), _) => view.explain(self.collection, problem),
             (None, _) => problem,
+        }
+    }
+
+    /// Says which field of the caller's version made a kept one what it may not be.
+    pub fn blame(&self, violation: &mut Violation, before: Option<&Record>, after: &Fields) {
+        let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));
+        if let Some(lens) = lens {
+            let before = before.map(Record::fields).unwrap_or_default();
+            lens.blame_change(violation, &before, after);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whose fault it is: where a kept field is made from several that a client sends, the one with
 //! which it is wrong in that way. Only looked for when a request is refused already.
 
-use super::lens::Lens;
+use super::lens::{Lens, Lift, value_of};
 use crate::problem::{Problem, Violation};
 use crate::record::Fields;
 use crate::schema::Collection;
@@ -26,6 +26,16 @@ impl Lens {
         })
     }
 
+    /// Blames the first field that the write changes, as this version shows it: what a kept field
+    /// may not be beside those of other records, it becomes by that.
+    pub fn blame_change(&self, violation: &mut Violation, before: &Fields, after: &Fields) {
+        let Some(lift) = self.made_from_several(&violation.field) else { return };
+        let (before, after) = (self.down(before), self.down(after));
+        let differs = |name: &&String| value_of(&before, name) != value_of(&after, name);
+        let Some(name) = lift.sent.iter().find(differs) else { return };
+        violation.blame(name, lift.is_echoed().then(|| value_of(&after, name)));
+    }
+
     /// What was sent is put together field by field, until the kept one is wrong.
     fn blame(
         &self,
@@ -34,8 +44,7 @@ impl Lens {
         sent: &Fields,
         make: &impl Fn(&Fields) -> Fields,
     ) {
-        let found = self.lifts.iter().find(|lift| lift.field.name == violation.field);
-        let Some(lift) = found.filter(|lift| lift.sent.len() > 1) else { return };
+        let Some(lift) = self.made_from_several(&violation.field) else { return };
         let mut part = Fields::new();
         for name in &lift.sent {
             let Some(value) = sent.get(name) else { continue };
@@ -46,10 +55,20 @@ impl Lens {
             let wrong = validate::raised(newest, &mut made).err();
             let same = |problem: Problem| problem.violations[0].code == violation.code;
             if wrong.is_some_and(same) {
-                let echo = (!lift.field.write_only).then(|| value.clone());
-                (violation.blamed, violation.value) = (Some(name.clone()), echo);
+                violation.blame(name, lift.is_echoed().then_some(value));
                 return;
             }
         }
+    }
+
+    fn made_from_several(&self, kept: &str) -> Option<&Lift> {
+        self.lifts.iter().find(|lift| lift.field.name == kept && lift.sent.len() > 1)
+    }
+}
+
+impl Lift {
+    /// Whether an error may repeat what was sent.
+    fn is_echoed(&self) -> bool {
+        !self.field.write_only
     }
 }

@@ -204,6 +204,60 @@ fn what_is_wrong_with_one_of_several_fields_is_said_of_that_one() {
     assert_eq!(server.get(&path).expect(200)["details"], json!({"weight": 150}));
 }
 
+/// No two members have one name, which was made of two.
+const NAMED: &str = concat!(
+    r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "members""#,
+    names_merged!(),
+    r#"
+[[versions]]
+date = "2025-01-01"
+[collections.members.fields]
+name = { type = "string", required = true, unique = true }
+"#
+);
+
+#[test]
+fn a_name_that_another_has_is_said_of_the_part_that_made_it_so() {
+    let server = Start::schema(NAMED).go();
+    let ask = |version: &str, method: &str, path: &str, body: &Value| {
+        server.ask(method, path).version(version).json(body).send()
+    };
+    let (old, new) = ("2025-01-01", "2026-01-01");
+    let make = |body: Value| {
+        let made = ask(old, "POST", "/v1/members", &body).expect(201);
+        format!("/v1/members/{}", made["id"].as_str().unwrap())
+    };
+    make(json!({"first": "Ada"}));
+    make(json!({"first": "Ada", "last": "King"}));
+    let byron = make(json!({"first": "Ada", "last": "Byron"}));
+    let eve = make(json!({"first": "Eve", "last": "King"}));
+    let both = json!({"first": "Ada", "last": "King"});
+    for (version, method, path, body, param) in [
+        (old, "PATCH", &byron, json!({"last": "King"}), "last"),
+        (old, "PATCH", &byron, both.clone(), "last"),
+        (old, "PUT", &byron, both.clone(), "last"),
+        (old, "PUT", &byron, json!({"first": "Ada"}), "last"),
+        (old, "PATCH", &byron, json!({"first": "Eve", "last": "King"}), "first"),
+        (old, "PATCH", &eve, json!({"first": "Ada"}), "first"),
+        (old, "PATCH", &eve, both.clone(), "first"),
+        (old, "PUT", &eve, both.clone(), "first"),
+        (old, "POST", &"/v1/members".to_owned(), both.clone(), "first"),
+        (new, "PATCH", &byron, json!({"name": "Ada King"}), "name"),
+    ] {
+        let error = ask(version, method, path, &body).error(422, "validation_failed");
+        let told = &error["errors"][0];
+        let about = format!("{method} {body}: {error}");
+        assert_eq!((&error["param"], &told["field"]), (&json!(param), &json!(param)), "{about}");
+        assert_eq!(told["code"], "not_unique", "{about}");
+        assert_eq!(told["message"], format!("Another member has this {param}."), "{about}");
+        assert_eq!(told["value"], body[param], "{about}");
+    }
+}
+
 /// Sizes were numbers that had to be there, grades numbers from 1 to 2, lengths whole centimetres,
 /// of which none were 35.1.
 const WORDLESS: &str = r#"

@@ -280,7 +280,7 @@ fn put(
         }
     };
     if let Err(error) = done {
-        return Err(not_unique(turn, write, &kept, number, error));
+        return Err(not_unique(turn, write, current, &kept, error));
     }
     let Kept { id, body, hidden, .. } = kept;
     Ok(Record { id, number, version, updated: now, body, hidden })
@@ -306,8 +306,8 @@ fn scalars(
 fn not_unique(
     turn: &Turn<'_>,
     write: &Write,
+    current: Option<&Record>,
     kept: &Kept,
-    number: i64,
     error: rusqlite::Error,
 ) -> Fault {
     if error.sqlite_error_code() != Some(rusqlite::ErrorCode::ConstraintViolation) {
@@ -315,6 +315,8 @@ fn not_unique(
     }
     let collection = &turn.shared.schema.collections[write.collection];
     let table = &turn.shared.tables[write.collection];
+    // One that is to be made has no number yet.
+    let number = current.map_or(0, |record| record.number);
     let mut violations = Vec::new();
     for (place, column) in &table.columns {
         let field = &collection.fields[*place];
@@ -330,9 +332,12 @@ fn not_unique(
         match found {
             Ok(true) => {
                 let message = format!("Another {} has this {}.", collection.object, field.name);
-                let violation = Violation::new(&field.name, Code::NotUnique, message);
-                let echo = !field.write_only;
-                violations.push(if echo { violation.value(value) } else { violation });
+                let mut violation = Violation::new(&field.name, Code::NotUnique, message);
+                if !field.write_only {
+                    violation = violation.value(value);
+                }
+                write.blame(&mut violation, current, &kept.fields);
+                violations.push(violation);
             }
             Ok(false) => {}
             Err(error) => return Fault::Database(error),

@@ -493,6 +493,49 @@ fn parameters_of_actions_are_those_of_the_version() {
     assert!(changes.contains("- `orders`, parameters of `pay`: "), "{changes}");
 }
 
+/// Orders were paid in no certain way if none was said, then in coins. Another change makes the
+/// parameters differ: they are brought up, defaults or not.
+const DEFAULTED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+default = { field = "way", was = "coins" }
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+rename = { from = "sum", to = "amount" }
+[[versions]]
+date = "2025-06-01"
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+default = { field = "way" }
+[[versions]]
+date = "2025-01-01"
+
+[collections.orders.fields]
+paid = "string"
+[collections.orders.actions.pay]
+params = { way = { type = "string", default = "card" }, amount = "integer" }
+set = { paid = "=request.way != null ? request.way : 'somehow'" }
+"#;
+
+#[test]
+fn a_parameter_that_is_not_sent_has_the_default_of_the_version_or_none() {
+    let server = Start::schema(DEFAULTED).go();
+    let order = server.make("/v1/orders", json!({}));
+    for (version, default) in
+        [("2025-01-01", "somehow"), ("2025-06-01", "coins"), ("2026-01-01", "card")]
+    {
+        for (params, paid) in [(json!({}), default), (json!({"way": "cheque"}), "cheque")] {
+            let ask = server.ask("POST", &format!("/v1/orders/{order}/pay")).version(version);
+            assert_eq!(ask.json(&params).send().expect(200)["paid"], paid, "{version} {params}");
+        }
+    }
+}
+
 /// A parameter has the name that a field had, and the rule speaks of both.
 const JUDGED: &str = r#"
 [[versions]]

@@ -67,6 +67,11 @@ pub enum Change {
         field: Field,
         value: Value,
     },
+    /// The code of a refusal.
+    Code {
+        from: String,
+        to: String,
+    },
     CollectionAdded,
     CollectionRemoved,
 }
@@ -147,6 +152,7 @@ impl Change {
                 let fixed = Some(value.clone());
                 shape.fields.push(Field { fixed, ..field.clone() });
             }
+            Change::Code { from, .. } => shape.code = Some(from.clone()),
             Change::CollectionAdded => shape.served = false,
             Change::CollectionRemoved => shape.served = true,
         }
@@ -192,6 +198,7 @@ impl Change {
             }
             Change::Default { .. }
             | Change::Removed { .. }
+            | Change::Code { .. }
             | Change::CollectionAdded
             | Change::CollectionRemoved => {}
         }
@@ -233,6 +240,7 @@ impl Change {
             Change::Optional { .. }
             | Change::Default { .. }
             | Change::Removed { .. }
+            | Change::Code { .. }
             | Change::CollectionAdded
             | Change::CollectionRemoved => {}
         }

@@ -20,6 +20,8 @@ const COLLECTIONS: [(&str, &str, bool, Option<usize>); 4] = [
 /// Most of them in one file, for the sake of time.
 const MOST: usize = 3;
 pub const ACTION: &str = "mark";
+/// An action that is always refused.
+pub const VETO: &str = "veto";
 /// Begins the names of members that became fields.
 const MOVED: &str = "moved_";
 
@@ -39,6 +41,7 @@ pub fn plan(seed: u64) -> Plan {
         let mut maker = Maker { chance: &mut chance, names: 0, busy: Vec::new(), form: false };
         let role = Role { stays: place == 0 && owns, refers: place > 0 };
         let mut newest = maker.newest();
+        newest.code = (!feed).then(|| maker.fresh_code());
         let action = form.map(|form| maker.action(form, &mut newest));
         let (shapes, steps) = maker.history(versions, newest, role);
         Collection { name, object, feed, parent, shapes, steps, action }
@@ -179,7 +182,7 @@ impl Maker<'_> {
             }
             field
         });
-        Shape { fields: fields.collect(), served: true }
+        Shape { fields: fields.collect(), served: true, code: None }
     }
 
     /// An action that takes over some of its parameters, into fields of their own.
@@ -234,6 +237,10 @@ impl Maker<'_> {
         format!("f{}", self.names)
     }
 
+    fn fresh_code(&mut self) -> String {
+        format!("refused_{}", self.fresh())
+    }
+
     /// A name for a field of the older shape: one that was never there, or one that a newer
     /// version gave to something else.
     fn older_name(&mut self, shape: &Shape, newer: &Shape) -> String {
@@ -256,7 +263,7 @@ impl Maker<'_> {
 
     /// A random change that led to this shape, if the one that was thought of can have.
     fn change(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
-        match self.chance.below(14) {
+        match self.chance.below(15) {
             // Parameters are sent as they are.
             2 | 3 | 13 if self.form => None,
             0 | 1 => {
@@ -290,6 +297,10 @@ impl Maker<'_> {
                 let field = self.find(shape, fits)?;
                 let fill = field.kind.value(self.chance);
                 Some(Change::Required { field: field.name, fill })
+            }
+            14 => {
+                let to = shape.code.clone().filter(|code| !self.busy.contains(code))?;
+                Some(Change::Code { from: self.fresh_code(), to })
             }
             _ => {
                 let name = self.older_name(shape, newer);
@@ -423,6 +434,8 @@ fn touched(change: &Change) -> Vec<String> {
         | Change::Optional { field, .. }
         | Change::Required { field, .. }
         | Change::Removed { field } => vec![field.clone()],
+        // Not twice on one date.
+        Change::Code { from, .. } => vec![from.clone()],
         Change::Gone { .. } | Change::CollectionAdded | Change::CollectionRemoved => Vec::new(),
     }
 }
@@ -472,6 +485,12 @@ impl Plan {
             }
             if let Some(action) = &collection.action {
                 text.push_str(&action.text(collection.name));
+            }
+            if let Some(code) = &collection.shapes[0].code {
+                let (name, about) = (collection.name, &collection.shapes[0].fields[0].name);
+                text.push_str(&format!("[[collections.{name}.actions.{VETO}.rules]]\n"));
+                text.push_str(&format!("when = 'true'\ncode = '{code}'\nparam = '{about}'\n"));
+                text.push_str(&format!("message = 'The `{about}` says no.'\n"));
             }
         }
         text
@@ -539,6 +558,7 @@ impl Change {
             Change::Gone { field, value } => {
                 format!("removed = {{ field = {}, value = {value} }}", named(field))
             }
+            Change::Code { from, to } => format!("code = {{ from = '{from}', to = '{to}' }}"),
             Change::CollectionAdded => "collection_added = true".to_owned(),
             Change::CollectionRemoved => "collection_removed = true".to_owned(),
         }

@@ -82,7 +82,9 @@ fn the_pasts_that_are_always_tried_have_every_kind_of_change() {
             assert!(has.contains(&format!("{what} {kind}")), "{what} {kind}: {has:#?}");
         }
     }
-    assert!(has.contains("mounts") && has.contains("children"), "{has:#?}");
+    for one in ["mounts", "children", "records Code"] {
+        assert!(has.contains(one), "{one}: {has:#?}");
+    }
 }
 
 /// Says how to repeat a failure.

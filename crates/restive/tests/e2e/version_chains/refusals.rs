@@ -1,7 +1,7 @@
 //! What is refused in every version: named and explained by the fields that the client knows.
 
 use super::World;
-use super::generate::ACTION;
+use super::generate::{ACTION, VETO};
 use super::history::Collection;
 use super::shape::{Field, Fields, Kind};
 use crate::harness::Answer;
@@ -30,6 +30,21 @@ impl World<'_> {
         }
         self.refuse_names_of_others(version, collection, &good);
         self.refuse_parameters(version, collection);
+        self.refuse_by_rule(version, collection);
+    }
+
+    /// What a rule says has the code and the names of the version.
+    fn refuse_by_rule(&self, version: usize, collection: usize) {
+        let Some(code) = &self.collection(collection).shapes[version].code else { return };
+        let known = self.records.iter().find(|kept| kept.collection == collection);
+        let Some(path) = known.map(|kept| format!("{}/{VETO}", self.path(kept))) else { return };
+        let answer = self.ask(version, "POST", &path, Some(&Fields::new()));
+        let about = format!("{VETO} of {}", self.about(version, collection));
+        assert_eq!(answer.status, 422, "{about}: {}", answer.text);
+        assert_eq!(answer.json["error"]["code"], *code, "{about}: {}", answer.text);
+        self.is_told_in_own_words(version, collection, &answer.json["error"], "");
+        let param = answer.json["error"]["param"].as_str().unwrap();
+        assert!(answer.json["error"]["message"].as_str().unwrap().contains(param), "{about}");
     }
 
     /// The same of an action.

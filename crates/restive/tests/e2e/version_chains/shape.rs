@@ -178,6 +178,8 @@ pub struct Shape {
     pub fields: Vec<Field>,
     /// Whether the version has the collection at all.
     pub served: bool,
+    /// What its records refuse with, where they have something to refuse.
+    pub code: Option<String>,
 }
 
 impl Shape {

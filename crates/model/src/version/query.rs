@@ -77,7 +77,9 @@ impl Lens {
         })
     }
 
+    /// An old name that stays beside a field means that one.
     fn declared(&self, name: &str) -> Option<(&Line, &Field)> {
+        let name = self.aliases().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
         let line = self.lines.iter().find(|line| line.name == name)?;
         Some((line, line.field.as_ref()?))
     }

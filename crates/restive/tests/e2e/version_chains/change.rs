@@ -11,6 +11,8 @@ pub enum Change {
     Rename {
         from: String,
         to: String,
+        /// Newer versions have the old name, too.
+        beside: bool,
     },
     /// A field became a member of an object, which is new unless it is `existing`.
     Enter {
@@ -109,7 +111,7 @@ impl Change {
     /// The older shape.
     pub fn undo(&self, shape: &mut Shape) {
         match self {
-            Change::Rename { from, to } => shape.field(to).name.clone_from(from),
+            Change::Rename { from, to, .. } => shape.field(to).name.clone_from(from),
             Change::Enter { from, object, member, existing, .. } => {
                 if let Kind::Object(members) = &mut shape.field(object).kind {
                     members.retain(|(name, _)| name != member);
@@ -161,7 +163,7 @@ impl Change {
     /// A record of the new version, as old clients see it.
     pub fn down(&self, record: &mut Fields) {
         match self {
-            Change::Rename { from, to } => {
+            Change::Rename { from, to, .. } => {
                 let value = take(record, to);
                 record.insert(from.clone(), value);
             }
@@ -207,7 +209,7 @@ impl Change {
     /// A record that an old client made, in the new version.
     pub fn up(&self, record: &mut Fields) -> Result<(), Unsayable> {
         match self {
-            Change::Rename { from, to } => {
+            Change::Rename { from, to, .. } => {
                 let value = take(record, from);
                 record.insert(to.clone(), value);
             }
@@ -251,7 +253,7 @@ impl Change {
     pub fn sources(&self, new: &str) -> Vec<String> {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         match self {
-            Change::Rename { from, to } if to == new => names(&[from]),
+            Change::Rename { from, to, .. } if to == new => names(&[from]),
             Change::Enter { from, object, .. } if object == new => names(&[object, &from.name]),
             Change::Leave { object, to, .. } if to.name == new => names(&[object]),
             Change::Split { from, to, .. } if to.iter().any(|piece| piece == new) => names(&[from]),

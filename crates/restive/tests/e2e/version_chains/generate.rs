@@ -3,7 +3,7 @@
 //! has a fault, or this has.
 
 use super::change::{Change, How};
-use super::history::{Action, Collection, Plan};
+use super::history::{Action, Collection, Plan, traced};
 use super::shape::{Field, Kind, Shape};
 use crate::chance::Chance;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub fn plan(seed: u64) -> Plan {
         newest.code = (!feed).then(|| maker.fresh_code());
         let action = form.map(|form| maker.action(form, &mut newest));
         let (shapes, steps) = maker.history(versions, newest, role);
-        Collection { name, object, feed, parent, shapes, steps, action }
+        Collection { name, object, feed, parent, shapes, steps, action }.with_aliases()
     });
     let collections = collections.collect();
     Plan { dates: DATES[..versions].to_vec(), turn, collections }
@@ -109,7 +109,7 @@ impl Maker<'_> {
         let (mut shapes, mut steps) = (vec![shape.clone()], Vec::new());
         for version in 0..versions - 1 {
             // A version that adds or removes a collection changes nothing else of it.
-            let step = match (life.removed == Some(version), life.added == Some(version)) {
+            let mut step = match (life.removed == Some(version), life.added == Some(version)) {
                 (true, _) => vec![Change::CollectionRemoved],
                 (_, true) => vec![Change::CollectionAdded],
                 _ if !shape.served => Vec::new(),
@@ -119,6 +119,7 @@ impl Maker<'_> {
                 }
             };
             step.iter().for_each(|change| change.undo(&mut shape));
+            step.iter_mut().for_each(|change| self.stay_beside(change, &shapes, &steps));
             shapes.push(shape.clone());
             steps.push(step);
         }
@@ -127,6 +128,16 @@ impl Maker<'_> {
             shapes.iter_mut().for_each(|shape| shape.field(&name).hidden = false);
         }
         (shapes, steps)
+    }
+
+    /// Lets the old name of a field stay beside the new one, if it is only renamed since, still
+    /// there, and no other has had the name.
+    fn stay_beside(&mut self, change: &mut Change, newer: &[Shape], steps: &[Vec<Change>]) {
+        let Change::Rename { from, to, beside } = change else { return };
+        let now = traced(to, steps).map(|name| newer[0].get(name));
+        let free = newer.iter().all(|shape| !shape.has(from));
+        let may = !self.form && free && now.is_some_and(Field::is_plain);
+        *beside = may && self.chance.percent(30);
     }
 
     fn life(&mut self, versions: usize) -> Life {
@@ -268,7 +279,8 @@ impl Maker<'_> {
             2 | 3 | 13 if self.form => None,
             0 | 1 => {
                 let to = self.find(shape, |field| !field.hidden)?.name;
-                Some(Change::Rename { from: self.older_name(shape, newer), to })
+                let from = self.older_name(shape, newer);
+                Some(Change::Rename { from, to, beside: false })
             }
             2 => self.enter(shape, newer),
             3 => self.leave(shape),
@@ -474,7 +486,7 @@ impl Plan {
                 text.push_str(&format!("parent = '{}'\n", self.collections[parent].name));
             }
             text.push_str(&format!("[collections.{}.fields]\n", collection.name));
-            for field in &collection.shapes[0].fields {
+            for field in collection.shapes[0].fields.iter().filter(|field| field.of.is_none()) {
                 let flag = |name: &str, on: bool| {
                     if on { format!("{name} = true, ") } else { String::new() }
                 };
@@ -516,7 +528,10 @@ impl Change {
     fn text(&self) -> String {
         let named = |field: &Field| field.declared(&format!("name = '{}', ", field.name));
         match self {
-            Change::Rename { from, to } => format!("rename = {{ from = '{from}', to = '{to}' }}"),
+            Change::Rename { from, to, beside } => {
+                let beside = if *beside { ", beside = true" } else { "" };
+                format!("rename = {{ from = '{from}', to = '{to}'{beside} }}")
+            }
             Change::Enter { from, object, member, existing, .. } => format!(
                 "move = {{ from = {}, to = '{object}.{member}', existing = {existing} }}",
                 named(from)

@@ -30,6 +30,9 @@ impl Plan {
             for (part, what) in [own].into_iter().chain(form) {
                 for change in part.steps.iter().flatten() {
                     found.insert(format!("{what} {}", word(change)));
+                    if let Change::Rename { beside: true, .. } = change {
+                        found.insert(format!("{what} beside"));
+                    }
                     if let Change::Retype { how, .. } = change {
                         found.insert(format!("{what} {}", word(how)));
                     }
@@ -106,13 +109,14 @@ impl Collection {
     pub fn shown(&self, version: usize, kept: &Fields) -> Fields {
         let record = self.lowered(version, kept);
         let visible = self.shapes[version].visible();
-        visible.map(|field| (field.name.clone(), of(&record, &field.name))).collect()
+        let value = |field: &Field| of(&record, field.of.as_ref().unwrap_or(&field.name));
+        visible.map(|field| (field.name.clone(), value(field))).collect()
     }
 
     /// What is kept when a client of a version creates.
     pub fn created(&self, version: usize, body: &Fields) -> Result<Fields, Unsayable> {
-        let mut record = Fields::new();
-        for field in &self.shapes[version].fields {
+        let (body, mut record) = (self.folded(version, body), Fields::new());
+        for field in self.shapes[version].fields.iter().filter(|field| field.of.is_none()) {
             let default = field.default.clone().filter(|_| field.is_plain()).unwrap_or_default();
             let value = body.get(&field.name).cloned().unwrap_or(default);
             record.insert(field.name.clone(), value);
@@ -131,7 +135,7 @@ impl Collection {
         patch: &Fields,
     ) -> Result<Fields, Unsayable> {
         self.written(version, kept, |wanted| {
-            for (name, value) in patch {
+            for (name, value) in &self.folded(version, patch) {
                 merge(wanted.entry(name.clone()).or_insert(Value::Null), value);
             }
         })
@@ -144,6 +148,7 @@ impl Collection {
         kept: &Fields,
         body: &Fields,
     ) -> Result<Fields, Unsayable> {
+        let body = self.folded(version, body);
         self.written(version, kept, |wanted| {
             for field in self.shapes[version].writable() {
                 let default = || field.default.clone().unwrap_or_default();
@@ -195,7 +200,7 @@ impl Collection {
         for change in self.since(version).into_iter().rev() {
             match change {
                 Change::Retype { field, how: How::Cents, .. } if field == name => return true,
-                Change::Rename { from, to } if from == name => name = to,
+                Change::Rename { from, to, .. } if from == name => name = to,
                 change if !change.keeps(name) => return false,
                 _ => {}
             }
@@ -205,15 +210,50 @@ impl Collection {
 
     /// The kept field that one of a version stands for, which became no part of another.
     pub fn origin(&self, version: usize, field: &Field) -> String {
-        let mut name = &field.name;
-        for change in self.since(version).into_iter().rev() {
-            match change {
-                Change::Rename { from, to } if from == name => name = to,
-                change => assert!(change.keeps(name), "{name} became part of another"),
+        let name = field.of.as_ref().unwrap_or(&field.name);
+        traced(name, &self.steps[..version]).unwrap().to_owned()
+    }
+
+    /// Gives newer versions the old names that stay beside new ones.
+    pub fn with_aliases(mut self) -> Collection {
+        for (at, step) in self.steps.iter().enumerate() {
+            for change in step {
+                let Change::Rename { from, to, beside: true } = change else { continue };
+                for version in 0..=at {
+                    let name = traced(to, &self.steps[version..at]).unwrap();
+                    let field = self.shapes[version].get(name).clone();
+                    let alias = Field { name: from.clone(), of: Some(name.to_owned()), ..field };
+                    self.shapes[version].fields.push(alias);
+                }
             }
         }
-        name.clone()
+        self
     }
+
+    /// A body of a version without names that stay beside others.
+    pub fn folded(&self, version: usize, body: &Fields) -> Fields {
+        let mut folded = body.clone();
+        for (name, new) in self.shapes[version].aliases() {
+            if let Some(value) = folded.remove(name) {
+                folded.insert(new.clone(), value);
+            }
+        }
+        folded
+    }
+}
+
+/// The name that a field has after these steps, which stand newest first; none where it became
+/// part of another, or nothing.
+pub fn traced<'a>(mut name: &'a str, steps: &'a [Vec<Change>]) -> Option<&'a str> {
+    for change in steps.iter().flatten().rev() {
+        match change {
+            Change::Rename { from, to, .. } if from == name => name = to,
+            Change::Gone { field, .. } if field.name == name => return None,
+            change if !change.keeps(name) => return None,
+            _ => {}
+        }
+    }
+    Some(name)
 }
 
 /// The name of a variant.

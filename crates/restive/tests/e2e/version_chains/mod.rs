@@ -82,7 +82,7 @@ fn the_pasts_that_are_always_tried_have_every_kind_of_change() {
             assert!(has.contains(&format!("{what} {kind}")), "{what} {kind}: {has:#?}");
         }
     }
-    for one in ["mounts", "children", "records Code"] {
+    for one in ["mounts", "children", "records Code", "records beside", "feed beside"] {
         assert!(has.contains(one), "{one}: {has:#?}");
     }
 }
@@ -186,7 +186,23 @@ impl<'p> World<'p> {
     fn body(&mut self, version: usize, collection: usize) -> Fields {
         let mut body = self.collection(collection).shapes[version].body(&mut self.chance);
         self.refer(version, collection, &mut body);
+        self.say_otherwise(version, collection, &mut body);
         body
+    }
+
+    /// Says some fields by an old name that stays beside, too, or instead.
+    fn say_otherwise(&mut self, version: usize, collection: usize, body: &mut Fields) {
+        for (name, new) in self.collection(collection).shapes[version].aliases() {
+            let Some(value) = body.get(new).cloned() else { continue };
+            match self.chance.below(3) {
+                0 => {}
+                1 => drop(body.insert(name.clone(), value)),
+                _ => {
+                    body.remove(new);
+                    body.insert(name.clone(), value);
+                }
+            }
+        }
     }
 
     /// Lets references name records that are there.

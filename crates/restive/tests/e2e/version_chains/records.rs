@@ -100,6 +100,7 @@ impl World<'_> {
         let it = self.collection(collection);
         let mut patch = it.shapes[version].patch(&mut self.chance);
         self.refer(version, collection, &mut patch);
+        self.say_otherwise(version, collection, &mut patch);
         let fields = it.patched(version, &self.records[place].fields, &patch).unwrap();
         self.change(version, place, ("PATCH", patch), fields);
     }

@@ -13,7 +13,7 @@ impl World<'_> {
         if !it.is_served(version) {
             return;
         }
-        let good = self.body(version, collection);
+        let good = it.folded(version, &self.body(version, collection));
         let fields: Vec<&Field> = it.shapes[version].writable().collect();
         for field in &fields {
             if field.required {

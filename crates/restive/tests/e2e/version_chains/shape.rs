@@ -131,6 +131,8 @@ pub struct Field {
     pub choosy: bool,
     /// Null and one of its values are kept as the same.
     pub filled: bool,
+    /// An old name of this field, which stays beside it.
+    pub of: Option<String>,
 }
 
 impl Field {
@@ -147,6 +149,7 @@ impl Field {
             fixed: None,
             choosy: false,
             filled: false,
+            of: None,
         }
     }
 
@@ -188,13 +191,22 @@ impl Shape {
         self.fields.iter().filter(|field| !field.hidden)
     }
 
-    /// What they may send.
+    /// What they may send, each under its newest name.
     pub fn writable(&self) -> impl Iterator<Item = &Field> {
-        self.visible().filter(|field| field.fixed.is_none())
+        self.visible().filter(|field| field.fixed.is_none() && field.of.is_none())
+    }
+
+    /// Old names, and the fields they stay beside.
+    pub fn aliases(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.fields.iter().filter_map(|field| Some((&field.name, field.of.as_ref()?)))
     }
 
     pub fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|field| field.name == name)
+    }
+
+    pub fn get(&self, name: &str) -> &Field {
+        self.fields.iter().find(|field| field.name == name).unwrap()
     }
 
     pub fn field(&mut self, name: &str) -> &mut Field {

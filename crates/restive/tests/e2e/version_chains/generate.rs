@@ -346,7 +346,8 @@ impl Maker<'_> {
     }
 
     fn split(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
-        let is_text = |field: &Field| field.is_free() && field.kind == Kind::Text;
+        // A part that stands for null would be lost in the whole, and the change be refused.
+        let is_text = |field: &Field| field.is_free() && field.kind == Kind::Text && !field.filled;
         let first = self.find(shape, is_text)?.name;
         let second = self.find(shape, |field| is_text(field) && field.name != first)?.name;
         let from = self.older_name(shape, newer);

@@ -126,10 +126,12 @@ fn unknown_field(collection: &Collection, name: &str) -> Violation {
     Violation::new(shown, Code::UnknownField, message)
 }
 
-/// Defaults for what is missing; required fields must be there.
+/// Defaults for what is missing; required fields must be there, by whichever of their names.
 fn complete(fields: &[Field], body: &mut Fields, violations: &mut Vec<Violation>) {
-    for field in fields.iter().filter(|field| !field.read_only && !field.removed) {
-        if body.contains_key(&field.name) {
+    let asked = |field: &&Field| !field.read_only && !field.removed && field.alias_of.is_none();
+    for field in fields.iter().filter(asked) {
+        let said = |alias: &Field| alias.is_alias_of(field) && body.contains_key(&alias.name);
+        if body.contains_key(&field.name) || fields.iter().any(said) {
             continue;
         }
         match &field.default {

@@ -40,7 +40,7 @@ impl Write {
             (Some(view), Change::Act { action, .. }) => {
                 view.explain_rule(self.collection, *action, problem)
             }
-            (Some(view), _) => view.explain(self.collection, problem),
+            (Some(view), _) => view.explain(self.collection, &Fields::new(), problem),
             (None, _) => problem,
         }
     }

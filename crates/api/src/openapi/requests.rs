@@ -100,11 +100,28 @@ fn object_of(schema: &Schema, fields: &[Field], body: Body, description: &str) -
         "properties": properties,
         "additionalProperties": false,
     });
-    let required: Vec<&str> = writable().filter(|field| demanded(field)).map(name).collect();
+    let (either, required): (Vec<Vec<&str>>, Vec<Vec<&str>>) = writable()
+        .filter(|field| demanded(field) && field.alias_of.is_none())
+        .map(|field| names_of(fields, field))
+        .partition(|names| names.len() > 1);
     if body == Body::Whole && !required.is_empty() {
-        object["required"] = required.into();
+        object["required"] = required.concat().into();
+    }
+    if body == Body::Whole && !either.is_empty() {
+        object["allOf"] = either.iter().map(|names| one_of(names)).collect();
     }
     object
+}
+
+/// The field's name, and the old ones that stay beside it.
+fn names_of<'a>(fields: &'a [Field], field: &'a Field) -> Vec<&'a str> {
+    let aliases = fields.iter().filter(|alias| alias.is_alias_of(field));
+    std::iter::once(field).chain(aliases).map(name).collect()
+}
+
+fn one_of(names: &[&str]) -> Value {
+    let choices: Vec<Value> = names.iter().map(|name| json!({ "required": [name] })).collect();
+    json!({ "anyOf": choices })
 }
 
 /// Whether a whole body must have the field: a default stands in for a missing one.

@@ -15,13 +15,13 @@ use crate::idempotency::InFlight;
 use crate::respond::Reply;
 use crate::route::Target;
 use crate::version::Versioning;
-use crate::{Outside, condition, respond};
+use crate::{Outside, body, condition, respond};
 use http::{HeaderMap, Method, StatusCode};
 use model::caller::{Access, Caller};
 use model::decide;
 use model::problem::{Code, Problem};
 use model::query::View;
-use model::record::Record;
+use model::record::{Fields, Record};
 use model::schema::{Builtin, Collection, CollectionIx, Schema};
 use model::version::{self, Lens};
 use model::write::{Cause, Change, Idempotency, Precondition, Write};
@@ -104,7 +104,12 @@ impl<'a> Context<'a> {
 
     /// A problem of the newest shape, in the words of the version.
     fn explain(&self, problem: Problem) -> Problem {
-        self.version.explain(self.target.collection, problem)
+        // Looked at once more: what was read of it has become a write. Parameters are no fields.
+        let sent = match self.target.action {
+            None => body::object(self.body, true).unwrap_or_default(),
+            Some(_) => Fields::new(),
+        };
+        self.version.explain(self.target.collection, &sent, problem)
     }
 
     /// Which view of a record a tag is for: stored shape, API version, members shown.

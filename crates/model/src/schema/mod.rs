@@ -197,6 +197,8 @@ pub struct Field {
     /// Shown as null where clients of another version said nothing, or something that this one has
     /// no word for; also where every body must have it.
     pub voidable: bool,
+    /// The field that this is an old name of, which stays beside it: either is said, both shown.
+    pub alias_of: Option<String>,
     pub deprecated: Option<Deprecation>,
 }
 
@@ -454,8 +456,13 @@ impl Field {
             wildcards: false,
             removed: false,
             voidable: false,
+            alias_of: None,
             deprecated: None,
         }
+    }
+
+    pub fn is_alias_of(&self, field: &Field) -> bool {
+        self.alias_of.as_deref() == Some(field.name.as_str())
     }
 
     /// Whether records show it.

@@ -4,12 +4,18 @@
 use super::View;
 use super::lens::{Lens, show_one};
 use crate::problem::{Code, Problem, Report};
+use crate::record::Fields;
 use crate::schema::CollectionIx;
 use serde_json::Value;
 
 impl View {
-    /// The problem in the words of this version.
-    pub fn explain(&self, collection: CollectionIx, mut problem: Problem) -> Problem {
+    /// The problem in the words of this version, and by the names that were sent.
+    pub fn explain(
+        &self,
+        collection: CollectionIx,
+        sent: &Fields,
+        mut problem: Problem,
+    ) -> Problem {
         if let Some(declared) = &mut problem.declared {
             declared.code = self.code_down(collection, &declared.code).to_owned();
         }
@@ -19,7 +25,7 @@ impl View {
         if let Some(state) = &state {
             restate(lens, state, &mut problem);
         }
-        explained(lens, problem)
+        explained(lens, sent, problem)
     }
 
     /// What a rule of an action says, in the words of this version. It may name parameters beside
@@ -32,7 +38,7 @@ impl View {
         mut problem: Problem,
     ) -> Problem {
         let Some(declared) = &mut problem.declared else {
-            return self.explain(collection, problem);
+            return self.explain(collection, &Fields::new(), problem);
         };
         declared.code = self.code_down(collection, &declared.code).to_owned();
         let params = &self.newest.collections[collection].actions[action].params;
@@ -57,12 +63,12 @@ impl View {
 }
 
 /// Names and values as the lens shows them.
-pub(super) fn explained(lens: &Lens, mut problem: Problem) -> Problem {
-    let down = |name: &str| lens.name_down(name).to_owned();
+pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Problem {
+    let down = |name: &str| lens.name_sent(lens.name_down(name), sent).to_owned();
     problem.message = reworded(&problem.message, down);
     if let Some(param) = problem.param.take() {
         problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
-        problem.param = Some(lens.name_down(&param).to_owned());
+        problem.param = Some(down(&param));
     }
     let told = !problem.violations.is_empty();
     for violation in &mut problem.violations {
@@ -72,7 +78,10 @@ pub(super) fn explained(lens: &Lens, mut problem: Problem) -> Problem {
             Some(_) => value,
             None => value.and_then(|value| shown(lens, &violation.field, value)),
         };
-        let name = blamed.unwrap_or_else(|| down(&violation.field));
+        let name = match &blamed {
+            Some(name) => lens.name_sent(name, sent).to_owned(),
+            None => down(&violation.field),
+        };
         violation.message = reworded(&violation.message, |part| match part == violation.field {
             true => name.clone(),
             false => down(part),

@@ -4,7 +4,8 @@
 
 use super::convert::Conversion;
 use crate::record::Fields;
-use crate::validate;
+use crate::schema::Kind;
+use crate::validate::{self, MAX_INTEGER};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -223,6 +224,19 @@ impl Expr {
             Expr::Convert { of, by, .. } => by.fills() || (by.finds_all() && of.always_says(kept)),
             Expr::Sent(_) | Expr::Member { .. } | Expr::Part { .. } => false,
         }
+    }
+
+    /// Whether it shows the least and the greatest number of the kept kind: an integer, or a float
+    /// once it is multiplied, may have no room for them.
+    pub fn has_room_for(&self, kind: &Kind) -> bool {
+        let ends = match kind {
+            Kind::Integer => [Value::from(-MAX_INTEGER), Value::from(MAX_INTEGER)],
+            Kind::Number => [Value::from(f64::MIN), Value::from(f64::MAX)],
+            _ => return true,
+        };
+        self.converted().is_none_or(|kept| {
+            ends.iter().all(|end| !super::lens::show_one(self, kept, end).is_null())
+        })
     }
 
     /// How many parts it has.

@@ -3,7 +3,7 @@
 
 use super::expr::{Expr, Parsed};
 use super::raw::Raw;
-use super::shape::{Alias, Shape};
+use super::shape::Shape;
 use crate::record::{Fields, Record, push_json};
 use crate::schema::{Collection, Field, Kind};
 use crate::validate::ASSIGNED;
@@ -19,7 +19,8 @@ pub struct Lens {
     pub(super) lines: Vec<Line>,
     /// Kept fields, and how they are made from what is sent.
     pub(super) lifts: Vec<Lift>,
-    aliases: Vec<Alias>,
+    /// Old names, and the fields of the version that they are beside of.
+    aliases: Vec<(String, String)>,
     /// Kept names, and the field of the version that tells of them.
     names: BTreeMap<String, String>,
     /// Whether removed fields are shown, which are kept apart.
@@ -76,7 +77,11 @@ impl Lens {
             version,
             reveals: lines.iter().any(|line| line.is_served() && line.kept.iter().any(hidden)),
             names: names(&lines, &lifts),
-            aliases: shape.aliases.clone(),
+            aliases: old
+                .fields
+                .iter()
+                .filter_map(|field| Some((field.name.clone(), field.alias_of.clone()?)))
+                .collect(),
             lines,
             lifts,
         })
@@ -123,9 +128,7 @@ impl Lens {
 
     /// A whole record or body of this version in the newest shape.
     pub fn up(&self, fields: &Fields) -> Fields {
-        let mut sent = self.fold(fields);
-        self.complete(&mut sent);
-        self.raise_all(&sent)
+        self.raise_all(&self.fold(fields))
     }
 
     fn raise_all(&self, sent: &Fields) -> Fields {
@@ -159,9 +162,7 @@ impl Lens {
     /// PUT: the kept fields that change. What this version cannot see stays as it is.
     pub fn replace(&self, current: &Fields, sent: &Fields) -> Fields {
         let shown = self.down(current);
-        let mut wanted = self.fold(sent);
-        self.complete(&mut wanted);
-        self.raise(&shown, &wanted, current)
+        self.raise(&shown, &self.fold(sent), current)
     }
 
     /// Only what depends on a field that differs from what the client was shown: sending back what
@@ -220,26 +221,26 @@ impl Lens {
 
     /// Pairs of names that mean one field, the old one first.
     pub(super) fn aliases(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.aliases.iter().map(|alias| (alias.name.as_str(), alias.of.as_str()))
+        self.aliases.iter().map(|(name, of)| (name.as_str(), of.as_str()))
     }
 
     /// Old names that are taken beside new ones, as the new ones.
     pub(super) fn fold(&self, sent: &Fields) -> Fields {
         let mut folded = sent.clone();
-        for alias in &self.aliases {
-            if let Some(value) = folded.remove(&alias.name) {
-                folded.entry(alias.of.clone()).or_insert(value);
+        for (name, of) in &self.aliases {
+            if let Some(value) = folded.remove(name) {
+                folded.entry(of.clone()).or_insert(value);
             }
         }
         folded
     }
 
-    fn complete(&self, sent: &mut Fields) {
-        for alias in &self.aliases {
-            if let Some(default) = alias.default.as_ref().filter(|_| !sent.contains_key(&alias.of))
-            {
-                sent.insert(alias.of.clone(), default.clone());
-            }
+    /// The name by which a client has sent a field of this version.
+    pub(super) fn name_sent<'a>(&'a self, name: &'a str, sent: &Fields) -> &'a str {
+        let said = |(old, of): &(&str, &str)| *of == name && sent.contains_key(*old);
+        match sent.contains_key(name) {
+            true => name,
+            false => self.aliases().find(said).map_or(name, |(old, _)| old),
         }
     }
 

@@ -164,7 +164,7 @@ impl View {
         demand(&newest, &mut raised);
         match lens.check(&newest, &mut raised, &sent, |part| lens.up(part)) {
             Ok(()) => Ok(raised),
-            Err(problem) => Err(explain::explained(lens, problem)),
+            Err(problem) => Err(explain::explained(lens, &sent, problem)),
         }
     }
 
@@ -190,7 +190,7 @@ impl View {
         demand(newest, &mut fields);
         match lens.check(newest, &mut fields, &body, |part| lens.up(part)) {
             Ok(()) => Ok(fields),
-            Err(problem) => Err(self.explain(collection, problem)),
+            Err(problem) => Err(self.explain(collection, &body, problem)),
         }
     }
 }

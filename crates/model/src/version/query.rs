@@ -215,6 +215,7 @@ impl Source<'_> {
     /// Whether no kept value but null is shown as null.
     fn says_all(&self) -> bool {
         !self.line.expr.has(|by| by.leaves_out() || matches!(by, Conversion::Empty(_)))
+            && self.line.expr.has_room_for(&self.field.kind)
     }
 
     /// The kept values that are shown as this one, first and last of each stretch: what it becomes
@@ -243,6 +244,7 @@ impl Source<'_> {
         let wordless = self.field.choices.is_empty() && expr.shows_unsaid(value);
         let stretch = || self.span(value).is_some_and(|(first, last)| first != last);
         wordless
+            || value.is_null() && !expr.has_room_for(&self.field.kind)
             || !ranges(expr) && expr.has(Conversion::rounds)
             || expr.has(|by| matches!(by, Conversion::Empty(_))) && stretch()
     }

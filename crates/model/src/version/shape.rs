@@ -23,19 +23,8 @@ pub(crate) struct Shape {
     pub(super) up: BTreeMap<String, Expr>,
     /// Codes of rules: the newest and this version's.
     pub codes: BTreeMap<String, String>,
-    /// Names that are taken beside those of the shape.
-    pub aliases: Vec<Alias>,
     /// The reference to the parent, which nothing changes.
     fixed: Option<String>,
-}
-
-/// An old name beside the new one.
-#[derive(Clone, Debug)]
-pub(crate) struct Alias {
-    pub name: String,
-    pub of: String,
-    /// Default of the field: neither name can have it, since either may be the one that is sent.
-    pub default: Option<Value>,
 }
 
 /// Why a change cannot be taken back.
@@ -59,7 +48,6 @@ impl Shape {
             down: names().map(|name| (name.clone(), Expr::Kept(name))).collect(),
             up: names().map(|name| (name.clone(), Expr::Sent(name))).collect(),
             codes: rules.map(|rule| (rule.code.clone(), rule.code.clone())).collect(),
-            aliases: Vec::new(),
             fixed: parent.map(|field| field.name.clone()),
         }
     }
@@ -164,7 +152,11 @@ impl Shape {
     /// Whether the field has a value whatever is kept. What every body must have is kept.
     fn always_says(&self, name: &str, newest: &Collection) -> bool {
         let kept = |name: &str| newest.field(name).is_some_and(|field| field.required);
-        self.down.get(name).is_some_and(|expr| expr.always_says(&kept))
+        let fits = |expr: &Expr| {
+            let made_from = expr.converted().and_then(|name| newest.field(name));
+            made_from.is_none_or(|field| expr.has_room_for(&field.kind))
+        };
+        self.down.get(name).is_some_and(|expr| expr.always_says(&kept) && fits(expr))
     }
 
     /// Lists can be asked only for what can be asked of the kept fields.
@@ -200,14 +192,11 @@ impl Shape {
     /// Shows and takes an old name beside a field of this shape.
     pub fn beside(&mut self, name: &str, of: &str) {
         let Some(place) = self.fields.iter().position(|field| field.name == of) else { return };
-        let default = self.fields[place].default.take();
-        self.fields[place].required = false;
         let mut field = self.fields[place].clone();
         name.clone_into(&mut field.name);
+        field.alias_of = Some(of.to_owned());
         self.fields.insert(place + 1, field);
         self.down.insert(name.to_owned(), self.lowered(of));
-        let (name, of) = (name.to_owned(), of.to_owned());
-        self.aliases.push(Alias { name, of, default });
     }
 }
 

@@ -748,37 +748,3 @@ fn actions_states_and_codes_are_told_in_the_words_of_the_version() {
     assert_eq!(again.json["error"]["code"], first.json["error"]["code"]);
     assert_eq!((again.status, &again.json["error"]["code"]), (402, &json!("too_dear")));
 }
-
-const BESIDE: &str = r#"
-[[versions]]
-date = "2026-01-01"
-[[versions.changes]]
-collection = "books"
-rename = { from = "name", to = "title", beside = true }
-[[versions]]
-date = "2025-01-01"
-[collections.books.fields]
-title = { type = "string", required = true, filter = true }
-"#;
-
-#[test]
-fn both_names_are_shown_and_taken_while_clients_move() {
-    let server = Start::schema(BESIDE).go();
-    for body in [
-        json!({"name": "Dune"}),
-        json!({"title": "Dune"}),
-        json!({"name": "Dune", "title": "Dune"}),
-    ] {
-        let made = server.post("/v1/books", body.clone()).expect(201);
-        assert_eq!((&made["name"], &made["title"]), (&json!("Dune"), &json!("Dune")), "{body}");
-    }
-    let error = server.post("/v1/books", json!({"name": "Dune", "title": "Emma"}));
-    assert_eq!(error.error(422, "validation_failed")["param"], "name");
-    let old = server.ask("GET", "/v1/books?name=Dune").version(OLD).send();
-    assert_eq!(old.column("name").len(), 3);
-    assert_eq!(old.column("title"), vec![Value::Null; 3]);
-    for name in ["title", "name"] {
-        let found = server.get(&format!("/v1/books?{name}=Dune"));
-        assert_eq!(found.column("name").len(), 3, "{name}: {}", found.text);
-    }
-}

@@ -142,7 +142,7 @@ fn what_is_wrong_is_told_in_the_words_of_the_version() {
     ] {
         let patch = bed.old().body(BOOKS, object(patch), Mode::Merge).unwrap();
         let problem = bed.decide(&current, Change::Merge { patch }, true).unwrap_err();
-        let problem = bed.old().explain(BOOKS, problem);
+        let problem = bed.old().explain(BOOKS, &Fields::new(), problem);
         assert_eq!(problem.param.as_deref(), Some(param));
         assert_eq!((problem.violations[0].code, &*problem.violations[0].field), (code, param));
         let head = message.trim_end_matches('…');
@@ -153,7 +153,7 @@ fn what_is_wrong_is_told_in_the_words_of_the_version() {
     assert_eq!(found, [("title", Code::UnknownField), ("name", Code::Required)]);
     let taken = Violation::new("title", Code::NotUnique, "Another book has this title.");
     let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("A"))]);
-    let told = bed.old().explain(BOOKS, taken);
+    let told = bed.old().explain(BOOKS, &Fields::new(), taken);
     assert_eq!(told.message, "Another book has this name.");
     assert_eq!((told.param.as_deref(), &told.value), (Some("name"), &Some(json!("A"))));
     let sent = object(json!({"name": "A", "who": "Ada Lovelace"}));
@@ -167,7 +167,7 @@ fn states_and_codes_of_refusals_are_those_of_the_version() {
     let current = bed.record(json!({"title": "A", "status": "cancelled"}));
     let act = Change::Act { action: 0, params: Fields::new(), callout: None };
     let problem = bed.decide(&current, act, false).unwrap_err();
-    let told = bed.old().explain(BOOKS, problem);
+    let told = bed.old().explain(BOOKS, &Fields::new(), problem);
     assert_eq!(told.extra["current_state"], "canceled");
     assert_eq!(
         told.message,
@@ -183,7 +183,7 @@ fn states_and_codes_of_refusals_are_those_of_the_version() {
         kind: "invalid_request_error".into(),
         code: "no_title".into(),
     });
-    let told = view.explain(BOOKS, refused);
+    let told = view.explain(BOOKS, &Fields::new(), refused);
     assert_eq!(told.message, "The `name` is missing.");
     assert_eq!(told.param.as_deref(), Some("name"));
     assert_eq!(told.declared.as_ref().unwrap().code, "name_missing");

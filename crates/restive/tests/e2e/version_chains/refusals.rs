@@ -21,11 +21,15 @@ impl World<'_> {
                 body.remove(&field.name);
                 self.is_refused(version, collection, &body, &field.name, "required");
             }
-            if let Some((value, code)) = self.unfit(version, it, field) {
-                let mut body = good.clone();
-                body.insert(field.name.clone(), value.clone());
-                self.is_refused(version, collection, &body, &field.name, code);
-                self.is_refused_as_change(version, collection, &field.name, value, code);
+            let missing = field.required.then_some((Value::Null, "required"));
+            for (value, code) in missing.into_iter().chain(self.unfit(version, it, field)) {
+                for name in it.shapes[version].names(field) {
+                    let mut body = good.clone();
+                    body.remove(&field.name);
+                    body.insert(name.clone(), value.clone());
+                    self.is_refused(version, collection, &body, name, code);
+                    self.is_refused_as_change(version, collection, name, value.clone(), code);
+                }
             }
         }
         self.refuse_names_of_others(version, collection, &good);

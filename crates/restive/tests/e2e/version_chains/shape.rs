@@ -196,6 +196,12 @@ impl Shape {
         self.visible().filter(|field| field.fixed.is_none() && field.of.is_none())
     }
 
+    /// All by which a field may be said: its own name, and old ones that stay beside it.
+    pub fn names<'a>(&'a self, field: &'a Field) -> impl Iterator<Item = &'a String> {
+        let old = self.aliases().filter(|(_, of)| **of == field.name).map(|(name, _)| name);
+        std::iter::once(&field.name).chain(old)
+    }
+
     /// Old names, and the fields they stay beside.
     pub fn aliases(&self) -> impl Iterator<Item = (&String, &String)> {
         self.fields.iter().filter_map(|field| Some((&field.name, field.of.as_ref()?)))

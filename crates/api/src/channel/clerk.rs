@@ -49,6 +49,12 @@ impl Desk for Clerk {
         Box::pin(async move { post(&core, &identity, &version, feed, body, key, client).await })
     }
 
+    fn subscribed(&self, types: &[String]) {
+        let now = self.core.outside.now();
+        let used = self.core.notices.subscribed(self.version.index, types);
+        used.iter().for_each(|part| self.identity.account.usage.count(part.place, now));
+    }
+
     fn explain(&self, problem: &Problem) -> String {
         let (_, body) = error::body(problem, Shape::Structured, &self.core.request_id());
         let body: Value = serde_json::from_str(&body).unwrap_or_default();

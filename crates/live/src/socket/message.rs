@@ -180,6 +180,7 @@ impl Socket {
             let message = format!("A connection has at most {most} subscriptions.");
             return Err(Problem::new(Code::TooManyRecords, message));
         }
+        self.desk.subscribed(&asked.interest.types);
         let cursor = if wanted.is_empty() { from } else { from.min(here) };
         wanted.push((asked.interest, from));
         self.subscribed = true;

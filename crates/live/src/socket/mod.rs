@@ -48,6 +48,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub trait Desk: Send + Sync + 'static {
     /// Makes a record of a feed as a request would, once for each reference.
     fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting;
+    /// Hears that somebody wants events of these types from now on, too.
+    fn subscribed(&self, types: &[String]);
     /// The `error` object for a problem, JSON text.
     fn explain(&self, problem: &Problem) -> String;
 }

@@ -306,14 +306,16 @@ fn uses_of_what_is_deprecated_are_counted_and_outlive_the_server() {
     let mut socket = Socket::open(&server, "/ws?types=rumour");
     let said = socket.ask_for(json!({ "type": "rumour", "data": { "text": "psst" } }));
     assert_eq!(said["type"], "ack", "{said}");
+    let said = socket.ask_for(json!({ "type": "subscribe", "types": ["club.*", "book.*"] }));
+    assert_eq!(said["type"], "ack", "{said}");
     drop(socket);
-    let expected = counts(4, 3, 4, 1);
+    let expected = counts(5, 3, 4, 1);
     assert_eq!(used(&server), expected);
     let account = server.get("/v1/account").expect(200)["id"].as_str().unwrap().to_owned();
     let told = |server: &Server| {
         let figures = figures(server);
         for (kind, labels, count) in [
-            ("collection", "collection=\"clubs\"", 4.0),
+            ("collection", "collection=\"clubs\"", 5.0),
             ("collection", "collection=\"rumours\"", 3.0),
             ("field", "collection=\"books\",field=\"shelf\"", 4.0),
             ("field", "collection=\"books\",field=\"rack\"", 1.0),

@@ -1,10 +1,14 @@
 //! Which resource a path names. All paths of the service can be read off `find`.
 
+use crate::version::Versioning;
 use http::Method;
 use model::problem::{Code, Problem};
-use model::schema::{Collection, CollectionIx, Schema};
+use model::schema::{Collection, CollectionIx, Mount, Schema};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
+
+/// Paths that an answer about an unknown one names.
+const MAX_LISTED: usize = 20;
 
 /// Where a request goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,10 +107,37 @@ impl Target {
     }
 }
 
+/// A mount as paths are compared with it.
+struct Mounted {
+    /// Its path with a slash behind.
+    prefix: String,
+    /// Paths there are in its newest version, for those who asked for another.
+    listed: String,
+}
+
+impl Mounted {
+    fn new(schema: &Schema, path: &str) -> Mounted {
+        let top = schema.routed().filter(|(_, collection)| collection.parent.is_none());
+        let mut paths: Vec<_> =
+            top.map(|(_, collection)| format!("{path}/{}", collection.name)).collect();
+        paths.extend(Own::ALL.map(|own| format!("{path}/{}", own.name())));
+        let open = channels_below(schema, path).filter(|(_, channel)| channel.is_in(schema));
+        paths.extend(open.map(|(path, _)| path));
+        paths.sort();
+        let more = paths.len().saturating_sub(MAX_LISTED);
+        paths.truncate(MAX_LISTED);
+        let mut listed = paths.join(", ");
+        if more > 0 {
+            listed.push_str(&format!(" and {more} more: see /openapi.json"));
+        }
+        Mounted { prefix: format!("{path}/"), listed }
+    }
+}
+
 pub struct Router {
     schema: Arc<Schema>,
-    /// With a slash behind, newest first.
-    mounts: Vec<String>,
+    /// Newest first, as in `Schema::mounts`.
+    mounts: Vec<Mounted>,
     /// Of any version: which has which is known when the caller is. At most 64 of them: comparing
     /// beats hashing.
     top: Vec<(String, CollectionIx)>,
@@ -114,7 +145,7 @@ pub struct Router {
 }
 
 impl Router {
-    pub fn new(schema: Arc<Schema>) -> Router {
+    pub fn new(schema: Arc<Schema>, versions: &Versioning) -> Router {
         let collections = schema.collections.iter().enumerate();
         let top = collections
             .filter(|(_, collection)| !collection.internal && collection.parent.is_none())
@@ -125,7 +156,9 @@ impl Router {
             let below = channels_below(&schema, &mount.path);
             channels.extend(below.filter(|(path, _)| path.starts_with(&mount.path)));
         }
-        let mounts = schema.mounts.iter().map(|mount| format!("{}/", mount.path)).collect();
+        let mounted =
+            |mount: &Mount| Mounted::new(&versions.view(mount.newest).schema, &mount.path);
+        let mounts = schema.mounts.iter().map(mounted).collect();
         Router { mounts, top, channels, schema }
     }
 
@@ -140,7 +173,7 @@ impl Router {
             _ => {}
         }
         for (place, mount) in self.mounts.iter().enumerate() {
-            let Some(rest) = path.strip_prefix(mount.as_str()) else { continue };
+            let Some(rest) = path.strip_prefix(&mount.prefix) else { continue };
             if let Some(target) = self.resource(place, rest) {
                 return Ok(Route::Resource(target));
             }
@@ -184,15 +217,8 @@ impl Router {
     }
 
     fn unknown(&self, path: &str) -> Problem {
-        let served = self.schema.routed().filter(|(_, collection)| collection.parent.is_none());
-        let mut names: Vec<_> = served
-            .map(|(_, collection)| format!("{}{}", self.mounts[0], collection.name))
-            .collect();
-        let open = self.channels.iter().filter(|(_, one)| one.is_in(&self.schema));
-        names.extend(open.map(|(path, _)| path.clone()));
-        names.sort();
-        names.truncate(20);
-        let names = names.join(", ");
+        let asked = self.mounts.iter().find(|mount| path.starts_with(&mount.prefix));
+        let names = &asked.unwrap_or(&self.mounts[0]).listed;
         let known: Vec<_> = self.schema.mounts.iter().map(|mount| mount.path.as_str()).collect();
         let begins =
             |mount: &&str| known.iter().any(|known| known.split('/').nth(1) == mount.get(1..));

@@ -98,7 +98,7 @@ impl Api {
         let auth =
             Auth::new(store.clone(), limiter.clone(), versions.clone(), usages.clone(), accounts);
         Ok(Api(Arc::new(Core {
-            router: Router::new(schema.clone()),
+            router: Router::new(schema.clone(), &versions),
             auth,
             limiter,
             outgoing: wire::Client::new(),

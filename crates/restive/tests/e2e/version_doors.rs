@@ -146,6 +146,31 @@ fn a_mount_serves_its_range_of_versions() {
     server.get("/v1/presence").expect(200);
 }
 
+#[test]
+fn an_unknown_path_is_answered_with_what_there_is_below_its_mount() {
+    let server = Start::schema(&format!(
+        "[service]\nmount = \"/v2\"\n[[mounts]]\npath = \"/v1\"\nversion = \"2026-01-01\"\n{SECOND}"
+    ));
+    let server = server.go();
+    let listed = |path: &str| {
+        let error = server.get(path).error(404, "route_not_found");
+        let message = error["message"].as_str().unwrap().to_owned();
+        let (_, paths) = message.trim_end_matches('.').split_once("Resources are: ").unwrap();
+        paths.split(", ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let new = listed("/v2/boks");
+    for path in ["/v2/books", "/v2/people", "/v2/account", "/v2/version-usage", "/ws"] {
+        assert!(new.iter().any(|known| known == path), "{path}: {new:?}");
+    }
+    let old = listed("/v1/boks");
+    let same: Vec<_> = new.iter().map(|path| path.replace("/v2/", "/v1/")).collect();
+    assert_eq!(old, same.into_iter().filter(|path| path != "/v1/people").collect::<Vec<_>>());
+    assert_eq!(listed("/nowhere"), new);
+    for path in old.iter().chain(&new).filter(|path| path.starts_with("/v")) {
+        assert_ne!(server.get(path).status, 404, "{path}");
+    }
+}
+
 /// The same service before it had a past.
 const FIRST: &str = r#"
 [service]

@@ -2,6 +2,7 @@
 //! affair.
 
 use crate::moment::Moment;
+use clap::builder::BoolishValueParser;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use model::schema::evolve;
 use std::net::SocketAddr;
@@ -105,10 +106,10 @@ pub struct Serve {
 #[derive(Arguments)]
 pub struct Accept {
     /// Serve an edited schema although clients notice: for this start, later ones compare with it
-    #[arg(long, env = "RESTIVE_ACCEPT_CHANGES")]
+    #[arg(long, env = "RESTIVE_ACCEPT_CHANGES", value_parser = BoolishValueParser::new())]
     pub accept_changes: bool,
     /// The same, and delete the data that the edited schema has no place for
-    #[arg(long, env = "RESTIVE_ACCEPT_DATA_LOSS")]
+    #[arg(long, env = "RESTIVE_ACCEPT_DATA_LOSS", value_parser = BoolishValueParser::new())]
     pub accept_data_loss: bool,
 }
 

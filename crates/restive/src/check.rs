@@ -3,6 +3,7 @@
 use crate::args::Check;
 use crate::outside::System;
 use api::Outside as _;
+use model::Schema;
 use model::schema::parse;
 use std::fs;
 use std::process::ExitCode;
@@ -16,9 +17,7 @@ pub fn run(check: &Check) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let today = System::new().now().to_iso();
-    let today = today.split('T').next().unwrap_or_default();
-    match parse::parse_at(&text, today) {
+    match parse::parse_at(&text, &today()) {
         Ok(schema) => {
             let collections: Vec<_> = schema.routed().map(|(_, c)| c.name.as_str()).collect();
             println!("{name}: ok, {} collections: {}", collections.len(), collections.join(", "));
@@ -32,5 +31,19 @@ pub fn run(check: &Check) -> ExitCode {
             eprintln!("{} error{plural}", diagnostics.len());
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Today's date, `YYYY-MM-DD`, as the world counts it.
+pub fn today() -> String {
+    let now = System::new().now().to_iso();
+    now.split('T').next().unwrap_or_default().to_owned()
+}
+
+/// No refusal at a start: a clock that is wrong must not keep a service from serving.
+pub fn warn_of_future(schema: &Schema) {
+    let version = &schema.service.version;
+    if *version > today() {
+        tracing::warn!(%version, "the newest version lies in the future");
     }
 }

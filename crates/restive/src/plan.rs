@@ -2,7 +2,9 @@
 //! it; exit code 1 if one of them breaks clients or loses data.
 
 use crate::args::{Plan, SchemaFile};
+use crate::check::today;
 use crate::data;
+use anyhow::bail;
 use model::schema::plan::{self, Class};
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,6 +12,10 @@ use std::process::ExitCode;
 pub fn run(files: &Plan) -> anyhow::Result<ExitCode> {
     let read = |path: &Path| data::schema(&SchemaFile { schema: Some(path.to_owned()) });
     let (old, new) = (read(&files.old)?, read(&files.new)?);
+    let (newest, today) = (&new.service.version, today());
+    if *newest > today {
+        bail!("{}: version {newest} lies in the future; today is {today}", files.new.display());
+    }
     let edits = plan::plan(&old, &new);
     for line in plan::report(&edits) {
         println!("{line}");

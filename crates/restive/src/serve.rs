@@ -1,6 +1,7 @@
 //! `restive serve`: puts the crates together, says where it listens, and drains on SIGTERM.
 
 use crate::args::{Serve, Switch};
+use crate::check;
 use crate::data;
 use crate::deliver::Deliveries;
 use crate::door::{Door, Site};
@@ -31,6 +32,7 @@ const SIGXFSZ: i32 = 25;
 pub fn run(serve: Serve) -> anyhow::Result<()> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let (schema, text) = data::schema_and_text(&serve.schema)?;
+    check::warn_of_future(&schema);
     let edition = Edition { text: Some(text), accept: serve.accept.accepted() };
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
     let (mut door, source) = Door::bind(&serve)?;

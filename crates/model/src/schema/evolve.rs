@@ -190,11 +190,12 @@ pub fn evolve(
     Ok(Plan { from: view.index, stored: new, checks: work.checks, steps: work.steps })
 }
 
-/// The version whose shapes the rows have. Where nobody wrote it down: the newest, if that is what
-/// is there, or the oldest that could be.
+/// The version whose shapes the rows have: the newest, if the file does not know theirs any more,
+/// since nothing in it tells how they would be brought up. Where nobody wrote it down: the newest,
+/// if that is what is there, or the oldest that could be.
 fn origin<'v>(old: &Stored, new: &Stored, versions: &'v Versions) -> &'v View {
     if let Some(date) = &old.version {
-        return versions.written(date);
+        return versions.find(date).unwrap_or_else(|| versions.newest());
     }
     let alike = |new: &StoredCollection| {
         old.find(&new.name)
@@ -244,6 +245,15 @@ impl Work {
         let steps = self.steps.len();
         let had = describe(&view.schema, &view.schema.collections[ix]);
         self.compare(&view.schema, ix, old, &had);
+        let made_up = |field: &&StoredField| view.lens(ix).is_some_and(|l| l.makes_up(&field.name));
+        for field in old.fields.iter().filter(made_up) {
+            let why = format!(
+                "collection `{}`: field `{}` is removed and kept nowhere; its data would be lost. \
+                 Leave it declared, and name it in `removed`",
+                old.name, field.name
+            );
+            self.lose(why, &[]);
+        }
         let steps = self.steps.split_off(steps);
         self.steps.extend(steps.into_iter().filter(|step| matches!(step, Step::Forget { .. })));
         self.steps.push(Step::Rewrite(ix));

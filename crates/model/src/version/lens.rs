@@ -219,6 +219,11 @@ impl Lens {
         line.and_then(|line| line.kept.first()).map_or(name, String::as_str)
     }
 
+    /// Whether the version shows the field, and nothing of it is kept.
+    pub(crate) fn makes_up(&self, name: &str) -> bool {
+        self.lines.iter().any(|line| line.name == name && matches!(line.expr, Expr::Fixed(_)))
+    }
+
     /// Pairs of names that mean one field, the old one first.
     pub(super) fn aliases(&self) -> impl Iterator<Item = (&str, &str)> {
         self.aliases.iter().map(|(name, of)| (name.as_str(), of.as_str()))

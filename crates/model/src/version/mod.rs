@@ -22,8 +22,9 @@ pub use lens::Lens;
 
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
-use crate::schema::{Change, Collection, CollectionIx, Operation, Schema, Version};
+use crate::schema::{Change, Collection, CollectionIx, Field, Kind, Operation, Schema, Version};
 use crate::validate::{self, Mode};
+use serde_json::Value;
 use shape::Shape;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -193,6 +194,23 @@ impl View {
             Err(problem) => Err(self.explain(collection, &body, problem)),
         }
     }
+}
+
+/// Some value that the field takes, as empty as can be.
+pub(crate) fn sample(field: &Field) -> Option<Value> {
+    let empty = match field.kind {
+        Kind::String => Value::from(""),
+        Kind::Integer | Kind::Number => Value::from(0),
+        Kind::Boolean => Value::from(false),
+        Kind::Object => Value::Object(Fields::new()),
+        Kind::Array(_) => Value::Array(Vec::new()),
+        Kind::Timestamp | Kind::Date => Value::Null,
+    };
+    let mut found = vec![empty];
+    found.extend(samples::of(field, &samples::Hints::default()));
+    let fits =
+        |value: &Value| !value.is_null() && validate::value(field, &mut value.clone()).is_ok();
+    found.into_iter().find(fits)
 }
 
 /// What must be there is checked as if it were sent: null is missing, too. Defaults are those of

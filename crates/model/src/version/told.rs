@@ -154,6 +154,30 @@ impl Versions {
         (record::encode(newest, &fields), record::encode_hidden(newest, &fields))
     }
 
+    /// The texts of an event about a collection, as they were written under a date, in the newest
+    /// shape. None where they are as they would be now.
+    pub fn retold(
+        &self,
+        collection: &str,
+        written: &str,
+        (object, previous, hidden): (&str, Option<&str>, Option<&str>),
+    ) -> Option<(String, Option<String>, Option<String>)> {
+        let ix = self.kept().find(collection)?;
+        let lens = self.written_lens(ix, written).filter(|_| !is_erased(object))?;
+        let hidden = Hidden::parse(hidden);
+        let before = whole(object, &hidden.object);
+        let previous =
+            previous.map(|text| clean(lens.previous_up(&before, &whole(text, &hidden.previous))));
+        let after = raised(lens, &before);
+        let newest = &self.kept().collections[ix];
+        let hidden = Hidden {
+            object: removed(newest, &after),
+            previous: previous.as_ref().map(|all| removed(newest, all)).unwrap_or_default(),
+        };
+        let previous = previous.map(|all| Value::Object(public(newest, all)).to_string());
+        Some((record::encode(newest, &after), previous, hidden.text()))
+    }
+
     fn view(&self, version: usize) -> &View {
         self.0.get(version).unwrap_or(&self.0[0])
     }
@@ -319,6 +343,12 @@ fn clean(mut fields: Fields) -> Fields {
 fn public(collection: &Collection, mut fields: Fields) -> Fields {
     fields.retain(|name, _| collection.public_names().any(|public| public == name));
     fields
+}
+
+/// What only older versions show.
+fn removed(collection: &Collection, fields: &Fields) -> Fields {
+    let names = collection.fields.iter().filter(|field| field.removed && !field.write_only);
+    names.filter_map(|field| Some((field.name.clone(), fields.get(&field.name)?.clone()))).collect()
 }
 
 /// Whether nothing is left of an object but that it was erased. Records have more members.

@@ -274,8 +274,10 @@ impl Shape {
     fn undo_default(&mut self, name: &str, was: Option<&Value>) -> Done {
         let place = self.place(name)?;
         let was = was.map(|was| fits(&self.fields[place], was, "was")).transpose()?;
-        self.fields[place].required &= was.is_none();
-        self.fields[place].default = was;
+        let field = &mut self.fields[place];
+        // What had a default need not be sent; what has one still is always there if it is now.
+        field.required &= was.is_none() || field.default.is_some();
+        field.default = was;
         Ok(())
     }
 

@@ -67,6 +67,7 @@ mod version_beside;
 mod version_chains;
 mod version_changes;
 mod version_doors;
+mod version_edits;
 mod version_events;
 mod version_params;
 mod versions;

@@ -6,6 +6,7 @@ use crate::Remembered;
 use model::event::Hidden;
 use model::problem::Problem;
 use model::record::parse_object;
+use model::version::Versions;
 use model::write::Response;
 use model::{Record, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -102,14 +103,54 @@ fn as_it_would_be_now(
     let Some(written) = written.filter(|written| written != newest) else {
         return Ok((body, hidden));
     };
+    Ok(raised(&shared.versions, &written, body, hidden))
+}
+
+/// A record that was written under a date, in the newest shape.
+fn raised(
+    versions: &Versions,
+    written: &str,
+    body: String,
+    hidden: Option<String>,
+) -> (String, Option<String>) {
     // The record itself says what it is.
     let object = parse_object(&body);
     let named = object.get("object").and_then(Value::as_str).unwrap_or_default();
-    let found = shared.schema.collections.iter().position(|c| c.object == named);
-    Ok(match found {
-        Some(ix) => shared.versions.record(ix, &written, body, hidden),
+    let found = versions.kept().collections.iter().position(|c| c.object == named);
+    match found {
+        Some(ix) => versions.record(ix, written, body, hidden),
         None => (body, hidden),
-    })
+    }
+}
+
+/// Tells records anew that were answered under a date which is gone; says how many.
+pub fn retell(
+    connection: &Connection,
+    before: &Versions,
+    date: &str,
+    told_as: &str,
+) -> Result<usize, rusqlite::Error> {
+    let mut select = connection.prepare(
+        "SELECT n, kind, text, hidden FROM remembered WHERE text IS NOT NULL AND api_version = ?1",
+    )?;
+    let rows = select.query_map([date], |row| {
+        let texts: (String, Option<String>) = (row.get(2)?, row.get(3)?);
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, texts))
+    })?;
+    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+    let sql = "UPDATE remembered SET api_version = ?2, text = ?3, hidden = ?4 WHERE n = ?1";
+    let mut update = connection.prepare(sql)?;
+    for (n, kind, texts) in &rows {
+        let (text, hidden) = match *kind {
+            CREATED | UPDATED => {
+                let (text, hidden) = texts.clone();
+                raised(before, date, text, hidden)
+            }
+            _ => texts.clone(),
+        };
+        update.execute(params![n, told_as, text, hidden])?;
+    }
+    Ok(rows.len())
 }
 
 /// Says of rows that do not under which version they were written.

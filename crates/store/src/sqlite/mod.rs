@@ -15,6 +15,7 @@ mod outbox;
 mod read;
 mod readers;
 mod retention;
+mod retell;
 mod rewrite;
 mod search;
 mod shared;

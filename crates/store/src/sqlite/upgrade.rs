@@ -3,7 +3,8 @@
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{
-    Edition, Options, idempotency, open, outbox, read, rewrite, search, timers, usage, views,
+    Edition, Options, idempotency, open, outbox, read, retell, rewrite, search, timers, usage,
+    views,
 };
 use crate::Error;
 use model::record::{Scalar, parse_object, to_scalar};
@@ -27,10 +28,12 @@ pub fn apply(
     let edition = &options.edition;
     let schema = &**versions.kept();
     let plan = evolve(stored.as_ref(), versions, edition.accept);
-    if stored.is_some()
-        && let Some(before) = open::text(connection)?
-    {
-        review(&before, schema, edition, plan.as_ref().err())?;
+    let before = match stored.is_some() {
+        true => open::text(connection)?.and_then(|text| served_before(&text)),
+        false => None,
+    };
+    if let Some(before) = &before {
+        review(before, schema, edition, plan.as_ref().err())?;
     }
     let plan = plan.map_err(Error::Refused)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -52,6 +55,9 @@ pub fn apply(
         // Rows that an older release remembered do not say what they were written under.
         idempotency::date(&transaction, &view.date)?;
     }
+    if let Some(before) = before {
+        retell::log(&transaction, before, versions)?;
+    }
     if !unchanged {
         carry_out(&transaction, versions, &plan)?;
         let text =
@@ -69,23 +75,33 @@ pub fn apply(
     Ok(plan.stored)
 }
 
+/// The schema that was served last, as this release reads it.
+fn served_before(text: &str) -> Option<Schema> {
+    let read = parse::parse(text).ok();
+    if read.is_none() {
+        // It was served by a release that took what this one does not.
+        tracing::warn!("the schema that was last served cannot be read; edits are not compared");
+    }
+    read
+}
+
 /// Refuses edits of the schema file that are neither safe, nor declared, nor accepted. Beside them
 /// stands why the data does not fit, if it does not.
 fn review(
-    before: &str,
+    before: &Schema,
     schema: &Schema,
     edition: &Edition,
     misfits: Option<&Vec<String>>,
 ) -> Result<(), Error> {
-    let Ok(before) = parse::parse(before) else {
-        // It was served by a release that took what this one does not.
-        tracing::warn!("the schema that was last served cannot be read; edits are not compared");
-        return Ok(());
-    };
-    let edits = plan::plan(&before, schema);
+    let edits = plan::plan(before, schema);
     let unsafe_ones = edits.iter().filter(|edit| edit.class != plan::Class::Safe);
-    if edition.accept == Accept::Nothing && unsafe_ones.clone().next().is_some() {
-        return Err(Error::Refused(plan::refusal(&edits, &before, misfits)));
+    let accepted = match edition.accept {
+        Accept::Nothing => plan::Class::Safe,
+        Accept::Changes => plan::Class::NeedsVersion,
+        Accept::Loss => plan::Class::Destructive,
+    };
+    if edits.iter().any(|edit| edit.class > accepted) {
+        return Err(Error::Refused(plan::refusal(&edits, before, misfits)));
     }
     for edit in unsafe_ones {
         tracing::warn!(%edit, "an edit of the schema is accepted");

@@ -1,7 +1,9 @@
 //! Fields of a collection and parameters of an action, before and after an edit.
 
-use super::{Work, lines};
-use crate::schema::{Collection, CollectionIx, Field, Kind};
+use super::lines::{Owner, later};
+use super::{Work, owner};
+use crate::schema::{Action, Collection, CollectionIx, Field, Kind};
+use serde_json::Value;
 
 /// What a limit does to requests that were fine.
 enum Limit {
@@ -34,31 +36,48 @@ impl Work<'_> {
     pub(super) fn fields(&mut self, old: &Collection, at: CollectionIx) {
         let view = self.view;
         let seen = &view.schema.collections[at];
-        let mut added: Vec<&Field> = seen
-            .fields
-            .iter()
-            .filter(|field| !field.removed && old.field(&field.name).is_none())
-            .collect();
+        let fresh = |field: &&Field| {
+            !field.removed && field.alias_of.is_none() && old.field(&field.name).is_none()
+        };
+        let mut added: Vec<&Field> = seen.fields.iter().filter(fresh).collect();
         for was in old.fields.iter().filter(|field| !field.removed) {
             let place = format!("{}.{}", old.name, was.name);
             match seen.known(&was.name) {
-                Some(is) => self.field(&old.name, &place, was, is),
+                Some(_) if view.lens(at).is_some_and(|lens| lens.makes_up(&was.name)) => {
+                    let what = "removed, and kept nowhere".to_owned();
+                    let why = "its data would be lost; leave it declared, and name it in `removed`";
+                    self.destructive(&place, what, why, None);
+                }
+                Some(is) => self.field(owner(old), &place, was, is),
                 None => self.gone(old, &place, was, &mut added),
             }
         }
+        self.hidden(old, &self.new.collections[at]);
         for is in added {
             let place = format!("{}.{}", old.name, is.name);
             let asked = is.required && is.default.is_none() && !is.read_only;
             match asked {
                 true => {
-                    let lines = lines::filled(&old.name, "required", is);
+                    let lines = owner(old).filled("required", is);
                     let what = "a new required field".to_owned();
                     let why = "creates without it would be refused, and records lack it";
-                    self.breaking(&place, what, why, Some(lines));
+                    self.breaking(&place, what, why, lines);
                 }
                 false => {
                     self.safe(&place, "a new field".to_owned(), "old requests need not send it")
                 }
+            }
+        }
+    }
+
+    /// Fields that no client of the old schema's version knows, and older ones do.
+    fn hidden(&mut self, old: &Collection, new: &Collection) {
+        for was in old.fields.iter().filter(|field| field.removed) {
+            let is = new.fields.iter().find(|field| field.name == was.name);
+            if is.is_none_or(|is| is.kind != was.kind) {
+                let place = format!("{}.{}", old.name, was.name);
+                let what = "the field, kept for older versions, is gone".to_owned();
+                self.destructive(&place, what, "its data would be lost; put it back", None);
             }
         }
     }
@@ -71,27 +90,35 @@ impl Work<'_> {
             Some(found) => {
                 let is = added.remove(found);
                 let what = format!("gone, and `{}` of the same type is new", is.name);
-                let lines = lines::rename(&old.name, &was.name, &is.name);
+                let lines = owner(old).rename(&was.name, &is.name);
                 let why = "clients know the old name; if this is a rename, declare it";
                 self.breaking(place, what, why, Some(lines));
             }
+            None if old.states.as_ref().is_some_and(|states| states.field == was.name) => {
+                let why = "records have states; put them back";
+                self.destructive(place, "the states are gone".to_owned(), why, None);
+            }
             None => {
-                let lines = lines::removed(&old.name, &was.name);
+                let lines = owner(old).removed(&was.name);
                 let why = "its data would be lost; leave it declared, and declare `removed`";
                 self.destructive(place, "the field is gone".to_owned(), why, Some(lines));
             }
         }
     }
 
-    fn field(&mut self, collection: &str, place: &str, was: &Field, is: &Field) {
+    fn field(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         if was.kind != is.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
-            let lines = lines::retype(collection, was, is);
-            self.breaking(place, what, "clients send and read the old type", lines);
+            self.breaking(
+                place,
+                what,
+                "clients send and read the old type",
+                retyped(owner, was, is),
+            );
             return;
         }
-        self.presence(collection, place, was, is);
-        self.choices(collection, place, was, is);
+        let before = self.choices(owner, place, was, is);
+        self.presence(owner, place, was, before.as_ref().ok_or(is));
         self.limits(place, was, is);
         self.flags(place, was, is);
         if was.description != is.description || was.deprecated != is.deprecated {
@@ -99,50 +126,75 @@ impl Work<'_> {
         }
     }
 
-    /// Required, optional, default.
-    fn presence(&mut self, collection: &str, place: &str, was: &Field, is: &Field) {
-        match (was.required, is.required) {
-            (false, true) => {
-                let lines = lines::filled(collection, "required", is);
-                let why = "requests without it would be refused";
-                self.breaking(place, "became required".to_owned(), why, Some(lines));
-            }
+    /// Required, optional, default. `Ok`: the field as it is before another change of it, which is
+    /// proposed already.
+    fn presence(
+        &mut self,
+        owner: Owner<'_>,
+        place: &str,
+        was: &Field,
+        before: Result<&Field, &Field>,
+    ) {
+        let (Ok(is) | Err(is)) = before;
+        let (what, why) = match (was.required, is.required) {
+            (false, true) => ("became required", "requests without it would be refused"),
             (true, false) => {
-                let lines = lines::filled(collection, "optional", is);
-                let why = "clients that always found a value would read null";
-                self.breaking(place, "became optional".to_owned(), why, Some(lines));
+                ("became optional", "clients that always found a value would read null")
             }
             _ if was.default != is.default => {
-                let lines = lines::default(collection, &was.name, was.default.as_ref());
-                let why = "requests that leave it out would mean something else";
-                self.breaking(place, "has another default".to_owned(), why, Some(lines));
+                ("has another default", "requests that leave it out would mean something else")
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        let lines = owner.presence(was, is).map(|lines| match before.is_ok() {
+            true => later(&lines),
+            false => lines,
+        });
+        self.breaking(place, what.to_owned(), why, lines);
     }
 
-    fn choices(&mut self, collection: &str, place: &str, was: &Field, is: &Field) {
+    /// The field as it is before the change that is proposed, if one is.
+    fn choices(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) -> Option<Field> {
         if was.choices.is_empty() && !is.choices.is_empty() {
             let why = "values that were taken are refused";
             self.breaking(place, "has an `enum` now".to_owned(), why, None);
         }
+        if !was.choices.is_empty() && is.choices.is_empty() {
+            let why = "requests go on; readers may meet values they do not know";
+            self.safe(place, "has no `enum` any more".to_owned(), why);
+        }
         if was.choices.is_empty() || is.choices.is_empty() {
-            return;
+            return None;
         }
-        let mut fresh: Vec<&String> =
-            is.choices.iter().filter(|choice| !was.choices.contains(choice)).collect();
-        for choice in was.choices.iter().filter(|choice| !is.choices.contains(choice)) {
-            let known = if fresh.is_empty() { &is.choices[0] } else { fresh.remove(0) };
-            let lines = lines::enum_map(collection, &was.name, choice, known);
+        let fresh: Vec<&str> = without(&is.choices, &was.choices);
+        let gone: Vec<&str> = without(&was.choices, &is.choices);
+        let pairs: Vec<(&str, &str)> = gone.iter().copied().zip(fresh.iter().copied()).collect();
+        for (at, choice) in gone.iter().enumerate() {
             let what = format!("the value `{choice}` is gone");
-            self.breaking(place, what, "clients send and read it", Some(lines));
+            match at < pairs.len() {
+                // All of them are one change: a date changes a field once.
+                true => {
+                    let lines = (at == 0).then(|| owner.enum_map(&was.name, &pairs));
+                    self.breaking(place, what, "clients send and read it", lines);
+                }
+                false => {
+                    let why =
+                        "clients send and read it, and no new value stands for it; put it back";
+                    self.breaking(place, what, why, None);
+                }
+            }
         }
-        for choice in fresh {
+        for choice in fresh.iter().skip(pairs.len()) {
             let what = format!("the value `{choice}` is new");
             let why = "requests go on; readers meet a value they do not know: `enum_map` with \
                        `down` would hide it";
             self.safe(place, what, why);
         }
+        let older = |new: &str| pairs.iter().find(|(_, is)| *is == new).map(|(was, _)| *was);
+        let lowered = |value: &Value| value.as_str().and_then(older).map(Value::from);
+        let default = is.default.clone().map(|value| lowered(&value).unwrap_or(value));
+        let before = Field { choices: was.choices.clone(), default, ..is.clone() };
+        (!pairs.is_empty()).then_some(before)
     }
 
     fn limits(&mut self, place: &str, was: &Field, is: &Field) {
@@ -202,44 +254,71 @@ impl Work<'_> {
     }
 
     /// Parameters are only sent, never read.
-    pub(super) fn params(&mut self, place: &str, old: &[Field], new: &[Field]) {
-        let find = |fields: &[Field], name: &str| -> Option<Field> {
-            fields.iter().find(|field| field.name == name).cloned()
-        };
+    pub(super) fn params(&mut self, place: &str, of: (&Collection, &Action), new: &[Field]) {
+        let (collection, action) = of;
+        let owner = Owner { collection: &collection.name, action: Some(&action.name) };
+        let old = &action.params;
+        let mut added: Vec<&Field> =
+            new.iter().filter(|is| !old.iter().any(|was| was.name == is.name)).collect();
         for was in old {
             let place = format!("{place}.{}", was.name);
-            match find(new, &was.name) {
-                None => self.offer(&place, "the parameter", true, false),
-                Some(is) if is.kind != was.kind => {
-                    let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
-                    self.breaking(&place, what, "clients send the old type", None);
-                }
-                Some(is) => {
-                    if is.required && !was.required {
-                        let why = "calls without it would be refused";
-                        self.breaking(&place, "became required".to_owned(), why, None);
-                    }
-                    self.limits(&place, was, &is);
-                    for choice in was
-                        .choices
-                        .iter()
-                        .filter(|choice| !is.choices.is_empty() && !is.choices.contains(choice))
-                    {
-                        let what = format!("the value `{choice}` is gone");
-                        self.breaking(&place, what, "clients send it", None);
-                    }
-                }
+            match new.iter().find(|is| is.name == was.name) {
+                Some(is) => self.param(owner, &place, was, is),
+                None => self.param_gone(owner, &place, was, &mut added),
             }
         }
-        for is in new.iter().filter(|is| find(old, &is.name).is_none()) {
+        for is in added {
             let place = format!("{place}.{}", is.name);
-            match is.required {
+            match is.required && is.default.is_none() {
                 true => {
                     let why = "calls without it would be refused";
-                    self.breaking(&place, "a new required parameter".to_owned(), why, None);
+                    let lines = owner.filled("required", is);
+                    self.breaking(&place, "a new required parameter".to_owned(), why, lines);
                 }
                 false => self.offer(&place, "the parameter", false, true),
             }
         }
     }
+
+    fn param(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
+        if is.kind != was.kind {
+            let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
+            self.breaking(place, what, "clients send the old type", retyped(owner, was, is));
+            return;
+        }
+        let before = self.choices(owner, place, was, is);
+        match (was.required, is.required) {
+            (true, false) => self.safe(place, "became optional".to_owned(), "asks for less"),
+            _ => self.presence(owner, place, was, before.as_ref().ok_or(is)),
+        }
+        self.limits(place, was, is);
+    }
+
+    fn param_gone(&mut self, owner: Owner<'_>, place: &str, was: &Field, added: &mut Vec<&Field>) {
+        let Some(found) = added.iter().position(|is| is.kind == was.kind) else {
+            let lines = owner.ignored(was);
+            let why = "calls that send it would be refused";
+            self.breaking(place, "the parameter is gone".to_owned(), why, Some(lines));
+            return;
+        };
+        let is = added.remove(found);
+        let what = format!("gone, and `{}` of the same type is new", is.name);
+        let why = "clients know the old name; if this is a rename, declare it";
+        self.breaking(place, what, why, Some(owner.rename(&was.name, &is.name)));
+    }
+}
+
+fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a str> {
+    all.iter().filter(|one| !others.contains(one)).map(String::as_str).collect()
+}
+
+/// A field of another type: what it must say is changed on the way there.
+fn retyped(owner: Owner<'_>, was: &Field, is: &Field) -> Option<String> {
+    let retype = owner.retype(was, is)?;
+    let operation = match (was.required, is.required) {
+        (false, true) => "required",
+        (true, false) => "optional",
+        _ => return Some(retype),
+    };
+    Some(format!("{}{}", owner.filled(operation, is)?, later(&retype)))
 }

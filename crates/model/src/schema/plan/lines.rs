@@ -1,84 +1,161 @@
-//! The lines of TOML that declare an edit. Where only the author knows a value, it stands there as
-//! one to be replaced.
+//! The lines of TOML that declare an edit, such that the file with them is taken and the edit is
+//! none any more. Where only the author knows a value, one that fits stands there.
 
 use crate::schema::{Field, Kind};
-use serde_json::Value;
+use crate::version::sample;
+use serde_json::{Number, Value};
 
-pub(super) fn change(collection: &str, operation: &str) -> String {
-    format!("[[versions.changes]]\ncollection = \"{collection}\"\n{operation}\n")
+/// Whose fields a change is about.
+#[derive(Clone, Copy)]
+pub(super) struct Owner<'a> {
+    pub collection: &'a str,
+    /// The parameters of this action, not the fields of the collection.
+    pub action: Option<&'a str>,
+}
+
+impl Owner<'_> {
+    pub fn change(self, operation: &str) -> String {
+        let action = self.action.map(|name| format!("action = {}\n", quoted(name)));
+        format!(
+            "[[versions.changes]]\ncollection = {}\n{}{operation}\n",
+            quoted(self.collection),
+            action.unwrap_or_default()
+        )
+    }
+
+    pub fn rename(self, from: &str, to: &str) -> String {
+        let (from, to) = (quoted(from), quoted(to));
+        self.change(&format!("rename = {{ from = {from}, to = {to} }}"))
+    }
+
+    pub fn removed(self, field: &str) -> String {
+        self.change(&format!("removed = {{ field = {} }}", quoted(field)))
+    }
+
+    /// A parameter that is taken and not looked at any more.
+    pub fn ignored(self, field: &Field) -> String {
+        let field = declaration(field, true);
+        self.change(&format!("removed = {{ field = {field} }}"))
+    }
+
+    pub fn code(self, from: &str, to: &str) -> String {
+        let (from, to) = (quoted(from), quoted(to));
+        self.change(&format!("code = {{ from = {from}, to = {to} }}"))
+    }
+
+    pub fn default(self, field: &str, was: Option<&Value>) -> String {
+        let was = was.map(|was| format!(", was = {}", value(was))).unwrap_or_default();
+        self.change(&format!("default = {{ field = {}{was} }}", quoted(field)))
+    }
+
+    /// `required` or `optional`. None where no value can be made up: a reference names a record.
+    pub fn filled(self, operation: &str, field: &Field) -> Option<String> {
+        if field.reference.is_some() {
+            return None;
+        }
+        let fill = value(&field.default.clone().or_else(|| sample(field))?);
+        let name = quoted(&field.name);
+        Some(self.change(&format!("{operation} = {{ field = {name}, fill = {fill} }}")))
+    }
+
+    /// What makes the field as little or as much asked for as it was.
+    pub fn presence(self, was: &Field, is: &Field) -> Option<String> {
+        let (operation, default) = match (was.required, is.required) {
+            (false, true) => ("required", &is.default),
+            (true, false) => ("optional", &None),
+            _ => return Some(self.default(&is.name, was.default.as_ref())),
+        };
+        let filled = self.filled(operation, is)?;
+        Some(match was.default == *default {
+            true => filled,
+            false => filled + &later(&self.default(&is.name, was.default.as_ref())),
+        })
+    }
+
+    pub fn enum_map(self, field: &str, values: &[(&str, &str)]) -> String {
+        let values = values.iter().map(|(old, new)| format!("{} = {}", key(old), quoted(new)));
+        let values = values.collect::<Vec<_>>().join(", ");
+        let field = quoted(field);
+        self.change(&format!("enum_map = {{ field = {field}, values = {{ {values} }} }}"))
+    }
+
+    /// A change of type, where there is a conversion that loses nothing.
+    pub fn retype(self, old: &Field, new: &Field) -> Option<String> {
+        let scalar = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number | Kind::Boolean);
+        let single = old.max_length == Some(1);
+        let by = match (&old.kind, &new.kind) {
+            (kind, Kind::String) if scalar(kind) && new.choices.is_empty() => "by = \"text\"",
+            (Kind::Integer, Kind::Timestamp) | (Kind::Timestamp, Kind::Integer) => {
+                "by = \"milliseconds\""
+            }
+            (one, Kind::Array(item)) if **item == *one => "by = \"list\"",
+            (Kind::Array(item), one) if **item == *one && single => "by = \"list\"",
+            (Kind::Integer, Kind::Number) | (Kind::Number, Kind::Integer) => "factor = 1",
+            _ => return None,
+        };
+        let (name, from) = (quoted(&old.name), declaration(old, false));
+        Some(self.change(&format!("retype = {{ field = {name}, from = {from}, {by} }}")))
+    }
+}
+
+/// Says that what follows cannot stand below the same date.
+pub(super) fn later(lines: &str) -> String {
+    format!(
+        "# Below a date of its own, before the one above: a date changes a field once.\n{lines}"
+    )
 }
 
 pub(super) fn version(date: &str) -> String {
     format!("[[versions]]\ndate = \"{date}\"\n")
 }
 
-pub(super) fn mount(path: &str, date: &str) -> String {
-    format!("[[mounts]]\npath = \"{path}\"\nversion = \"{date}\"\n")
-}
-
-pub(super) fn rename(collection: &str, from: &str, to: &str) -> String {
-    change(collection, &format!("rename = {{ from = \"{from}\", to = \"{to}\" }}"))
-}
-
-pub(super) fn removed(collection: &str, field: &str) -> String {
-    change(collection, &format!("removed = {{ field = \"{field}\" }}"))
-}
-
-pub(super) fn code(collection: &str, from: &str) -> String {
-    change(collection, &format!("code = {{ from = \"{from}\", to = \"the_new_code\" }}"))
-}
-
-pub(super) fn default(collection: &str, field: &str, was: Option<&Value>) -> String {
-    let was = was.map(|was| format!(", was = {}", value(was))).unwrap_or_default();
-    change(collection, &format!("default = {{ field = \"{field}\"{was} }}"))
-}
-
-/// `required` or `optional`.
-pub(super) fn filled(collection: &str, operation: &str, field: &Field) -> String {
-    let fill = value(&field.default.clone().unwrap_or_else(|| some(&field.kind)));
-    change(collection, &format!("{operation} = {{ field = \"{}\", fill = {fill} }}", field.name))
-}
-
-pub(super) fn enum_map(collection: &str, field: &str, gone: &str, known: &str) -> String {
-    let values = format!("{} = {}", key(gone), value(&Value::from(known)));
-    change(collection, &format!("enum_map = {{ field = \"{field}\", values = {{ {values} }} }}"))
-}
-
-/// A change of type, where there is a conversion between the two.
-pub(super) fn retype(collection: &str, old: &Field, new: &Field) -> Option<String> {
-    let scalar = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number | Kind::Boolean);
-    let by = match (&old.kind, &new.kind) {
-        (Kind::String, kind) | (kind, Kind::String) if scalar(kind) => "by = \"text\"",
-        (Kind::Integer, Kind::Timestamp) | (Kind::Timestamp, Kind::Integer) => {
-            "by = \"milliseconds\""
-        }
-        (Kind::Array(item), one) | (one, Kind::Array(item)) if **item == *one => "by = \"list\"",
-        (Kind::Integer, Kind::Number) | (Kind::Number, Kind::Integer) => "factor = 1",
-        _ => return None,
+/// `newest`: no newer version is there yet, which the other mount could serve.
+pub(super) fn mount(path: &str, date: &str, newest: bool) -> String {
+    let first = match newest {
+        true => format!("# As soon as there is a version newer than {date}:\n"),
+        false => String::new(),
     };
-    let items = match &old.kind {
-        Kind::Array(item) => format!(", items = \"{}\"", item.name()),
-        _ => String::new(),
-    };
-    let from = format!("{{ type = \"{}\"{items} }}", old.kind.name());
-    let name = &old.name;
-    Some(change(collection, &format!("retype = {{ field = \"{name}\", from = {from}, {by} }}")))
+    format!("{first}[[mounts]]\npath = {}\nversion = \"{date}\"\n", quoted(path))
 }
 
-/// Any value of the kind.
-fn some(kind: &Kind) -> Value {
-    match kind {
-        Kind::String => Value::from(""),
-        Kind::Integer | Kind::Number => Value::from(0),
-        Kind::Boolean => Value::from(false),
-        Kind::Timestamp => Value::from("1970-01-01T00:00:00Z"),
-        Kind::Date => Value::from("1970-01-01"),
-        Kind::Object => Value::Object(serde_json::Map::new()),
-        Kind::Array(_) => Value::Array(Vec::new()),
+/// A field as `from` declares it.
+fn declaration(field: &Field, named: bool) -> String {
+    let mut members = Vec::new();
+    let mut say = |key: &str, text: String| members.push(format!("{key} = {text}"));
+    if named {
+        say("name", quoted(&field.name));
     }
+    say("type", quoted(field.kind.name()));
+    if let Kind::Array(item) = &field.kind {
+        say("items", quoted(item.name()));
+    }
+    if field.required {
+        say("required", "true".to_owned());
+    }
+    if let Some(default) = &field.default {
+        say("default", value(default));
+    }
+    for (key, limit) in [("min", field.min), ("max", field.max)] {
+        if let Some(limit) = limit.and_then(Number::from_f64) {
+            say(key, limit.to_string());
+        }
+    }
+    for (key, limit) in [("min_length", field.min_length), ("max_length", field.max_length)] {
+        if let Some(limit) = limit {
+            say(key, limit.to_string());
+        }
+    }
+    if let Some(pattern) = &field.pattern {
+        say("pattern", quoted(pattern.0.as_str()));
+    }
+    if !field.choices.is_empty() {
+        let choices: Vec<String> = field.choices.iter().map(|choice| quoted(choice)).collect();
+        say("enum", format!("[{}]", choices.join(", ")));
+    }
+    format!("{{ {} }}", members.join(", "))
 }
 
-/// JSON as TOML; they differ in tables only, and in null, which TOML does not have.
+/// JSON as TOML; they differ in tables, in null, which TOML does not have, and in one character.
 fn value(json: &Value) -> String {
     match json {
         Value::Object(members) => {
@@ -89,14 +166,18 @@ fn value(json: &Value) -> String {
         Value::Array(items) => {
             format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", "))
         }
-        other => other.to_string(),
+        other => other.to_string().replace('\u{7f}', "\\u007f"),
     }
+}
+
+fn quoted(text: &str) -> String {
+    value(&Value::from(text))
 }
 
 fn key(name: &str) -> String {
     let bare = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     match !name.is_empty() && name.bytes().all(bare) {
         true => name.to_owned(),
-        false => Value::from(name).to_string(),
+        false => quoted(name),
     }
 }

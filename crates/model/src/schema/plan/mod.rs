@@ -3,11 +3,14 @@
 //! old one's version, so what a change entry declares is no difference. Pure; `evolve` does the
 //! same for what is on disk.
 
+mod collection;
 mod field;
+mod history;
 mod lines;
+mod settings;
 
 use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
-use super::{Action, Collection, CollectionIx, Schema};
+use super::{Collection, CollectionIx, Schema};
 use crate::version::{Versions, View};
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +59,8 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
     let found = versions.find(&old.service.version);
     let view = found.unwrap_or_else(|| versions.newest());
     let mut work = Work { old, new, view, edits: Vec::new() };
-    work.service(found.is_some());
+    work.settings();
+    work.history();
     work.declared();
     for (ix, collection) in declared(old) {
         match new.find(&collection.name) {
@@ -65,7 +69,7 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
                 &collection.name,
                 "the collection is gone".to_owned(),
                 "its records would be lost; put it back, and declare `collection_removed`",
-                Some(lines::change(&collection.name, "collection_removed = true")),
+                Some(owner(collection).change("collection_removed = true")),
             ),
         }
     }
@@ -96,15 +100,24 @@ pub fn report(edits: &[Edit]) -> Vec<String> {
 /// the data does not fit if it does not, and the flag that accepts all of it.
 pub fn refusal(edits: &[Edit], old: &Schema, misfits: Option<&Vec<String>>) -> Vec<String> {
     let mut told = report(edits);
-    if edits.iter().any(|edit| edit.class != Class::Safe && edit.lines.is_some()) {
+    let declares = |edit: &Edit| {
+        edit.lines.as_ref().is_some_and(|lines| lines.contains("[[versions.changes]]"))
+    };
+    if edits.iter().any(|edit| edit.class != Class::Safe && declares(edit)) {
         told.push(format!(
             "Clients of {0} go on as before if the lines above stand below a `[[versions]]` entry \
              with a newer date, and `service.version` is that date; {0} keeps an entry of its own.",
             old.service.version
         ));
     }
+    let loses = edits.iter().any(|edit| edit.class == Class::Destructive);
     let Some(misfits) = misfits else {
-        told.push(format!("If no client minds, start once with {ACCEPT_CHANGES}."));
+        told.push(match loses {
+            true => {
+                format!("If no client minds and that data may go, start once with {ACCEPT_LOSS}.")
+            }
+            false => format!("If no client minds, start once with {ACCEPT_CHANGES}."),
+        });
         return told;
     };
     told.push("The data does not fit either:".to_owned());
@@ -116,6 +129,11 @@ pub fn refusal(edits: &[Edit], old: &Schema, misfits: Option<&Vec<String>>) -> V
         ));
     }
     told
+}
+
+/// Whose fields the lines are about.
+fn owner(collection: &Collection) -> lines::Owner<'_> {
+    lines::Owner { collection: &collection.name, action: None }
 }
 
 /// The collections of the file, without the service's own.
@@ -174,186 +192,6 @@ impl Work<'_> {
                     lines: None,
                 });
             }
-        }
-    }
-
-    fn service(&mut self, found: bool) {
-        let (old, new) = (self.old, self.new);
-        for version in &old.versions {
-            let known = new.versions.iter().any(|kept| kept.date == version.date);
-            // Without entries there is one version, whose date may be set anew.
-            if !known && (found || old.versions.len() > 1 || new.versions.len() > 1) {
-                self.breaking(
-                    "versions",
-                    format!("version {} is gone", version.date),
-                    "clients that are pinned to it would be refused",
-                    Some(lines::version(&version.date)),
-                );
-            }
-        }
-        for mount in &old.mounts {
-            if !new.mounts.iter().any(|kept| kept.path == mount.path) {
-                let date = &old.versions[mount.newest].date;
-                self.breaking(
-                    "mounts",
-                    format!("the mount `{}` is gone", mount.path),
-                    "clients would find nothing under their URLs",
-                    Some(lines::mount(&mount.path, date)),
-                );
-            }
-        }
-        let shape = |schema: &Schema| format!("{:?}", schema.service.errors).to_lowercase();
-        self.setting("service.errors", &shape(old), &shape(new), "clients read the other shape");
-        let why = "clients connect to the old path";
-        self.setting("live.mount", &old.live.mount, &new.live.mount, why);
-        self.setting("live.socket", &old.live.socket, &new.live.socket, why);
-        if new.service.max_body_bytes < old.service.max_body_bytes {
-            let what = "the largest body is smaller".to_owned();
-            self.breaking("service.max_body", what, "bodies that were taken are refused", None);
-        }
-        for kind in &old.events.published {
-            if !new.events.published.iter().any(|kept| kept.name == kind.name) {
-                let what = format!("the event type `{}` is gone", kind.name);
-                self.breaking("events.types", what, "applications publish it", None);
-            }
-        }
-    }
-
-    fn collection(&mut self, ix: CollectionIx, place: CollectionIx) {
-        let old = &self.old.collections[ix];
-        let seen = &self.view.schema.collections[place];
-        if old.removed {
-            return;
-        }
-        if seen.removed {
-            let what = "the collection is not served any more".to_owned();
-            let lines = lines::change(&old.name, "collection_removed = true");
-            self.breaking(&old.name, what, "clients of this version use it", Some(lines));
-            return;
-        }
-        let parent = |schema: &Schema, collection: &Collection| {
-            collection.parent.map(|at| schema.collections[at].name.clone())
-        };
-        if parent(self.old, old) != parent(self.new, seen) {
-            let what = "the parent changed".to_owned();
-            self.destructive(&old.name, what, "records cannot move to another parent", None);
-            return;
-        }
-        if old.feed.is_some() != seen.feed.is_some() {
-            let what = "`feed` was switched".to_owned();
-            self.destructive(&old.name, what, "the ids of its records would change", None);
-            return;
-        }
-        self.frame(ix, place);
-        self.fields(old, place);
-        self.actions(old, seen);
-        self.codes(old, place);
-    }
-
-    /// Settings around the fields.
-    fn frame(&mut self, ix: CollectionIx, at: CollectionIx) {
-        let (old, new) = (&self.old.collections[ix], &self.view.schema.collections[at]);
-        let place = |key: &str| format!("{}.{key}", old.name);
-        let why = "it stands in every record and event";
-        self.setting(&place("object"), &old.object, &new.object, why);
-        let why = "new ids would look otherwise";
-        self.setting(&place("id_prefix"), &old.id_prefix, &new.id_prefix, why);
-        let why = "consumers choose their code by the type";
-        let (were, are) = (&old.events, &new.events);
-        self.setting(&place("events.created"), &were.created, &are.created, why);
-        self.setting(&place("events.updated"), &were.updated, &are.updated, why);
-        self.setting(&place("events.deleted"), &were.deleted, &are.deleted, why);
-        let name = |feed: &Option<super::Feed>| feed.as_ref().map(|feed| feed.live_name.clone());
-        if let (Some(was), Some(is)) = (name(&old.feed), name(&new.feed)) {
-            self.setting(&place("feed"), &was, &is, "listeners know it under the old name");
-        }
-        let (were, are) = (old.operations, new.operations);
-        for (name, was, is) in [
-            ("list", were.list, are.list),
-            ("get", were.get, are.get),
-            ("create", were.create, are.create),
-            ("replace", were.replace, are.replace),
-            ("update", were.update, are.update),
-            ("delete", were.delete, are.delete),
-        ] {
-            self.offer(&place("operations"), &format!("the operation `{name}`"), was, is);
-        }
-        for (key, was, is) in [
-            ("require_if_match", old.require_if_match, new.require_if_match),
-            ("require_idempotency_key", old.require_idempotency_key, new.require_idempotency_key),
-        ] {
-            match (was, is) {
-                (false, true) => {
-                    let why = "requests without the header would be refused";
-                    self.breaking(&place(key), "switched on".to_owned(), why, None);
-                }
-                (true, false) => self.safe(&place(key), "switched off".to_owned(), "asks for less"),
-                _ => {}
-            }
-        }
-        if old.indexes != new.indexes && self.view.lens(at).is_none() {
-            self.safe(&place("indexes"), "changed".to_owned(), "only speed depends on them");
-        }
-        if old.description != new.description {
-            self.safe(&old.name, "described otherwise".to_owned(), "only people read it");
-        }
-    }
-
-    /// Something that is offered or not.
-    fn offer(&mut self, place: &str, what: &str, was: bool, is: bool) {
-        match (was, is) {
-            (true, false) => {
-                self.breaking(place, format!("{what} is gone"), "clients use it", None);
-            }
-            (false, true) => self.safe(place, format!("{what} is new"), "nobody uses it yet"),
-            _ => {}
-        }
-    }
-
-    fn actions(&mut self, old: &Collection, new: &Collection) {
-        let find = |collection: &Collection, name: &str| -> Option<Action> {
-            collection.action(name).map(|at| collection.actions[at].clone())
-        };
-        for was in &old.actions {
-            let place = format!("{}.actions.{}", old.name, was.name);
-            let Some(is) = find(new, &was.name) else {
-                self.offer(&place, "the action", true, false);
-                continue;
-            };
-            let why = "consumers choose their code by the type";
-            self.setting(&format!("{place}.event"), &was.event, &is.event, why);
-            self.params(&place, &was.params, &is.params);
-            let narrower = !is.from.is_empty()
-                && (was.from.is_empty() || was.from.iter().any(|state| !is.from.contains(state)));
-            if narrower {
-                let what = "allowed in fewer states".to_owned();
-                self.breaking(&place, what, "calls that worked would be refused", None);
-            }
-            if was.to != is.to {
-                let what = "leads to another state".to_owned();
-                self.breaking(&place, what, "clients expect the old one", None);
-            }
-        }
-        for is in new.actions.iter().filter(|is| find(old, &is.name).is_none()) {
-            let place = format!("{}.actions.{}", old.name, is.name);
-            self.offer(&place, "the action", false, true);
-        }
-    }
-
-    /// Codes of refusals, which clients tell apart.
-    fn codes(&mut self, old: &Collection, at: CollectionIx) {
-        let codes = |collection: &Collection| -> Vec<String> {
-            let rules = collection.actions.iter().flat_map(|action| &action.rules);
-            rules.map(|rule| rule.code.clone()).collect()
-        };
-        let kept: Vec<String> = codes(&self.new.collections[at])
-            .iter()
-            .map(|code| self.view.code_down(at, code).to_owned())
-            .collect();
-        for code in codes(old).into_iter().filter(|code| !kept.contains(code)) {
-            let what = format!("no rule answers with the code `{code}` any more");
-            let lines = lines::code(&old.name, &code);
-            self.breaking(&old.name, what, "clients tell refusals apart by it", Some(lines));
         }
     }
 }

@@ -65,12 +65,7 @@ fn edits_that_break_clients_need_a_version() {
             "books.nick",
             "rename = { from = \"nick\", to = \"alias\" }",
         ),
-        (
-            "nick = 'string'",
-            "nick = 'integer'",
-            "books.nick",
-            "retype = { field = \"nick\", from = { type = \"string\" }, by = \"text\" }",
-        ),
+        ("nick = 'string'", "nick = 'integer'", "books.nick", ""),
         (
             "nick = 'string'",
             "nick = { type = 'string', required = true }",
@@ -93,12 +88,17 @@ fn edits_that_break_clients_need_a_version() {
         ("required = true, ", "", "books.title", "optional = { field = \"title\", fill = \"\" }"),
         ("max_length = 100", "max_length = 10", "books.title", ""),
         (", filter = true", "", "books.title", ""),
-        ("params = { to_whom = 'string' }", "", "books.actions.sell.to_whom", ""),
+        (
+            "params = { to_whom = 'string' }",
+            "",
+            "books.actions.sell.to_whom",
+            "removed = { field = { name = \"to_whom\", type = \"string\" } }",
+        ),
         (
             "'no_price'",
             "'price_missing'",
             "books",
-            "code = { from = \"no_price\", to = \"the_new_code\" }",
+            "code = { from = \"no_price\", to = \"price_missing\" }",
         ),
         ("[collections.books]", "[collections.books]\nid_prefix = 'bk'", "books.id_prefix", ""),
         (
@@ -173,4 +173,273 @@ date = '2026-01-01'";
         ],
         &[(Class::NeedsVersion, "versions")],
     );
+}
+
+const PASTED: &str = "[service]
+version = '2026-01-01'
+[collections.authors.fields]
+name = 'string'
+[collections.books]
+states = { field = 'status', initial = 'new', names = ['new', 'old'] }
+[collections.books.fields]
+title = { type = 'string', required = true, max_length = 9 }
+nick = 'string'
+kind = { type = 'string', enum = ['a', 'b', 'c'], default = 'a' }
+slug = { type = 'string', pattern = '^[a-z]{3}$', min_length = 3 }
+tags = { type = 'array', items = 'string', min_length = 1 }
+count = { type = 'integer', min = 0, max = 9, default = 3 }
+rank = { type = 'integer', required = true }
+flag = 'boolean'
+one = { type = 'array', items = 'integer', max_length = 1 }
+at = 'timestamp'
+odd = { type = 'string', default = \"a\\u007f'b\" }
+[collections.books.actions.sell]
+from = ['new']
+to = 'old'
+params = { whom = 'string', how = { type = 'string', enum = ['x', 'y'] }, pages = 'integer' }
+[[collections.books.actions.sell.rules]]
+when = 'record.slug == null'
+code = 'no_nick'
+message = 'No nick.'
+";
+
+/// The file with what the plan of it proposes: the date of each change is the newest that fits.
+fn with_proposals(text: &str, edits: &[Edit]) -> String {
+    let mut dated: Vec<(String, String)> = ["2026-04-01", "2026-03-01", "2026-02-01"]
+        .map(|date| (date.to_owned(), String::new()))
+        .to_vec();
+    for lines in edits.iter().filter_map(|edit| edit.lines.as_ref()) {
+        for (place, lines) in lines.split("# Below a date of its own").enumerate() {
+            let lines = if place == 0 { lines } else { lines.split_once('\n').unwrap().1 };
+            dated[place].1.push_str(lines);
+        }
+    }
+    dated.push(("2026-01-01".to_owned(), String::new()));
+    let past: String = dated
+        .iter()
+        .map(|(date, changes)| format!("[[versions]]\ndate = '{date}'\n{changes}"))
+        .collect();
+    text.replace("version = '2026-01-01'\n", "") + &past
+}
+
+#[test]
+fn a_file_with_the_lines_that_are_proposed_needs_nothing_more() {
+    for (from, to) in [
+        ("nick = 'string'", "alias = 'string'"),
+        (
+            "nick = 'string'",
+            "nick = 'string'\nrole = { type = 'string', enum = ['u', 'v'], required = true }",
+        ),
+        ("nick = 'string'", "nick = { type = 'string', required = true }"),
+        ("['a', 'b', 'c'], default = 'a'", "['d', 'e', 'c'], default = 'd'"),
+        ("['a', 'b', 'c'], default = 'a'", "['d', 'b', 'c'], default = 'b'"),
+        ("['a', 'b', 'c'], default = 'a'", "['a', 'b', 'e'], required = true"),
+        (
+            "pattern = '^[a-z]{3}$', min_length = 3",
+            "pattern = '^[a-z]{3}$', required = true, min_length = 3",
+        ),
+        ("items = 'string', min_length = 1", "items = 'string', min_length = 1, required = true"),
+        ("max = 9, default = 3", "max = 9, required = true"),
+        ("max = 9, default = 3", "max = 9"),
+        ("max = 9, default = 3", "max = 9, default = 4"),
+        ("count = { type = 'integer', min = 0, max = 9, default = 3 }", "count = 'string'"),
+        (
+            "count = { type = 'integer', min = 0, max = 9, default = 3 }",
+            "count = { type = 'string', required = true }",
+        ),
+        (
+            "rank = { type = 'integer', required = true }",
+            "rank = { type = 'number', required = true }",
+        ),
+        ("rank = { type = 'integer', required = true }", "rank = 'number'"),
+        ("flag = 'boolean'", "flag = 'string'"),
+        ("one = { type = 'array', items = 'integer', max_length = 1 }", "one = 'integer'"),
+        ("flag = 'boolean'", "flag = { type = 'array', items = 'boolean' }"),
+        ("at = 'timestamp'", "at = 'integer'"),
+        ("odd = { type = 'string', default = \"a\\u007f'b\" }", "odd = 'string'"),
+        (
+            "title = { type = 'string', required = true, max_length = 9 }",
+            "title = { type = 'string', max_length = 9 }",
+        ),
+        ("names = ['new', 'old']", "names = ['new', 'done']"),
+        ("'no_nick'", "'nameless'"),
+        ("whom = 'string', ", "who = 'string', "),
+        ("whom = 'string', ", ""),
+        ("whom = 'string', ", "whom = { type = 'string', required = true }, "),
+        ("enum = ['x', 'y']", "enum = ['x', 'z']"),
+        ("pages = 'integer' }", "pages = 'string' }"),
+        (
+            "pages = 'integer' }",
+            "pages = 'integer', more = { type = 'integer', min = 4, required = true } }",
+        ),
+        ("pages = 'integer' }", "pages = { type = 'integer', default = 7 } }"),
+    ] {
+        assert!(PASTED.contains(from), "{from}");
+        let mut new = PASTED.replace(from, to);
+        if to.contains("'done'") {
+            new = new.replace("to = 'old'", "to = 'done'");
+        }
+        let read =
+            |text: &str| parse(text).unwrap_or_else(|found| panic!("{to}: {found:?}\n{text}"));
+        let edits = plan(&read(PASTED), &read(&new));
+        assert!(edits.iter().any(|edit| edit.lines.is_some()), "{to}: {edits:?}");
+        let pasted = with_proposals(&new, &edits);
+        let left = plan(&read(PASTED), &read(&pasted));
+        let left: Vec<&Edit> = left.iter().filter(|edit| edit.class != Class::Safe).collect();
+        assert!(left.is_empty(), "{to}\n{pasted}\n{left:#?}");
+    }
+}
+
+#[test]
+fn nothing_is_proposed_that_would_not_do() {
+    for (from, to) in [
+        ("['a', 'b', 'c']", "['a', 'b']"),
+        ("nick = 'string'", "nick = 'integer'"),
+        ("one = { type = 'array', items = 'integer', max_length = 1 }", "one = 'string'"),
+        ("tags = { type = 'array', items = 'string', min_length = 1 }", "tags = 'string'"),
+        (
+            "nick = 'string'",
+            "nick = 'string'\nby = { type = 'string', ref = 'authors', required = true }",
+        ),
+    ] {
+        assert!(PASTED.contains(from), "{from}");
+        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{to}: {found:?}"));
+        let edits = plan(&read(PASTED), &read(&PASTED.replace(from, to)));
+        assert_eq!(edits.len(), 1, "{edits:?}");
+        assert_eq!((edits[0].class, edits[0].lines.as_ref()), (Class::NeedsVersion, None), "{to}");
+    }
+}
+
+const PAST: &str = "[collections.books.fields]
+title = 'string'
+price = 'number'
+kept = 'integer'
+kind = { type = 'string', enum = ['a', 'b'] }
+[[versions]]
+date = '2026-03-01'
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'name', to = 'title', beside = true }
+[[versions.changes]]
+collection = 'books'
+retype = { field = 'price', from = 'number', factor = 100 }
+[[versions.changes]]
+collection = 'books'
+removed = { field = 'kept' }
+[[versions]]
+date = '2026-02-01'
+[[versions.changes]]
+collection = 'books'
+enum_map = { field = 'kind', values = { c = 'b' } }
+[[versions]]
+date = '2026-01-01'
+";
+
+#[test]
+fn what_is_said_of_known_versions_is_compared_too() {
+    use Class::{Destructive, NeedsVersion, Safe};
+    type Told<'a> = &'a [(Class, &'a str)];
+    let cases: &[(&str, &str, Told<'_>)] = &[
+        ("", "", &[]),
+        (", beside = true", "", &[(NeedsVersion, "books.title")]),
+        ("from = 'name'", "from = 'nom'", &[(NeedsVersion, "books"), (NeedsVersion, "books")]),
+        ("factor = 100", "factor = 10", &[(NeedsVersion, "books")]),
+        ("{ c = 'b' }", "{ c = 'a' }", &[(NeedsVersion, "books")]),
+        (
+            "[[versions.changes]]\ncollection = 'books'\n\
+             enum_map = { field = 'kind', values = { c = 'b' } }\n",
+            "",
+            &[(NeedsVersion, "books")],
+        ),
+        ("kept = 'integer'", "kept = 'string'", &[(Destructive, "books.kept")]),
+        (
+            "'2026-02-01'\n",
+            "'2026-02-01'\n[[versions.changes]]\ncollection = 'books'\n\
+             default = { field = 'price', was = 1 }\n",
+            &[(NeedsVersion, "books")],
+        ),
+        (
+            "[[versions]]\ndate = '2026-01-01'\n",
+            "[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\ncollection = 'books'\n\
+             default = { field = 'price', was = 1 }\n[[versions]]\ndate = '2025-01-01'\n",
+            &[],
+        ),
+        ("'2026-03-01'", "'2026-04-01'", &[(NeedsVersion, "versions")]),
+    ];
+    let read = |text: &str| parse(text).unwrap_or_else(|findings| panic!("{findings:?}\n{text}"));
+    for (from, to, expected) in cases {
+        assert!(PAST.contains(from), "{from}");
+        let new = if from.is_empty() { PAST.to_owned() } else { PAST.replace(from, to) };
+        let edits = plan(&read(PAST), &read(&new));
+        let found: Vec<(Class, &str)> = edits.iter().map(|e| (e.class, &*e.place)).collect();
+        assert_eq!(found, *expected, "{to}: {edits:#?}");
+    }
+    let single = PAST.replace(", beside = true", "");
+    let edits = plan(&read(&single), &read(PAST));
+    assert_eq!((edits.len(), edits[0].class), (1, Safe), "{edits:?}");
+    // What is kept for older versions only is data, too.
+    let dropped = PAST.replace("kept = 'integer'\n", "").replace(
+        "removed = { field = 'kept' }",
+        "removed = { field = { name = 'kept', type = 'integer' } }",
+    );
+    let edits = plan(&read(PAST), &read(&dropped));
+    assert!(edits.iter().any(|edit| edit.class == Destructive), "{edits:?}");
+}
+
+#[test]
+fn a_field_that_is_kept_nowhere_loses_its_data() {
+    let past = "[[versions]]
+date = '2026-02-01'
+[[versions.changes]]
+collection = 'books'
+removed = { field = { name = 'nick', type = 'string' }, value = 'x' }
+[[versions]]
+date = '2026-01-01'
+[collections.pens]";
+    check(
+        &[
+            ("version = '2026-01-01'\n", ""),
+            ("nick = 'string'\n", ""),
+            ("[collections.pens]", past),
+        ],
+        &[(Class::Safe, "books"), (Class::Destructive, "books.nick")],
+    );
+}
+
+#[test]
+fn settings_that_clients_meet_are_compared() {
+    use Class::{Destructive, NeedsVersion, Safe};
+    for (from, to, class, place) in [
+        ("[service]", "[events]\nretention = '7d'\n[service]", Destructive, "events.retention"),
+        ("[service]", "[events]\nretention = '70d'\n[service]", Safe, "events.retention"),
+        ("[service]", "[service]\nmax_page = 10", NeedsVersion, "service.max_page"),
+        (
+            "[service]",
+            "[service]\nrate_limit = { requests = 5, window = '1m' }",
+            Safe,
+            "service.rate_limit",
+        ),
+        ("[service]", "[live]\norigins = ['https://a.example']\n[service]", Safe, "live.origins"),
+        ("initial = 'new'", "initial = 'old'", NeedsVersion, "books.states.initial"),
+        ("'record.slug == null'", "'record.slug == \"\"'", NeedsVersion, "books.actions.sell"),
+        ("to = 'old'", "to = 'old'\nset = { nick = 'x' }", NeedsVersion, "books.actions.sell"),
+        (
+            "pages = 'integer'",
+            "pages = { type = 'integer', min = 1 }",
+            NeedsVersion,
+            "books.actions.sell.pages",
+        ),
+        (
+            "whom = 'string'",
+            "whom = { type = 'string', enum = ['a'] }",
+            NeedsVersion,
+            "books.actions.sell.whom",
+        ),
+    ] {
+        assert!(PASTED.contains(from), "{from}");
+        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{to}: {found:?}"));
+        let edits = plan(&read(PASTED), &read(&PASTED.replace(from, to)));
+        assert_eq!(edits.len(), 1, "{to}: {edits:?}");
+        assert_eq!((edits[0].class, &*edits[0].place), (class, place), "{to}");
+    }
 }

@@ -1,0 +1,218 @@
+//! Edits of a collection: its settings, states, actions and the codes of its rules.
+
+use super::{Work, owner};
+use crate::schema::rule::Template;
+use crate::schema::{Action, Assignment, Collection, CollectionIx, Feed, Rule, Schema, Timed};
+
+impl Work<'_> {
+    pub(super) fn collection(&mut self, ix: CollectionIx, place: CollectionIx) {
+        let old = &self.old.collections[ix];
+        let seen = &self.view.schema.collections[place];
+        if old.removed {
+            return;
+        }
+        if seen.removed {
+            let what = "the collection is not served any more".to_owned();
+            let lines = owner(old).change("collection_removed = true");
+            self.breaking(&old.name, what, "clients of this version use it", Some(lines));
+            return;
+        }
+        let parent = |schema: &Schema, collection: &Collection| {
+            collection.parent.map(|at| schema.collections[at].name.clone())
+        };
+        if parent(self.old, old) != parent(self.new, seen) {
+            let what = "the parent changed".to_owned();
+            self.destructive(&old.name, what, "records cannot move to another parent", None);
+            return;
+        }
+        if old.feed.is_some() != seen.feed.is_some() {
+            let what = "`feed` was switched".to_owned();
+            self.destructive(&old.name, what, "the ids of its records would change", None);
+            return;
+        }
+        self.frame(ix, place);
+        self.fields(old, place);
+        self.states(old, seen);
+        self.actions(old, place);
+        self.codes(old, place);
+    }
+
+    /// Settings around the fields.
+    fn frame(&mut self, ix: CollectionIx, at: CollectionIx) {
+        let (old, new) = (&self.old.collections[ix], &self.view.schema.collections[at]);
+        let place = |key: &str| format!("{}.{key}", old.name);
+        let why = "it stands in every record and event";
+        self.setting(&place("object"), &old.object, &new.object, why);
+        let why = "new ids would look otherwise";
+        self.setting(&place("id_prefix"), &old.id_prefix, &new.id_prefix, why);
+        let why = "consumers choose their code by the type";
+        let (were, are) = (&old.events, &new.events);
+        self.setting(&place("events.created"), &were.created, &are.created, why);
+        self.setting(&place("events.updated"), &were.updated, &are.updated, why);
+        self.setting(&place("events.deleted"), &were.deleted, &are.deleted, why);
+        let name = |feed: &Option<Feed>| feed.as_ref().map(|feed| feed.live_name.clone());
+        if let (Some(was), Some(is)) = (name(&old.feed), name(&new.feed)) {
+            self.setting(&place("feed"), &was, &is, "listeners know it under the old name");
+        }
+        let (were, are) = (old.operations, new.operations);
+        for (name, was, is) in [
+            ("list", were.list, are.list),
+            ("get", were.get, are.get),
+            ("create", were.create, are.create),
+            ("replace", were.replace, are.replace),
+            ("update", were.update, are.update),
+            ("delete", were.delete, are.delete),
+        ] {
+            self.offer(&place("operations"), &format!("the operation `{name}`"), was, is);
+        }
+        for (key, was, is) in [
+            ("require_if_match", old.require_if_match, new.require_if_match),
+            ("require_idempotency_key", old.require_idempotency_key, new.require_idempotency_key),
+        ] {
+            match (was, is) {
+                (false, true) => {
+                    let why = "requests without the header would be refused";
+                    self.breaking(&place(key), "switched on".to_owned(), why, None);
+                }
+                (true, false) => self.safe(&place(key), "switched off".to_owned(), "asks for less"),
+                _ => {}
+            }
+        }
+        if old.indexes != new.indexes && self.view.lens(at).is_none() {
+            self.safe(&place("indexes"), "changed".to_owned(), "only speed depends on them");
+        }
+        if old.description != new.description {
+            self.safe(&old.name, "described otherwise".to_owned(), "only people read it");
+        }
+    }
+
+    /// Something that is offered or not.
+    pub(super) fn offer(&mut self, place: &str, what: &str, was: bool, is: bool) {
+        match (was, is) {
+            (true, false) => {
+                self.breaking(place, format!("{what} is gone"), "clients use it", None);
+            }
+            (false, true) => self.safe(place, format!("{what} is new"), "nobody uses it yet"),
+            _ => {}
+        }
+    }
+
+    /// What records do by themselves.
+    fn states(&mut self, old: &Collection, seen: &Collection) {
+        let place = |key: &str| format!("{}.{key}", old.name);
+        if let (Some(was), Some(is)) = (&old.states, &seen.states) {
+            let why = "clients expect new records to begin as before";
+            self.setting(&place("states.initial"), &was.initial, &is.initial, why);
+        }
+        let told = |timed: &[Timed]| -> Vec<String> {
+            let one = |t: &Timed| format!("{} {} {:?} {}", t.from, t.to, t.after, t.event);
+            timed.iter().map(one).collect()
+        };
+        if told(&old.timed) != told(&seen.timed) {
+            let what = "records move otherwise by themselves".to_owned();
+            self.breaking(&place("timed"), what, "clients wait for what was", None);
+        }
+    }
+
+    /// What happens when an action is called. Where fields are known under other names, the texts
+    /// of rules differ although they say the same.
+    fn conduct(&mut self, place: &str, at: CollectionIx, was: &Action, is: &Action) {
+        let set = |all: &[Assignment]| -> Vec<String> { all.iter().map(assigned).collect() };
+        if set(&was.set) != set(&is.set) {
+            let what = "sets something else".to_owned();
+            self.breaking(place, what, "clients expect what it did", None);
+        }
+        for rule in &is.rules {
+            let code = self.view.code_down(at, &rule.code);
+            let known = was.rules.iter().find(|known| known.code == code);
+            // With another code it is told by `codes`.
+            let known = known.or(was.rules.iter().find(|known| told(known) == told(rule)));
+            match known {
+                Some(known) if told(known) == told(rule) => {}
+                Some(_) => {
+                    let what = format!("the rule of `{}` says something else", rule.code);
+                    self.breaking(place, what, "calls that worked may be refused", None);
+                }
+                None => {
+                    let what = format!("a new rule answers with `{}`", rule.code);
+                    self.breaking(place, what, "calls that worked may be refused", None);
+                }
+            }
+        }
+    }
+
+    fn actions(&mut self, old: &Collection, at: CollectionIx) {
+        let view = self.view;
+        let new = &view.schema.collections[at];
+        let find = |collection: &Collection, name: &str| -> Option<Action> {
+            collection.action(name).map(|at| collection.actions[at].clone())
+        };
+        for was in &old.actions {
+            let place = format!("{}.actions.{}", old.name, was.name);
+            let Some(is) = find(new, &was.name) else {
+                self.offer(&place, "the action", true, false);
+                continue;
+            };
+            let why = "consumers choose their code by the type";
+            self.setting(&format!("{place}.event"), &was.event, &is.event, why);
+            self.params(&place, (old, was), &is.params);
+            if view.lens(at).is_none() {
+                self.conduct(&place, at, was, &is);
+            }
+            let url = |action: &Action| action.handler.as_ref().map(|one| one.url.clone());
+            if url(was) != url(&is) {
+                let what = "is handled elsewhere".to_owned();
+                self.safe(&place, what, "clients call it as before");
+            }
+            let narrower = !is.from.is_empty()
+                && (was.from.is_empty() || was.from.iter().any(|state| !is.from.contains(state)));
+            if narrower {
+                let what = "allowed in fewer states".to_owned();
+                self.breaking(&place, what, "calls that worked would be refused", None);
+            }
+            if was.to != is.to {
+                let what = "leads to another state".to_owned();
+                self.breaking(&place, what, "clients expect the old one", None);
+            }
+        }
+        for is in new.actions.iter().filter(|is| find(old, &is.name).is_none()) {
+            let place = format!("{}.actions.{}", old.name, is.name);
+            self.offer(&place, "the action", false, true);
+        }
+    }
+
+    /// Codes of refusals, which clients tell apart.
+    fn codes(&mut self, old: &Collection, at: CollectionIx) {
+        let codes = |collection: &Collection| -> Vec<String> {
+            let rules = collection.actions.iter().flat_map(|action| &action.rules);
+            rules.map(|rule| rule.code.clone()).collect()
+        };
+        let kept: Vec<String> = codes(&self.new.collections[at])
+            .iter()
+            .map(|code| self.view.code_down(at, code).to_owned())
+            .collect();
+        let were = codes(old);
+        let mut fresh: Vec<&String> = kept.iter().filter(|code| !were.contains(code)).collect();
+        for code in were.iter().filter(|code| !kept.contains(code)) {
+            let what = format!("no rule answers with the code `{code}` any more");
+            let to = (!fresh.is_empty()).then(|| fresh.remove(0));
+            let lines = to.map(|to| owner(old).code(code, to));
+            self.breaking(&old.name, what, "clients tell refusals apart by it", lines);
+        }
+    }
+}
+
+fn assigned(assignment: &Assignment) -> String {
+    let value = match &assignment.value {
+        Template::Fixed(value) => value.to_string(),
+        Template::Computed(expression) => expression.text.clone(),
+    };
+    format!("{} = {value}", assignment.field)
+}
+
+/// What a rule looks at and does, without the words that people read.
+fn told(rule: &Rule) -> String {
+    let set: Vec<String> = rule.set.iter().map(assigned).collect();
+    let Rule { when, status, kind, param, extra, to, event, .. } = rule;
+    format!("{} {status} {kind} {param:?} {extra:?} {set:?} {to:?} {event:?}", when.text)
+}

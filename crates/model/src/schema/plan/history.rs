@@ -1,0 +1,172 @@
+//! What the file tells about versions that clients know already: dates and mounts that go, and
+//! changes that are told otherwise than they were. Clients of the versions before would notice;
+//! what is new is declared in a newer version.
+
+use super::{Work, lines};
+use crate::schema::{Change, Operation, Schema, Version};
+
+/// A change in words that two files can be compared by.
+struct Entry {
+    /// `books`, or `books.actions.sell` for parameters.
+    place: String,
+    operation: Operation,
+    text: String,
+}
+
+impl Entry {
+    fn new(schema: &Schema, change: &Change) -> Entry {
+        let collection = &schema.collections[change.collection];
+        let place = match change.action {
+            Some(action) => {
+                format!("{}.actions.{}", collection.name, collection.actions[action].name)
+            }
+            None => collection.name.clone(),
+        };
+        let operation = change.operation.clone();
+        Entry { text: format!("{operation:?}"), place, operation }
+    }
+
+    fn is(&self, other: &Entry) -> bool {
+        (&self.place, &self.text) == (&other.place, &other.text)
+    }
+
+    /// Whether it is the same change with other details.
+    fn resembles(&self, other: &Entry) -> bool {
+        let (one, two) = (&self.operation, &other.operation);
+        self.place == other.place
+            && one.name() == two.name()
+            && one.old_places() == two.old_places()
+            && one.new_places() == two.new_places()
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn history(&mut self) {
+        let (old, new) = (self.old, self.new);
+        self.dates();
+        self.mounts();
+        // The oldest has no changes: no client sees what was before it.
+        let oldest = |schema: &Schema, at: usize| at + 1 == schema.versions.len();
+        for (at, version) in old.versions.iter().enumerate().filter(|(at, _)| !oldest(old, *at)) {
+            let kept = new.versions.iter().position(|kept| kept.date == version.date);
+            if let Some(kept) = kept.filter(|kept| !oldest(new, *kept)) {
+                self.changes(&old.versions[at], &new.versions[kept]);
+            }
+        }
+        for version in &new.versions {
+            let known = old.versions.iter().any(|known| known.date == version.date);
+            let between = version.date < old.service.version && !version.changes.is_empty();
+            if between && !known {
+                let what =
+                    format!("version {} is new, and older than the newest was", version.date);
+                let why = "clients of versions before it are served otherwise; let it be newer";
+                self.breaking("versions", what, why, None);
+            }
+        }
+    }
+
+    fn dates(&mut self) {
+        let (old, new) = (self.old, self.new);
+        for version in &old.versions {
+            if new.versions.iter().any(|kept| kept.date == version.date) {
+                continue;
+            }
+            let older = new.versions.iter().find(|kept| kept.date < version.date);
+            let instead = older.or(new.versions.last()).map_or("", |kept| &kept.date);
+            let records = match version.date == old.service.version {
+                true => "; records, which have its shape, are taken for the newest version's",
+                false => "",
+            };
+            let why = format!(
+                "requests that name it would be refused, accounts and endpoints that are pinned to \
+                 it be served {instead}{records}"
+            );
+            let lines = lines::version(&version.date);
+            self.breaking(
+                "versions",
+                format!("version {} is gone", version.date),
+                &why,
+                Some(lines),
+            );
+        }
+    }
+
+    fn mounts(&mut self) {
+        let (old, new) = (self.old, self.new);
+        for mount in &old.mounts {
+            let Some(kept) = new.mounts.iter().find(|kept| kept.path == mount.path) else {
+                let date = &old.versions[mount.newest].date;
+                let lines = lines::mount(&mount.path, date, *date == new.service.version);
+                let what = format!("the mount `{}` is gone", mount.path);
+                let why = "clients would find nothing under their URLs";
+                self.breaking("mounts", what, why, Some(lines));
+                continue;
+            };
+            for version in &old.versions[mount.newest..=mount.oldest] {
+                let place = new.versions.iter().position(|one| one.date == version.date);
+                if place.is_some_and(|place| !(kept.newest..=kept.oldest).contains(&place)) {
+                    let what = format!("`{}` does not serve {} any more", mount.path, version.date);
+                    let why = "clients of the version know its URLs";
+                    self.breaking("mounts", what, why, None);
+                }
+            }
+        }
+    }
+
+    /// What one version changed, as both files tell it.
+    fn changes(&mut self, was: &Version, is: &Version) {
+        let before: Vec<Entry> = was.changes.iter().map(|one| Entry::new(self.old, one)).collect();
+        let mut after: Vec<Entry> =
+            is.changes.iter().map(|one| Entry::new(self.new, one)).collect();
+        after.retain(|entry| !before.iter().any(|known| known.is(entry)));
+        let kept: Vec<Entry> = is.changes.iter().map(|one| Entry::new(self.new, one)).collect();
+        for entry in before.iter().filter(|entry| !kept.iter().any(|one| one.is(entry))) {
+            let name = entry.operation.name();
+            let alike = after.iter().position(|other| other.resembles(entry));
+            match alike.map(|at| after.remove(at)) {
+                Some(other) => self.retold(entry, &other, &was.date),
+                None => self.breaking(
+                    &entry.place,
+                    format!("`{name}` of version {} is not declared any more", was.date),
+                    "clients of versions before it are served otherwise; put it back",
+                    None,
+                ),
+            }
+        }
+        for entry in after {
+            self.breaking(
+                &entry.place,
+                format!("`{}` is new in version {}", entry.operation.name(), was.date),
+                "clients of versions before it are served otherwise; declare it in a newer one",
+                None,
+            );
+        }
+    }
+
+    fn retold(&mut self, was: &Entry, is: &Entry, date: &str) {
+        if let (
+            Operation::Rename { from, to, beside: was_beside },
+            Operation::Rename { beside, .. },
+        ) = (&was.operation, &is.operation)
+            && was_beside != beside
+        {
+            let place = format!("{}.{to}", was.place);
+            match beside {
+                true => {
+                    let what = format!("`{from}` stands beside it");
+                    self.safe(&place, what, "the old name is taken and shown, too");
+                }
+                false => {
+                    let what = format!("`{from}` does not stand beside it any more");
+                    let why = "clients that use the old name would be refused, or read nothing";
+                    self.breaking(&place, what, why, None);
+                }
+            }
+            return;
+        }
+        let what = format!("`{}` of version {date} says something else", was.operation.name());
+        let why = "clients of versions before it are served otherwise; put it back, and declare \
+                   what changed in a newer one";
+        self.breaking(&was.place, what, why, None);
+    }
+}

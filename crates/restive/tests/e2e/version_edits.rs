@@ -1,0 +1,140 @@
+//! Edits of what a file says about its versions, over data that exists: dates that go or are set
+//! anew, and fields that older versions are told of without anything being kept.
+
+use crate::harness::{Server, Start};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const FIRST: &str = r#"
+[service]
+version = "2024-01-01"
+[collections.books.fields]
+name = { type = "string", required = true }
+price = "number"
+author = "string"
+shelf = "string"
+"#;
+
+/// The same service later, with what it was before.
+const LATER: &str = r#"
+[collections.books.fields]
+title = { type = "string", required = true }
+price = "number"
+first = "string"
+last = "string"
+shelf = "string"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+rename = { from = "name", to = "title" }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "books"
+retype = { field = "price", from = "number", factor = 100 }
+[[versions.changes]]
+collection = "books"
+split = { from = { name = "author", type = "string" }, to = ["first", "last"], by = " " }
+[[versions]]
+date = "2024-01-01"
+"#;
+
+fn events(server: &Server, version: &str) -> Vec<Value> {
+    let page = server.ask("GET", "/v1/events?type=book.*").version(version).send().expect(200);
+    let all = page["data"].as_array().unwrap().clone();
+    all.into_iter().map(|event| event["data"].clone()).collect()
+}
+
+/// What is said of a book, without what the service adds.
+fn book(data: &Value) -> Value {
+    let mut object = data.as_object().unwrap().clone();
+    object.retain(|name, _| {
+        !["id", "object", "shelf", "created_at", "updated_at"].contains(&&**name)
+    });
+    Value::Object(object)
+}
+
+/// A book that was written in 2024 and changed then, served by the later file since.
+fn grown() -> (String, Arc<TempDir>) {
+    let server = Start::schema(FIRST).go();
+    let made = json!({"name": "Dune", "price": 1.5, "author": "F H", "shelf": "A1"});
+    let id = server.make("/v1/books", made);
+    server.patch(&format!("/v1/books/{id}"), json!({"price": 2.5, "author": "G H"})).expect(200);
+    let (_, folder) = server.stop();
+    let server = Start::schema(LATER).on(&folder).go();
+    (id, server.stop().1)
+}
+
+#[test]
+fn the_log_outlives_the_version_it_was_written_under() {
+    let (id, folder) = grown();
+    let without = LATER.replace("[[versions]]\ndate = \"2024-01-01\"\n", "");
+    let at = without.find("[[versions]]\ndate = \"2025-01-01\"").unwrap();
+    let without = format!("{}[[versions]]\ndate = \"2025-01-01\"\n", &without[..at]);
+    let (code, error) = Start::schema(&without).on(&folder).fails();
+    assert_eq!(code, 1);
+    assert!(error.contains("version 2024-01-01 is gone"), "{error}");
+    assert!(error.contains("pinned to it be served 2025-01-01"), "{error}");
+    let server = Start::schema(&without).on(&folder).arg("--accept-changes").go();
+    for version in ["2026-01-01", "2025-01-01"] {
+        let name = if version == "2026-01-01" { "title" } else { "name" };
+        let told = events(&server, version);
+        let after = json!({name: "Dune", "price": 250, "first": "G", "last": "H"});
+        assert_eq!(book(&told[0]["object"]), after, "{version}");
+        let before = json!({"price": 150, "first": "F"});
+        assert_eq!(told[0]["previous_attributes"], before, "{version}");
+        let made = json!({name: "Dune", "price": 150, "first": "F", "last": "H"});
+        assert_eq!(book(&told[1]["object"]), made, "{version}");
+        let kept = server.ask("GET", &format!("/v1/books/{id}")).version(version).send();
+        assert_eq!(book(&kept.expect(200)), after, "{version}");
+    }
+}
+
+#[test]
+fn records_and_log_stay_as_they_are_when_the_newest_date_is_set_anew() {
+    let (id, folder) = grown();
+    let redated = LATER.replace("2026-01-01", "2026-02-01");
+    let (_, error) = Start::schema(&redated).on(&folder).fails();
+    assert!(error.contains("records, which have its shape, are taken for the newest"), "{error}");
+    let server = Start::schema(&redated).on(&folder).arg("--accept-changes").go();
+    let after = json!({"title": "Dune", "price": 250, "first": "G", "last": "H"});
+    let path = format!("/v1/books/{id}");
+    let kept = server.ask("GET", &path).version("2026-02-01").send().expect(200);
+    assert_eq!(book(&kept), after);
+    assert_eq!(book(&events(&server, "2026-02-01")[0]["object"]), after);
+    let old = json!({"name": "Dune", "price": 2.5, "author": "G H"});
+    assert_eq!(book(&server.ask("GET", &path).version("2024-01-01").send().expect(200)), old);
+    assert_eq!(book(&events(&server, "2024-01-01")[0]["object"]), old);
+}
+
+#[test]
+fn a_field_that_is_told_as_a_constant_keeps_its_data_until_it_may_go() {
+    let (_, folder) = grown();
+    let gone = r#"
+[[versions]]
+date = "2026-03-01"
+[[versions.changes]]
+collection = "books"
+removed = { field = { name = "shelf", type = "string" }, value = "?" }
+[[versions]]
+date = "2026-01-01""#;
+    let gone = LATER
+        .replace("shelf = \"string\"\n", "")
+        .replace("\n[[versions]]\ndate = \"2026-01-01\"", gone);
+    for flag in [None, Some("--accept-changes")] {
+        let start = Start::schema(&gone).on(&folder);
+        let (code, error) = flag.into_iter().fold(start, Start::arg).fails();
+        assert_eq!(code, 1);
+        assert!(error.contains("books.shelf: removed, and kept nowhere"), "{error}");
+        assert!(error.contains("--accept-data-loss"), "{error}");
+    }
+    let server = Start::schema(LATER).on(&folder).go();
+    let kept = server.ask("GET", "/v1/books").version("2026-01-01").send();
+    assert_eq!(kept.column("shelf"), ["A1"]);
+    let (_, folder) = server.stop();
+    let server = Start::schema(&gone).on(&folder).arg("--accept-data-loss").go();
+    let shown = server.ask("GET", "/v1/books").version("2026-01-01").send();
+    assert_eq!(shown.column("shelf"), ["?"]);
+}

@@ -61,7 +61,9 @@ pub fn collection(
     })?;
     refusals.extend(duplicates(connection, schema, newest, table)?);
     let (collection, from, to) = (&newest.name, &view.date, &schema.service.version);
-    tracing::info!(%collection, rows, %from, %to, "records are brought to the newest version");
+    if refusals.is_empty() {
+        tracing::info!(%collection, rows, %from, %to, "records are brought to the newest version");
+    }
     timers::rename(connection, &view.schema.collections[ix], newest)?;
     Ok(refusals)
 }

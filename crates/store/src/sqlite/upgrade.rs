@@ -32,9 +32,10 @@ pub fn apply(
         true => open::text(connection)?.and_then(|text| served_before(&text)),
         false => None,
     };
-    if let Some(before) = &before {
-        review(before, schema, edition, plan.as_ref().err())?;
-    }
+    let accepted = match &before {
+        Some(before) => review(before, schema, edition, plan.as_ref().err())?,
+        None => Vec::new(),
+    };
     let plan = plan.map_err(Error::Refused)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if stored.is_none() {
@@ -72,6 +73,9 @@ pub fn apply(
     open::mark(&transaction)?;
     views::make(&transaction)?;
     transaction.commit()?;
+    for edit in accepted {
+        tracing::warn!(%edit, "an edit of the schema is accepted");
+    }
     Ok(plan.stored)
 }
 
@@ -86,15 +90,14 @@ fn served_before(text: &str) -> Option<Schema> {
 }
 
 /// Refuses edits of the schema file that are neither safe, nor declared, nor accepted. Beside them
-/// stands why the data does not fit, if it does not.
+/// stands why the data does not fit, if it does not. Says which were accepted.
 fn review(
     before: &Schema,
     schema: &Schema,
     edition: &Edition,
     misfits: Option<&Vec<String>>,
-) -> Result<(), Error> {
+) -> Result<Vec<plan::Edit>, Error> {
     let edits = plan::plan(before, schema);
-    let unsafe_ones = edits.iter().filter(|edit| edit.class != plan::Class::Safe);
     let accepted = match edition.accept {
         Accept::Nothing => plan::Class::Safe,
         Accept::Changes => plan::Class::NeedsVersion,
@@ -103,10 +106,7 @@ fn review(
     if edits.iter().any(|edit| edit.class > accepted) {
         return Err(Error::Refused(plan::refusal(&edits, before, misfits)));
     }
-    for edit in unsafe_ones {
-        tracing::warn!(%edit, "an edit of the schema is accepted");
-    }
-    Ok(())
+    Ok(edits.into_iter().filter(|edit| edit.class != plan::Class::Safe).collect())
 }
 
 /// Keeps the schema file beside the data it fits: the next start compares with it.

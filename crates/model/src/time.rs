@@ -9,6 +9,10 @@ use std::time::{Duration, UNIX_EPOCH};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
+    /// The first and the last instant that can be written.
+    pub const MIN: Timestamp = Timestamp(-377_705_023_201_000);
+    pub const MAX: Timestamp = Timestamp(253_402_207_200_000);
+
     /// `2026-11-15T08:30:00.000Z`: always UTC, always three decimals, so text order is time order.
     pub fn to_iso(self) -> String {
         const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
@@ -65,6 +69,14 @@ mod tests {
     fn instants_are_written_in_utc_with_three_decimals() {
         assert_eq!(Timestamp(1_763_195_400_007).to_iso(), "2025-11-15T08:30:00.007Z");
         assert_eq!(Timestamp(0).to_iso(), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn the_first_and_the_last_instant_are_read_as_they_are_written() {
+        for (instant, beyond) in [(Timestamp::MIN, -1), (Timestamp::MAX, 1)] {
+            assert_eq!(Timestamp::parse(&instant.to_iso()), Some(instant));
+            assert!(jiff::Timestamp::from_millisecond(instant.0 + beyond).is_err());
+        }
     }
 
     #[test]

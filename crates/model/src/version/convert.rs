@@ -1,6 +1,7 @@
 //! What becomes of one value when its field got another type, other values or another idea of
 //! "nothing". Each conversion goes one way; `None` says that the value has no counterpart there.
 
+use super::decimal;
 use crate::schema::Kind;
 use crate::time::Timestamp;
 use crate::validate::MAX_INTEGER;
@@ -59,21 +60,13 @@ impl Conversion {
             }
             Conversion::ToList => Some(Value::Array(vec![value.clone()])),
             Conversion::FromList => Some(value.as_array()?.first().cloned().unwrap_or_default()),
-            Conversion::Times(factor, kind) => {
-                let product = number(value.as_f64()? * factor, kind, false)?;
-                // More digits than a float holds would not come back.
-                let back = number(product.as_f64()? / factor, &Kind::Number, false)?;
-                (back.as_f64() == value.as_f64()).then_some(product)
+            Conversion::Times(factor, Kind::Integer) => whole_times(value.as_f64()?, *factor),
+            Conversion::Times(factor, _) => times(value.as_f64()?, *factor).and_then(kept),
+            Conversion::Over(factor, Kind::Integer) => {
+                let whole = decimal::quotient(value.as_f64()?, *factor)?.round();
+                (whole.abs() <= MAX_INTEGER as f64).then(|| Value::from(whole as i64))
             }
-            // Whole numbers divide into the very float that the digits of the quotient stand for.
-            Conversion::Over(factor, Kind::Number) if value.is_i64() && factor.fract() == 0.0 => {
-                let quotient = value.as_f64()? / factor;
-                match quotient.fract() == 0.0 {
-                    true => number(quotient, &Kind::Number, true),
-                    false => Number::from_f64(quotient).map(Value::Number),
-                }
-            }
-            Conversion::Over(factor, kind) => number(value.as_f64()? / factor, kind, true),
+            Conversion::Over(factor, _) => over(value.as_f64()?, *factor).and_then(kept),
             Conversion::Table(pairs) => Some(look_up(pairs, value).unwrap_or(value).clone()),
             Conversion::Only(pairs) => look_up(pairs, value).cloned(),
             Conversion::Empty(fill) if value == fill => Some(Value::Null),
@@ -138,19 +131,64 @@ fn from_text(kind: &Kind, text: &str) -> Option<Value> {
     (written == text).then_some(value)
 }
 
-/// A product in the kept form of its kind. Fifteen digits are what a float holds exactly; the rest
-/// is noise of the calculation.
-fn number(exact: f64, kind: &Kind, rounds: bool) -> Option<Value> {
-    let whole = exact.round();
-    // The common case, without the detour over a text.
-    let clean = if exact == whole { exact } else { format!("{exact:.14e}").parse().ok()? };
-    let whole = clean.round();
-    let small = whole.abs() <= MAX_INTEGER as f64;
-    match kind {
-        Kind::Integer if (clean == whole || rounds) && small => Some(Value::from(whole as i64)),
-        Kind::Integer => None,
-        _ if clean == whole && small => Some(Value::from(whole as i64)),
-        _ => Number::from_f64(clean).map(Value::Number),
+/// Neighbours that are tried: a float is off by no more, be it multiplied or divided.
+const NEAR: i64 = 2;
+
+/// What is shown of a kept number. Fifteen digits where these lead back to it, since an old client
+/// that sent as many reads them again; else as many as it takes.
+fn over(value: f64, factor: f64) -> Option<f64> {
+    // The common case, without the detour over texts: floats divide whole numbers as well.
+    let whole = is_whole(value) && is_whole(factor);
+    if whole && (value % factor == 0.0 || is_ten(factor) && value.abs() < 1e15) {
+        return Some(value / factor);
+    }
+    let quotient = if whole { value / factor } else { decimal::quotient(value, factor)? };
+    let short = decimal::shortened(quotient)?;
+    let leads_back = decimal::product(short, factor) == Some(value);
+    Some(if leads_back { short } else { quotient })
+}
+
+/// The number that is shown as this one; nothing where none is: it would not come back.
+fn times(shown: f64, factor: f64) -> Option<f64> {
+    let product = decimal::product(shown, factor)?;
+    let near = |step: i64| f64::from_bits(product.to_bits().wrapping_add_signed(step));
+    nearest_first().map(near).find(|number| over(*number, factor) == Some(shown))
+}
+
+/// The same among whole numbers. Where none is shown as this, the one whose first fifteen digits
+/// are: so many has who calculates a third of something.
+fn whole_times(shown: f64, factor: f64) -> Option<Value> {
+    let product = decimal::product(shown, factor)?;
+    let fits = |whole: &f64| whole.abs() <= MAX_INTEGER as f64;
+    let near = nearest_first().map(|step| product.round() + step as f64).filter(fits);
+    let exact = near.into_iter().find(|whole| over(*whole, factor) == Some(shown));
+    let rounded = || {
+        let whole = decimal::shortened(product)?;
+        let back = decimal::shortened(over(whole, factor)?)?;
+        (whole.fract() == 0.0 && fits(&whole) && back == shown).then_some(whole)
+    };
+    exact.or_else(rounded).map(|whole| Value::from(whole as i64))
+}
+
+fn nearest_first() -> impl Iterator<Item = i64> {
+    std::iter::once(0).chain((1..=NEAR).flat_map(|step| [step, -step]))
+}
+
+/// Whether it only moves the point.
+fn is_ten(factor: f64) -> bool {
+    [10.0, 100.0, 1_000.0, 1e4, 1e5, 1e6, 1e9].contains(&factor)
+}
+
+/// Whether floats know it exactly as a whole number.
+fn is_whole(number: f64) -> bool {
+    number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64
+}
+
+/// A number in the form in which it is kept.
+fn kept(number: f64) -> Option<Value> {
+    match is_whole(number) {
+        true => Some(Value::from(number as i64)),
+        false => Number::from_f64(number).map(Value::Number),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod blame;
 mod convert;
+mod decimal;
 mod explain;
 mod expr;
 mod lens;

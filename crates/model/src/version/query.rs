@@ -10,10 +10,9 @@ use crate::query::{Filter, Query, Test};
 use crate::record::{Fields, Scalar, to_scalar};
 use crate::schema::{CollectionIx, Field, Kind};
 use crate::time::Timestamp;
+use crate::validate::MAX_INTEGER;
 use serde_json::Value;
-
-/// No stretch of kept values that look alike is longer.
-const FAR: i64 = 1 << 60;
+use std::cmp::Ordering;
 
 /// Whether lists can be sorted by what the expression makes. Words sort as the newest ones do.
 pub(super) fn sorts(expr: &Expr) -> bool {
@@ -92,14 +91,8 @@ impl Lens {
         let source = Source { line, counted, kept, field: &lift.field, up: &lift.expr };
         let (translated, exact) = match test {
             Test::AnyOf(values) => (source.any_of(field, values), true),
-            Test::Min(value) => {
-                let least = source.bound(field, value, |(first, _)| first);
-                (least.map(Test::Min), source.says_all())
-            }
-            Test::Max(value) => {
-                let most = source.bound(field, value, |(_, last)| last);
-                (most.map(Test::Max), source.says_all())
-            }
+            Test::Min(value) => (source.least(field, value), source.says_all()),
+            Test::Max(value) => (source.most(field, value), source.says_all()),
             // The first two are only made here.
             Test::Within(_) | Test::Shown { .. } | Test::Like(_) => (Some(test.clone()), true),
         };
@@ -189,27 +182,41 @@ impl Source<'_> {
     fn any_of(&self, shown: &Field, values: &[Scalar]) -> Option<Test> {
         let mut spans = Vec::new();
         for value in values.iter().map(|value| value_of(&shown.kind, value)) {
-            if self.is_scattered(&value) {
+            if self.is_scattered(shown, &value) {
                 return None;
             }
-            spans.extend(self.origins(&value));
+            spans.extend(self.origins(shown, &value));
         }
         Some(any_of(spans))
     }
 
-    /// The bound of kept values behind which none is shown on the wanted side of this one.
-    fn bound(
-        &self,
-        shown: &Field,
-        scalar: &Scalar,
-        end: fn((Scalar, Scalar)) -> Scalar,
-    ) -> Option<Scalar> {
-        let expr = &self.line.expr;
-        if !ranges(expr) || expr.has(Conversion::fills) {
+    /// Which kept values are shown as this one or a greater one.
+    fn least(&self, shown: &Field, scalar: &Scalar) -> Option<Test> {
+        if !self.has_bounds() {
             return None;
         }
-        let span = self.span(&value_of(&shown.kind, scalar)).map(end);
-        span.or_else(|| bound(self.up, shown, scalar))
+        let Some(search) = self.search(shown) else {
+            return bound(self.up, shown, scalar).map(Test::Min);
+        };
+        let first = search.first(|order| order.is_ge(), scalar);
+        Some(first.map_or(Test::AnyOf(Vec::new()), |place| Test::Min(search.at(place))))
+    }
+
+    /// Which kept values are shown as this one or a smaller one.
+    fn most(&self, shown: &Field, scalar: &Scalar) -> Option<Test> {
+        if !self.has_bounds() {
+            return None;
+        }
+        let Some(search) = self.search(shown) else {
+            return bound(self.up, shown, scalar).map(Test::Max);
+        };
+        let last = search.last(scalar);
+        Some(last.map_or(Test::AnyOf(Vec::new()), |place| Test::Max(search.at(place))))
+    }
+
+    /// Whether what lies beyond a shown value lies beyond a kept one.
+    fn has_bounds(&self) -> bool {
+        ranges(&self.line.expr) && !self.line.expr.has(Conversion::fills)
     }
 
     /// Whether no kept value but null is shown as null.
@@ -220,15 +227,20 @@ impl Source<'_> {
 
     /// The kept values that are shown as this one, first and last of each stretch: what it becomes
     /// with all that is rounded to it, and others that look like it.
-    fn origins(&self, value: &Value) -> Vec<(Scalar, Scalar)> {
+    fn origins(&self, shown: &Field, value: &Value) -> Vec<(Scalar, Scalar)> {
+        let shows = |kept: &Value| show_one(&self.line.expr, self.kept, kept) == *value;
         let mut found: Vec<(Scalar, Scalar)> = Vec::new();
-        found.extend(self.span(value).filter(|_| ranges(&self.line.expr)));
+        // A single one may stand for null; `is_scattered` looks after several.
+        let alone = |(first, last): &(Scalar, Scalar)| {
+            first != last || shows(&value_of(&self.field.kind, first))
+        };
+        found.extend(self.span(shown, value).filter(alone));
         let choices = self.field.choices.iter().map(|choice| Value::from(choice.as_str()));
         let others = [raise(self.up, &self.line.name, value), Value::Null];
         for candidate in others.into_iter().chain(choices) {
             let scalar = to_scalar(&self.field.kind, &candidate);
             let known = found.iter().any(|(first, last)| lies_within(&scalar, first, last));
-            if !known && show_one(&self.line.expr, self.kept, &candidate) == *value {
+            if !known && shows(&candidate) {
                 found.push((scalar.clone(), scalar));
             }
         }
@@ -238,74 +250,116 @@ impl Source<'_> {
     /// Whether the kept values that are shown as this one are no list of stretches: what has no
     /// word is anything, one of a stretch may stand for null, and numbers that are rounded to it
     /// may be kept as texts.
-    fn is_scattered(&self, value: &Value) -> bool {
+    fn is_scattered(&self, shown: &Field, value: &Value) -> bool {
         let expr = &self.line.expr;
         // All values of an `enum` are looked at one by one.
         let wordless = self.field.choices.is_empty() && expr.shows_unsaid(value);
-        let stretch = || self.span(value).is_some_and(|(first, last)| first != last);
+        let stretch = || self.span(shown, value).is_some_and(|(first, last)| first != last);
         wordless
             || value.is_null() && !expr.has_room_for(&self.field.kind)
             || !ranges(expr) && expr.has(Conversion::rounds)
             || expr.has(|by| matches!(by, Conversion::Empty(_))) && stretch()
     }
 
-    /// The stretch of kept values around what the value becomes that are all shown as it: a second
-    /// has many instants, a rounded number stands for many. Only for what keeps its order.
-    fn span(&self, value: &Value) -> Option<(Scalar, Scalar)> {
-        let kind = &self.field.kind;
-        let place = place(&to_scalar(kind, &raise(self.up, &self.line.name, value)))?;
-        let shows = |place: i64| {
-            let kept = value_of(kind, &at(kind, place));
-            show_one(&self.counted, self.kept, &kept) == *value
+    /// First and last of the kept values that are shown as this one: a second has many instants, a
+    /// rounded number stands for many. Only for what keeps its order.
+    fn span(&self, shown: &Field, value: &Value) -> Option<(Scalar, Scalar)> {
+        let search = self.search(shown).filter(|_| ranges(&self.line.expr) && !value.is_null())?;
+        let scalar = to_scalar(&shown.kind, value);
+        let (first, last) = (search.first(|order| order.is_ge(), &scalar)?, search.last(&scalar)?);
+        (first <= last).then(|| (search.at(first), search.at(last)))
+    }
+
+    /// None where values are kept as they are shown, or are no numbers.
+    fn search<'s>(&'s self, shown: &'s Field) -> Option<Search<'s>> {
+        let (least, greatest) = match &self.field.kind {
+            _ if matches!(self.counted, Expr::Kept(_)) => return None,
+            Kind::Integer => (-MAX_INTEGER, MAX_INTEGER),
+            Kind::Number => (place(f64::MIN), place(f64::MAX)),
+            Kind::Timestamp => (Timestamp::MIN.0, Timestamp::MAX.0),
+            _ => return None,
         };
-        let edge = |step: i64| at(kind, edge(place, step, shows));
-        shows(place).then(|| (edge(-1), edge(1)))
+        Some(Search { source: self, shown, least, greatest })
     }
 }
 
-/// The farthest place in this direction up to which all are shown: ever longer steps, then ever
-/// shorter ones.
-fn edge(from: i64, direction: i64, shows: impl Fn(i64) -> bool) -> i64 {
-    let (mut reached, mut step) = (from, 1i64);
-    let beyond = |reached: i64, step: i64| reached.checked_add(direction * step);
-    while let Some(next) = beyond(reached, step).filter(|next| step < FAR && shows(*next)) {
-        (reached, step) = (next, step * 2);
-    }
-    while step > 0 {
-        match beyond(reached, step).filter(|next| shows(*next)) {
-            Some(next) => reached = next,
-            None => step /= 2,
-        }
-    }
-    reached
+/// A search among all kept values, which are shown in their order.
+struct Search<'s> {
+    source: &'s Source<'s>,
+    shown: &'s Field,
+    /// Places of the first and the last value.
+    least: i64,
+    greatest: i64,
 }
 
-/// Where a value stands among all of its kind, one after the other.
-fn place(scalar: &Scalar) -> Option<i64> {
-    match scalar {
-        Scalar::Integer(whole) => Some(*whole),
-        Scalar::Number(number) => {
-            let bits = number.to_bits() as i64;
-            Some(if bits < 0 { i64::MIN - bits } else { bits })
+impl Search<'_> {
+    /// The first place whose shown value lies so to the wanted one. All behind it do, too.
+    fn first(&self, lies: fn(Ordering) -> bool, wanted: &Scalar) -> Option<i64> {
+        let (mut from, mut to) = (self.least, self.greatest);
+        if !lies(self.order(to, wanted)) {
+            return None;
         }
-        Scalar::Null | Scalar::Text(_) => None,
+        while from < to {
+            let middle = from.midpoint(to).min(to - 1);
+            match lies(self.order(middle, wanted)) {
+                true => to = middle,
+                false => from = middle + 1,
+            }
+        }
+        Some(from)
+    }
+
+    /// The last place whose shown value is at most the wanted one.
+    fn last(&self, wanted: &Scalar) -> Option<i64> {
+        match self.first(|order| order.is_gt(), wanted) {
+            Some(beyond) => (beyond > self.least).then(|| beyond - 1),
+            None => Some(self.greatest),
+        }
+    }
+
+    /// How what is shown of the value at this place lies to the wanted one.
+    fn order(&self, place: i64, wanted: &Scalar) -> Ordering {
+        let kept = value_of(&self.source.field.kind, &self.at(place));
+        let shown = show_one(&self.source.counted, self.source.kept, &kept);
+        let float = |scalar: &Scalar| match scalar {
+            Scalar::Number(number) => *number,
+            Scalar::Integer(whole) => *whole as f64,
+            Scalar::Null | Scalar::Text(_) => f64::NAN,
+        };
+        match (to_scalar(&self.shown.kind, &shown), wanted) {
+            // Too large to be shown, on its side of zero.
+            (Scalar::Null, _) => place.cmp(&0),
+            (Scalar::Integer(shown), Scalar::Integer(wanted)) => shown.cmp(wanted),
+            (shown, wanted) => float(&shown).partial_cmp(&float(wanted)).unwrap_or(Ordering::Less),
+        }
+    }
+
+    /// What stands at a place.
+    fn at(&self, place: i64) -> Scalar {
+        match self.source.field.kind {
+            Kind::Number => {
+                let bits = if place < 0 { i64::MIN - place } else { place };
+                Scalar::Number(f64::from_bits(bits as u64))
+            }
+            _ => Scalar::Integer(place),
+        }
     }
 }
 
-/// What stands there.
-fn at(kind: &Kind, place: i64) -> Scalar {
-    match kind {
-        Kind::Number => {
-            let bits = if place < 0 { i64::MIN - place } else { place };
-            Scalar::Number(f64::from_bits(bits as u64))
-        }
-        _ => Scalar::Integer(place),
-    }
+/// Where a float stands among all of them, one after the other.
+fn place(number: f64) -> i64 {
+    let bits = number.to_bits() as i64;
+    if bits < 0 { i64::MIN - bits } else { bits }
 }
 
 fn lies_within(scalar: &Scalar, first: &Scalar, last: &Scalar) -> bool {
-    match (place(scalar), place(first), place(last)) {
-        (Some(scalar), Some(first), Some(last)) => (first..=last).contains(&scalar),
+    match (scalar, first, last) {
+        (Scalar::Integer(one), Scalar::Integer(first), Scalar::Integer(last)) => {
+            (first..=last).contains(&one)
+        }
+        (Scalar::Number(one), Scalar::Number(first), Scalar::Number(last)) => {
+            (first..=last).contains(&one)
+        }
         _ => scalar == first,
     }
 }
@@ -323,9 +377,9 @@ fn raise(up: &Expr, name: &str, value: &Value) -> Value {
     up.eval(&Parsed { sent: Some(&sent), kept: None }).into_owned()
 }
 
-/// A bound need not be a value that can be kept: half a cent is a bound between two prices.
+/// The kept value that is shown as this one.
 fn bound(up: &Expr, field: &Field, scalar: &Scalar) -> Option<Scalar> {
-    let value = raise(&loosened(up), &field.name, &value_of(&field.kind, scalar));
+    let value = raise(up, &field.name, &value_of(&field.kind, scalar));
     match &value {
         Value::Number(number) => match number.as_i64() {
             Some(whole) => Some(Scalar::Integer(whole)),
@@ -350,20 +404,6 @@ fn counted(expr: &Expr) -> Expr {
     }
 }
 
-/// The expression without whole numbers as an aim.
-fn loosened(expr: &Expr) -> Expr {
-    match expr {
-        Expr::Convert { of, by, marks } => {
-            let by = match by {
-                Conversion::Times(factor, _) => Conversion::Times(*factor, Kind::Number),
-                other => other.clone(),
-            };
-            Expr::Convert { of: Box::new(loosened(of)), by, marks: *marks }
-        }
-        other => other.clone(),
-    }
-}
-
 /// A value of the version from what its filter was read as.
 fn value_of(kind: &Kind, scalar: &Scalar) -> Value {
     match (kind, scalar) {
@@ -371,7 +411,9 @@ fn value_of(kind: &Kind, scalar: &Scalar) -> Value {
         (Kind::Boolean, Scalar::Integer(flag)) => Value::Bool(*flag != 0),
         (Kind::Timestamp, Scalar::Integer(instant)) => Value::String(Timestamp(*instant).to_iso()),
         (_, Scalar::Integer(whole)) => Value::from(*whole),
-        (_, Scalar::Number(number)) if number.fract() == 0.0 && number.abs() < 9e15 => {
+        (_, Scalar::Number(number))
+            if number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64 =>
+        {
             Value::from(*number as i64)
         }
         (_, Scalar::Number(number)) => Value::from(*number),

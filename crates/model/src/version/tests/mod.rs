@@ -2,6 +2,7 @@
 
 mod chains;
 mod errors;
+mod factors;
 mod naive;
 mod operations;
 mod random;

@@ -9,14 +9,18 @@ use crate::schema::Field;
 const SEEDS: u64 = 100;
 
 /// A small generator with a fixed seed: the same schemas on every run.
-struct Dice(u64);
+pub(super) struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, below: usize) -> usize {
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % below as u64).unwrap()
+        self.0
+    }
+
+    fn below(&mut self, below: usize) -> usize {
+        usize::try_from(self.next() % below as u64).unwrap()
     }
 
     fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {

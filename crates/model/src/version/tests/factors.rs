@@ -1,0 +1,182 @@
+//! Numbers that an older version has in another unit: what it shows can be sent, asked for and
+//! compared with, whatever the factor.
+
+use super::operations::asked;
+use super::random::Dice;
+use super::*;
+use crate::query::Test;
+use crate::record::{Scalar, to_scalar};
+use crate::validate::MAX_INTEGER;
+
+const FACTORS: [f64; 12] =
+    [1.0, 3.0, 7.0, 60.0, 100.0, 1e6, 0.3, 0.01, 1.1, 2.54, 0.45359237, 1e-3];
+
+/// The field of the newest version, and what it was multiplied by.
+struct Bed {
+    versions: Versions,
+    new: &'static str,
+    text: String,
+}
+
+impl Bed {
+    fn new(new: &'static str, old: &str, factor: f64) -> Bed {
+        let fields = format!("n = {{ type = '{new}', filter = true }}");
+        let change = format!("retype = {{ field = 'n', from = '{old}', factor = {factor:?} }}");
+        let versions = service(&fields, &[&change]);
+        Bed { versions, new, text: format!("{new} from {old}, factor {factor}") }
+    }
+
+    fn shown(&self, kept: &Value) -> Value {
+        let (_, lens) = oldest(&self.versions);
+        lens.down(&object(json!({"n": kept})))["n"].clone()
+    }
+
+    fn raised(&self, shown: &Value) -> Value {
+        let (_, lens) = oldest(&self.versions);
+        lens.up(&object(json!({"n": shown})))["n"].clone()
+    }
+
+    /// Whether a list of the old version with this filter has a record with the kept value.
+    fn finds(&self, test: Test, kept: &Value) -> bool {
+        let (view, lens) = oldest(&self.versions);
+        let mut query = asked(&[("n", test)], &[]);
+        lens.query(&mut query).unwrap();
+        let column = to_scalar(&self.versions.kept().collections[0].fields[0].kind, kept);
+        query.filters.iter().all(|filter| match &filter.test {
+            Test::Shown { test, .. } => {
+                passes(test, &self.versions.shown(view.index, 0, "n", &column))
+            }
+            test => passes(test, &column),
+        })
+    }
+
+    fn check(&self, kept: &Value) {
+        let (view, _) = oldest(&self.versions);
+        let shown = self.shown(kept);
+        if shown.is_null() {
+            return;
+        }
+        let what = format!("{}: {kept} is shown as {shown}", self.text);
+        let scalar = to_scalar(&view.schema.collections[0].fields[0].kind, &shown);
+        for test in [Test::Min(scalar.clone()), Test::Max(scalar.clone())] {
+            assert!(self.finds(test.clone(), kept), "{what}, {test:?}");
+        }
+        assert!(self.finds(Test::AnyOf(vec![scalar.clone()]), kept), "{what}");
+        let float = shown.as_f64().unwrap();
+        let (less, more) = (Scalar::Number(float.next_down()), Scalar::Number(float.next_up()));
+        assert!(!self.finds(Test::Min(more), kept), "{what}, above");
+        assert!(!self.finds(Test::Max(less), kept), "{what}, below");
+    }
+}
+
+fn passes(test: &Test, column: &Scalar) -> bool {
+    let float = |scalar: &Scalar| match scalar {
+        Scalar::Integer(whole) => *whole as f64,
+        Scalar::Number(number) => *number,
+        Scalar::Null | Scalar::Text(_) => f64::NAN,
+    };
+    let column = float(column);
+    match test {
+        Test::AnyOf(values) => values.iter().any(|value| float(value) == column),
+        Test::Within(spans) => {
+            spans.iter().any(|(first, last)| float(first) <= column && column <= float(last))
+        }
+        Test::Min(least) => column >= float(least),
+        Test::Max(most) => column <= float(most),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn some_numbers(dice: &mut Dice) -> Vec<Value> {
+    let mut found = vec![json!(0), json!(82), json!(19), json!(1_700_000_000_123_456_i64)];
+    for digits in [1, 3, 6, 10, 15] {
+        let whole = dice.next() as i64 % 10i64.pow(digits);
+        found.extend([json!(whole), json!(-whole)]);
+    }
+    found.extend([MAX_INTEGER, -MAX_INTEGER, MAX_INTEGER - 1].map(Value::from));
+    found
+}
+
+fn some_floats(dice: &mut Dice) -> Vec<Value> {
+    let mut found = some_numbers(dice);
+    for power in [1e-7, 1e-3, 0.01, 0.1, 1.0, 1e5] {
+        let digits = (dice.next() % 1_000_000) as f64;
+        found.extend([json!(digits * power), json!(digits * power / 3.0), json!(-digits / 7.0)]);
+    }
+    found.extend([1e21, 1.5e300, -1e-300, 0.1 + 0.2].map(Value::from));
+    found.into_iter().map(normal).collect()
+}
+
+/// As a field of type number keeps it.
+fn normal(value: Value) -> Value {
+    let small = |float: &f64| float.fract() == 0.0 && float.abs() <= MAX_INTEGER as f64;
+    match value.as_f64().filter(small) {
+        Some(whole) => json!(whole as i64),
+        None => value,
+    }
+}
+
+fn factors(dice: &mut Dice) -> Vec<f64> {
+    let random = (0..8).map(|turn| match turn % 2 {
+        0 => (1 + dice.next() % 5_000) as f64,
+        _ => (1 + dice.next() % 100_000) as f64 / 1_000.0,
+    });
+    let random: Vec<f64> = random.collect();
+    FACTORS.into_iter().chain(random).collect()
+}
+
+#[test]
+fn every_number_that_a_version_shows_can_be_sent_and_asked_for() {
+    let mut dice = Dice(7);
+    for factor in factors(&mut dice) {
+        for (new, old) in [("integer", "number"), ("number", "number"), ("integer", "integer")] {
+            let bed = Bed::new(new, old, factor);
+            let whole = bed.new == "integer";
+            let values = if whole { some_numbers(&mut dice) } else { some_floats(&mut dice) };
+            for kept in values {
+                bed.check(&kept);
+                let shown = bed.shown(&kept);
+                if old == "integer" || shown.is_null() {
+                    continue;
+                }
+                let raised = bed.raised(&shown);
+                assert!(!validate::is_marked(&raised), "{}: {kept}, {shown}", bed.text);
+                assert_eq!(bed.shown(&raised), shown, "{}: {kept}", bed.text);
+                // Beyond that several look alike.
+                if whole && kept.as_i64().unwrap().abs() < 1 << 51 {
+                    assert_eq!(raised, kept, "{}: {shown}", bed.text);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn fifteen_digits_of_an_old_client_come_back_as_they_were_sent() {
+    let mut dice = Dice(3);
+    for factor in factors(&mut dice) {
+        let bed = Bed::new("number", "number", factor);
+        for _ in 0..20 {
+            let digits = (dice.next() % 1_000_000_000_000_000) as f64;
+            let sent = normal(json!(digits / 10f64.powi((dice.next() % 15) as i32)));
+            assert_eq!(bed.shown(&bed.raised(&sent)), sent, "{}", bed.text);
+        }
+    }
+}
+
+#[test]
+fn an_amount_in_another_unit_is_found_by_the_very_value_shown() {
+    for (factor, kept, shown) in [
+        (60.0, json!(19), json!(0.31666666666666665)),
+        (1e6, json!(1_700_000_000_123_456_i64), json!(1_700_000_000.123_456)),
+        (100.0, json!(1999), json!(19.99)),
+    ] {
+        let bed = Bed::new("integer", "number", factor);
+        assert_eq!((bed.shown(&kept), bed.raised(&shown)), (shown.clone(), kept.clone()));
+        bed.check(&kept);
+    }
+    // So many digits has who calculates it with less.
+    assert_eq!(Bed::new("integer", "number", 60.0).raised(&json!(0.316666666666667)), json!(19));
+    let too_fine = Bed::new("integer", "number", 100.0).raised(&json!(0.295));
+    assert!(validate::is_marked(&too_fine));
+}

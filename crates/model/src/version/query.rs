@@ -14,17 +14,14 @@ use crate::validate::MAX_INTEGER;
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Whether lists can be sorted by what the expression makes. Words sort as the newest ones do.
+/// Whether lists can be sorted by what the expression makes: where it shows kept values in their
+/// order. Other words have another one, and what stands for null has its place among the rest.
 pub(super) fn sorts(expr: &Expr) -> bool {
     match expr {
         Expr::Kept(_) => true,
-        Expr::Convert { of, by, .. } => (by.keeps_order() || is_wording(by)) && sorts(of),
+        Expr::Convert { of, by, .. } => by.keeps_order() && sorts(of),
         _ => false,
     }
-}
-
-fn is_wording(by: &Conversion) -> bool {
-    matches!(by, Conversion::Table(_) | Conversion::Fill(_) | Conversion::Empty(_))
 }
 
 /// Whether greater kept values are shown as greater ones, but for what stands for null.
@@ -248,15 +245,16 @@ impl Source<'_> {
     }
 
     /// Whether the kept values that are shown as this one are no list of stretches: what has no
-    /// word is anything, one of a stretch may stand for null, and numbers that are rounded to it
-    /// may be kept as texts.
+    /// word is anything, what is too large for a number may be filled, one of a stretch may stand
+    /// for null, and numbers that are rounded to it may be kept as texts.
     fn is_scattered(&self, shown: &Field, value: &Value) -> bool {
         let expr = &self.line.expr;
         // All values of an `enum` are looked at one by one.
         let wordless = self.field.choices.is_empty() && expr.shows_unsaid(value);
         let stretch = || self.span(shown, value).is_some_and(|(first, last)| first != last);
         wordless
-            || value.is_null() && !expr.has_room_for(&self.field.kind)
+            || (value.is_null() || expr.has(Conversion::fills))
+                && !self.counted.has_room_for(&self.field.kind)
             || !ranges(expr) && expr.has(Conversion::rounds)
             || expr.has(|by| matches!(by, Conversion::Empty(_))) && stretch()
     }

@@ -529,3 +529,58 @@ fn events_tell_old_clients_what_changed_for_them() {
     let raised = lens.previous_up(&old, &object(json!({"who":"Ada Noel"})));
     assert_eq!(Value::Object(raised), json!({"last":"Noel"}));
 }
+
+#[test]
+fn lists_are_not_sorted_by_what_is_shown_in_another_order() {
+    let versions = service(
+        "kind = { type = 'string', enum = ['a', 'b'], sort = true }
+         lang = { type = 'string', sort = true }
+         rank = { type = 'integer', required = true, sort = true }
+         price = { type = 'integer', sort = true }",
+        &["enum_map = { field = 'kind', values = { z = 'a' } }
+           optional = { field = 'lang', fill = 'en' }
+           required = { field = 'rank', fill = 7 }
+           retype = { field = 'price', from = 'number', factor = 100 }"],
+    );
+    let (view, lens) = oldest(&versions);
+    for (field, sorts) in [("kind", false), ("lang", false), ("rank", false), ("price", true)] {
+        let offered = query::sortable(&view.schema.collections[0]);
+        assert_eq!(offered.contains(&field.to_owned()), sorts, "{field}");
+        assert_eq!(lens.query(&mut asked(&[], &[field])).is_ok(), sorts, "{field}");
+    }
+}
+
+#[test]
+fn a_fill_is_found_also_where_a_number_is_too_large_to_be_shown() {
+    let versions = service(
+        "n = { type = 'number', filter = true }",
+        &[
+            "retype = { field = 'n', from = 'integer', factor = 1 }",
+            "optional = { field = 'n', fill = 30 }",
+        ],
+    );
+    let (view, lens) = oldest(&versions);
+    let shown = lens.down(&object(json!({"n": 1e21})));
+    assert_eq!(shown["n"], 30);
+    let mut query = asked(&[("n", Test::AnyOf(vec![Scalar::Integer(30)]))], &[]);
+    lens.query(&mut query).unwrap();
+    let [Filter { test: Test::Shown { .. }, .. }] = &query.filters[..] else {
+        panic!("{:?}", query.filters)
+    };
+    let looked_at = versions.shown(view.index, 0, "n", &Scalar::Number(1e21));
+    assert_eq!(looked_at, Scalar::Integer(30));
+}
+
+#[test]
+fn what_stands_for_null_is_not_found_by_its_value() {
+    let versions = service(
+        "rank = { type = 'integer', required = true, filter = true }",
+        &["required = { field = 'rank', fill = 7 }"],
+    );
+    let (_, lens) = oldest(&versions);
+    for (asks, finds) in [(7, vec![]), (8, vec![Scalar::Integer(8)])] {
+        let mut query = asked(&[("rank", Test::AnyOf(vec![Scalar::Integer(asks)]))], &[]);
+        lens.query(&mut query).unwrap();
+        assert_eq!(query.filters[0].test, Test::AnyOf(finds));
+    }
+}

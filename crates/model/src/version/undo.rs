@@ -87,9 +87,11 @@ impl Shape {
             Some(member) => {
                 let hollow = self.object(&from.field)?;
                 self.alike(&[&from.field, &to.field])?;
-                let whole = self.lowered(&from.field).with(member, value, hollow);
-                self.down.insert(from.field.clone(), whole);
-                let rest = Expr::sent(&from.field).without(member, hollow);
+                let object = self.lowered(&from.field);
+                // What newer clients have there since, this version does not see: it stays.
+                let unseen = object.clone().member(member);
+                self.down.insert(from.field.clone(), object.with(member, value, hollow));
+                let rest = Expr::sent(&from.field).with(member, unseen, hollow);
                 sent.insert(from.field.clone(), rest);
                 Expr::sent(&from.field).member(member)
             }

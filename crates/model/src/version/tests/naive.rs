@@ -67,6 +67,11 @@ pub fn up(change: &Change, older: &Fields, base: &Fields) -> Fields {
         }
         Operation::Move { from, to, existing, .. } => {
             let value = take_path(&mut record, from);
+            // What newer clients have in the old place, the older version does not see.
+            let unseen = take_path(&mut base.clone(), from);
+            if from.member.is_some() && !unseen.is_null() {
+                put_path(&mut record, from, unseen);
+            }
             if to.member.is_some() && !existing {
                 let whole = base.get(&to.field).cloned().unwrap_or_default();
                 record.insert(to.field.clone(), whole);

@@ -140,6 +140,48 @@ fn a_member_that_became_a_field_stays_a_member_for_old_clients() {
 }
 
 #[test]
+fn a_member_that_old_clients_cannot_see_stays_when_they_write() {
+    Case {
+        fields: "extra = 'object'\nsku = 'string'",
+        change: "move = { from = 'extra.sku', to = 'sku' }",
+        shown: &[(
+            r#"{"sku":"top","extra":{"sku":"in","k":1}}"#,
+            r#"{"extra":{"sku":"top","k":1}}"#,
+        )],
+        patched: &[
+            (
+                r#"{"sku":"top","extra":{"sku":"in","k":1}}"#,
+                r#"{"extra":{"u":2}}"#,
+                r#"{"extra":{"sku":"in","k":1,"u":2}}"#,
+            ),
+            (
+                r#"{"sku":"top","extra":{"sku":"in"}}"#,
+                r#"{"extra":{"sku":"new"}}"#,
+                r#"{"sku":"new"}"#,
+            ),
+        ],
+        replaced: &[(
+            r#"{"sku":"top","extra":{"sku":"in","k":1}}"#,
+            r#"{"extra":{"u":2}}"#,
+            r#"{"sku":null,"extra":{"sku":"in","u":2}}"#,
+        )],
+        ..NONE
+    }
+    .check();
+    Case {
+        fields: "one = 'object'\ntwo = 'object'",
+        change: "move = { from = 'one.w', to = 'two.w' }",
+        patched: &[(
+            r#"{"one":{"w":1},"two":{"w":2}}"#,
+            r#"{"one":{"u":3}}"#,
+            r#"{"one":{"w":1,"u":3}}"#,
+        )],
+        ..NONE
+    }
+    .check();
+}
+
+#[test]
 fn a_split_field_is_one_text_for_old_clients() {
     Case {
         fields: "first = 'string'\nlast = 'string'",

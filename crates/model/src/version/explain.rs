@@ -64,7 +64,7 @@ impl View {
 
 /// Names and values as the lens shows them.
 pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Problem {
-    let down = |name: &str| lens.name_sent(lens.name_down(name), sent).to_owned();
+    let down = |name: &str| lens.name_sent(lens.name_down(name), sent);
     problem.message = reworded(&problem.message, down);
     if let Some(param) = problem.param.take() {
         problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
@@ -79,7 +79,7 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
             None => value.and_then(|value| shown(lens, &violation.field, value)),
         };
         let name = match &blamed {
-            Some(name) => lens.name_sent(name, sent).to_owned(),
+            Some(name) => lens.name_sent(name, sent),
             None => down(&violation.field),
         };
         violation.message = reworded(&violation.message, |part| match part == violation.field {
@@ -118,7 +118,11 @@ fn reworded(message: &str, down: impl Fn(&str) -> String) -> String {
 /// What this version shows of a kept value; nothing where more than that value would be shown.
 fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
     let name = lens.name_down(kept);
-    let Some(line) = lens.lines.iter().find(|line| line.name == name) else { return Some(value) };
+    let Some(line) = lens.lines.iter().find(|line| line.name == name) else {
+        // A member that moved is no field; what was converted, too, cannot be taken back here.
+        let lift = lens.lifts.iter().find(|lift| lift.field.name == kept);
+        return lift.is_none_or(|lift| lift.expr.is_plain()).then_some(value);
+    };
     match line.expr.converted() {
         Some(only) if only == kept => Some(show_one(&line.expr, kept, &value)),
         _ => None,

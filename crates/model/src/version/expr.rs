@@ -203,6 +203,19 @@ impl Expr {
         found
     }
 
+    /// The first field that was sent and that it looks at, or the member that it takes of it.
+    pub fn sent_path(&self) -> Option<String> {
+        match self {
+            Expr::Sent(name) => Some(name.clone()),
+            Expr::Kept(_) | Expr::Fixed(_) => None,
+            Expr::Member { of, name } => Some(format!("{}.{name}", of.sent_path()?)),
+            Expr::Part { of, .. } | Expr::Convert { of, .. } => of.sent_path(),
+            Expr::With { of, value, .. } => of.sent_path().or_else(|| value.sent_path()),
+            // Which of several members it is cannot be told.
+            Expr::Join { .. } => self.sent_names().into_iter().next(),
+        }
+    }
+
     pub fn kept_names(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         self.visit(&mut |part| {
@@ -237,6 +250,18 @@ impl Expr {
         self.converted().is_none_or(|kept| {
             ends.iter().all(|end| !super::lens::show_one(self, kept, end).is_null())
         })
+    }
+
+    /// Whether it is a field, or a member, as it was sent.
+    pub fn is_plain(&self) -> bool {
+        match self {
+            Expr::Sent(_) => true,
+            Expr::Member { of, .. } => of.is_plain(),
+            Expr::Convert { of, by: Conversion::Fill(_) | Conversion::Empty(_), .. } => {
+                of.is_plain()
+            }
+            _ => false,
+        }
     }
 
     /// How many parts it has.

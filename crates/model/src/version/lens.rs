@@ -240,12 +240,16 @@ impl Lens {
         folded
     }
 
-    /// The name by which a client has sent a field of this version.
-    pub(super) fn name_sent<'a>(&'a self, name: &'a str, sent: &Fields) -> &'a str {
-        let said = |(old, of): &(&str, &str)| *of == name && sent.contains_key(*old);
-        match sent.contains_key(name) {
-            true => name,
-            false => self.aliases().find(said).map_or(name, |(old, _)| old),
+    /// The name by which a client has sent a field of this version, or a member of one.
+    pub(super) fn name_sent(&self, name: &str, sent: &Fields) -> String {
+        let head = name.split('.').next().unwrap_or(name);
+        let said = |(old, of): &(&str, &str)| *of == head && sent.contains_key(*old);
+        match sent.contains_key(head) {
+            true => name.to_owned(),
+            false => {
+                let said = self.aliases().find(said).map_or(head, |(old, _)| old);
+                format!("{said}{}", &name[head.len()..])
+            }
         }
     }
 
@@ -308,8 +312,8 @@ fn names(lines: &[Line], lifts: &[Lift]) -> BTreeMap<String, String> {
         }
     }
     for lift in lifts {
-        if let Some(first) = lift.sent.first() {
-            names.insert(lift.field.name.clone(), first.clone());
+        if let Some(first) = lift.expr.sent_path() {
+            names.insert(lift.field.name.clone(), first);
         }
     }
     names

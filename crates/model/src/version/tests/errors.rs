@@ -188,3 +188,53 @@ fn states_and_codes_of_refusals_are_those_of_the_version() {
     assert_eq!(told.param.as_deref(), Some("name"));
     assert_eq!(told.declared.as_ref().unwrap().code, "name_missing");
 }
+
+/// What is wrong with a create of the oldest version: fields, codes, messages and values.
+fn refused(versions: &Versions, sent: Value) -> Vec<(String, Code, String, Option<Value>)> {
+    let (view, _) = oldest(versions);
+    let problem = view.body(0, object(sent), Mode::Create).unwrap_err();
+    assert_eq!(problem.param.as_deref(), Some(&*problem.violations[0].field));
+    let told =
+        |one: &Violation| (one.field.clone(), one.code, one.message.clone(), one.value.clone());
+    problem.violations.iter().map(told).collect()
+}
+
+#[test]
+fn a_member_that_moved_out_is_blamed_by_its_path() {
+    let versions = service(
+        "details = 'object'\nsku = { type = 'string', max_length = 4, unique = true }",
+        &[
+            "move = { from = 'details.sku', to = 'sku' }",
+            "rename = { from = 'extra', to = 'details' }",
+        ],
+    );
+    let message = "`extra.sku` must be a string, not a number.".to_owned();
+    let expected = ("extra.sku".to_owned(), Code::WrongType, message, Some(json!(5)));
+    assert_eq!(refused(&versions, json!({"extra": {"sku": 5}})), [expected]);
+    let message = "`extra.sku` must have at most 4 characters.".to_owned();
+    let expected = ("extra.sku".to_owned(), Code::TooLong, message, Some(json!("12345")));
+    assert_eq!(refused(&versions, json!({"extra": {"sku": "12345"}})), [expected]);
+    let (view, _) = oldest(&versions);
+    let taken = Violation::new("sku", Code::NotUnique, "Another book has this sku.");
+    let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("1"))]);
+    let told = view.explain(0, &Fields::new(), taken);
+    assert_eq!(told.message, "Another book has this extra.sku.");
+    assert_eq!((told.param.as_deref(), &told.value), (Some("extra.sku"), &Some(json!("1"))));
+}
+
+#[test]
+fn a_member_of_an_object_with_two_names_is_blamed_by_the_one_that_was_sent() {
+    let versions = service(
+        "details = 'object'\nsku = 'string'",
+        &[
+            "move = { from = 'details.sku', to = 'sku' }",
+            "rename = { from = 'extra', to = 'details', beside = true }",
+        ],
+    );
+    let view = versions.get(1).unwrap();
+    for name in ["details", "extra"] {
+        let sent = object(json!({name: {"sku": 5}}));
+        let problem = view.body(0, sent, Mode::Create).unwrap_err();
+        assert_eq!(problem.param, Some(format!("{name}.sku")));
+    }
+}

@@ -21,6 +21,7 @@ impl Lens {
             let sent = self.fold(sent);
             for violation in &mut problem.violations {
                 self.blame(newest, violation, &sent, &make);
+                self.retell(violation, &sent);
             }
             problem
         })

@@ -3,7 +3,7 @@
 
 use super::View;
 use super::lens::{Lens, show_one};
-use crate::problem::{Code, Problem, Report};
+use crate::problem::{Code, Problem, Report, Violation};
 use crate::record::Fields;
 use crate::schema::CollectionIx;
 use serde_json::Value;
@@ -93,11 +93,23 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
         violation.field = name;
     }
     if told {
+        tell_once(&mut problem.violations);
         let whole = Problem::of(problem.code, problem.violations.clone());
         (problem.message, problem.param) = (whole.message.clone(), whole.param.clone());
         problem.value.clone_from(&whole.value);
     }
     problem
+}
+
+/// Several kept fields may be wrong in one way that is one thing in this version.
+fn tell_once(violations: &mut Vec<Violation>) {
+    let mut told: Vec<Violation> = Vec::with_capacity(violations.len());
+    for violation in violations.drain(..) {
+        if !told.contains(&violation) {
+            told.push(violation);
+        }
+    }
+    *violations = told;
 }
 
 /// Names stand between backticks in messages.

@@ -8,6 +8,7 @@ mod decimal;
 mod explain;
 mod expr;
 mod lens;
+mod limits;
 mod pattern;
 pub(crate) mod proof;
 mod query;

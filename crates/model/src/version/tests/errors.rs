@@ -136,7 +136,7 @@ fn what_is_wrong_is_told_in_the_words_of_the_version() {
     let bed = Bed::new();
     let current = bed.record(json!({"title": "A", "first": "Ada", "last": "King"}));
     for (patch, param, code, message) in [
-        (json!({"who": "Ada Lovelace"}), "who", Code::TooLong, "`who` must have at most 5…"),
+        (json!({"who": "Ada Lovelace"}), "who", Code::TooLong, "A part of `who` is longer than…"),
         (json!({"why": "x"}), "why", Code::ReadOnly, "`why` is assigned by the service…"),
         (json!({"status": "open"}), "status", Code::ReadOnly, "`status` is assigned…"),
     ] {
@@ -237,4 +237,90 @@ fn a_member_of_an_object_with_two_names_is_blamed_by_the_one_that_was_sent() {
         let problem = view.body(0, sent, Mode::Create).unwrap_err();
         assert_eq!(problem.param, Some(format!("{name}.sku")));
     }
+}
+
+#[test]
+fn limits_are_told_in_the_units_of_the_version() {
+    let versions = service(
+        "price = { type = 'integer', min = 50, max = 100000 }
+         mins = { type = 'integer', max = 100 }
+         depth = { type = 'number', max = 3 }
+         due = { type = 'integer', max = 60000 }",
+        &["retype = { field = 'price', from = { type = 'number', min = 0 }, factor = 100 }
+           retype = { field = 'mins', from = 'integer', factor = 3 }
+           retype = { field = 'depth', from = 'number', factor = -1 }
+           retype = { field = 'due', from = 'timestamp', by = 'milliseconds' }"],
+    );
+    for (sent, code, message) in [
+        (json!({"price": 2000}), Code::TooLarge, "`price` must be at most 1000."),
+        (json!({"price": 0.25}), Code::TooSmall, "`price` must be at least 0.5."),
+        (json!({"mins": 34}), Code::TooLarge, "`mins` must be at most 33."),
+        (json!({"depth": -4}), Code::TooSmall, "`depth` must be at least -3."),
+        (
+            json!({"due": "2026-01-01T00:00:00Z"}),
+            Code::TooLarge,
+            "`due` must be at most 1970-01-01T00:01:00.000Z.",
+        ),
+    ] {
+        let told = refused(&versions, sent.clone());
+        assert_eq!((told[0].1, &*told[0].2), (code, message), "{sent}");
+    }
+}
+
+#[test]
+fn limits_that_mean_nothing_to_a_version_are_told_in_words() {
+    let versions = service(
+        "code = { type = 'string', max_length = 2 }
+         full = { type = 'string', max_length = 6 }
+         first = { type = 'string', required = true, max_length = 5 }
+         last = { type = 'string', required = true, max_length = 5 }
+         one = { type = 'integer', required = true }",
+        &["retype = { field = 'code', from = 'integer', by = 'text' }
+           split = { from = { name = 'name', type = 'string' }, to = ['first', 'last'], by = ' ' }
+           merge = { from = [{ name = 'a', type = 'string', required = true, pattern = '^[^ ]+$' }, \
+           { name = 'b', type = 'string' }], to = 'full', by = ' ' }
+           retype = { field = 'one', from = { type = 'array', items = 'integer', \
+           max_length = 1 }, by = 'list' }"],
+    );
+    let with = |name: &str, value: Value| {
+        let mut sent = object(json!({"name": "Ada King", "one": [1], "a": "x"}));
+        sent.insert(name.into(), value);
+        Value::Object(sent)
+    };
+    for (name, value, message) in [
+        ("code", json!(123), "`code` is longer than newer versions of this service keep it."),
+        (
+            "name",
+            json!("Ada Lovelace"),
+            "A part of `name` is longer than newer versions of this service keep it.",
+        ),
+        ("name", json!("Ada"), "`name` lacks what newer versions of this service require."),
+        ("name", json!(null), "`name` is required."),
+        ("one", json!([]), "`one` lacks what newer versions of this service require."),
+        ("one", json!(null), "`one` is required."),
+        ("a", json!("1234567"), "`a` is longer than newer versions of this service keep it."),
+    ] {
+        let told = refused(&versions, with(name, value.clone()));
+        let messages: Vec<&str> = told.iter().map(|one| &*one.2).collect();
+        assert_eq!(messages, [message], "{name} = {value}");
+        assert_eq!(told[0].0, name);
+    }
+}
+
+#[test]
+fn limits_of_parameters_are_told_in_the_units_of_the_version() {
+    let file = "[collections.orders.actions.pay.params]
+amount = { type = 'integer', max = 100000 }
+[[versions]]
+date = '2001-01-01'
+[[versions.changes]]
+collection = 'orders'
+action = 'pay'
+retype = { field = 'amount', from = 'number', factor = 100 }
+[[versions]]
+date = '2000-01-01'";
+    let versions = Versions::new(&Arc::new(parse(file).unwrap()));
+    let view = versions.get(1).unwrap();
+    let problem = view.params(0, 0, object(json!({"amount": 2000}))).unwrap_err();
+    assert_eq!(problem.message, "`amount` must be at most 1000.");
 }

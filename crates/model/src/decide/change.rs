@@ -91,8 +91,12 @@ fn raise(
     mut changes: Fields,
 ) -> Result<Decision, Problem> {
     let violations = differing(shown, &lens.down(&stage.before), sent);
-    let newest = |(name, value)| validate::read_only(lens.name_up(name)).value(value);
-    refuse(violations.into_iter().map(newest).collect())?;
+    let blamed = |(name, value)| {
+        let mut violation = validate::read_only(lens.name_up(name));
+        violation.blame(name, Some(value));
+        violation
+    };
+    refuse(violations.into_iter().map(blamed).collect())?;
     lens.check(stage.collection, &mut changes, sent, |part| lens.merge(&stage.before, part))?;
     let mut after = stage.before.clone();
     after.extend(changes);

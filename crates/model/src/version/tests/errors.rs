@@ -79,35 +79,44 @@ impl Bed {
     }
 
     fn decide(&self, current: &Record, change: Change, view: bool) -> Result<Fields, Problem> {
-        let write = Write {
-            scope: Scope::new(1, false),
-            collection: BOOKS,
-            id: Some(current.id.clone()),
-            parent: None,
-            change,
-            view: view.then(|| Arc::clone(self.old())),
-            precondition: Precondition::None,
-            idempotency: None,
-            cause: Cause::default(),
-            now: Timestamp(1),
-            entropy: Entropy([5; 32]),
-        };
+        let view = view.then(|| self.old());
         let schema = &self.versions.newest().schema;
+        let write = write(BOOKS, change, view);
         for reference in decide::references(schema, &write) {
             assert_eq!((&*reference.field, reference.collection), ("shelf", 0));
         }
-        let facts = Facts {
-            current: Some(current),
-            was_deleted: false,
-            parent_exists: true,
-            missing: &[],
-            next_seq: 2,
-            now: Timestamp(1),
-        };
-        match decide::decide(schema, &write, &facts)?.effect {
-            Effect::Put(kept) => Ok(kept.fields),
-            _ => Ok(current.fields()),
-        }
+        decided(schema, &write, current)
+    }
+}
+
+fn write(collection: usize, change: Change, view: Option<&Arc<View>>) -> Write {
+    Write {
+        scope: Scope::new(1, false),
+        collection,
+        id: Some("book_1".into()),
+        parent: None,
+        change,
+        view: view.cloned(),
+        precondition: Precondition::None,
+        idempotency: None,
+        cause: Cause::default(),
+        now: Timestamp(1),
+        entropy: Entropy([5; 32]),
+    }
+}
+
+fn decided(schema: &Schema, write: &Write, current: &Record) -> Result<Fields, Problem> {
+    let facts = Facts {
+        current: Some(current),
+        was_deleted: false,
+        parent_exists: true,
+        missing: &[],
+        next_seq: 2,
+        now: Timestamp(1),
+    };
+    match decide::decide(schema, write, &facts)?.effect {
+        Effect::Put(kept) => Ok(kept.fields),
+        _ => Ok(current.fields()),
     }
 }
 
@@ -323,4 +332,45 @@ date = '2000-01-01'";
     let view = versions.get(1).unwrap();
     let problem = view.params(0, 0, object(json!({"amount": 2000}))).unwrap_err();
     assert_eq!(problem.message, "`amount` must be at most 1000.");
+}
+
+#[test]
+fn a_field_that_cannot_be_set_is_called_as_it_was_sent() {
+    for (fields, versions, sent, name) in [
+        (
+            "x = 'string'",
+            &[
+                "rename = { from = 'y', to = 'x' }",
+                "removed = { field = { name = 'x', type = 'string' }, value = 'gone' }",
+            ][..],
+            json!({"x": "zzz"}),
+            "x",
+        ),
+        (
+            "full = { type = 'string', read_only = true }",
+            &["merge = { from = [{ name = 'a', type = 'string', required = true, \
+               pattern = '^[^ ]+$' }, { name = 'b', type = 'string' }], to = 'full', by = ' ' }"],
+            json!({"b": "zz"}),
+            "b",
+        ),
+        (
+            "cents = { type = 'integer', read_only = true }",
+            &["retype = { field = 'cents', from = 'number', factor = 100 }"],
+            json!({"cents": 5}),
+            "cents",
+        ),
+    ] {
+        let versions = service(fields, versions);
+        let (view, _) = oldest(&versions);
+        let schema = &versions.newest().schema;
+        let current = record(schema, &Fields::new());
+        let patch = view.body(0, object(sent.clone()), Mode::Merge).unwrap();
+        let write = write(0, Change::Merge { patch }, Some(view));
+        let problem = decided(schema, &write, &current).unwrap_err();
+        let told = view.explain(0, &object(sent.clone()), problem);
+        assert_eq!(told.violations[0].code, Code::ReadOnly);
+        assert_eq!(told.param.as_deref(), Some(name));
+        let message = format!("`{name}` is assigned by the service and cannot be set.");
+        assert_eq!((&told.message, &told.value), (&message, &Some(sent[name].clone())));
+    }
 }

@@ -180,8 +180,9 @@ impl View {
         sent: Fields,
         mode: Mode,
     ) -> Result<Fields, Problem> {
-        let conflicts = self.lens(collection).map(|lens| conflicts(lens, &sent));
         let body = validate::body(&self.schema.collections[collection], sent, mode)?;
+        // Looked for in their kept form: 5 and 5.0 are one number.
+        let conflicts = self.lens(collection).map(|lens| conflicts(lens, &body));
         if let Some(conflicts) = conflicts.filter(|found| !found.is_empty()) {
             return Err(Problem::of(Code::ValidationFailed, conflicts));
         }

@@ -85,6 +85,24 @@ fn an_old_name_beside_the_new_one_is_shown_and_taken_by_everyone() {
 }
 
 #[test]
+fn two_names_may_say_the_same_in_two_ways() {
+    let versions = service(
+        "num = 'integer'\nat = 'timestamp'",
+        &["rename = { from = 'onum', to = 'num', beside = true }
+           rename = { from = 'oat', to = 'at', beside = true }"],
+    );
+    let sent = json!({"num": 5, "onum": 5.0, "at": "2026-01-01T00:00:00Z",
+        "oat": "2026-01-01T01:00:00.000+01:00"});
+    for mode in [Mode::Create, Mode::Replace, Mode::Merge] {
+        let taken = versions.newest().body(0, object(sent.clone()), mode);
+        assert!(taken.is_ok(), "{mode:?}: {taken:?}");
+    }
+    let kept = versions.newest().body(0, object(sent), Mode::Create).unwrap();
+    let expected = json!({"num": 5, "at": "2026-01-01T00:00:00.000Z"});
+    assert_eq!(Value::Object(kept), expected);
+}
+
+#[test]
 fn a_default_holds_for_both_names() {
     let versions = service(
         "title = { type = 'string', default = 'none' }",

@@ -276,6 +276,7 @@ impl Shape {
     fn undo_default(&mut self, name: &str, was: Option<&Value>) -> Done {
         let place = self.place(name)?;
         let was = was.map(|was| fits(&self.fields[place], was, "was")).transpose()?;
+        self.shared(place, was.is_some())?;
         let field = &mut self.fields[place];
         // What had a default need not be sent; what has one still is always there if it is now.
         field.required &= was.is_none() || field.default.is_some();
@@ -297,15 +298,28 @@ impl Shape {
 
     fn undo_required(&mut self, name: &str, fill: &Value) -> Done {
         let place = self.place(name)?;
-        let field = &mut self.fields[place];
-        if !field.required {
+        if !self.fields[place].required {
             return Err(wrong(format!("`{name}` is not required in the newer version")));
         }
+        self.shared(place, true)?;
+        let field = &mut self.fields[place];
         let fill = fits(field, fill, "fill")?;
         field.required = false;
         let (up, down) = (Conversion::Fill(fill.clone()), Conversion::Empty(fill));
         self.convert(name, Some(up), down);
         Ok(())
+    }
+
+    /// Complains of a value that many records would have of a field that no two may share.
+    fn shared(&self, place: usize, given: bool) -> Done {
+        let field = &self.fields[place];
+        match field.unique && given {
+            true => Err(wrong(format!(
+                "`{}` is `unique`: two old requests without it would clash",
+                field.name
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn undo_removed(&mut self, name: &str) -> Done {

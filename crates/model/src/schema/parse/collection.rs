@@ -153,16 +153,30 @@ pub(super) fn check_field_name(report: &mut Report<'_>, name: Text<'_>) {
 /// `max_price` as a field and as the range filter of `price` would be one query parameter.
 fn check_range_names(report: &mut Report<'_>, declared: &Table<'_>, fields: &[Field]) {
     for (name, _) in &declared.entries {
-        let base = name.value.strip_prefix("min_").or_else(|| name.value.strip_prefix("max_"));
-        let Some(base) = base else { continue };
-        let filtered = fields.iter().any(|field| field.name == base && field.filterable());
-        if filtered || base == "created_at" || base == "updated_at" {
-            report.say(
-                name.at,
-                format!("`{}` is the range filter of `{base}`; choose another name", name.value),
-            );
+        let filtered = fields.iter().filter(|field| field.filterable());
+        let mut bases = filtered.map(|field| field.name.as_str());
+        let base = bases.find(|base| is_range_of(name.value, base));
+        if let Some(base) = base.or_else(|| range_of_assigned(name.value)) {
+            report.say(name.at, range_clash(name.value, base));
         }
     }
+}
+
+pub(super) fn is_range_of(name: &str, base: &str) -> bool {
+    range_base(name) == Some(base)
+}
+
+/// Lists can be filtered by these in every collection.
+pub(super) fn range_of_assigned(name: &str) -> Option<&'static str> {
+    ["created_at", "updated_at"].into_iter().find(|base| is_range_of(name, base))
+}
+
+pub(super) fn range_clash(name: &str, base: &str) -> String {
+    format!("`{name}` is the range filter of `{base}`; choose another name")
+}
+
+fn range_base(name: &str) -> Option<&str> {
+    name.strip_prefix("min_").or_else(|| name.strip_prefix("max_"))
 }
 
 fn read_feed(report: &mut Report<'_>, head: &Head<'_>) -> Option<Feed> {

@@ -2,10 +2,10 @@
 //! first, and complains where one does not fit; then proves that nothing sent in an older version
 //! is lost. Knows where each change stands in the file.
 
-use super::naming;
 use super::reader::Report;
 use super::versions::Past;
-use crate::schema::{Change, Collection, Operation, Schema};
+use super::{collection, naming};
+use crate::schema::{Change, Collection, Field, Operation, Schema};
 use crate::version::shape::{self, Fault, Shape};
 use crate::version::{Part, changes_of, proof};
 use std::collections::BTreeSet;
@@ -48,6 +48,38 @@ fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Coll
             doubt(&mut doubtful, change);
         }
         check_beside(report, past, part, index, &changes, &places, &before);
+        if part.1.is_none() {
+            let shapes = [&before, &shape].map(|shape| shape.collection(collection).fields);
+            check_range_names(report, &shapes, &clear);
+        }
+    }
+}
+
+/// `min_price` and the range filter of `price` would be one query parameter of the older version,
+/// and of the newer one, too, where an old name stays beside the new one.
+fn check_range_names(
+    report: &mut Report<'_>,
+    [newer, older]: &[Vec<Field>; 2],
+    changes: &[(&Change, usize)],
+) {
+    for (change, at) in changes {
+        let mut names = change.operation.old_places();
+        names.retain(|name| newer.iter().all(|field| field.name != *name));
+        let beside = matches!(&change.operation, Operation::Rename { beside: true, .. });
+        let fields = || older.iter().chain(newer.iter().filter(|_| beside));
+        let found = fields().find_map(|field| {
+            let of = |base: &String| collection::is_range_of(&field.name, base);
+            // Either of the two may be the one that this change made.
+            let made = names.contains(&field.name);
+            let mut bases = fields().filter(|base| base.filterable()).map(|base| &base.name);
+            let base = bases.find(|base| of(base) && (made || names.contains(base)));
+            let base = base.map(String::as_str);
+            let assigned = || collection::range_of_assigned(&field.name).filter(|_| made);
+            Some((&field.name, base.or_else(assigned)?))
+        });
+        if let Some((name, base)) = found {
+            report.say(*at, collection::range_clash(name, base));
+        }
     }
 }
 

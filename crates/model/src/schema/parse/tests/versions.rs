@@ -432,3 +432,57 @@ fn a_lossy_change_is_refused_with_what_it_loses() {
         check_changes(&[change], &[]);
     }
 }
+
+/// A collection with fields of its own and the changes of two versions, newest first.
+#[track_caller]
+fn check_past(fields: &str, changes: [&str; 2], expected: &[&str]) {
+    let change = |change: &str| match change {
+        "" => String::new(),
+        change => format!("[[versions.changes]]\ncollection = 'books'\n{change}\n"),
+    };
+    let [newer, older] = changes.map(change);
+    let file = format!(
+        "[collections.books.fields]\n{fields}\n[[versions]]\ndate = '2026-01-01'\n{newer}\
+         [[versions]]\ndate = '2025-06-01'\n{older}[[versions]]\ndate = '2025-01-01'\n"
+    );
+    check(&file, expected);
+}
+
+#[test]
+fn old_names_are_no_range_filters() {
+    let fields = "price = { type = 'integer', filter = true }\nfloor = 'integer'";
+    let clash = |name: &str, base: &str, line: usize| {
+        format!("{line}:1: `{name}` is the range filter of `{base}`; choose another name")
+    };
+    check_past(
+        fields,
+        ["rename = { from = 'min_price', to = 'floor' }", ""],
+        &[&clash("min_price", "price", 8)],
+    );
+    check_past(
+        fields,
+        ["", "rename = { from = 'max_updated_at', to = 'floor' }"],
+        &[&clash("max_updated_at", "updated_at", 10)],
+    );
+    // In its own time neither was the range filter of the other.
+    let fields = "cost = { type = 'integer', filter = true }\nfloor = 'integer'";
+    let newer = "rename = { from = 'min_price', to = 'floor' }";
+    let older = "rename = { from = 'price', to = 'cost' }";
+    check_past(fields, [newer, older], &[&clash("min_price", "price", 13)]);
+    let back = "rename = { from = 'bottom', to = 'min_price' }";
+    check_past(fields, [newer, back], &[]);
+    // A name that stands beside another is one of the newer versions, too.
+    let fields = "price = { type = 'integer', filter = true }\nfloor = 'integer'";
+    let beside = "rename = { from = 'min_price', to = 'floor', beside = true }";
+    check_past(fields, [beside, ""], &[&clash("min_price", "price", 8)]);
+}
+
+#[test]
+fn no_old_request_without_a_unique_field_means_the_same_as_another() {
+    let fields = "k = { type = 'integer', required = true, unique = true }";
+    let expected = "7:1: `k` is `unique`: two old requests without it would clash";
+    check_past(fields, ["required = { field = 'k', fill = 0 }", ""], &[expected]);
+    let fields = "k = { type = 'integer', unique = true }";
+    check_past(fields, ["default = { field = 'k', was = 0 }", ""], &[expected]);
+    check_past(fields, ["optional = { field = 'k', fill = 0 }", ""], &[]);
+}

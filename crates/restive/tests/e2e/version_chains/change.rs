@@ -143,11 +143,15 @@ impl Change {
                 let default = default.map(|value| self.value_down(&value));
                 let field = shape.field(field);
                 (field.kind, field.default) = (Kind::Word(old.clone()), default);
+                field.sort = false;
             }
             Change::Default { field, was } => shape.field(field).default.clone_from(was),
-            Change::Optional { field, .. } => shape.field(field).required = true,
+            Change::Optional { field, .. } => {
+                (shape.field(field).required, shape.field(field).sort) = (true, false);
+            }
             Change::Required { field, .. } => {
-                (shape.field(field).required, shape.field(field).filled) = (false, true);
+                let field = shape.field(field);
+                (field.required, field.filled, field.sort) = (false, true, false);
             }
             Change::Removed { field } => shape.field(field).hidden = false,
             Change::Gone { field, value } => {

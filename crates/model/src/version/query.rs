@@ -293,18 +293,46 @@ struct Search<'s> {
 impl Search<'_> {
     /// The first place whose shown value lies so to the wanted one. All behind it do, too.
     fn first(&self, lies: fn(Ordering) -> bool, wanted: &Scalar) -> Option<i64> {
-        let (mut from, mut to) = (self.least, self.greatest);
-        if !lies(self.order(to, wanted)) {
-            return None;
-        }
+        let reaches = |place: i64| lies(self.order(place, wanted));
+        let (mut from, mut to) = self.bracket(reaches, self.guess(wanted))?;
         while from < to {
             let middle = from.midpoint(to).min(to - 1);
-            match lies(self.order(middle, wanted)) {
+            match reaches(middle) {
                 true => to = middle,
                 false => from = middle + 1,
             }
         }
         Some(from)
+    }
+
+    /// Two places, so that the first one that reaches is among them and what lies between. Steps
+    /// away from a guess, which is it or near, ever farther.
+    fn bracket(&self, reaches: impl Fn(i64) -> bool, guess: i64) -> Option<(i64, i64)> {
+        let (mut place, mut step) = (guess, 1i64);
+        let falls = reaches(guess);
+        loop {
+            let next = if falls { place.saturating_sub(step) } else { place.saturating_add(step) };
+            let next = next.clamp(self.least, self.greatest);
+            match (falls, reaches(next)) {
+                (true, false) => return Some((next + 1, place)),
+                (false, true) => return Some((place + 1, next)),
+                (true, true) if next == self.least => return Some((next, next)),
+                (false, false) if next == self.greatest => return None,
+                _ => (place, step) = (next, step.saturating_mul(2)),
+            }
+        }
+    }
+
+    /// The place of what the wanted value becomes, if that can be kept.
+    fn guess(&self, wanted: &Scalar) -> i64 {
+        let Source { line, field, up, .. } = self.source;
+        let raised = raise(up, &line.name, &value_of(&self.shown.kind, wanted));
+        let place = match to_scalar(&field.kind, &raised) {
+            Scalar::Integer(whole) => whole,
+            Scalar::Number(number) => place(number),
+            Scalar::Null | Scalar::Text(_) => 0,
+        };
+        place.clamp(self.least, self.greatest)
     }
 
     /// The last place whose shown value is at most the wanted one.

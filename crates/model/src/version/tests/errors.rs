@@ -286,8 +286,8 @@ fn limits_that_mean_nothing_to_a_version_are_told_in_words() {
          one = { type = 'integer', required = true }",
         &["retype = { field = 'code', from = 'integer', by = 'text' }
            split = { from = { name = 'name', type = 'string' }, to = ['first', 'last'], by = ' ' }
-           merge = { from = [{ name = 'a', type = 'string', required = true, pattern = '^[^ ]+$' }, \
-           { name = 'b', type = 'string' }], to = 'full', by = ' ' }
+           merge = { from = [{ name = 'a', type = 'string', required = true, \
+           pattern = '^[^ ]+$' }, { name = 'b', type = 'string' }], to = 'full', by = ' ' }
            retype = { field = 'one', from = { type = 'array', items = 'integer', \
            max_length = 1 }, by = 'list' }"],
     );

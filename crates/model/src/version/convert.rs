@@ -148,11 +148,14 @@ fn over(value: f64, factor: f64) -> Option<f64> {
     Some(if leads_back { short } else { quotient })
 }
 
-/// The number that is shown as this one; nothing where none is: it would not come back.
+/// The number that is shown as this one, the shortest there is; nothing where none is: it would not
+/// come back.
 fn times(shown: f64, factor: f64) -> Option<f64> {
     let product = decimal::product(shown, factor)?;
     let near = |step: i64| f64::from_bits(product.to_bits().wrapping_add_signed(step));
-    nearest_first().map(near).find(|number| over(*number, factor) == Some(shown))
+    let short = decimal::shortened(product);
+    let mut all = short.into_iter().chain(nearest_first().map(near));
+    all.find(|number| over(*number, factor) == Some(shown))
 }
 
 /// The same among whole numbers. Where none is shown as this, the one whose first fifteen digits
@@ -160,14 +163,25 @@ fn times(shown: f64, factor: f64) -> Option<f64> {
 fn whole_times(shown: f64, factor: f64) -> Option<Value> {
     let product = decimal::product(shown, factor)?;
     let fits = |whole: &f64| whole.abs() <= MAX_INTEGER as f64;
-    let near = nearest_first().map(|step| product.round() + step as f64).filter(fits);
-    let exact = near.into_iter().find(|whole| over(*whole, factor) == Some(shown));
+    let mut near = nearest_first().map(|step| product.round() + step as f64).filter(fits);
+    let exact = near.find(|whole| over(*whole, factor) == Some(shown));
     let rounded = || {
         let whole = decimal::shortened(product)?;
         let back = decimal::shortened(over(whole, factor)?)?;
         (whole.fract() == 0.0 && fits(&whole) && back == shown).then_some(whole)
     };
-    exact.or_else(rounded).map(|whole| Value::from(whole as i64))
+    let endless = || Some(product.round()).filter(|whole| is_beside(*whole, shown, factor));
+    exact.or_else(rounded).or_else(endless).map(|whole| Value::from(whole as i64))
+}
+
+/// Whether the whole number is shown with digits without end, of which the last are others only:
+/// so they are after two divisions. No number of fewer digits is taken for another.
+fn is_beside(whole: f64, shown: f64, factor: f64) -> bool {
+    // Beyond that whole numbers themselves are shown with such digits.
+    const ROOM: f64 = (1u64 << 49) as f64;
+    let is = over(whole, factor).unwrap_or(f64::NAN);
+    let apart = (is.to_bits() as i64).wrapping_sub(shown.to_bits() as i64);
+    whole.abs() < ROOM && decimal::shortened(is) != Some(is) && apart.unsigned_abs() <= NEAR as u64
 }
 
 fn nearest_first() -> impl Iterator<Item = i64> {

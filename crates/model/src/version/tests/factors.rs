@@ -180,3 +180,26 @@ fn an_amount_in_another_unit_is_found_by_the_very_value_shown() {
     let too_fine = Bed::new("integer", "number", 100.0).raised(&json!(0.295));
     assert!(validate::is_marked(&too_fine));
 }
+
+#[test]
+fn an_amount_that_changed_its_unit_twice_is_sent_back_as_it_is_shown() {
+    let mut dice = Dice(11);
+    for (first, second) in [(60.0, 60.0), (60.0, 7.0), (3.0, 0.3), (100.0, 2.54)] {
+        let change = |factor: f64| {
+            format!("retype = {{ field = 'n', from = 'number', factor = {factor:?} }}")
+        };
+        let fields = "n = { type = 'integer', filter = true }";
+        let versions = service(fields, &[&change(first), &change(second)]);
+        let bed = Bed { versions, new: "integer", text: format!("{first}, {second}") };
+        for kept in some_numbers(&mut dice) {
+            bed.check(&kept);
+            if kept.as_i64().unwrap().abs() < 1 << 49 {
+                let shown = bed.shown(&kept);
+                assert_eq!(bed.raised(&shown), kept, "{}: {shown}", bed.text);
+            }
+        }
+    }
+    // Who sends more digits than the unit has means something else.
+    let too_fine = Bed::new("integer", "number", 100.0).raised(&json!(0.30000000000000004));
+    assert!(validate::is_marked(&too_fine));
+}

@@ -405,10 +405,8 @@ impl Core {
         check_scope(identity, &self.schema.collections[target.collection], &exchange.method)?;
         let view = chosen?;
         identity.account.usage.count(view.index, trace.now);
-        let above = target.parents.iter().map(|(collection, _)| *collection);
-        let mut all = above.chain([target.collection]);
-        if let Some(missing) = all.find(|collection| !view.serves(*collection)) {
-            return Err(self.versions.missing(view, missing));
+        if !view.serves(target.collection) {
+            return Err(self.versions.missing(view, target.collection));
         }
         // What an action is sent are its own parameters.
         let sent = if target.action.is_none() { sent } else { &[] };

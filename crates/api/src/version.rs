@@ -153,11 +153,11 @@ impl Versioning {
     pub fn missing(&self, view: &View, collection: CollectionIx) -> Problem {
         let schema = &self.newest.schema;
         let name = &schema.collections[collection].name;
-        let since =
-            change(schema, collection, |operation| matches!(operation, Operation::CollectionAdded));
-        let until = change(schema, collection, |operation| {
-            matches!(operation, Operation::CollectionRemoved)
-        });
+        let path = || std::iter::successors(Some(collection), |at| schema.collections[*at].parent);
+        let added = |at| change(schema, at, |one| matches!(one, Operation::CollectionAdded));
+        let removed = |at| change(schema, at, |one| matches!(one, Operation::CollectionRemoved));
+        let since = path().filter_map(added).min();
+        let until = path().filter_map(removed).max();
         let when = match (since.filter(|index| view.index > *index), until) {
             (Some(index), _) => format!("is there from version {} on", self.view(index).date),
             (None, Some(index)) => {

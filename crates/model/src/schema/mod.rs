@@ -348,6 +348,13 @@ impl Schema {
         self.collections.iter().enumerate().filter(move |(_, collection)| is_feed(collection))
     }
 
+    /// Whether some version has removed the collection itself; one above it is another matter.
+    pub fn removes(&self, collection: CollectionIx) -> bool {
+        let changes = self.versions.iter().flat_map(|version| &version.changes);
+        let mut of_it = changes.filter(|change| change.collection == collection);
+        of_it.any(|change| matches!(change.operation, Operation::CollectionRemoved))
+    }
+
     /// The service's own collection of this kind; every schema has all of them.
     pub fn own(&self, builtin: Builtin) -> CollectionIx {
         let found = self.collections.iter().position(|c| c.builtin == Some(builtin));
@@ -364,6 +371,14 @@ impl Schema {
     /// The field that names a child's parent: the parent's object name. `None` at the top level.
     pub fn parent_field(&self, child: CollectionIx) -> Option<&str> {
         Some(&self.collections[self.collections[child].parent?].object)
+    }
+}
+
+/// A version that does not have a collection does not have what is below it either.
+pub(crate) fn hide_what_is_below(collections: &mut [Collection]) {
+    for ix in 0..collections.len() {
+        let above = std::iter::successors(Some(ix), |at| collections[*at].parent);
+        collections[ix].removed = above.into_iter().any(|at| collections[at].removed);
     }
 }
 

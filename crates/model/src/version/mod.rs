@@ -56,6 +56,9 @@ pub struct View {
 impl Versions {
     pub fn new(schema: &Arc<Schema>) -> Versions {
         let mut shapes: Vec<Shape> = schema.collections.iter().map(Shape::newest).collect();
+        for (collection, shape) in shapes.iter_mut().enumerate() {
+            shape.served = !schema.removes(collection);
+        }
         let mut forms = forms(schema);
         let mut views = Vec::new();
         for index in 0..schema.versions.len() {
@@ -127,6 +130,7 @@ impl View {
             schema.collections[place].actions[action].params.clone_from(&old.fields);
             forms.extend(Lens::new(index, &kept, &old, shape).map(|lens| ((place, action), lens)));
         }
+        crate::schema::hide_what_is_below(&mut schema.collections);
         let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
         // The newest is the very schema, unless it shows more than is kept.
         let same = index == 0 && lenses.iter().all(Option::is_none);

@@ -82,6 +82,8 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     if !report.is_empty() {
         return Err(report.into_findings());
     }
+    // Not before: the walk is about what each collection declares of itself.
+    super::hide_what_is_below(&mut collections);
     let versions = past.versions.clone();
     let schema = Schema::new(service, collections);
     let schema = Schema { events, webhooks, live, versions, mounts, ..schema };

@@ -63,6 +63,7 @@ mod service;
 mod signatures;
 mod tls;
 mod tools;
+mod version_answers;
 mod version_below;
 mod version_beside;
 mod version_chains;

@@ -1,0 +1,91 @@
+//! What answers say of versions where a request is refused, repeated, or asked at a door that all
+//! versions share: which version they are in, what of it shall go, and nothing of another.
+
+use crate::harness::{Answer, PATIENCE, Server, Start};
+use crate::live_client::{Opened, Socket};
+use crate::version_doors::restricted;
+use serde_json::json;
+
+const NEW: &str = "2026-09-01";
+const MIDDLE: &str = "2026-01-01";
+const OLD: &str = "2025-06-01";
+
+/// Two versions below `/v1`, the newest below `/v2`. Clubs and gossips came with the second one,
+/// guilds went with the third.
+const SHOP: &str = r#"
+[service]
+mount = "/v2"
+[[mounts]]
+path = "/v1"
+version = "2026-01-01"
+[webhooks]
+development = true
+[events.types."report.ready"]
+[[versions]]
+date = "2026-09-01"
+[[versions.changes]]
+collection = "items"
+rename = { from = "a", to = "b" }
+[[versions.changes]]
+collection = "guilds"
+collection_removed = true
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "clubs"
+collection_added = true
+[[versions.changes]]
+collection = "gossips"
+collection_added = true
+[[versions]]
+date = "2025-06-01"
+
+[collections.items.fields]
+b = "string"
+[collections.items.actions.polish]
+[collections.pens.fields]
+title = "string"
+[collections.ticks]
+feed = { live_name = "tick" }
+fields = { amount = "integer" }
+[collections.clubs]
+deprecated = "2026-03-01"
+sunset = "2027-03-01"
+link = "https://shop.example/clubs"
+fields = { title = "string" }
+[collections.members]
+parent = "clubs"
+fields = { name = "string" }
+[collections.guilds.fields]
+title = "string"
+[collections.gossips]
+feed = true
+fields = { text = "string" }
+[collections.rumours]
+feed = true
+deprecated = "2026-03-01"
+sunset = "2027-03-01"
+link = "https://shop.example/clubs"
+fields = { text = "string" }
+"#;
+
+#[test]
+fn an_endpoint_whose_version_is_gone_can_be_changed_otherwise() {
+    let first = "[service]\nversion = \"2026-01-01\"\n[webhooks]\ndevelopment = true\n\
+                 [collections.books.fields]\ntitle = \"string\"\n";
+    let server = Start::schema(first).go();
+    let body = json!({ "url": "http://127.0.0.1:9/x", "api_version": MIDDLE });
+    let path = format!("/v1/webhook-endpoints/{}", server.make("/v1/webhook-endpoints", body));
+    let (_, folder) = server.stop();
+    let second = first.replace(MIDDLE, NEW);
+    let server = Start::schema(&second).arg("--accept-changes").on(&folder).go();
+    let patched = server.patch(&path, json!({ "description": "old" })).expect(200);
+    assert_eq!((&patched["description"], &patched["api_version"]), (&json!("old"), &json!(MIDDLE)));
+    for unknown in [MIDDLE, "2020-01-01"] {
+        let patch = json!({ "api_version": unknown });
+        let error = server.patch(&path, patch).error(422, "validation_failed");
+        assert_eq!(error["param"], "api_version");
+    }
+    let patched = server.patch(&path, json!({ "api_version": NEW })).expect(200);
+    assert_eq!(patched["api_version"], NEW);
+}

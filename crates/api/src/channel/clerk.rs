@@ -87,8 +87,8 @@ async fn post(
         return Err(Problem::new(Code::PermissionDenied, message));
     }
     let path = route::template(&core.schema, feed, false, None);
-    let idempotency =
-        key.map(|key| idempotency::fingerprint(key, &[b"socket", path.as_bytes(), &body]));
+    let parts: [&[u8]; 4] = [b"socket", path.as_bytes(), &body, version.date.as_bytes()];
+    let idempotency = key.map(|key| idempotency::fingerprint(key, &parts));
     let target = Target { collection: feed, mount: 0, parents: Vec::new(), id: None, action: None };
     let headers = HeaderMap::new();
     let context = Context {

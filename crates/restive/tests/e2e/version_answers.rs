@@ -89,3 +89,19 @@ fn an_endpoint_whose_version_is_gone_can_be_changed_otherwise() {
     let patched = server.patch(&path, json!({ "api_version": NEW })).expect(200);
     assert_eq!(patched["api_version"], NEW);
 }
+
+#[test]
+fn a_message_with_the_ref_of_one_in_another_version_is_refused() {
+    let server = Start::schema(SHOP).go();
+    let tick = json!({ "type": "tick", "data": { "amount": 5 } });
+    let say = |version: &str| {
+        Socket::open(&server, &format!("/ws?version={version}")).ask_for(tick.clone())
+    };
+    assert_eq!(say(OLD)["type"], "ack");
+    let again = say(OLD);
+    assert_eq!((&again["type"], &again["replayed"]), (&json!("ack"), &json!(true)));
+    let refused = say(NEW);
+    assert_eq!(refused["type"], "error", "{refused}");
+    assert_eq!(refused["error"]["code"], "idempotency_key_reused", "{refused}");
+    assert_eq!(server.get("/v2/ticks").column("amount"), [5]);
+}

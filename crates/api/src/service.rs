@@ -502,7 +502,9 @@ impl Core {
             return Ok(None);
         }
         let tag = operation::plain_view(&view.schema, &*self.store, target.collection);
-        let reply = respond::written(view, target, before.response, tag, shape, &before.request);
+        let collection = &self.schema.collections[target.collection];
+        let response = self.versions.response(collection, view, before.response);
+        let reply = respond::written(view, target, response, tag, shape, &before.request);
         Ok(Some(respond::replayed(reply)))
     }
 

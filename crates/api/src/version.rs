@@ -5,9 +5,10 @@
 use http::{HeaderMap, HeaderValue};
 use model::problem::{Code, Problem};
 use model::record::Record;
-use model::schema::{CollectionIx, Mount, Operation, Schema};
+use model::schema::{Builtin, Collection, CollectionIx, Mount, Operation, Schema};
 use model::time::is_date;
 use model::version::{Versions, View};
+use model::write::Response;
 use std::sync::Arc;
 
 pub const HEADER: &str = "restive-version";
@@ -58,9 +59,20 @@ impl Versioning {
         self.views.iter().map(|view| view.date.as_str()).collect()
     }
 
-    /// A record of the collection of events, as a version tells it.
-    pub fn event(&self, record: &Record, index: usize) -> String {
-        self.views.row(record, index)
+    /// A record of the collection of events as a version tells it; others as they are.
+    pub fn told(&self, collection: &Collection, view: &View, mut record: Record) -> Record {
+        if view.index > 0 && collection.builtin == Some(Builtin::Event) {
+            record.body = self.views.row(&record, view.index);
+        }
+        record
+    }
+
+    /// The same of what a write did, fresh or replayed.
+    pub fn response(&self, collection: &Collection, view: &View, response: Response) -> Response {
+        match response {
+            Response::Created(record) => Response::Created(self.told(collection, view, record)),
+            other => other,
+        }
     }
 
     /// What is echoed for the view at a place.

@@ -95,11 +95,8 @@ impl<'a> Context<'a> {
     }
 
     /// A record of the collection of events as the version tells it; others as they are.
-    pub fn told(&self, mut record: Record) -> Record {
-        if self.tells_of_old() {
-            record.body = self.versions.event(&record, self.version.index);
-        }
-        record
+    pub fn told(&self, record: Record) -> Record {
+        self.versions.told(self.collection(), self.version, record)
     }
 
     /// A problem of the newest shape, in the words of the version.
@@ -202,6 +199,7 @@ async fn commit(context: &Context<'_>, write: Write) -> Result<Reply, Failure> {
     let tag = context.plain_view();
     let shape = context.error_shape;
     let answer = |response, request: &str| {
+        let response = context.versions.response(context.collection(), context.version, response);
         respond::written(context.version, context.target, response, tag, shape, request)
     };
     let committed = context.store.commit(write).await?;

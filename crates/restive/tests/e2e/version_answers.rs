@@ -69,6 +69,10 @@ link = "https://shop.example/clubs"
 fields = { text = "string" }
 "#;
 
+fn spoken(answer: &Answer) -> &str {
+    answer.header("restive-version").unwrap_or("none")
+}
+
 #[test]
 fn an_endpoint_whose_version_is_gone_can_be_changed_otherwise() {
     let first = "[service]\nversion = \"2026-01-01\"\n[webhooks]\ndevelopment = true\n\
@@ -104,4 +108,25 @@ fn a_message_with_the_ref_of_one_in_another_version_is_refused() {
     assert_eq!(refused["type"], "error", "{refused}");
     assert_eq!(refused["error"]["code"], "idempotency_key_reused", "{refused}");
     assert_eq!(server.get("/v2/ticks").column("amount"), [5]);
+}
+
+#[test]
+fn an_event_is_published_in_the_version_of_the_request() {
+    let server = Start::schema(SHOP).go();
+    let said = json!({ "type": "report.ready", "data": { "object": { "pages": 7 } } });
+    for (mount, version) in [("/v1", OLD), ("/v1", MIDDLE), ("/v2", NEW)] {
+        let ask = |method: &str, path: &str| server.ask(method, path).version(version);
+        let publish = || {
+            let ask = ask("POST", &format!("{mount}/events"));
+            ask.header("idempotency-key", version).json(&said).send()
+        };
+        let made = publish();
+        assert_eq!((made.status, spoken(&made)), (201, version), "{}", made.text);
+        assert_eq!(made.json["api_version"], version);
+        let again = publish();
+        assert_eq!((again.header("idempotent-replayed"), &again.text), (Some("true"), &made.text));
+        let read = ask("GET", &format!("{mount}/events/{}", made.id())).send();
+        assert_eq!(read.json["api_version"], version);
+        assert_eq!(read.json["data"], made.json["data"]);
+    }
 }

@@ -18,7 +18,7 @@ pub fn markdown(schema: &Schema) -> String {
 
 fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Version) {
     text.push_str(&format!("\n## {}\n", version.date));
-    let mount = schema.mounts.iter().find(|m| (m.newest..=m.oldest).contains(&index));
+    let mount = schema.mounts.iter().find(|mount| mount.serves(index));
     if let Some(mount) = mount {
         text.push_str(&format!("\nServed below `{}`.", mount.path));
         text.push_str(&format!(" [OpenAPI](/openapi.json?version={})\n", version.date));

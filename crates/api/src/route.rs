@@ -185,6 +185,12 @@ impl Router {
         channel.map(|(_, one)| Route::Channel(*one)).ok_or_else(|| self.unknown(path))
     }
 
+    /// The mount that a path is below, whether there is something or not.
+    pub fn mount(&self, path: &str) -> Option<usize> {
+        let below = |prefix: &str| path.starts_with(prefix) || path == prefix.trim_end_matches('/');
+        self.mounts.iter().position(|mount| below(&mount.prefix))
+    }
+
     /// `<collection>[/<id>[/<child collection>[/<id> …]|/<action>]]`
     fn resource(&self, mount: usize, path: &str) -> Option<Target> {
         let mut segments = path.split('/');

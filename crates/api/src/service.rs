@@ -11,7 +11,7 @@ use crate::metrics::{Metrics, RouteKey, RouteTable, method_label};
 use crate::operation::{self, Context, Failure};
 use crate::page::Pages;
 use crate::respond::{self, Reply};
-use crate::route::{self, Route, Router, Target};
+use crate::route::{self, Channel, Route, Router, Target};
 use crate::usage::{self, Usages};
 use crate::version::{self, Versioning};
 use crate::{Outside, account, body, negotiate};
@@ -185,7 +185,8 @@ impl Core {
         let shape = negotiate::error_shape(&exchange.headers, self.usual_shape);
         let answer = self.answer(&mut exchange, &request_id, shape, &mut trace).await;
         if trace.version.is_none() {
-            trace.version = Some(self.versions.assumed(&exchange.headers, trace.mount));
+            let asked = self.asked_version(&exchange, &trace);
+            trace.version = asked.or(Some(*self.versions.range(trace.mount).start()));
         }
         let seen = Seen {
             began,
@@ -212,6 +213,19 @@ impl Core {
                 Response { body: Payload::Later(later), ..Response::default() }
             }
         }
+    }
+
+    /// The version that a request asks for, if there is such a version where it asks.
+    pub(crate) fn asked_version(&self, exchange: &Exchange, trace: &Trace) -> Option<usize> {
+        let query = match trace.route {
+            Some(RouteKey::Channel(Channel::Stream | Channel::Socket | Channel::Poll(_))) => {
+                exchange.uri.query().unwrap_or_default()
+            }
+            _ => "",
+        };
+        let pairs = route::query_pairs(query).unwrap_or_default();
+        let said = live::asked_version(&pairs);
+        self.versions.asked(&exchange.headers, said, trace.mount)
     }
 
     /// The answer, whole, and its traces.
@@ -279,7 +293,15 @@ impl Core {
             let reply = Reply::empty(StatusCode::NO_CONTENT);
             return Ok(reply.header(ALLOW, "GET, HEAD, OPTIONS").into());
         }
-        let route = match self.router.find(exchange.uri.path()) {
+        let found = self.router.find(exchange.uri.path());
+        trace.mount = match &found {
+            Ok(Route::Resource(target)) => Some(target.mount),
+            Ok(Route::Own(_) | Route::Channel(Channel::Tokens | Channel::Presence)) | Err(_) => {
+                self.router.mount(exchange.uri.path())
+            }
+            Ok(_) => None,
+        };
+        let route = match found {
             Ok(route) => route,
             Err(problem) => {
                 self.take_for_address(exchange, trace)?;
@@ -307,7 +329,6 @@ impl Core {
             }
         };
         trace.route = Some(RouteKey::of(&target));
-        trace.mount = Some(target.mount);
         let reply = self.resource(exchange, request_id, shape, &target, trace).await?;
         Ok(Outcome::Reply(reply))
     }
@@ -400,7 +421,7 @@ impl Core {
         trace: &mut Trace,
     ) -> Result<&Arc<View>, Problem> {
         let pin = identity.account.pin;
-        let chosen = self.versions.choose(&exchange.headers, pin, target.mount);
+        let chosen = self.versions.choose(&exchange.headers, pin, Some(target.mount));
         trace.version = chosen.as_ref().ok().map(|view| view.index);
         check_scope(identity, &self.schema.collections[target.collection], &exchange.method)?;
         let view = chosen?;
@@ -433,7 +454,8 @@ impl Core {
         identity: &Identity,
         trace: &mut Trace,
     ) -> Result<(), Problem> {
-        let view = self.versions.anywhere(&exchange.headers, identity.account.pin)?;
+        let pin = identity.account.pin;
+        let view = self.versions.choose(&exchange.headers, pin, trace.mount)?;
         trace.version = Some(view.index);
         Ok(())
     }
@@ -603,7 +625,7 @@ pub(crate) struct Trace {
     pub(crate) now: Timestamp,
     route: Option<RouteKey>,
     /// The mount of its path, where it has one.
-    mount: Option<usize>,
+    pub(crate) mount: Option<usize>,
     /// Place of the version it is answered in, once that is known.
     pub(crate) version: Option<usize>,
     pub(crate) identity: Option<Arc<Identity>>,

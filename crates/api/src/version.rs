@@ -9,6 +9,7 @@ use model::schema::{Builtin, Collection, CollectionIx, Mount, Operation, Schema}
 use model::time::is_date;
 use model::version::{Versions, View};
 use model::write::Response;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub const HEADER: &str = "restive-version";
@@ -80,33 +81,42 @@ impl Versioning {
         self.names.get(index).unwrap_or(&self.names[0]).clone()
     }
 
-    /// The version of a request below a mount.
+    /// The version of a request below a mount, or in none: that can be in any version.
     pub fn choose(
         &self,
         headers: &HeaderMap,
         pin: Option<usize>,
-        mount: usize,
+        mount: Option<usize>,
     ) -> Result<&Arc<View>, Problem> {
-        let Some(mount) = self.mounts.get(mount) else { return self.anywhere(headers, pin) };
-        let index = match self.named(headers)? {
+        let named = self.named(headers)?;
+        let Some(mount) = mount.and_then(|mount| self.mounts.get(mount)) else {
+            return Ok(self.view(named.or(pin).unwrap_or(0)));
+        };
+        let index = match named {
             None => pin.unwrap_or(0).clamp(mount.newest, mount.oldest),
-            Some(index) if (mount.newest..=mount.oldest).contains(&index) => index,
+            Some(index) if mount.serves(index) => index,
             Some(index) => return Err(self.outside(index, mount)),
         };
         Ok(self.view(index))
     }
 
-    /// The version of a request to what all versions share.
-    pub fn anywhere(&self, headers: &HeaderMap, pin: Option<usize>) -> Result<&Arc<View>, Problem> {
-        let named = self.named(headers)?;
-        Ok(self.view(named.or(pin).unwrap_or(0)))
+    /// The version that was asked for, in the URL of a channel or by the header, if the mount has
+    /// such a version. All that is known of it before the account is.
+    pub fn asked(
+        &self,
+        headers: &HeaderMap,
+        said: Option<&str>,
+        mount: Option<usize>,
+    ) -> Option<usize> {
+        let said = said.and_then(|date| self.find(date)).map(|view| view.index);
+        let asked = said.or_else(|| self.named(headers).ok().flatten());
+        asked.filter(|index| self.range(mount).contains(index))
     }
 
-    /// The version that an answer without one is labelled with: what was asked for, if there is
-    /// such a version, else the newest of the mount.
-    pub fn assumed(&self, headers: &HeaderMap, mount: Option<usize>) -> usize {
-        let newest = mount.and_then(|mount| self.mounts.get(mount)).map_or(0, |m| m.newest);
-        self.named(headers).ok().flatten().unwrap_or(newest)
+    /// The versions of a mount, newest first; all of them where there is none.
+    pub fn range(&self, mount: Option<usize>) -> RangeInclusive<usize> {
+        let mount = mount.and_then(|mount| self.mounts.get(mount));
+        mount.map_or(0..=self.names.len() - 1, |mount| mount.newest..=mount.oldest)
     }
 
     /// The version that the header names.
@@ -145,8 +155,7 @@ impl Versioning {
             true => format!("is version {newest} alone"),
             false => format!("are versions {oldest} to {newest}"),
         };
-        let serves = |other: &&Mount| (other.newest..=other.oldest).contains(&index);
-        let other = self.mounts.iter().find(serves);
+        let other = self.mounts.iter().find(|other| other.serves(index));
         let hint =
             other.map_or(String::new(), |other| format!("; {asked} is below {}", other.path));
         let message = format!("Below {path} there {range}{hint}.");

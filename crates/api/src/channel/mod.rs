@@ -67,7 +67,7 @@ pub async fn serve(
         return Err(respond::not_allowed(&exchange.method, methods).into());
     }
     // Refused before anything else is looked at; which one it is depends on the account, too.
-    core.versions.anywhere(&exchange.headers, None)?;
+    core.versions.choose(&exchange.headers, None, trace.mount)?;
     let outcome = match channel {
         Channel::Tokens => tokens(core, exchange, trace).await.map(Outcome::Reply),
         Channel::Presence => presence(core, exchange, trace).await.map(Outcome::Reply),

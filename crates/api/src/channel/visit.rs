@@ -45,16 +45,18 @@ pub async fn visitor(
         core.take_for_address(exchange, trace)?;
     }
     let mut visitor = visitor?;
+    // A page can say it in the URL alone.
+    let named = version(core, pairs);
     if let Some(identity) = trace.identity.clone() {
         core.choose_version(exchange, &identity, trace)?;
+        trace.version = named.as_ref().ok().copied().flatten().or(trace.version);
         core.take(&identity, trace)?;
         // What comes over the channel is in some version, too.
         if identity.account.pin.is_none() {
             Box::pin(account::pin(core, &identity, trace.now)).await;
         }
     }
-    // A page can say it in the URL alone.
-    trace.version = version(core, pairs)?.or(trace.version);
+    named?;
     visitor.version = trace.version.unwrap_or(0);
     Ok(visitor)
 }

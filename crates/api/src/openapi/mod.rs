@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 /// The document of one version, below the mount that serves it.
 pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
     let mut schema = Schema::clone(&view.schema);
-    let serves = |mount: &&Mount| (mount.newest..=mount.oldest).contains(&view.index);
+    let serves = |mount: &&Mount| mount.serves(view.index);
     if let Some(mount) = schema.mounts.iter().find(serves) {
         schema.service.mount.clone_from(&mount.path);
     }

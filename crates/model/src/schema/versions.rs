@@ -32,6 +32,13 @@ pub struct Mount {
     pub oldest: usize,
 }
 
+impl Mount {
+    /// Whether the version at this place is served below it.
+    pub fn serves(&self, version: usize) -> bool {
+        (self.newest..=self.oldest).contains(&version)
+    }
+}
+
 /// One thing a version changed.
 #[derive(Clone, Debug)]
 pub struct Change {

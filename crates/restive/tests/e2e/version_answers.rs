@@ -130,3 +130,71 @@ fn an_event_is_published_in_the_version_of_the_request() {
         assert_eq!(read.json["data"], made.json["data"]);
     }
 }
+
+#[test]
+fn what_an_account_asks_about_itself_is_in_the_range_of_the_mount() {
+    let server = Start::schema(SHOP).go();
+    server.get("/v2/items").expect(200);
+    for (method, name) in [
+        ("GET", "account"),
+        ("GET", "version-usage"),
+        ("GET", "presence"),
+        ("POST", "channel-tokens"),
+        ("GET", "events"),
+    ] {
+        for (mount, outside, pinned) in [("/v1", NEW, MIDDLE), ("/v2", OLD, NEW)] {
+            let path = format!("{mount}/{name}");
+            let answer = server.ask(method, &path).version(outside).send();
+            assert_eq!(spoken(&answer), pinned, "{path}: refused in the newest of the mount");
+            let error = answer.error(400, "unknown_version");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.starts_with(&format!("Below {mount} there ")), "{message}");
+            let answer = server.ask(method, &path).send();
+            assert_eq!((answer.status / 100, spoken(&answer)), (2, pinned), "{path}");
+        }
+    }
+    server.post("/v1/account", json!({ "api_version": OLD })).expect(200);
+    for (path, version) in [("/v1/account", OLD), ("/v2/account", NEW), ("/v2/presence", NEW)] {
+        assert_eq!(spoken(&server.get(path)), version, "{path}");
+    }
+}
+
+#[test]
+fn a_refusal_names_the_version_that_was_asked_for_or_one_of_the_mount() {
+    let server = Start::schema(SHOP).go();
+    for (path, version) in [
+        ("/v1/nope", MIDDLE),
+        ("/v1", MIDDLE),
+        ("/v2/nope", NEW),
+        ("/v3/nope", NEW),
+        ("/v1/account", MIDDLE),
+        ("/v1/items", MIDDLE),
+        ("/api/events", NEW),
+        (&format!("/api/events?version={OLD}"), OLD),
+        (&format!("/api/ticks?version={OLD}"), OLD),
+        (&format!("/ws?version={OLD}"), OLD),
+        ("/api/events?version=2020-01-01", NEW),
+        ("/v1/presence", MIDDLE),
+    ] {
+        let stranger = server.ask_anonymously("GET", path).send();
+        assert_eq!(spoken(&stranger), version, "{} {path}", stranger.status);
+        if !path.contains("nope") && path != "/v1" {
+            let wrong = server.ask("PUT", path).send();
+            assert_eq!((wrong.status, spoken(&wrong)), (405, version), "{path}");
+        }
+    }
+    for (path, asked, version) in [
+        ("/v1/nope", OLD, OLD),
+        ("/v1/nope", NEW, MIDDLE),
+        ("/v1/items", NEW, MIDDLE),
+        ("/v1/presence", OLD, OLD),
+        ("/api/events", MIDDLE, MIDDLE),
+        (&format!("/ws?version={OLD}"), MIDDLE, OLD),
+    ] {
+        let stranger = server.ask_anonymously("GET", path).version(asked).send();
+        assert_eq!(spoken(&stranger), version, "{} {path} {asked}", stranger.status);
+    }
+    let upgrade = Socket::ask(server.address, &format!("/ws?version={OLD}"), &[], PATIENCE);
+    let upgrade: Opened = upgrade.unwrap();
+    assert_eq!((upgrade.status, upgrade.header("restive-version")), (401, Some(OLD)));
+}

@@ -89,8 +89,7 @@ impl Notices {
         body: &[u8],
         query: &str,
     ) -> Vec<&Part> {
-        let found = self.collections.get(version).and_then(|all| all.get(collection)?.as_deref());
-        let Some(notice) = found else { return Vec::new() };
+        let Some(notice) = self.find(version, collection) else { return Vec::new() };
         let mut used: Vec<&Part> = notice.whole.iter().collect();
         if !notice.fields.is_empty() {
             let sent: Fields = serde_json::from_slice(body).unwrap_or_default();
@@ -100,6 +99,15 @@ impl Notices {
             used.extend(fields.map(|(_, part)| part));
         }
         used
+    }
+
+    /// What any request to a collection uses, whatever it asks for.
+    pub fn about(&self, version: usize, collection: CollectionIx) -> Vec<&Part> {
+        self.find(version, collection).into_iter().flat_map(|notice| &notice.whole).collect()
+    }
+
+    fn find(&self, version: usize, collection: CollectionIx) -> Option<&Notice> {
+        self.collections.get(version)?.get(collection)?.as_deref()
     }
 
     /// What a subscription to these types uses: a collection, where one of them is its own. `*`
@@ -125,6 +133,10 @@ impl Notices {
 }
 
 fn notice(schema: &Schema, at: CollectionIx, subjects: &[Subject]) -> Option<Box<Notice>> {
+    // What a version does not have cannot go from it.
+    if schema.collections[at].removed {
+        return None;
+    }
     let part = |thing: Thing, deprecated: &Option<Deprecation>| {
         let deprecation = deprecated.clone()?;
         let place = subjects.iter().position(|subject| subject.thing == thing)?;
@@ -171,11 +183,13 @@ fn asks_by(pairs: &[(String, String)], field: &str) -> bool {
     })
 }
 
-/// One date each, the earliest: a client heeds it, whatever the others say. All links.
+/// One date each, the earliest: a client heeds it, whatever the others say. All links. Nothing may
+/// end before it is deprecated (RFC 9745): the end of one thing is then the date of both.
 fn headers(met: &[&Deprecation]) -> Headers {
     let mut all = Headers::new();
     let since = met.iter().filter_map(|one| instant(one.since.as_deref()?)).min();
     let sunset = met.iter().filter_map(|one| instant(one.sunset.as_deref()?)).min();
+    let since = since.map(|since| sunset.map_or(since, |sunset| since.min(sunset)));
     let mut push = |name: HeaderName, text: String| {
         if let Ok(value) = HeaderValue::from_str(&text) {
             all.push((name, value));
@@ -229,6 +243,12 @@ mod tests {
                 "link: </changelog>; rel=\"deprecation\"",
                 "link: <https://a.test/x>; rel=\"deprecation\"",
             ]
+        );
+        // One thing ends before another is deprecated.
+        let third = deprecation("", "2026-09-01", None);
+        assert_eq!(
+            shown(&[&second, &third])[..2],
+            ["deprecation: @1788220800", "sunset: Tue, 01 Sep 2026 00:00:00 GMT"]
         );
         assert!(shown(&[]).is_empty());
     }

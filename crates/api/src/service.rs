@@ -561,7 +561,14 @@ impl Core {
             quota.write(headers);
         }
         if trace.headers.is_empty() {
-            trace.headers = self.notices.headers(version, &[]);
+            // Refused before it was looked at: it was about a collection all the same.
+            let about = match trace.route {
+                Some(RouteKey::Resource { collection, .. }) => Some(collection),
+                Some(RouteKey::Channel(Channel::Poll(feed))) => Some(feed),
+                _ => None,
+            };
+            let used = about.map(|collection| self.notices.about(version, collection));
+            trace.headers = self.notices.headers(version, &used.unwrap_or_default());
         }
         for (name, value) in trace.headers.drain(..) {
             headers.append(name, value);

@@ -198,3 +198,70 @@ fn a_refusal_names_the_version_that_was_asked_for_or_one_of_the_mount() {
     let upgrade: Opened = upgrade.unwrap();
     assert_eq!((upgrade.status, upgrade.header("restive-version")), (401, Some(OLD)));
 }
+
+#[track_caller]
+fn is_leaving(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{}", answer.text);
+    assert_eq!(answer.header("deprecation"), Some("@1772323200"), "{}", answer.text);
+    assert_eq!(answer.header("sunset"), Some("Mon, 01 Mar 2027 00:00:00 GMT"));
+    let link = "<https://shop.example/clubs>; rel=\"deprecation\"";
+    assert_eq!(answer.headers("link"), [link]);
+}
+
+#[track_caller]
+fn is_staying(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{}", answer.text);
+    assert_eq!((answer.header("deprecation"), answer.header("sunset")), (None, None));
+}
+
+#[test]
+fn refusals_of_a_collection_tell_that_it_shall_go() {
+    let server = Start::schema(SHOP).go();
+    let reader = restricted(&server, "pens:read");
+    let stranger = |method: &str, path: &str| server.ask_anonymously(method, path);
+    for path in ["/v2/clubs", "/v2/clubs/x/members", "/v1/clubs"] {
+        is_leaving(&stranger("GET", path).send(), 401);
+        is_leaving(&server.ask("GET", path).key(&reader).send(), 403);
+        is_leaving(&server.ask("DELETE", path).send(), 405);
+        is_leaving(&stranger("OPTIONS", path).send(), 204);
+        is_leaving(&server.ask("GET", path).version("2020-01-01").send(), 400);
+        is_leaving(&stranger("OPTIONS", path).version("2020-01-01").send(), 204);
+    }
+    is_leaving(&stranger("GET", "/api/rumours").send(), 401);
+    is_leaving(&server.ask("GET", "/api/rumours").key(&reader).send(), 403);
+    is_leaving(&server.ask("DELETE", "/api/rumours").send(), 405);
+    is_leaving(&stranger("OPTIONS", "/api/rumours").send(), 204);
+    is_leaving(&server.ask("GET", "/api/rumours").version("2020-01-01").send(), 400);
+    is_staying(&stranger("GET", "/v2/pens").send(), 401);
+    is_staying(&server.ask("DELETE", "/v2/pens").send(), 405);
+    is_staying(&stranger("GET", "/api/ticks").send(), 401);
+    // What the version does not have cannot go from it.
+    is_staying(&server.ask("GET", "/v1/clubs").version(OLD).send(), 404);
+    is_staying(&stranger("GET", "/v1/clubs").version(OLD).send(), 401);
+    // Nobody is known, so nobody is counted.
+    let usage = server.get("/v2/version-usage").expect(200);
+    assert_eq!(usage["deprecated_collections"][0]["requests"], 0);
+}
+
+#[test]
+fn nothing_is_told_to_end_before_it_was_told_to_go() {
+    let schema = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "books"
+collection_added = true
+[[versions]]
+date = "2026-01-01"
+sunset = "2026-02-01"
+[collections.books.fields]
+title = "string"
+[collections.pens]
+deprecated = "2026-03-01"
+fields = { title = "string" }
+"#;
+    let server = Start::schema(schema).go();
+    let answer = server.ask("GET", "/v1/pens").version(MIDDLE).send();
+    assert_eq!(answer.header("sunset"), Some("Sun, 01 Feb 2026 00:00:00 GMT"));
+    assert_eq!(answer.header("deprecation"), Some("@1769904000"), "the same day");
+}

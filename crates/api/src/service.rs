@@ -346,6 +346,8 @@ impl Core {
         let offered = route::offers(collection, target, &exchange.method);
         if !offered || exchange.method == Method::OPTIONS {
             self.take_for_address(exchange, trace)?;
+            let asked = self.asked_version(exchange, trace);
+            self.versions.check_served(asked, trace.mount, target.collection)?;
             return offer(collection, target, &exchange.method);
         }
         let identity = self.identify(exchange, trace).await?;

@@ -170,7 +170,24 @@ impl Versioning {
         found.unwrap_or(self.names.len() - 1)
     }
 
-    /// Why there is no such collection in a version that does not serve it.
+    /// Complains of a collection that the version of a request lacks, as far as that is known
+    /// without its account: that version was asked for, or no version of the mount has it.
+    pub fn check_served(
+        &self,
+        asked: Option<usize>,
+        mount: Option<usize>,
+        collection: CollectionIx,
+    ) -> Result<(), Problem> {
+        let mut possible = asked.map_or(self.range(mount), |index| index..=index);
+        let first = self.view(*possible.start());
+        match possible.any(|index| self.view(index).serves(collection)) {
+            true => Ok(()),
+            false => Err(self.missing(first, collection)),
+        }
+    }
+
+    /// Why there is no such collection in a version that does not serve it. It is there while all
+    /// those above it are.
     pub fn missing(&self, view: &View, collection: CollectionIx) -> Problem {
         let schema = &self.newest.schema;
         let name = &schema.collections[collection].name;

@@ -56,15 +56,9 @@ pub async fn serve(
         _ => &["GET", "HEAD", "OPTIONS"],
     };
     trace.page = origin::allowed(&core.schema.live.origins, &exchange.headers);
-    if exchange.method == Method::OPTIONS {
+    if exchange.method == Method::OPTIONS || !methods.contains(&exchange.method.as_str()) {
         core.take_for_address(exchange, trace)?;
-        let reply = respond::options(methods);
-        let asked = trace.page.is_some();
-        return Ok(if asked { origin::preflight(reply, methods) } else { reply }.into());
-    }
-    if !methods.contains(&exchange.method.as_str()) {
-        core.take_for_address(exchange, trace)?;
-        return Err(respond::not_allowed(&exchange.method, methods).into());
+        return offer(core, exchange, channel, methods, trace).map(Outcome::Reply);
     }
     // Refused before anything else is looked at; which one it is depends on the account, too.
     core.versions.choose(&exchange.headers, None, trace.mount)?;
@@ -79,6 +73,29 @@ pub async fn serve(
         identity.account.usage.count(version, trace.now);
     }
     outcome
+}
+
+/// What a channel offers, to those who ask for that or for something else.
+fn offer(
+    core: &Core,
+    exchange: &Exchange,
+    channel: Channel,
+    methods: &[&str],
+    trace: &Trace,
+) -> Result<Reply, Failure> {
+    let asks = exchange.method == Method::OPTIONS;
+    // A page whose preflight is refused could not read why: what it then asks for is.
+    if asks && trace.page.is_some() {
+        return Ok(origin::preflight(respond::options(methods), methods));
+    }
+    if let Channel::Poll(feed) = channel {
+        let asked = core.asked_version(exchange, trace);
+        core.versions.check_served(asked, None, feed)?;
+    }
+    match asks {
+        true => Ok(respond::options(methods)),
+        false => Err(respond::not_allowed(&exchange.method, methods).into()),
+    }
 }
 
 /// The parameters of a query. One given twice means two things at once.

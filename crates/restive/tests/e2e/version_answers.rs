@@ -265,3 +265,39 @@ fields = { title = "string" }
     assert_eq!(answer.header("sunset"), Some("Sun, 01 Feb 2026 00:00:00 GMT"));
     assert_eq!(answer.header("deprecation"), Some("@1769904000"), "the same day");
 }
+
+#[test]
+fn a_collection_that_the_version_lacks_offers_no_methods() {
+    let server = Start::schema(SHOP).go();
+    for (path, asked) in [
+        ("/v1/clubs", Some(OLD)),
+        ("/v1/clubs/x", Some(OLD)),
+        ("/v1/clubs/x/members", Some(OLD)),
+        ("/v2/guilds", Some(NEW)),
+        ("/v2/guilds", None),
+        ("/api/gossips", Some(OLD)),
+        (&format!("/api/gossips?version={OLD}"), None),
+    ] {
+        for method in ["OPTIONS", "DELETE", "GET"] {
+            let ask = server.ask(method, path);
+            let answer = match asked {
+                Some(version) => ask.version(version).send(),
+                None => ask.send(),
+            };
+            assert_eq!(answer.status, 404, "{method} {path}: {}", answer.text);
+            assert_eq!(answer.header("allow"), None);
+        }
+    }
+    // Which version it is in depends on the account, and some of them have it.
+    for (method, path, status) in [
+        ("OPTIONS", "/v1/clubs", 204),
+        ("DELETE", "/v1/clubs", 405),
+        ("OPTIONS", "/v1/guilds", 204),
+        ("DELETE", "/v2/clubs", 405),
+        ("OPTIONS", "/api/gossips", 204),
+        ("DELETE", "/api/gossips", 405),
+    ] {
+        let answer = server.ask(method, path).send();
+        assert_eq!(answer.status, status, "{method} {path}: {}", answer.text);
+    }
+}

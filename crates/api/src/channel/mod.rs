@@ -188,7 +188,8 @@ async fn stream(
         return Err(Problem::new(Code::NotAcceptable, message).param("Accept").into());
     }
     let epoch = Epoch(core.store.epoch());
-    let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    let schema = &core.versions.view(visitor.version).schema;
+    let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
     if exchange.method == Method::HEAD {
         let reply = Reply { headers: live::sse_headers(), ..Reply::empty(StatusCode::OK) };
@@ -252,7 +253,8 @@ async fn socket(
     }
     let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
     let epoch = Epoch(core.store.epoch());
-    let asked = Asked::read(&core.schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    let schema = &core.versions.view(visitor.version).schema;
+    let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
     let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
@@ -305,7 +307,8 @@ async fn tokens(
         negotiate::check_content_type(&exchange.method, &exchange.headers)?;
     }
     let fields = body::object(&body, true)?;
-    let claims = token::Claims::read(&core.schema, &identity.caller, fields, trace.now)?;
+    let schema = &core.versions.view(trace.version.unwrap_or(0)).schema;
+    let claims = token::Claims::read(schema, &identity.caller, fields, trace.now)?;
     let made = core.tokens.seal(&claims);
     let shown = json!({
         "object": "channel_token",

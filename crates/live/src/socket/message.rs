@@ -230,11 +230,11 @@ impl Socket {
             match (name.as_str(), value) {
                 (_, Value::Null) => {}
                 ("types", Value::String(text)) => {
-                    asked.interest.types = ask::types(&codec.schema, "types", text.split(','))?;
+                    asked.interest.types = ask::types(self.schema(), "types", text.split(','))?;
                 }
                 ("types", Value::Array(all)) if all.iter().all(Value::is_string) => {
                     let all = all.iter().filter_map(Value::as_str);
-                    asked.interest.types = ask::types(&codec.schema, "types", all)?;
+                    asked.interest.types = ask::types(self.schema(), "types", all)?;
                 }
                 ("resource", Value::String(id)) => asked.interest.resource = Some(id.clone()),
                 ("parent", Value::String(id)) => asked.interest.parent = Some(id.clone()),

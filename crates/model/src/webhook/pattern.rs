@@ -24,10 +24,14 @@ fn is_own(kind: &str) -> bool {
     matches!(object, "webhook_endpoint" | "replay" | "erasure" | PING)
 }
 
-/// Every event type that can leave the service, sorted.
+/// Every event type that can leave the service in any version, sorted.
 pub fn catalogue(schema: &Schema) -> BTreeSet<&str> {
+    catalogue_of(schema, |_| true)
+}
+
+fn catalogue_of(schema: &Schema, wanted: impl Fn(&Collection) -> bool) -> BTreeSet<&str> {
     let mut kinds: BTreeSet<&str> = BTreeSet::new();
-    let shown = schema.collections.iter().filter(|c| !c.internal && !c.is_view());
+    let shown = schema.collections.iter().filter(|c| !c.internal && !c.is_view() && wanted(c));
     kinds.extend(shown.flat_map(self::kinds));
     kinds.extend(schema.events.published.iter().map(|kind| kind.name.as_str()));
     kinds.remove(PING);
@@ -59,15 +63,16 @@ pub fn kinds(collection: &Collection) -> Vec<&str> {
     kinds
 }
 
-/// Why a pattern of `enabled_events` cannot be meant.
+/// Why a pattern of `enabled_events` cannot be meant. Types of other versions can: whoever asks
+/// for them before moving is told of nothing until then. Those of this one are named.
 pub fn check(schema: &Schema, pattern: &str) -> Result<(), String> {
     check_form(pattern)?;
-    let catalogue = catalogue(schema);
-    if pattern == "*" || catalogue.iter().any(|kind| matches(pattern, kind)) {
+    if pattern == "*" || catalogue(schema).iter().any(|kind| matches(pattern, kind)) {
         return Ok(());
     }
     let shown: String = pattern.chars().take(100).collect();
-    let known: Vec<&str> = catalogue.into_iter().take(40).collect();
+    let known = catalogue_of(schema, |collection| !collection.removed);
+    let known: Vec<&str> = known.into_iter().take(40).collect();
     Err(format!("`{shown}` names no event type; there are: {}", known.join(", ")))
 }
 

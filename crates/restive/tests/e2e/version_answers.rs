@@ -301,3 +301,30 @@ fn a_collection_that_the_version_lacks_offers_no_methods() {
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.text);
     }
 }
+
+#[test]
+fn types_that_a_version_lacks_are_not_named_in_it() {
+    let server = Start::schema(SHOP).go();
+    let ask = |target: String| server.get(&target);
+    for (version, lacks, has) in [(OLD, "club.created", "guild.created"), (NEW, "guild.", "club.")]
+    {
+        let error = ask(format!("/api/events?types=zzz.*&version={version}"));
+        let error = error.error(400, "invalid_parameter");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.contains(lacks) && message.contains(has), "{version}: {message}");
+        let mut socket = Socket::open(&server, &format!("/ws?version={version}"));
+        let said = socket.ask_for(json!({ "type": "subscribe", "types": ["zzz.*"] }));
+        let message = said["error"]["message"].as_str().unwrap();
+        assert!(!message.contains(lacks) && message.contains(has), "{version}: {message}");
+        let mount = if version == OLD { "/v1" } else { "/v2" };
+        let token = server.ask("POST", &format!("{mount}/channel-tokens")).version(version);
+        let error = token.json(&json!({ "types": ["zzz.*"] })).send();
+        let message = error.error(422, "validation_failed").to_string();
+        assert!(!message.contains(lacks) && message.contains(has), "{version}: {message}");
+    }
+    for (version, told) in [(OLD, None), (MIDDLE, Some("@1772323200"))] {
+        let target = format!("/api/events?types=club.*&version={version}");
+        let stream = server.ask("HEAD", &target).send();
+        assert_eq!((stream.status, stream.header("deprecation")), (200, told), "{version}");
+    }
+}

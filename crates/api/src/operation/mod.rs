@@ -101,6 +101,10 @@ impl<'a> Context<'a> {
 
     /// A problem of the newest shape, in the words of the version.
     fn explain(&self, problem: Problem) -> Problem {
+        // It names an id, which may read like the name of a field.
+        if problem.code == Code::NotFound {
+            return problem;
+        }
         // Looked at once more: what was read of it has become a write. Parameters are no fields.
         let sent = match self.target.action {
             None => body::object(self.body, true).unwrap_or_default(),

@@ -328,3 +328,19 @@ fn types_that_a_version_lacks_are_not_named_in_it() {
         assert_eq!((stream.status, stream.header("deprecation")), (200, told), "{version}");
     }
 }
+
+#[test]
+fn an_id_that_is_called_like_a_field_stays_as_it_was_sent() {
+    let server = Start::schema(SHOP).go();
+    let ask = |method: &str, path: &str| server.ask(method, path).version(OLD).json(&json!({}));
+    for (method, path) in [
+        ("GET", "/v1/items/b"),
+        ("PATCH", "/v1/items/b"),
+        ("PUT", "/v1/items/b"),
+        ("DELETE", "/v1/items/b"),
+        ("POST", "/v1/items/b/polish"),
+    ] {
+        let error = ask(method, path).send().error(404, "not_found");
+        assert_eq!(error["message"], "No such item: `b`.", "{method}");
+    }
+}

@@ -61,15 +61,17 @@ impl Reply {
     }
 }
 
-/// A read of one record, or 304 if the client has it.
+/// A read of one record, or 304 if the client has it. Its date can say so only where what is shown
+/// changes with the record alone (`dated`).
 pub fn record(
     request: &HeaderMap,
     cache_control: &str,
     tag: String,
     updated: Timestamp,
+    dated: bool,
     body: impl Into<Bytes>,
 ) -> Reply {
-    let reply = if condition::is_fresh(request, &tag, Some(updated)) {
+    let reply = if condition::is_fresh(request, &tag, dated.then_some(updated)) {
         Reply::empty(StatusCode::NOT_MODIFIED)
     } else {
         Reply::json(StatusCode::OK, body)

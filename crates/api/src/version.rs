@@ -23,6 +23,8 @@ pub struct Versioning {
     /// The date of each view, as it is echoed.
     names: Vec<HeaderValue>,
     mounts: Vec<Mount>,
+    /// By collection.
+    differing: Vec<bool>,
 }
 
 impl Versioning {
@@ -31,7 +33,9 @@ impl Versioning {
         let name = |view: &Arc<View>| {
             HeaderValue::from_str(&view.date).unwrap_or(HeaderValue::from_static("unknown"))
         };
+        let differs = |collection| views.iter().any(|view| view.lens(collection).is_some());
         Versioning {
+            differing: (0..schema.collections.len()).map(differs).collect(),
             newest: views.newest().clone(),
             names: views.iter().map(name).collect(),
             mounts: schema.mounts.clone(),
@@ -74,6 +78,12 @@ impl Versioning {
             Response::Created(record) => Response::Created(self.told(collection, view, record)),
             other => other,
         }
+    }
+
+    /// Whether some version shows a collection otherwise than another. The same request may then be
+    /// answered otherwise tomorrow, when the account has moved, and the record has not changed.
+    pub fn differ(&self, collection: CollectionIx) -> bool {
+        self.differing.get(collection).copied().unwrap_or(true)
     }
 
     /// What is echoed for the view at a place.

@@ -19,6 +19,8 @@ pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
     let Some(record) = found else { return Err(decide::not_found(collection, id).into()) };
     let record = context.told(record);
     let cache_control = &collection.cache_control;
+    let alone = view.expand.is_empty() && !collection.is_view();
+    let dated = alone && !context.versions.differ(target.collection);
     if view.is_plain() {
         // What became of an event shows in it: the tag is of what is shown.
         let view = match collection.is_view() {
@@ -27,7 +29,7 @@ pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
         };
         let tag = condition::record_tag(record.version, view);
         let (updated, body) = (record.updated, respond::shown(record, context.lens()));
-        return Ok(respond::record(context.headers, cache_control, tag, updated, body));
+        return Ok(respond::record(context.headers, cache_control, tag, updated, dated, body));
     }
     let (version, updated) = (record.version, record.updated);
     let shown = Box::pin(expand::show(context, target.collection, vec![record], &view));
@@ -35,5 +37,5 @@ pub async fn get(context: &Context<'_>, id: &str) -> Result<Reply, Failure> {
     let body = shown.pop().unwrap_or_default();
     // Embedded records change without this one: the tag is of what is shown.
     let tag = condition::record_tag(version, digest_number(body.as_bytes()));
-    Ok(respond::record(context.headers, cache_control, tag, updated, body))
+    Ok(respond::record(context.headers, cache_control, tag, updated, dated, body))
 }

@@ -344,3 +344,34 @@ fn an_id_that_is_called_like_a_field_stays_as_it_was_sent() {
         assert_eq!(error["message"], "No such item: `b`.", "{method}");
     }
 }
+
+#[test]
+fn a_date_does_not_hide_that_the_account_has_moved() {
+    let mounts = "mount = \"/v2\"\n[[mounts]]\npath = \"/v1\"\nversion = \"2026-01-01\"\n";
+    let schema = SHOP.replace(mounts, "");
+    let server = Start::schema(&schema).go();
+    let since = |server: &Server, path: &str| {
+        let read = server.get(path);
+        let modified = read.header("last-modified").unwrap().to_owned();
+        let tag = read.header("etag").unwrap().to_owned();
+        (modified, tag)
+    };
+    let item = format!("/v1/items/{}", server.make("/v1/items", json!({ "b": "x" })));
+    let pen = format!("/v1/pens/{}", server.make("/v1/pens", json!({ "title": "quill" })));
+    let (modified, tag) = since(&server, &item);
+    let event = format!("/v1/events/{}", server.get("/v1/events").json["data"][0]["id"]);
+    let event = event.replace('"', "");
+    let (told, _) = since(&server, &event);
+    server.post("/v1/account", json!({ "api_version": OLD })).expect(200);
+    let read = |path: &str, name: &str, value: &str| server.ask("GET", path).header(name, value);
+    assert_eq!(read(&item, "if-modified-since", &modified).send().expect(200)["a"], "x");
+    assert_eq!(read(&item, "if-none-match", &tag).send().expect(200)["a"], "x");
+    assert_eq!(read(&event, "if-modified-since", &told).send().expect(200)["api_version"], OLD);
+    // Nor does it when nothing has moved: the service does not remember what was shown then.
+    let (modified, tag) = since(&server, &item);
+    read(&item, "if-modified-since", &modified).send().expect(200);
+    assert_eq!(read(&item, "if-none-match", &tag).send().status, 304);
+    // What all versions show alike is told by its date.
+    let (modified, _) = since(&server, &pen);
+    assert_eq!(read(&pen, "if-modified-since", &modified).send().status, 304);
+}

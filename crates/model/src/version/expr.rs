@@ -25,12 +25,14 @@ pub(super) enum Expr {
         name: String,
     },
     /// The object with this member; without it where the value is null. `hollow`: an object that
-    /// is left without members stays one and does not become null.
+    /// is left without members stays one and does not become null. `fresh`: an object that has
+    /// such a member already is marked, since one of the two would be lost.
     With {
         of: Box<Expr>,
         name: String,
         value: Box<Expr>,
         hollow: bool,
+        fresh: bool,
     },
     /// The texts that are not null, joined.
     Join {
@@ -89,7 +91,13 @@ impl Expr {
 
     pub fn with(self, name: &str, value: Expr, hollow: bool) -> Expr {
         let (of, value) = (Box::new(self), Box::new(value));
-        Expr::With { of, name: name.to_owned(), value, hollow }
+        Expr::With { of, name: name.to_owned(), value, hollow, fresh: false }
+    }
+
+    /// The same for a member that the object cannot have yet.
+    pub fn with_fresh(self, name: &str, value: Expr, hollow: bool) -> Expr {
+        let (of, value) = (Box::new(self), Box::new(value));
+        Expr::With { of, name: name.to_owned(), value, hollow, fresh: true }
     }
 
     pub fn without(self, name: &str, hollow: bool) -> Expr {
@@ -117,9 +125,14 @@ impl Expr {
                     Cow::Owned(value.get_mut(name).map(Value::take).unwrap_or_default())
                 }
             },
-            Expr::With { of, name, value, hollow } => {
-                let value = value.eval(source).into_owned();
-                Cow::Owned(with(of.eval(source).into_owned(), name, value, *hollow))
+            Expr::With { of, name, value, hollow, fresh } => {
+                let of = of.eval(source).into_owned();
+                let there = of.get(name).filter(|there| *fresh && !there.is_null());
+                let value = match there {
+                    Some(there) => validate::taken(there.clone()),
+                    None => value.eval(source).into_owned(),
+                };
+                Cow::Owned(with(of, name, value, *hollow))
             }
             Expr::Join { parts, by } => {
                 let values: Vec<_> = parts.iter().map(|part| part.eval(source)).collect();
@@ -155,11 +168,12 @@ impl Expr {
             Expr::Sent(name) => sent.get(name).unwrap_or(self).clone(),
             Expr::Kept(_) | Expr::Fixed(_) => self.clone(),
             Expr::Member { of, name } => Expr::Member { of: inner(of), name: name.clone() },
-            Expr::With { of, name, value, hollow } => Expr::With {
+            Expr::With { of, name, value, hollow, fresh } => Expr::With {
                 of: inner(of),
                 name: name.clone(),
                 value: inner(value),
                 hollow: *hollow,
+                fresh: *fresh,
             },
             Expr::Join { parts, by } => Expr::Join {
                 parts: parts.iter().map(|part| part.substitute(sent)).collect(),
@@ -261,6 +275,19 @@ impl Expr {
                 of.is_plain()
             }
             _ => false,
+        }
+    }
+
+    /// The member of a kept object that it shows, as a path.
+    pub fn kept_member(&self) -> Option<String> {
+        let Expr::Member { of, name } = self else { return None };
+        let mut object = &**of;
+        while let Expr::With { of, .. } = object {
+            object = of;
+        }
+        match object {
+            Expr::Kept(field) => Some(format!("{field}.{name}")),
+            _ => None,
         }
     }
 

@@ -305,10 +305,16 @@ fn names(lines: &[Line], lifts: &[Lift]) -> BTreeMap<String, String> {
         for kept in &line.kept {
             names.entry(kept.clone()).or_insert_with(|| line.name.clone());
         }
-        if let Expr::Member { of, name } = &line.expr
-            && let Expr::Kept(field) = &**of
-        {
-            names.insert(format!("{field}.{name}"), line.name.clone());
+        if let Some(member) = line.expr.kept_member() {
+            names.insert(member, line.name.clone());
+        }
+        // Members of an object that stand elsewhere in what is kept.
+        let mut object = &line.expr;
+        while let Expr::With { of, name, value, .. } = object {
+            let member =
+                value.kept_member().map(|member| (member, format!("{}.{name}", line.name)));
+            names.extend(member);
+            object = of;
         }
     }
     for lift in lifts {

@@ -70,8 +70,10 @@ fn hints(schema: &Schema, collection: CollectionIx) -> Hints {
             Operation::Split { by, .. } | Operation::Merge { by, .. } => {
                 hints.separators.push(by.clone());
             }
-            // What is moved into an object was no member of it before.
-            Operation::Move { from, .. } => hints.members.extend(from.member.clone()),
+            // What is moved into an object may be a member of it before.
+            Operation::Move { from, to, .. } => {
+                hints.members.extend(from.member.iter().chain(&to.member).cloned());
+            }
             _ => {}
         }
     }
@@ -154,7 +156,7 @@ impl<'a> Trial<'a> {
             let value = value_of(&raised, &lift.field.name);
             if validate::is_marked(value) {
                 // A request with it is refused, not changed; only a text may be no number at all.
-                if !self.is_total(lift) {
+                if validate::is_taken(value) || !self.is_total(lift) {
                     return None;
                 }
                 let what = format!("has no counterpart in `{}`", lift.field.name);

@@ -92,6 +92,8 @@ fn objects(hints: &Hints) -> Vec<Value> {
         only.insert("other".to_owned(), Value::from(true));
         objects.push(Value::Object(only));
     }
+    let all = hints.members.iter().map(|member| (member.clone(), Value::from("m")));
+    objects.push(Value::Object(all.collect()));
     objects
 }
 

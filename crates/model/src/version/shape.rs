@@ -58,7 +58,13 @@ impl Shape {
         let mut faults = Vec::new();
         for (place, change) in changes.iter().enumerate() {
             let before = self.clone();
-            let done = self.undo_one(&change.operation).and_then(|()| self.within_limits());
+            let done = match &change.operation {
+                Operation::Move { to, .. } if is_seen(changes, &to.field) => {
+                    self.undo_one(&change.operation, true)
+                }
+                operation => self.undo_one(operation, false),
+            };
+            let done = done.and_then(|()| self.within_limits());
             if let Err(fault) = done {
                 *self = before;
                 faults.push((place, fault));
@@ -71,8 +77,9 @@ impl Shape {
     /// Objects that came with the version: what this shape cannot see of them stays as it is.
     fn hide_new_objects(&mut self, changes: &[&Change]) {
         for change in changes {
-            let Operation::Move { to, existing: false, .. } = &change.operation else { continue };
-            let Some(kept) = self.down.get(&to.field).filter(|_| to.member.is_some()) else {
+            let Operation::Move { to, .. } = &change.operation else { continue };
+            let hidden = to.member.is_some() && !is_seen(changes, &to.field);
+            let Some(kept) = self.down.get(&to.field).filter(|_| hidden) else {
                 continue;
             };
             let unseen = BTreeMap::from([(to.field.clone(), kept.clone())]);
@@ -219,6 +226,16 @@ pub(crate) fn trace<'a>(
         }
     }
     Some(name)
+}
+
+/// Whether the older shape has the object, too: it says so, or a member of it moves away.
+fn is_seen(changes: &[&Change], object: &str) -> bool {
+    changes.iter().any(|change| match &change.operation {
+        Operation::Move { from, to, existing, .. } => {
+            *existing && to.field == object || from.member.is_some() && from.field == object
+        }
+        _ => false,
+    })
 }
 
 /// Whether the field is another one, or none, after this.

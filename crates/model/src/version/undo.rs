@@ -16,7 +16,8 @@ fn wrong(message: impl Into<String>) -> Fault {
 }
 
 impl Shape {
-    pub(super) fn undo_one(&mut self, operation: &Operation) -> Done {
+    /// `seen`: of a move, that the object moved into is one of the older shape, too.
+    pub(super) fn undo_one(&mut self, operation: &Operation, seen: bool) -> Done {
         let removal = matches!(operation, Operation::CollectionRemoved);
         if !self.served && !removal {
             return Err(wrong(
@@ -25,7 +26,9 @@ impl Shape {
         }
         match operation {
             Operation::Rename { from, to, .. } => self.undo_rename(from, to),
-            Operation::Move { from, to, field, .. } => self.undo_move(from, to, field.as_deref()),
+            Operation::Move { from, to, field, .. } => {
+                self.undo_move((from, to), field.as_deref(), seen)
+            }
             Operation::Split { from, to, by } => self.undo_split(from, to, by),
             Operation::Merge { from, to, by } => self.undo_merge(from, to, by),
             Operation::Retype { field, from, by } => self.undo_retype(field, from, by),
@@ -64,7 +67,7 @@ impl Shape {
         Ok(())
     }
 
-    fn undo_move(&mut self, from: &Path, to: &Path, field: Option<&Field>) -> Done {
+    fn undo_move(&mut self, (from, to): (&Path, &Path), field: Option<&Field>, seen: bool) -> Done {
         let mut sent = BTreeMap::new();
         // What the new place holds, and the new place without it.
         let value = match &to.member {
@@ -111,7 +114,12 @@ impl Shape {
             Some(member) => {
                 let hollow = self.object(&to.field)?;
                 let base = sent.remove(&to.field).unwrap_or_else(|| Expr::sent(&to.field));
-                sent.insert(to.field.clone(), base.with(member, old, hollow));
+                // Of an object that the older shape cannot see, the kept member is replaced.
+                let whole = match seen {
+                    true => base.with_fresh(member, old, hollow),
+                    false => base.with(member, old, hollow),
+                };
+                sent.insert(to.field.clone(), whole);
             }
             None => {
                 self.forget(&to.field);

@@ -1,0 +1,57 @@
+//! What the proof finds: changes that lose what old clients send, or refuse what they may send.
+
+use super::*;
+
+#[test]
+fn a_member_that_an_old_client_has_is_not_overwritten_by_what_moves_there() {
+    for (change, sent, message) in [
+        (
+            "move = { from = 'isbn', to = 'd.isbn', existing = true }",
+            json!({"isbn": "1", "d": {"isbn": "2"}}),
+            "`d` has a member isbn already; the newest version keeps `isbn` there.",
+        ),
+        (
+            "move = { from = 'isbn', to = 'd.isbn', existing = true }",
+            json!({"d": {"isbn": "2", "x": 1}}),
+            "`d` has a member isbn already; the newest version keeps `isbn` there.",
+        ),
+        (
+            "move = { from = 'd.number', to = 'd.isbn' }",
+            json!({"d": {"number": "1", "isbn": "2"}}),
+            "`d` has a member isbn already; the newest version keeps `d.number` there.",
+        ),
+    ] {
+        let versions = service("d = 'object'", &[change]);
+        let (view, lens) = oldest(&versions);
+        let problem = view.body(0, object(sent.clone()), Mode::Create).unwrap_err();
+        assert_eq!(problem.code, Code::ValidationFailed, "{sent}");
+        assert_eq!(problem.violations[0].code, Code::Unsuitable, "{sent}");
+        assert_eq!((&*problem.message, problem.param.as_deref()), (message, Some("d")), "{sent}");
+        // A kept row stops the way to the newest version.
+        let problem = view.raise(0, &object(sent.clone())).unwrap_err();
+        assert!(problem.message.starts_with("`d` has a member isbn already"), "{sent}");
+        let patched = lens.merge(&Fields::new(), &object(sent.clone()));
+        assert!(validate::is_marked(&patched["d"]), "{patched:?}");
+    }
+    // What this version shows goes back as it was, and null is nothing.
+    let versions =
+        service("d = 'object'", &["move = { from = 'isbn', to = 'd.isbn', existing = true }"]);
+    let (view, lens) = oldest(&versions);
+    let kept = object(json!({"d": {"isbn": "1", "x": 2}}));
+    let patch = object(json!({"d": {"isbn": null, "x": 3}}));
+    let changed = Value::Object(lens.merge(&kept, &patch));
+    assert_eq!(changed, json!({"d": {"isbn": "1", "x": 3}}));
+    let sent = object(json!({"isbn": "1", "d": {"isbn": null}}));
+    let made = Value::Object(view.body(0, sent, Mode::Create).unwrap());
+    assert_eq!(made, json!({"d": {"isbn": "1"}}));
+}
+
+#[test]
+fn a_member_that_got_another_name_keeps_its_object_for_old_clients() {
+    let versions = service("d = 'object'", &["move = { from = 'd.number', to = 'd.isbn' }"]);
+    let (view, lens) = oldest(&versions);
+    let shown = Value::Object(lens.down(&object(json!({"d": {"isbn": "1", "x": 2}}))));
+    assert_eq!(shown, json!({"d": {"number": "1", "x": 2}}));
+    let made = view.body(0, object(json!({"d": {"number": "1"}})), Mode::Create).unwrap();
+    assert_eq!(Value::Object(made), json!({"d": {"isbn": "1"}}));
+}

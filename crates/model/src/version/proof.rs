@@ -4,7 +4,7 @@
 use super::convert::Conversion;
 use super::expr::Expr;
 use super::lens::{Lens, Lift, value_of};
-use super::samples::{self, Hints};
+use super::samples::{self, Dice, Hints};
 use super::{Versions, View, changes_of};
 use crate::record::Fields;
 use crate::schema::{CollectionIx, Field, Operation, Schema};
@@ -13,10 +13,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Combinations of the fields of one change that are tried.
+/// Combinations of the fields of one change that are tried: all, or so many by chance.
 const COMBINATIONS: usize = 400;
-/// A prime, so that steps of it meet all combinations.
-const STRIDE: usize = 7_919;
 
 /// A change through which something is lost.
 pub(crate) struct Loss {
@@ -108,16 +106,9 @@ impl<'a> Trial<'a> {
         self.groups().iter().find_map(|group| {
             let choices: Vec<&[Value]> =
                 group.iter().map(|name| values[name.as_str()].as_slice()).collect();
-            let all: usize = choices.iter().map(|values| values.len()).product();
-            // All of them, or some that are far apart.
-            let stride = if all > COMBINATIONS { STRIDE } else { 1 };
-            (0..all.min(COMBINATIONS)).find_map(|turn| {
-                let mut number = turn * stride % all;
-                let mut sample = Fields::new();
-                for (name, values) in group.iter().zip(&choices) {
-                    sample.insert(name.clone(), values[number % values.len()].clone());
-                    number /= values.len();
-                }
+            combinations(&choices).into_iter().find_map(|chosen| {
+                let chosen = chosen.into_iter().cloned();
+                let sample: Fields = group.iter().cloned().zip(chosen).collect();
                 self.check(&sample, group)
             })
         })
@@ -194,6 +185,44 @@ impl<'a> Trial<'a> {
             format!("this change loses data: {shown}, sent in version {}, {what}", self.date);
         (self.index, group.first().cloned().unwrap_or_default(), message)
     }
+}
+
+/// One value of each field: all combinations, or where these are too many, each value with the
+/// first of all others and with as little of them as can be, and then some by chance.
+fn combinations<'v>(choices: &[&'v [Value]]) -> Vec<Vec<&'v Value>> {
+    let counts = choices.iter().map(|values| values.len());
+    if counts.clone().any(|count| count == 0) {
+        return Vec::new();
+    }
+    let all = counts.into_iter().try_fold(1usize, usize::checked_mul).unwrap_or(usize::MAX);
+    if all <= COMBINATIONS {
+        let at = |mut number: usize| -> Vec<&Value> {
+            let pick = |values: &&'v [Value]| {
+                let place = number % values.len();
+                number /= values.len();
+                &values[place]
+            };
+            choices.iter().map(pick).collect()
+        };
+        return (0..all).map(at).collect();
+    }
+    // Null stands last, where it is taken.
+    let first = |values: &&'v [Value]| &values[0];
+    let least = |values: &&'v [Value]| values.last().filter(|v| v.is_null()).unwrap_or(&values[0]);
+    let bases: [Vec<&Value>; 2] =
+        [choices.iter().map(first).collect(), choices.iter().map(least).collect()];
+    let mut found = Vec::new();
+    for (place, values) in choices.iter().enumerate() {
+        for (value, base) in values.iter().flat_map(|v| bases.iter().map(move |base| (v, base))) {
+            let mut one = base.clone();
+            one[place] = value;
+            found.push(one);
+        }
+    }
+    let mut dice = Dice(0);
+    let mut pick = |values: &&'v [Value]| &values[dice.below(values.len())];
+    found.extend((0..COMBINATIONS).map(|_| choices.iter().map(&mut pick).collect()));
+    found
 }
 
 /// Whether two records say the same; a missing field says null.

@@ -103,3 +103,16 @@ fn arrays(field: &Field, item: &Kind, hints: &Hints) -> Vec<Value> {
     let limits = [field.min_length, field.max_length].into_iter().flatten();
     [1, 0, 2, 3].into_iter().chain(limits.map(|limit| limit.min(100))).map(take).collect()
 }
+
+/// Numbers that are the same on every run.
+pub(super) struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % below.max(1) as u64).unwrap_or(0)
+    }
+}

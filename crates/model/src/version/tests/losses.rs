@@ -2,6 +2,20 @@
 
 use super::*;
 
+/// One finding for each expected part, which it has in its text.
+#[track_caller]
+fn check(fields: &str, versions: &[&str], expected: &[&str]) {
+    let text = file(fields, versions);
+    let found: Vec<String> = match parse(&text) {
+        Ok(_) => Vec::new(),
+        Err(findings) => findings.iter().map(ToString::to_string).collect(),
+    };
+    assert_eq!(found.len(), expected.len(), "{}\n{text}", found.join("\n"));
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.contains(expected), "{found}\n{text}");
+    }
+}
+
 #[test]
 fn a_member_that_an_old_client_has_is_not_overwritten_by_what_moves_there() {
     for (change, sent, message) in [
@@ -54,4 +68,21 @@ fn a_member_that_got_another_name_keeps_its_object_for_old_clients() {
     assert_eq!(shown, json!({"d": {"number": "1", "x": 2}}));
     let made = view.body(0, object(json!({"d": {"number": "1"}})), Mode::Create).unwrap();
     assert_eq!(Value::Object(made), json!({"d": {"isbn": "1"}}));
+}
+
+#[test]
+fn each_part_of_a_long_merge_is_tried_with_all_that_it_takes() {
+    let part = |name: &str, more: &str| {
+        format!("{{ name = '{name}', type = 'string', required = true{more} }}")
+    };
+    let merge = |f7: &str| {
+        let mut parts: Vec<String> =
+            (1..=6).map(|n| part(&format!("f{n}"), ", pattern = '^[^ ]*$'")).collect();
+        parts.push(part("f7", f7));
+        parts.push(part("f8", ""));
+        format!("merge = {{ from = [{}], to = 'title', by = ' ' }}", parts.join(", "))
+    };
+    let title = "title = { type = 'string', required = true }";
+    check(title, &[&merge(", enum = ['x', 'a b']")], &["f7 = \"a b\", f8"]);
+    check(title, &[&merge(", enum = ['x', 'a-b']")], &[]);
 }

@@ -230,6 +230,17 @@ impl Expr {
         }
     }
 
+    /// Whether it does more with a field that was sent than to put it elsewhere.
+    pub fn looks_into(&self, sent: &str) -> bool {
+        let mut found = false;
+        self.visit(&mut |part| {
+            if let Expr::Join { .. } | Expr::Part { .. } | Expr::Convert { .. } = part {
+                found |= part.sent_names().iter().any(|name| name == sent);
+            }
+        });
+        found
+    }
+
     pub fn kept_names(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         self.visit(&mut |part| {

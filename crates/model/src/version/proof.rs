@@ -98,20 +98,52 @@ impl<'a> Trial<'a> {
     }
 
     fn lose(&self, hints: &Hints) -> Option<Lost> {
+        // For a field that is not looked into, any value does.
+        let stand_in = Value::from("abc");
+        let groups = self.groups();
+        let changed = |field: &&&Field| groups.iter().flatten().any(|name| *name == field.name);
         let values: BTreeMap<&str, Vec<Value>> = self
             .fields
             .iter()
+            .filter(changed)
             .map(|field| (field.name.as_str(), samples::of(field, hints)))
             .collect();
-        self.groups().iter().find_map(|group| {
-            let choices: Vec<&[Value]> =
-                group.iter().map(|name| values[name.as_str()].as_slice()).collect();
+        groups.iter().find_map(|group| {
+            if let Some(unproved) = self.unproved(group, &values) {
+                return Some(unproved);
+            }
+            let of = |name: &String| match values[name.as_str()].as_slice() {
+                [] => std::slice::from_ref(&stand_in),
+                values => values,
+            };
+            let choices: Vec<&[Value]> = group.iter().map(of).collect();
             combinations(&choices).into_iter().find_map(|chosen| {
                 let chosen = chosen.into_iter().cloned();
                 let sample: Fields = group.iter().cloned().zip(chosen).collect();
                 self.check(&sample, group)
             })
         })
+    }
+
+    /// A field that the change looks into, and that no value could be made for.
+    fn unproved(&self, group: &[String], values: &BTreeMap<&str, Vec<Value>>) -> Option<Lost> {
+        let lacks = |name: &&String| values[name.as_str()].iter().all(Value::is_null);
+        let looked_into = |name: &&String| {
+            let lifts = self.lens.lifts.iter().filter(|lift| lift.sent.contains(name));
+            lifts.into_iter().any(|lift| lift.expr.looks_into(name))
+        };
+        let name = group.iter().filter(lacks).find(looked_into)?;
+        let field = self.fields.iter().find(|field| field.name == **name)?;
+        let taken_by = match (&field.pattern, field.min_length.or(field.max_length)) {
+            (Some(_), None) => "its `pattern` takes",
+            (Some(_), Some(_)) => "its `pattern` and its length take",
+            (None, _) => "its declaration takes",
+        };
+        let message = format!(
+            "nothing proves that this change loses nothing: no value of `{name}` could be made \
+             that {taken_by}; declare it in a simpler way"
+        );
+        Some((self.index, name.clone(), message))
     }
 
     /// Fields that end up together, each in one group; those that nothing happened to are left out.

@@ -2,7 +2,7 @@
 //! separators inside of texts, digits that are no numbers, letters beyond ASCII. Always the same.
 
 use crate::schema::{Field, Kind};
-use crate::validate::{self, MAX_INTEGER};
+use crate::validate::{self, MAX_ARRAY_ITEMS, MAX_INTEGER};
 use serde_json::{Map, Value, json};
 
 /// Values of one field; more would only repeat what these show.
@@ -17,7 +17,8 @@ pub(crate) struct Hints {
     pub members: Vec<String>,
 }
 
-/// Values the field takes, null last where it does. None for a pattern that is hard to meet.
+/// Values the field takes, null last where it does. None, or null alone, for a declaration that is
+/// hard to meet.
 pub(crate) fn of(field: &Field, hints: &Hints) -> Vec<Value> {
     let mut found: Vec<Value> = Vec::new();
     for mut value in candidates(field, hints) {
@@ -64,7 +65,9 @@ fn texts(field: &Field, hints: &Hints) -> Vec<Value> {
     }
     let mut texts: Vec<String> = Vec::new();
     if let Some(pattern) = &field.pattern {
-        texts.extend(super::pattern::samples(pattern.0.as_str(), &hints.separators));
+        let fits = |text: &str| validate::value(field, &mut Value::from(text)).is_ok();
+        let (pattern, least) = (pattern.0.as_str(), field.min_length.unwrap_or(0));
+        texts.extend(super::pattern::samples(pattern, least, &hints.separators, fits));
     }
     for by in &hints.separators {
         for form in ["a{}b", "{}", "{}b", "a{}", "a{}{}b", "a{}b{}c"] {
@@ -101,7 +104,11 @@ fn arrays(field: &Field, item: &Kind, hints: &Hints) -> Vec<Value> {
     let items = candidates(&Field::new(&field.name, item.clone()), hints);
     let take = |count: usize| Value::Array(items.iter().cycle().take(count).cloned().collect());
     let limits = [field.min_length, field.max_length].into_iter().flatten();
-    [1, 0, 2, 3].into_iter().chain(limits.map(|limit| limit.min(100))).map(take).collect()
+    [1, 0, 2, 3]
+        .into_iter()
+        .chain(limits.map(|limit| limit.min(MAX_ARRAY_ITEMS)))
+        .map(take)
+        .collect()
 }
 
 /// Numbers that are the same on every run.

@@ -86,3 +86,45 @@ fn each_part_of_a_long_merge_is_tried_with_all_that_it_takes() {
     check(title, &[&merge(", enum = ['x', 'a b']")], &["f7 = \"a b\", f8"]);
     check(title, &[&merge(", enum = ['x', 'a-b']")], &[]);
 }
+
+#[test]
+fn a_separator_inside_of_a_pattern_is_found() {
+    for (pattern, lossy) in [
+        ("^(foo bar|baz)$", true),
+        ("^(foo|bar|baz)$", false),
+        ("^(x|y(u|v(w| )))$", true),
+        ("^[a-z]+( [a-z]+)*$", true),
+        ("^[a-z]+(-[a-z]+)*$", false),
+        // Not anchored: anything may stand around it.
+        ("[0-9]", true),
+        ("^[0-9]", true),
+        ("^[[:alpha:]]{2,}$", false),
+        (r"^[\w\s]{3,10}$", true),
+    ] {
+        let merge = format!(
+            "merge = {{ from = [{{ name = 'a', type = 'string', required = true, pattern = \
+             '{pattern}' }}, {{ name = 'b', type = 'string' }}], to = 'title', by = ' ' }}"
+        );
+        let expected: &[&str] = if lossy { &["this change loses data: { a = "] } else { &[] };
+        check("title = 'string'", &[&merge], expected);
+    }
+}
+
+#[test]
+fn a_change_of_texts_that_nothing_can_be_made_for_is_refused() {
+    let field = "type = 'string', required = true, pattern = '^[a-c]{3}$', min_length = 5";
+    let merge = format!(
+        "merge = {{ from = [{{ name = 'a', type = 'string', required = true, pattern = '^[^ ]+$' \
+         }}, {{ name = 'b', {field} }}], to = 'title', by = ' ' }}"
+    );
+    check(
+        "title = 'string'",
+        &[&merge],
+        &["nothing proves that this change loses nothing: no value of `b` could be made"],
+    );
+    // What only gets another name or place is not looked into.
+    let rename = "rename = { from = 'name', to = 'title' }";
+    check(&format!("title = {{ {field} }}"), &[rename], &[]);
+    let moved = format!("move = {{ from = {{ name = 'name', {field} }}, to = 'd.name' }}");
+    check("d = 'object'", &[&moved], &[]);
+}

@@ -193,11 +193,37 @@ impl<'a> Trial<'a> {
             let mut without = sample.clone();
             without.remove(*name);
             !(value_of(&back, name).is_null() && same(&self.lens.up(&without), &raised))
-        })?;
+        });
+        let Some(name) = name else { return self.emptied(sample, &raised, group) };
         let shown = show(&back, group);
         let (index, _, message) =
             self.lost(sample, group, group, &format!("comes back as {shown}"));
         Some((index, name.clone(), message))
+    }
+
+    /// A field that the sample leaves without the value it must have: whoever sends that is
+    /// refused, although the version allows it.
+    fn emptied(&self, sample: &Fields, raised: &Fields, group: &[String]) -> Option<Lost> {
+        // Where there is a default, null is what hardly anyone sends.
+        let filled = |name: &String| {
+            let field = self.fields.iter().find(|field| field.name == *name);
+            field.is_some_and(|field| field.default.is_some()) && value_of(sample, name).is_null()
+        };
+        let lift = self.lens.lifts.iter().find(|lift| {
+            lift.must_be_there()
+                && value_of(raised, &lift.field.name).is_null()
+                && lift.sent.iter().any(|name| group.contains(name))
+                && !lift.sent.iter().any(filled)
+        })?;
+        let message = format!(
+            "this change refuses what older clients may send: {}, sent in version {}, leaves \
+             `{}` empty, which is required; declare `required` with a `fill` in a newer version \
+             of its own, or make it optional",
+            show(sample, &lift.sent),
+            self.date,
+            lift.field.name
+        );
+        Some((self.index, lift.sent.first().cloned().unwrap_or_default(), message))
     }
 
     /// Whether every value that the old field takes should have a counterpart.
@@ -216,6 +242,14 @@ impl<'a> Trial<'a> {
         let message =
             format!("this change loses data: {shown}, sent in version {}, {what}", self.date);
         (self.index, group.first().cloned().unwrap_or_default(), message)
+    }
+}
+
+impl Lift {
+    /// Whether a request without it is refused.
+    fn must_be_there(&self) -> bool {
+        let field = &self.field;
+        field.required && !field.read_only && !field.removed && field.default.is_none()
     }
 }
 

@@ -128,3 +128,53 @@ fn a_change_of_texts_that_nothing_can_be_made_for_is_refused() {
     let moved = format!("move = {{ from = {{ name = 'name', {field} }}, to = 'd.name' }}");
     check("d = 'object'", &[&moved], &[]);
 }
+
+#[test]
+fn a_change_that_leaves_empty_what_is_required_is_refused() {
+    for (fields, change, expected) in [
+        (
+            "pages = { type = 'integer', required = true }",
+            "retype = { field = 'pages', from = { type = 'string', pattern = '^[1-9]$' }, by = \
+             'text' }",
+            "this change refuses what older clients may send: { pages = null }, sent in version \
+             2000-01-01, leaves `pages` empty, which is required; declare",
+        ),
+        (
+            "first = { type = 'string', required = true }\n\
+             last = { type = 'string', required = true }",
+            "split = { from = { name = 'who', type = 'string', required = true }, to = ['first', \
+             'last'], by = ' ' }",
+            "{ who = \"abc\" }, sent in version 2000-01-01, leaves `last` empty",
+        ),
+        (
+            "title = { type = 'string', required = true }",
+            "merge = { from = [{ name = 'a', type = 'string', pattern = '^[^ ]+$' }, { name = \
+             'b', type = 'string' }], to = 'title', by = ' ' }",
+            // Whatever becomes of two nulls: one alone is the first part when it comes back.
+            "this change loses data: { a = null, b = \"a b\" }",
+        ),
+        (
+            "d = 'object'\nisbn = { type = 'string', required = true }",
+            "move = { from = 'd.isbn', to = 'isbn' }",
+            "leaves `isbn` empty, which is required",
+        ),
+    ] {
+        check(fields, &[change], &[expected]);
+    }
+    let retyped = "retype = { field = 'pages', from = { type = 'string', pattern = '^[1-9]$' }, \
+                   by = 'text' }";
+    let pages = "pages = { type = 'integer', required = true }";
+    check(pages, &["required = { field = 'pages', fill = 0 }", retyped], &[]);
+    check("pages = 'integer'", &[retyped], &[]);
+    let must = retyped.replace("'string',", "'string', required = true,");
+    check(pages, &[&must], &[]);
+    // Whoever leaves out what has a default sends it.
+    let filled = retyped.replace("'string',", "'string', default = '7',");
+    check(pages, &[&filled], &[]);
+    check(pages, &["default = { field = 'pages', was = 7 }"], &[]);
+    check(
+        "d = { type = 'object', required = true }",
+        &["move = { from = 'isbn', to = 'd.isbn' }"],
+        &[],
+    );
+}

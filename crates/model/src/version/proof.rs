@@ -189,16 +189,23 @@ impl<'a> Trial<'a> {
         let back = self.lens.down(&raised);
         let differs = |name: &&String| value_of(sample, name) != value_of(&back, name);
         let name = group.iter().filter(differs).find(|name| {
-            // Where a value is kept just as null is, null may come back.
+            // Where a value is kept just as null is, null may come back; but not to those who
+            // were promised a value.
             let mut without = sample.clone();
             without.remove(*name);
-            !(value_of(&back, name).is_null() && same(&self.lens.up(&without), &raised))
+            let empty = value_of(&back, name).is_null() && !self.promises(name);
+            !(empty && same(&self.lens.up(&without), &raised))
         });
         let Some(name) = name else { return self.emptied(sample, &raised, group) };
         let shown = show(&back, group);
         let (index, _, message) =
             self.lost(sample, group, group, &format!("comes back as {shown}"));
         Some((index, name.clone(), message))
+    }
+
+    /// Whether the field is required in the version.
+    fn promises(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.name == name && field.required)
     }
 
     /// A field that the sample leaves without the value it must have: whoever sends that is

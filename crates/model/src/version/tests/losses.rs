@@ -178,3 +178,20 @@ fn a_change_that_leaves_empty_what_is_required_is_refused() {
         &[],
     );
 }
+
+#[test]
+fn null_does_not_come_back_for_what_old_clients_were_promised() {
+    let list = |more: &str| {
+        format!(
+            "retype = {{ field = 'first', from = {{ type = 'array', items = 'string', max_length \
+             = 1{more} }}, by = 'list' }}"
+        )
+    };
+    check("first = 'string'", &[&list("")], &[]);
+    check(
+        "first = 'string'",
+        &[&list(", required = true")],
+        &["{ first = [] }, sent in version 2000-01-01, comes back as { first = null }"],
+    );
+    check("first = 'string'", &[&list(", required = true, min_length = 1")], &[]);
+}

@@ -311,6 +311,12 @@ impl Shape {
         }
         self.shared(place, true)?;
         let field = &mut self.fields[place];
+        if field.reference.is_some() {
+            return Err(wrong(format!(
+                "`{name}` is a reference, and no record is there in every account for `fill` to \
+                 name; leave it optional"
+            )));
+        }
         let fill = fits(field, fill, "fill")?;
         field.required = false;
         let (up, down) = (Conversion::Fill(fill.clone()), Conversion::Empty(fill));

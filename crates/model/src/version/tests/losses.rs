@@ -195,3 +195,21 @@ fn null_does_not_come_back_for_what_old_clients_were_promised() {
     );
     check("first = 'string'", &[&list(", required = true, min_length = 1")], &[]);
 }
+
+#[test]
+fn no_record_fills_a_reference_in_every_account() {
+    let file = "[collections.shelves]
+[collections.books.fields]
+shelf = { ref = 'shelves', required = true }
+[[versions]]
+date = '2001-01-01'
+[[versions.changes]]
+collection = 'books'
+required = { field = 'shelf', fill = 'shelf_1' }
+[[versions]]
+date = '2000-01-01'";
+    let findings = parse(file).unwrap_err();
+    assert_eq!(findings.len(), 1);
+    let told = findings[0].to_string();
+    assert!(told.contains("`shelf` is a reference, and no record is there in every"), "{told}");
+}

@@ -222,6 +222,11 @@ pub fn value(field: &Field, value: &mut Value) -> Result<(), Violation> {
     }
 }
 
+/// The value in its kept form, if it is one of this kind.
+pub(crate) fn of_kind(kind: &Kind, mut value: Value) -> Option<Value> {
+    normalise(kind, &mut value).is_ok().then_some(value)
+}
+
 /// Type check and normal form. The error completes the sentence "`field` …".
 fn normalise(kind: &Kind, value: &mut Value) -> Result<(), (Code, String)> {
     let wrong = |value: &Value| {

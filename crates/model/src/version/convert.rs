@@ -4,7 +4,7 @@
 use super::decimal;
 use crate::schema::Kind;
 use crate::time::Timestamp;
-use crate::validate::MAX_INTEGER;
+use crate::validate::{self, MAX_INTEGER};
 use serde_json::{Number, Value};
 
 /// Seconds of the years 1 to 9999: what an ISO 8601 text can say.
@@ -31,6 +31,10 @@ pub(super) enum Conversion {
     Table(Vec<(Value, Value)>),
     /// These values become those; others have no counterpart.
     Only(Vec<(Value, Value)>),
+    /// Values of this kind stay; others have no counterpart.
+    OfKind(Kind),
+    /// The other ones: what the old kind cannot say.
+    NotOfKind(Kind),
     /// Null becomes this value.
     Fill(Value),
     /// This value becomes null.
@@ -69,6 +73,11 @@ impl Conversion {
             Conversion::Over(factor, _) => over(value.as_f64()?, *factor).and_then(kept),
             Conversion::Table(pairs) => Some(look_up(pairs, value).unwrap_or(value).clone()),
             Conversion::Only(pairs) => look_up(pairs, value).cloned(),
+            Conversion::OfKind(kind) => validate::of_kind(kind, value.clone()),
+            Conversion::NotOfKind(kind) => match validate::of_kind(kind, value.clone()) {
+                Some(_) => None,
+                None => Some(value.clone()),
+            },
             Conversion::Empty(fill) if value == fill => Some(Value::Null),
             Conversion::Fill(_) | Conversion::Empty(_) => Some(value.clone()),
         }
@@ -87,12 +96,14 @@ impl Conversion {
             Conversion::Times(..) | Conversion::Over(..) => true,
             Conversion::FromText(_) | Conversion::ToInstant(_) | Conversion::FromList => false,
             Conversion::Only(_) | Conversion::Empty(_) => false,
+            Conversion::OfKind(_) | Conversion::NotOfKind(_) => false,
         }
     }
 
     /// Whether some values of the one type have no counterpart in the other.
     pub fn leaves_out(&self) -> bool {
-        matches!(self, Conversion::FromText(_) | Conversion::ToInstant(_) | Conversion::Only(_))
+        use Conversion::{FromText, NotOfKind, OfKind, Only, ToInstant};
+        matches!(self, FromText(_) | ToInstant(_) | Only(_) | OfKind(_) | NotOfKind(_))
     }
 
     /// Whether several values may become one.
@@ -233,6 +244,12 @@ mod tests {
             (Over(100.0, Kind::Number), json!(29), Some(json!(0.29))),
             (Over(100.0, Kind::Integer), json!(150), Some(json!(2))),
             (Times(3.0, Kind::Number), json!(0.1), Some(json!(0.3))),
+            (OfKind(Kind::Integer), json!(3), Some(json!(3))),
+            (OfKind(Kind::Integer), json!("3"), None),
+            (OfKind(Kind::String), json!({"a": 1}), None),
+            (NotOfKind(Kind::String), json!("a"), None),
+            (NotOfKind(Kind::String), json!(1), Some(json!(1))),
+            (OfKind(Kind::Array(Box::new(Kind::String))), json!(["a", 1]), None),
             (Fill(json!(1)), json!(null), Some(json!(1))),
             (Empty(json!(1)), json!(1), Some(json!(null))),
             (Table(vec![(json!("a"), json!("b"))]), json!("c"), Some(json!("c"))),

@@ -34,6 +34,11 @@ pub(super) enum Expr {
         hollow: bool,
         fresh: bool,
     },
+    /// The one, or the other where that is null.
+    Or {
+        of: Box<Expr>,
+        other: Box<Expr>,
+    },
     /// The texts that are not null, joined.
     Join {
         parts: Vec<Expr>,
@@ -85,8 +90,12 @@ impl Expr {
         Expr::Kept(name.to_owned())
     }
 
+    /// Of an object, whatever becomes of its other members: many may move into it.
     pub fn member(self, name: &str) -> Expr {
-        Expr::Member { of: Box::new(self), name: name.to_owned() }
+        match self {
+            Expr::With { of, name: other, .. } if other != name => of.member(name),
+            of => Expr::Member { of: Box::new(of), name: name.to_owned() },
+        }
     }
 
     pub fn with(self, name: &str, value: Expr, hollow: bool) -> Expr {
@@ -102,6 +111,10 @@ impl Expr {
 
     pub fn without(self, name: &str, hollow: bool) -> Expr {
         self.with(name, Expr::Fixed(Value::Null), hollow)
+    }
+
+    pub fn or(self, other: Expr) -> Expr {
+        Expr::Or { of: Box::new(self), other: Box::new(other) }
     }
 
     /// On the way to the newest shape, where types are checked afterwards.
@@ -133,6 +146,10 @@ impl Expr {
                     None => value.eval(source).into_owned(),
                 };
                 Cow::Owned(with(of, name, value, *hollow))
+            }
+            Expr::Or { of, other } => {
+                let value = of.eval(source);
+                if value.is_null() { other.eval(source) } else { value }
             }
             Expr::Join { parts, by } => {
                 let values: Vec<_> = parts.iter().map(|part| part.eval(source)).collect();
@@ -175,6 +192,7 @@ impl Expr {
                 hollow: *hollow,
                 fresh: *fresh,
             },
+            Expr::Or { of, other } => Expr::Or { of: inner(of), other: inner(other) },
             Expr::Join { parts, by } => Expr::Join {
                 parts: parts.iter().map(|part| part.substitute(sent)).collect(),
                 by: by.clone(),
@@ -196,9 +214,9 @@ impl Expr {
             Expr::Member { of, .. } | Expr::Part { of, .. } | Expr::Convert { of, .. } => {
                 of.visit(see);
             }
-            Expr::With { of, value, .. } => {
+            Expr::With { of, value: other, .. } | Expr::Or { of, other } => {
                 of.visit(see);
-                value.visit(see);
+                other.visit(see);
             }
             Expr::Join { parts, .. } => parts.iter().for_each(|part| part.visit(see)),
         }
@@ -257,6 +275,7 @@ impl Expr {
             Expr::Kept(name) => kept(name),
             Expr::Fixed(value) => !value.is_null(),
             Expr::With { value, hollow, .. } => *hollow || value.always_says(kept),
+            Expr::Or { of, other } => of.always_says(kept) || other.always_says(kept),
             Expr::Join { parts, .. } => parts.iter().any(|part| part.always_says(kept)),
             Expr::Part { of, place: 0, .. } => of.always_says(kept),
             Expr::Convert { of, by, .. } => by.fills() || (by.finds_all() && of.always_says(kept)),
@@ -291,7 +310,11 @@ impl Expr {
 
     /// The member of a kept object that it shows, as a path.
     pub fn kept_member(&self) -> Option<String> {
-        let Expr::Member { of, name } = self else { return None };
+        let (of, name) = match self {
+            Expr::Member { of, name } => (of, name),
+            Expr::Convert { of, .. } => return of.kept_member(),
+            _ => return None,
+        };
         let mut object = &**of;
         while let Expr::With { of, .. } = object {
             object = of;

@@ -92,6 +92,7 @@ fn objects(hints: &Hints) -> Vec<Value> {
         let mut only = Map::new();
         only.insert(member.clone(), Value::from("m"));
         objects.push(Value::Object(only.clone()));
+        objects.push(json!({ member: 7 }));
         only.insert("other".to_owned(), Value::from(true));
         objects.push(Value::Object(only));
     }

@@ -105,9 +105,13 @@ impl Shape {
                 let mut field = field.cloned().unwrap_or(plain);
                 let object = &self.fields[place];
                 (field.write_only, field.read_only) = (object.write_only, object.read_only);
+                // A newer client may put anything into an object: what the field cannot say is
+                // null to older ones, and stays when they write null back.
+                let kind = field.kind.clone();
                 self.fields.insert(place + 1, field);
-                self.down.insert(from.field.clone(), value);
-                Expr::sent(&from.field)
+                let shown = value.clone().lowered(Conversion::OfKind(kind.clone()));
+                self.down.insert(from.field.clone(), shown);
+                Expr::sent(&from.field).or(value.lowered(Conversion::NotOfKind(kind)))
             }
         };
         match &to.member {

@@ -213,3 +213,54 @@ date = '2000-01-01'";
     let told = findings[0].to_string();
     assert!(told.contains("`shelf` is a reference, and no record is there in every"), "{told}");
 }
+
+#[test]
+fn what_a_moved_field_s_old_type_cannot_say_is_null_there() {
+    let versions = service(
+        "d = 'object'",
+        &["move = { from = 'isbn', to = 'd.isbn' }
+           move = { from = { name = 'pages', type = 'integer' }, to = 'd.pages' }
+           move = { from = { name = 'tags', type = 'array', items = 'string' }, to = 'd.tags' }"],
+    );
+    let (view, lens) = oldest(&versions);
+    for (kept, shown) in [
+        (
+            json!({"isbn": 1, "pages": "1", "tags": "t"}),
+            json!({"isbn": null, "pages": null, "tags": null}),
+        ),
+        (
+            json!({"isbn": {"a": 1}, "pages": 1.5, "tags": ["t", 1]}),
+            json!({"isbn": null, "pages": null, "tags": null}),
+        ),
+        (
+            json!({"isbn": "1", "pages": 3, "tags": ["t"]}),
+            json!({"isbn": "1", "pages": 3, "tags": ["t"]}),
+        ),
+    ] {
+        let kept = object(json!({ "d": kept }));
+        assert_eq!(Value::Object(lens.down(&kept)), shown);
+        let text = lens.show(&record(&versions.newest().schema, &kept));
+        assert_eq!(text, record::encode(&view.schema.collections[0], &lens.down(&kept)));
+        // Sent back as it was read, it changes nothing.
+        assert!(lens.replace(&kept, &lens.down(&kept)).is_empty());
+    }
+    // What is not seen stays when something beside it is written.
+    let kept = object(json!({"d": {"isbn": 1, "pages": 3, "x": 2}}));
+    let changed = Value::Object(lens.merge(&kept, &object(json!({"pages": 4}))));
+    assert_eq!(changed, json!({"d": {"isbn": 1, "pages": 4, "x": 2}}));
+    let changed = Value::Object(lens.replace(&kept, &object(json!({"isbn": "1"}))));
+    assert_eq!(changed, json!({"d": {"isbn": "1", "x": 2}}));
+    assert_eq!(lens.name_down("d.isbn"), "isbn");
+    assert!(view.schema.collections[0].fields.iter().all(|field| field.voidable));
+}
+
+#[test]
+fn many_fields_move_into_one_object() {
+    let moves: Vec<String> =
+        (0..100).map(|n| format!("move = {{ from = 'f{n}', to = 'd.m{n}' }}")).collect();
+    let versions = service("d = 'object'", &[&moves.join("\n")]);
+    let (view, lens) = oldest(&versions);
+    let made = view.body(0, object(json!({"f0": "a", "f99": "b"})), Mode::Create).unwrap();
+    assert_eq!(Value::Object(made.clone()), json!({"d": {"m0": "a", "m99": "b"}}));
+    assert_eq!(lens.down(&made)["f99"], "b");
+}

@@ -14,10 +14,13 @@ pub fn down(change: &Change, newer: &Fields) -> Fields {
             let value = take(&mut record, to);
             record.insert(from.clone(), value);
         }
-        Operation::Move { from, to, existing, .. } => {
-            let value = take_path(&mut record, to);
+        Operation::Move { from, to, existing, field } => {
+            let mut value = take_path(&mut record, to);
             if to.member.is_some() && !existing {
                 record.remove(&to.field);
+            }
+            if from.member.is_none() && field.is_none() && !value.is_string() {
+                value = Value::Null;
             }
             put_path(&mut record, from, value);
         }
@@ -65,12 +68,18 @@ pub fn up(change: &Change, older: &Fields, base: &Fields) -> Fields {
             let value = take(&mut record, from);
             record.insert(to.clone(), value);
         }
-        Operation::Move { from, to, existing, .. } => {
-            let value = take_path(&mut record, from);
+        Operation::Move { from, to, existing, field } => {
+            let mut value = take_path(&mut record, from);
             // What newer clients have in the old place, the older version does not see.
             let unseen = take_path(&mut base.clone(), from);
             if from.member.is_some() && !unseen.is_null() {
                 put_path(&mut record, from, unseen);
+            }
+            // What the old field could not say stays.
+            let unsaid = take_path(&mut base.clone(), to);
+            let text = from.member.is_none() && field.is_none();
+            if text && value.is_null() && !unsaid.is_string() {
+                value = unsaid;
             }
             if to.member.is_some() && !existing {
                 let whole = base.get(&to.field).cloned().unwrap_or_default();

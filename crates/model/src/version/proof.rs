@@ -10,7 +10,7 @@ use crate::record::Fields;
 use crate::schema::{CollectionIx, Field, Operation, Schema};
 use crate::validate;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Combinations of the fields of one change that are tried: all, or so many by chance.
@@ -24,7 +24,8 @@ pub(crate) struct Loss {
     pub message: String,
 }
 
-/// At most one loss for each collection: what lies behind it follows from it.
+/// One for each change that loses something. What older versions lose of the same kept fields
+/// follows from it, or is told once that is mended.
 pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
     if schema.versions.iter().all(|version| version.changes.is_empty()) {
         return Vec::new();
@@ -38,10 +39,12 @@ pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
         let views = versions.iter().skip(1).filter(|view| {
             !changes_of(&schema.versions[view.index - 1], (collection, None)).is_empty()
         });
-        let loss = views.into_iter().find_map(|view| Trial::new(view, collection)?.lose(&hints));
-        if let Some((index, field, message)) = loss {
-            let change = blame(&schema, index, collection, &field);
-            found.push(Loss { version: index - 1, change, message });
+        let mut told = BTreeSet::new();
+        for trial in views.filter_map(|view| Trial::new(view, collection)) {
+            for (index, field, message) in trial.lose(&hints, &mut told) {
+                let change = blame(&schema, index, collection, &field);
+                found.push(Loss { version: index - 1, change, message });
+            }
         }
     }
     found
@@ -97,10 +100,12 @@ impl<'a> Trial<'a> {
         Some(Trial { index: view.index, date: &view.date, lens, fields })
     }
 
-    fn lose(&self, hints: &Hints) -> Option<Lost> {
+    /// What each group of fields loses; `told`: the kept fields that a loss is known of.
+    fn lose(&self, hints: &Hints, told: &mut BTreeSet<String>) -> Vec<Lost> {
         // For a field that is not looked into, any value does.
         let stand_in = Value::from("abc");
-        let groups = self.groups();
+        let mut groups = self.groups();
+        groups.retain(|group| self.made_from(group).all(|kept| !told.contains(kept)));
         let changed = |field: &&&Field| groups.iter().flatten().any(|name| *name == field.name);
         let values: BTreeMap<&str, Vec<Value>> = self
             .fields
@@ -108,7 +113,7 @@ impl<'a> Trial<'a> {
             .filter(changed)
             .map(|field| (field.name.as_str(), samples::of(field, hints)))
             .collect();
-        groups.iter().find_map(|group| {
+        let lost = |group: &Vec<String>| {
             if let Some(unproved) = self.unproved(group, &values) {
                 return Some(unproved);
             }
@@ -122,7 +127,23 @@ impl<'a> Trial<'a> {
                 let sample: Fields = group.iter().cloned().zip(chosen).collect();
                 self.check(&sample, group)
             })
-        })
+        };
+        let mut found = Vec::new();
+        for group in &groups {
+            let loss = lost(group);
+            if loss.is_some() {
+                told.extend(self.made_from(group).map(str::to_owned));
+            }
+            found.extend(loss);
+        }
+        found
+    }
+
+    /// The kept fields that are made from these.
+    fn made_from(&self, group: &[String]) -> impl Iterator<Item = &str> {
+        let lifts = self.lens.lifts.iter();
+        let lifts = lifts.filter(|lift| lift.sent.iter().any(|name| group.contains(name)));
+        lifts.map(|lift| lift.field.name.as_str())
     }
 
     /// A field that the change looks into, and that no value could be made for.

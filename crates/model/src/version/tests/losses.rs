@@ -264,3 +264,19 @@ fn many_fields_move_into_one_object() {
     assert_eq!(Value::Object(made.clone()), json!({"d": {"m0": "a", "m99": "b"}}));
     assert_eq!(lens.down(&made)["f99"], "b");
 }
+
+#[test]
+fn each_change_that_loses_is_told_once() {
+    let lossy = |a: &str, b: &str, to: &str| {
+        format!(
+            "merge = {{ from = [{{ name = '{a}', type = 'string', required = true }}, {{ name = \
+             '{b}', type = 'string' }}], to = '{to}', by = ' ' }}"
+        )
+    };
+    let newest = format!("{}\n{}", lossy("a", "b", "one"), lossy("c", "d", "two"));
+    check(
+        "one = 'string'\ntwo = 'string'\nthree = 'string'",
+        &[&newest, "rename = { from = 'z', to = 'a' }", &lossy("e", "f", "three")],
+        &["{ a = \"a b\"", "{ c = \"a b\"", "{ e = \"a b\""],
+    );
+}

@@ -104,13 +104,18 @@ impl Shape {
 
     /// The place of a field that a change may touch.
     pub(super) fn place(&self, name: &str) -> Result<usize, Fault> {
-        if self.fixed.as_deref() == Some(name) {
-            return Err(Fault::Wrong(format!(
-                "`{name}` is the reference to the parent, which cannot change"
-            )));
-        }
+        self.not_fixed(name)?;
         let found = self.fields.iter().position(|field| field.name == name && !field.removed);
         found.ok_or_else(|| Fault::Missing(name.to_owned()))
+    }
+
+    pub(super) fn not_fixed(&self, name: &str) -> Result<(), Fault> {
+        match self.fixed.as_deref() == Some(name) {
+            true => Err(Fault::Wrong(format!(
+                "`{name}` is the reference to the parent, which cannot change"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Complains when the name is taken in the newer shape.

@@ -341,6 +341,7 @@ impl Shape {
     }
 
     fn undo_removed(&mut self, name: &str) -> Done {
+        self.not_fixed(name)?;
         let found = self.fields.iter_mut().find(|field| field.name == name);
         let field = found.ok_or_else(|| Fault::Missing(name.to_owned()))?;
         if !field.removed {

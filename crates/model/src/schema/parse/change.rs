@@ -74,9 +74,17 @@ fn find_action(
         let message = format!("`{}` is no action of `{}`{hint}", name.value, collection.name);
         report.say(name.at, message);
     }
+    if let Operation::Rename { beside: true, .. } = operation {
+        report.say(
+            name.at,
+            "`beside` is for fields: a parameter is sent by the name of its version alone; \
+             remove the word",
+        );
+        return None;
+    }
     let fits = match operation {
-        Operation::Rename { beside, .. } => !beside,
-        Operation::Split { .. }
+        Operation::Rename { .. }
+        | Operation::Split { .. }
         | Operation::Merge { .. }
         | Operation::Retype { .. }
         | Operation::EnumMap { .. }

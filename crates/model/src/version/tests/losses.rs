@@ -280,3 +280,36 @@ fn each_change_that_loses_is_told_once() {
         &["{ a = \"a b\"", "{ c = \"a b\"", "{ e = \"a b\""],
     );
 }
+
+#[test]
+fn the_reference_to_the_parent_is_not_removed_and_parameters_have_one_name() {
+    for (change, expected) in [
+        (
+            "removed = { field = 'book' }",
+            "`book` is the reference to the parent, which cannot change",
+        ),
+        (
+            "action = 'go'\nrename = { from = 'was', to = 'why', beside = true }",
+            "`beside` is for fields",
+        ),
+    ] {
+        let file = format!(
+            "[collections.books]
+[collections.pages]
+parent = 'books'
+[collections.pages.actions.go]
+params = {{ why = 'string' }}
+[[versions]]
+date = '2001-01-01'
+[[versions.changes]]
+collection = 'pages'
+{change}
+[[versions]]
+date = '2000-01-01'"
+        );
+        let findings = parse(&file).unwrap_err();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        let told = findings[0].to_string();
+        assert!(told.contains(expected), "{told}");
+    }
+}

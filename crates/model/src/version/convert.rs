@@ -88,6 +88,11 @@ impl Conversion {
         matches!(self, Conversion::Fill(_))
     }
 
+    /// Whether what becomes of a value depends on it.
+    pub fn looks_into(&self) -> bool {
+        !matches!(self, Conversion::Fill(_) | Conversion::Empty(_) | Conversion::ToList)
+    }
+
     /// Whether every value has a counterpart.
     pub fn finds_all(&self) -> bool {
         match self {

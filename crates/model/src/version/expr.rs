@@ -252,9 +252,12 @@ impl Expr {
     pub fn looks_into(&self, sent: &str) -> bool {
         let mut found = false;
         self.visit(&mut |part| {
-            if let Expr::Join { .. } | Expr::Part { .. } | Expr::Convert { .. } = part {
-                found |= part.sent_names().iter().any(|name| name == sent);
-            }
+            let looks = match part {
+                Expr::Join { .. } | Expr::Part { .. } => true,
+                Expr::Convert { by, .. } => by.looks_into(),
+                _ => false,
+            };
+            found |= looks && part.sent_names().iter().any(|name| name == sent);
         });
         found
     }

@@ -82,18 +82,18 @@ fn find_action(
         );
         return None;
     }
-    let fits = match operation {
+    let fits = matches!(
+        operation,
         Operation::Rename { .. }
-        | Operation::Split { .. }
-        | Operation::Merge { .. }
-        | Operation::Retype { .. }
-        | Operation::EnumMap { .. }
-        | Operation::Default { .. }
-        | Operation::Optional { .. }
-        | Operation::Required { .. }
-        | Operation::Gone { .. } => true,
-        _ => false,
-    };
+            | Operation::Split { .. }
+            | Operation::Merge { .. }
+            | Operation::Retype { .. }
+            | Operation::EnumMap { .. }
+            | Operation::Default { .. }
+            | Operation::Optional { .. }
+            | Operation::Required { .. }
+            | Operation::Gone { .. }
+    );
     if !fits {
         report.say(
             name.at,

@@ -2,7 +2,7 @@
 //! was sent. Tried with samples, when the schema is read.
 
 use super::convert::Conversion;
-use super::expr::Expr;
+use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift, value_of};
 use super::samples::{self, Dice, Hints};
 use super::{Versions, View, changes_of};
@@ -77,6 +77,11 @@ fn hints(schema: &Schema, collection: CollectionIx) -> Hints {
             }
             _ => {}
         }
+    }
+    // One of each: only so many are tried.
+    for all in [&mut hints.separators, &mut hints.members] {
+        let mut seen = BTreeSet::new();
+        all.retain(|one| seen.insert(one.clone()));
     }
     hints
 }
@@ -198,13 +203,17 @@ impl<'a> Trial<'a> {
         let raised = self.lens.up(sample);
         for lift in &self.lens.lifts {
             let value = value_of(&raised, &lift.field.name);
+            // A request with it is refused, not changed; only a text may be no number at all.
             if validate::is_marked(value) {
-                // A request with it is refused, not changed; only a text may be no number at all.
-                if validate::is_taken(value) || !self.is_total(lift) {
+                if !lift.expr.lacks_counterpart(sample) {
                     return None;
                 }
                 let what = format!("has no counterpart in `{}`", lift.field.name);
                 return Some(self.lost(sample, group, &lift.sent, &what));
+            }
+            let kind = &lift.field.kind;
+            if !value.is_null() && validate::of_kind(kind, value.clone()).is_none() {
+                return None;
             }
         }
         let back = self.lens.down(&raised);
@@ -254,17 +263,6 @@ impl<'a> Trial<'a> {
         Some((self.index, lift.sent.first().cloned().unwrap_or_default(), message))
     }
 
-    /// Whether every value that the old field takes should have a counterpart.
-    fn is_total(&self, lift: &Lift) -> bool {
-        let mut total = false;
-        lift.expr.visit(&mut |part| {
-            if let Expr::Convert { by: Conversion::FromText(_) | Conversion::Only(_), .. } = part {
-                total = true;
-            }
-        });
-        total
-    }
-
     fn lost(&self, sample: &Fields, group: &[String], names: &[String], what: &str) -> Lost {
         let shown = show(sample, names);
         let message =
@@ -278,6 +276,23 @@ impl Lift {
     fn must_be_there(&self) -> bool {
         let field = &self.field;
         field.required && !field.read_only && !field.removed && field.default.is_none()
+    }
+}
+
+impl Expr {
+    /// Whether a value that the old field takes, and should have a counterpart, has none.
+    fn lacks_counterpart(&self, sample: &Fields) -> bool {
+        let source = Parsed { sent: Some(sample), kept: None };
+        let mut found = false;
+        self.visit(&mut |part| {
+            if let Expr::Convert { of, by, .. } = part
+                && let Conversion::FromText(_) | Conversion::Only(_) = by
+            {
+                let broken = validate::is_marked(&part.eval(&source));
+                found |= broken && !validate::is_marked(&of.eval(&source));
+            }
+        });
+        found
     }
 }
 

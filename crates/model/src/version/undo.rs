@@ -126,7 +126,12 @@ impl Shape {
                 sent.insert(to.field.clone(), whole);
             }
             None => {
+                let kind = self.fields[self.place(&to.field)?].kind.clone();
                 self.forget(&to.field);
+                // An object holds anything, the field does not. Where it is kept as it is, its
+                // declaration is held to; a newer object would take what it is not.
+                let kept = self.up.values().any(|expr| *expr == Expr::sent(&to.field));
+                let old = if kept { old } else { old.raised(Conversion::OfKind(kind)) };
                 sent.insert(to.field.clone(), old);
             }
         }

@@ -127,6 +127,8 @@ fn a_change_of_texts_that_nothing_can_be_made_for_is_refused() {
     check(&format!("title = {{ {field} }}"), &[rename], &[]);
     let moved = format!("move = {{ from = {{ name = 'name', {field} }}, to = 'd.name' }}");
     check("d = 'object'", &[&moved], &[]);
+    let listed = format!("retype = {{ field = 'title', from = {{ {field} }}, by = 'list' }}");
+    check("title = { type = 'array', items = 'string' }", &[&listed], &[]);
 }
 
 #[test]
@@ -252,6 +254,20 @@ fn what_a_moved_field_s_old_type_cannot_say_is_null_there() {
     assert_eq!(changed, json!({"d": {"isbn": "1", "x": 2}}));
     assert_eq!(lens.name_down("d.isbn"), "isbn");
     assert!(view.schema.collections[0].fields.iter().all(|field| field.voidable));
+}
+
+#[test]
+fn a_member_of_another_type_does_not_pass_through_a_field_into_an_object() {
+    let versions = service(
+        "d = 'object'\ne = 'object'",
+        &["move = { from = 'f', to = 'e.f' }", "move = { from = 'd.m', to = 'f' }"],
+    );
+    let (view, lens) = oldest(&versions);
+    let problem = view.body(0, object(json!({"d": {"m": 7}})), Mode::Create).unwrap_err();
+    assert_eq!(problem.violations[0].code, Code::Unsuitable, "{problem:?}");
+    let made = view.body(0, object(json!({"d": {"m": "7"}})), Mode::Create).unwrap();
+    assert_eq!(made["e"], json!({"f": "7"}));
+    assert_eq!(lens.down(&made)["d"], json!({"m": "7"}));
 }
 
 #[test]

@@ -425,7 +425,7 @@ const GROWN: &str = r#"
 date = "2026-01-01"
 [[versions.changes]]
 collection = "walks"
-retype = { field = "length", from = { type = "integer" }, factor = 0.01 }
+retype = { field = "length", from = { type = "integer", required = true }, factor = 0.01 }
 [[versions]]
 date = "2025-01-01"
 [collections.walks.fields]

@@ -355,8 +355,11 @@ impl Maker<'_> {
     }
 
     fn merge(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
-        let fits =
-            |field: &Field| field.is_plain() && field.default.is_none() && field.kind == Kind::Text;
+        // A part that must be there would come back as null where it is what stands for null.
+        let fits = |field: &Field| {
+            let plain = field.is_plain() && field.default.is_none() && !field.filled;
+            plain && field.kind == Kind::Text
+        };
         let to = self.find(shape, fits)?.name;
         let by = self.separator();
         let mut first = Field::new(&self.older_name(shape, newer), Kind::Piece(by.clone()));

@@ -243,6 +243,7 @@ impl Expr {
             Expr::Member { of, name } => Some(format!("{}.{name}", of.sent_path()?)),
             Expr::Part { of, .. } | Expr::Convert { of, .. } => of.sent_path(),
             Expr::With { of, value, .. } => of.sent_path().or_else(|| value.sent_path()),
+            Expr::Or { of, other } => of.sent_path().or_else(|| other.sent_path()),
             // Which of several members it is cannot be told.
             Expr::Join { .. } => self.sent_names().into_iter().next(),
         }
@@ -303,9 +304,13 @@ impl Expr {
     pub fn is_plain(&self) -> bool {
         match self {
             Expr::Sent(_) => true,
-            Expr::Member { of, .. } => of.is_plain(),
-            Expr::Convert { of, by: Conversion::Fill(_) | Conversion::Empty(_), .. } => {
-                of.is_plain()
+            Expr::Member { of, .. } | Expr::Or { of, .. } => of.is_plain(),
+            Expr::Convert { of, by, .. } => {
+                let as_it_is = matches!(
+                    by,
+                    Conversion::Fill(_) | Conversion::Empty(_) | Conversion::OfKind(_)
+                );
+                as_it_is && of.is_plain()
             }
             _ => false,
         }

@@ -181,7 +181,7 @@ fn changes_of_parameters_are_checked_and_planned() {
     let unknown = told(("to = \"amount\"", "to = \"amuont\""));
     assert!(unknown.contains(":7:1: `amuont` is no field of `orders.pay`"), "{unknown}");
     let unfit = told(("to = \"amount\"", "to = \"amount\", beside = true"));
-    assert!(unfit.contains(":6:10: parameters can be changed by rename, split"), "{unfit}");
+    assert!(unfit.contains(":6:10: `beside` is for fields"), "{unfit}");
     let (params, first) =
         (PAYING.split("[collections.orders.fields]").nth(1).unwrap(), "first.toml");
     let params = params.replace("amount", "sum").replace("credit_card", "card");

@@ -366,6 +366,10 @@ impl Work {
             }
             return;
         }
+        // What only older versions show is kept apart in the row.
+        if old.removed != new.removed && !self.steps.contains(&Step::Rewrite(ix)) {
+            self.steps.push(Step::Rewrite(ix));
+        }
         let field = new.name.clone();
         match (old.has_column(), new.has_column()) {
             (false, true) => {

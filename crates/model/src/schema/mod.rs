@@ -378,7 +378,9 @@ impl Schema {
 pub(crate) fn hide_what_is_below(collections: &mut [Collection]) {
     for ix in 0..collections.len() {
         let above = std::iter::successors(Some(ix), |at| collections[*at].parent);
-        collections[ix].removed = above.into_iter().any(|at| collections[at].removed);
+        // No more than there are: a collection above itself would have no end.
+        let mut above = above.take(collections.len());
+        collections[ix].removed = above.any(|at| collections[at].removed);
     }
 }
 

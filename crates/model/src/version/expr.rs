@@ -178,6 +178,28 @@ impl Expr {
         }
     }
 
+    /// A kept value after what was sent has changed from one to the other. Members and parts that
+    /// came of what is the same stay as they are kept: this version may not see all of them.
+    pub fn changed(&self, was: &impl Source, is: &impl Source, kept: &Value) -> Value {
+        if let Expr::Join { parts, by } = self {
+            return rejoined(parts, by, (was, is), kept);
+        }
+        let (was, is) = (self.eval(was), self.eval(is).into_owned());
+        let mut members = match (kept, is.is_object() || is.is_null()) {
+            (Value::Object(members), true) => members.clone(),
+            _ => return is,
+        };
+        let of = |object: &Value| object.as_object().cloned().unwrap_or_default();
+        let (mut before, after) = (of(&was), of(&is));
+        for (name, value) in after {
+            if before.remove(&name).as_ref() != Some(&value) {
+                members.insert(name, value);
+            }
+        }
+        before.keys().for_each(|gone| drop(members.remove(gone)));
+        if members.is_empty() { is } else { Value::Object(members) }
+    }
+
     /// The same over another shape: fields that were sent are replaced by what makes them there.
     pub fn substitute(&self, sent: &BTreeMap<String, Expr>) -> Expr {
         let inner = |of: &Expr| Box::new(of.substitute(sent));
@@ -360,6 +382,25 @@ fn join(values: &[Cow<'_, Value>], by: &str) -> Value {
         true => Value::Null,
         false => Value::String(texts.join(by)),
     }
+}
+
+fn rejoined(
+    parts: &[Expr],
+    by: &str,
+    (was, is): (&impl Source, &impl Source),
+    kept: &Value,
+) -> Value {
+    let mut pieces = kept.as_str().into_iter().flat_map(|text| text.splitn(parts.len(), by));
+    let mut values = Vec::new();
+    for part in parts {
+        let piece = pieces.next().map(Value::from).unwrap_or_default();
+        let (before, after) = (part.eval(was), part.eval(is));
+        values.push(if before == after { Cow::Owned(piece) } else { after });
+    }
+    let joined = join(&values, by);
+    // What follows a part that is not there would be read as that part.
+    let gap = values.windows(2).any(|two| two[0].is_null() && !two[1].is_null());
+    if gap && !validate::is_marked(&joined) { validate::marked(joined) } else { joined }
 }
 
 fn with(of: Value, name: &str, value: Value, hollow: bool) -> Value {

@@ -168,12 +168,16 @@ impl Lens {
     /// Only what depends on a field that differs from what the client was shown: sending back what
     /// was read changes nothing, also where several kept values look alike in this version.
     fn raise(&self, shown: &Fields, wanted: &Fields, current: &Fields) -> Fields {
-        let source = Parsed { sent: Some(wanted), kept: Some(current) };
+        let was = Parsed { sent: Some(shown), kept: Some(current) };
+        let is = Parsed { sent: Some(wanted), kept: Some(current) };
         let differs = |name: &String| value_of(shown, name) != value_of(wanted, name);
         let lifts = self.lifts.iter().filter(|lift| !lift.field.read_only);
         let touched = lifts.filter(|lift| lift.sent.iter().any(differs));
         touched
-            .map(|lift| (lift.field.name.clone(), lift.expr.eval(&source).into_owned()))
+            .map(|lift| {
+                let name = &lift.field.name;
+                (name.clone(), lift.expr.changed(&was, &is, value_of(current, name)))
+            })
             .filter(|(name, value)| value_of(current, name) != value)
             .collect()
     }
@@ -222,6 +226,15 @@ impl Lens {
     /// Whether the version shows the field, and nothing of it is kept.
     pub(crate) fn makes_up(&self, name: &str) -> bool {
         self.lines.iter().any(|line| line.name == name && matches!(line.expr, Expr::Fixed(_)))
+    }
+
+    /// What the version calls a kept field that is as it was but for its name.
+    pub(crate) fn sent_as<'a>(&'a self, kept: &'a str) -> Option<&'a str> {
+        match self.lifts.iter().find(|lift| lift.field.name == kept).map(|lift| &lift.expr) {
+            Some(Expr::Sent(name)) => Some(name),
+            Some(_) => None,
+            None => Some(kept),
+        }
     }
 
     /// Pairs of names that mean one field, the old one first.

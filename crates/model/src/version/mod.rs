@@ -144,6 +144,11 @@ impl View {
         self.lenses.get(collection)?.as_ref()
     }
 
+    /// None: this version has the parameters of the action as they are.
+    pub(crate) fn form(&self, collection: CollectionIx, action: usize) -> Option<&Lens> {
+        self.forms.get(&(collection, action))
+    }
+
     /// Whether this version has the collection.
     pub fn serves(&self, collection: CollectionIx) -> bool {
         self.schema.collections.get(collection).is_some_and(|c| !c.removed && !c.internal)
@@ -186,7 +191,8 @@ impl View {
     ) -> Result<Fields, Problem> {
         let body = validate::body(&self.schema.collections[collection], sent, mode)?;
         // Looked for in their kept form: 5 and 5.0 are one number.
-        let conflicts = self.lens(collection).map(|lens| conflicts(lens, &body));
+        let shown = &self.schema.collections[collection];
+        let conflicts = self.lens(collection).map(|lens| conflicts(lens, shown, &body));
         if let Some(conflicts) = conflicts.filter(|found| !found.is_empty()) {
             return Err(Problem::of(Code::ValidationFailed, conflicts));
         }
@@ -229,7 +235,7 @@ fn demand(newest: &Collection, fields: &mut Fields) {
 }
 
 /// Two names of one field that say two things.
-fn conflicts(lens: &Lens, sent: &Fields) -> Vec<Violation> {
+fn conflicts(lens: &Lens, shown: &Collection, sent: &Fields) -> Vec<Violation> {
     let names = |new: &str| -> Vec<&str> {
         lens.aliases().filter(|(_, of)| *of == new).map(|(old, _)| old).collect()
     };
@@ -244,7 +250,10 @@ fn conflicts(lens: &Lens, sent: &Fields) -> Vec<Violation> {
             let message = format!(
                 "`{old}` is the old name of `{new}`: send one of them, or the same value in both."
             );
-            Violation::new(old, Code::Unsuitable, message).value(was)
+            let violation = Violation::new(old, Code::Unsuitable, message);
+            // What is never served is not told back either.
+            let secret = shown.field(old).is_some_and(|field| field.write_only);
+            if secret { violation } else { violation.value(was) }
         })
         .collect()
 }

@@ -154,28 +154,42 @@ impl Versions {
         (record::encode(newest, &fields), record::encode_hidden(newest, &fields))
     }
 
-    /// The texts of an event about a collection, as they were written under a date, in the newest
-    /// shape. None where they are as they would be now.
+    /// The texts of an event about a collection, as they were written under a date, as a version
+    /// would have written them. None where they are so already.
     pub fn retold(
         &self,
         collection: &str,
         written: &str,
         (object, previous, hidden): (&str, Option<&str>, Option<&str>),
+        to: &View,
     ) -> Option<(String, Option<String>, Option<String>)> {
         let ix = self.kept().find(collection)?;
-        let lens = self.written_lens(ix, written).filter(|_| !is_erased(object))?;
+        if written == to.date || is_erased(object) {
+            return None;
+        }
         let hidden = Hidden::parse(hidden);
-        let before = whole(object, &hidden.object);
-        let previous =
-            previous.map(|text| clean(lens.previous_up(&before, &whole(text, &hidden.previous))));
-        let after = raised(lens, &before);
-        let newest = &self.kept().collections[ix];
-        let hidden = Hidden {
-            object: removed(newest, &after),
-            previous: previous.as_ref().map(|all| removed(newest, all)).unwrap_or_default(),
+        let mut after = whole(object, &hidden.object);
+        let mut previous = previous.map(|text| whole(text, &hidden.previous));
+        if let Some(lens) = self.written_lens(ix, written) {
+            previous = previous.map(|all| clean(lens.previous_up(&after, &all)));
+            after = raised(lens, &after);
+        }
+        let lens = to.lens(ix).filter(|_| to.index > 0);
+        let shape = match to.index {
+            0 => &self.kept().collections[ix],
+            _ => &to.schema.collections[ix],
         };
-        let previous = previous.map(|all| Value::Object(public(newest, all)).to_string());
-        Some((record::encode(newest, &after), previous, hidden.text()))
+        let apart = removed(shape, &after);
+        if let Some(lens) = lens {
+            previous = previous.map(|all| lens.previous(&after, &all));
+            after = lens.down(&after);
+        }
+        let hidden = Hidden {
+            object: apart,
+            previous: previous.as_ref().map(|all| removed(shape, all)).unwrap_or_default(),
+        };
+        let previous = previous.map(|all| Value::Object(public(shape, all)).to_string());
+        Some((record::encode(shape, &after), previous, hidden.text()))
     }
 
     fn view(&self, version: usize) -> &View {

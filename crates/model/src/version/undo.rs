@@ -108,8 +108,8 @@ impl Shape {
                 // A newer client may put anything into an object: what the field cannot say is
                 // null to older ones, and stays when they write null back.
                 let kind = field.kind.clone();
+                let shown = known(value.clone(), &field);
                 self.fields.insert(place + 1, field);
-                let shown = value.clone().lowered(Conversion::OfKind(kind.clone()));
                 self.down.insert(from.field.clone(), shown);
                 Expr::sent(&from.field).or(value.lowered(Conversion::NotOfKind(kind)))
             }
@@ -380,6 +380,16 @@ impl Shape {
             false => Err(wrong(format!("no rule of the collection answers with the code `{to}`"))),
         }
     }
+}
+
+/// What an old field can say of a value that may be anything.
+fn known(value: Expr, field: &Field) -> Expr {
+    let shown = value.lowered(Conversion::OfKind(field.kind.clone()));
+    if field.choices.is_empty() {
+        return shown;
+    }
+    let choices = field.choices.iter().map(|choice| (choice, choice));
+    shown.lowered(Conversion::Only(table(choices)))
 }
 
 fn table<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Vec<(Value, Value)> {

@@ -205,6 +205,20 @@ fn values_are_kept_in_one_form_and_wrong_ones_are_all_named() {
 }
 
 #[test]
+fn numbers_come_back_digit_by_digit_and_are_found() {
+    let schema = "[collections.books.fields]\nx = { type = \"number\", filter = true }";
+    let server = Start::schema(schema).go();
+    for text in ["198.33333333333334", "122.27272727272727", "0.31666666666666665", "5e-324"] {
+        let number: f64 = text.parse().unwrap();
+        let made = server.post("/v1/books", json!({ "x": number }));
+        assert_eq!(made.status, 201, "{}", made.text);
+        assert!(made.text.contains(&format!("\"x\":{text},")), "{text}: {}", made.text);
+        let found = server.get(&format!("/v1/books?x={text}"));
+        assert_eq!(found.column("id"), [made.id()], "{text}");
+    }
+}
+
+#[test]
 fn a_unique_value_is_taken_once() {
     let server = Start::schema(KINDS).go();
     let first = server.make("/v1/things", json!({"name": "a", "code": "X"}));

@@ -138,3 +138,60 @@ date = "2026-01-01""#;
     let shown = server.ask("GET", "/v1/books").version("2026-01-01").send();
     assert_eq!(shown.column("shelf"), ["?"]);
 }
+
+#[test]
+fn the_log_goes_back_with_the_file() {
+    let server = Start::schema(FIRST).go();
+    let id = server.make("/v1/books", json!({"name": "Dune", "price": 1.5, "author": "F H"}));
+    let (_, folder) = server.stop();
+    let server = Start::schema(LATER).on(&folder).go();
+    let ask = server.ask("PATCH", &format!("/v1/books/{id}")).version("2026-01-01");
+    ask.json(&json!({"title": "Emma", "price": 250})).send().expect(200);
+    // The old file would have no name for it.
+    server.ask("DELETE", &format!("/v1/books/{id}")).send();
+    let (_, folder) = server.stop();
+    let server = Start::schema(FIRST).on(&folder).arg("--accept-data-loss").go();
+    let told = events(&server, "2024-01-01");
+    assert_eq!(told.len(), 3);
+    let told = &told[1..];
+    assert_eq!(
+        book(&told[0]["object"]),
+        json!({"name": "Emma", "price": 2.5, "author": "F H"}),
+        "{told:?}"
+    );
+    assert_eq!(told[0]["previous_attributes"], json!({"name": "Dune", "price": 1.5}));
+    assert_eq!(
+        book(&told[1]["object"]),
+        json!({"name": "Dune", "price": 1.5, "author": "F H"}),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_field_that_was_removed_is_shown_again_with_what_it_said() {
+    let first = "[service]\nversion = \"2025-01-01\"\n[collections.books.fields]\n\
+                 b = \"string\"\nr = { type = \"string\", filter = true }\n";
+    let removed = first.replace("[service]\nversion = \"2025-01-01\"\n", "").to_owned()
+        + "[[versions]]\ndate = \"2026-06-01\"\n[[versions.changes]]\ncollection = \"books\"\n\
+           removed = { field = \"r\" }\n[[versions]]\ndate = \"2025-01-01\"\n";
+    let server = Start::schema(first).go();
+    let id = server.make("/v1/books", json!({"b": "x", "r": "secret"}));
+    let (_, folder) = server.stop();
+    let server = Start::schema(&removed).on(&folder).go();
+    let path = format!("/v1/books/{id}");
+    let newest =
+        |server: &Server| server.ask("GET", &path).version("2026-06-01").send().expect(200);
+    assert_eq!(newest(&server).get("r"), None);
+    let (_, folder) = server.stop();
+    // The version goes that knew it, so everybody does.
+    let again = first.replace("2025-01-01", "2026-06-01");
+    let server = Start::schema(&again).on(&folder).arg("--accept-changes").go();
+    assert_eq!(newest(&server)["r"], "secret");
+    server.ask("PATCH", &path).version("2026-06-01").json(&json!({"b": "y"})).send().expect(200);
+    assert_eq!(newest(&server)["r"], "secret");
+    let (_, folder) = server.stop();
+    let server = Start::schema(&removed).on(&folder).arg("--accept-changes").go();
+    assert_eq!(newest(&server).get("r"), None);
+    let old = server.ask("GET", &path).version("2025-01-01").send().expect(200);
+    assert_eq!((&old["r"], &old["b"]), (&json!("secret"), &json!("y")));
+}

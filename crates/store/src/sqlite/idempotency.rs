@@ -1,12 +1,13 @@
 //! Remembered answers. A narrow row per key, made in the commit of the write it belongs to: records
 //! are rebuilt from their event, so no body is kept twice. Knows no rule.
 
+use super::retell;
 use super::shared::Shared;
 use crate::Remembered;
 use model::event::Hidden;
 use model::problem::Problem;
-use model::record::parse_object;
-use model::version::Versions;
+use model::record::{self, parse_object};
+use model::version::{Versions, View};
 use model::write::Response;
 use model::{Record, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -123,12 +124,29 @@ fn raised(
     }
 }
 
+/// A record of the newest shape in that of a version.
+fn lowered(to: &View, body: String, hidden: Option<String>) -> (String, Option<String>) {
+    let mut fields = parse_object(&body);
+    let named = fields.get("object").and_then(Value::as_str).unwrap_or_default();
+    let found = to.schema.collections.iter().position(|c| c.object == named);
+    let Some((ix, lens)) = found.and_then(|ix| Some((ix, to.lens(ix)?))) else {
+        return (body, hidden);
+    };
+    if to.index == 0 {
+        return (body, hidden);
+    }
+    fields.extend(parse_object(hidden.as_deref().unwrap_or("{}")));
+    let shape = &to.schema.collections[ix];
+    let shown = lens.down(&fields);
+    (record::encode(shape, &shown), record::encode_hidden(shape, &shown))
+}
+
 /// Tells records anew that were answered under a date which is gone; says how many.
 pub fn retell(
     connection: &Connection,
     before: &Versions,
     date: &str,
-    told_as: &str,
+    (to, told_as): retell::Target<'_>,
 ) -> Result<usize, rusqlite::Error> {
     let mut select = connection.prepare(
         "SELECT n, kind, text, hidden FROM remembered WHERE text IS NOT NULL AND api_version = ?1",
@@ -144,7 +162,8 @@ pub fn retell(
         let (text, hidden) = match *kind {
             CREATED | UPDATED => {
                 let (text, hidden) = texts.clone();
-                raised(before, date, text, hidden)
+                let (text, hidden) = raised(before, date, text, hidden);
+                lowered(to, text, hidden)
             }
             _ => texts.clone(),
         };

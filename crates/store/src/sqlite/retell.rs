@@ -5,7 +5,7 @@
 use super::idempotency;
 use crate::Error;
 use model::Schema;
-use model::version::Versions;
+use model::version::{Versions, View};
 use rusqlite::{Connection, params};
 use std::sync::Arc;
 
@@ -15,25 +15,37 @@ const PAGE: i64 = 1_000;
 /// Tells everything anew that was written under a date that `now` lacks.
 pub fn log(connection: &Connection, before: Schema, now: &Versions) -> Result<(), Error> {
     let before = Versions::new(&Arc::new(before));
+    let target = target(&before, now);
     for view in before.iter().filter(|view| now.find(&view.date).is_none()) {
-        let newest = &before.newest().date;
-        // Where that is gone, too, what it had is taken for what the newest has now.
-        let told_as = if now.find(newest).is_some() { newest } else { &now.newest().date };
-        let events = events(connection, &before, &view.date, told_as)?;
-        let answers = idempotency::retell(connection, &before, &view.date, told_as)?;
+        let events = events(connection, &before, &view.date, target)?;
+        let answers = idempotency::retell(connection, &before, &view.date, target)?;
         if events + answers > 0 {
-            let from = &view.date;
-            tracing::info!(%from, to = %told_as, events, answers, "told anew: the version is gone");
+            let (from, to) = (&view.date, target.1);
+            tracing::info!(%from, %to, events, answers, "told anew: the version is gone");
         }
     }
     Ok(())
+}
+
+/// The version whose shapes are told, as the old file knows it, and what it is called now.
+pub type Target<'v> = (&'v View, &'v str);
+
+/// The newest there was; where that is gone, too, the one that is the newest again. Where the old
+/// file does not know that one, the newest is taken for it.
+fn target<'v>(before: &'v Versions, now: &'v Versions) -> Target<'v> {
+    let (newest, date) = (before.newest(), &now.newest().date);
+    match (now.find(&newest.date), before.find(date)) {
+        (Some(_), _) => (newest, &newest.date),
+        (None, Some(again)) => (again, date),
+        (None, None) => (newest, date),
+    }
 }
 
 fn events(
     connection: &Connection,
     before: &Versions,
     date: &str,
-    told_as: &str,
+    (to, told_as): Target<'_>,
 ) -> Result<usize, Error> {
     let mut select = connection.prepare(
         "SELECT seq, collection, object, previous, hidden FROM log \
@@ -55,8 +67,8 @@ fn events(
         count += page.len();
         for (seq, collection, texts) in page {
             let (object, previous, hidden) = &texts;
-            let retold =
-                before.retold(&collection, date, (object, previous.as_deref(), hidden.as_deref()));
+            let told = (object.as_str(), previous.as_deref(), hidden.as_deref());
+            let retold = before.retold(&collection, date, told, to);
             let (object, previous, hidden) = retold.unwrap_or(texts);
             update.execute(params![seq, told_as, object, previous, hidden])?;
         }

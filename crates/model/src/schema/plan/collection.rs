@@ -1,17 +1,18 @@
-//! Edits of a collection: its settings, states, actions and the codes of its rules.
+//! Edits of a collection: its settings, its actions and the codes of its rules.
 
 use super::{Work, owner};
-use crate::schema::rule::Template;
-use crate::schema::{Action, Assignment, Collection, CollectionIx, Feed, Rule, Schema, Timed};
+use crate::schema::{Action, Collection, CollectionIx, Feed, Schema};
 
 impl Work<'_> {
     pub(super) fn collection(&mut self, ix: CollectionIx, place: CollectionIx) {
         let old = &self.old.collections[ix];
         let seen = &self.view.schema.collections[place];
-        if old.removed {
-            return;
+        if old.removed && !seen.removed {
+            let what = "the collection is served again".to_owned();
+            self.safe(&old.name, what, "nobody uses it yet");
         }
-        if seen.removed {
+        // What is kept for older versions is compared like the rest: their clients use it.
+        if seen.removed && !old.removed {
             let what = "the collection is not served any more".to_owned();
             let lines = owner(old).change("collection_removed = true");
             self.breaking(&old.name, what, "clients of this version use it", Some(lines));
@@ -32,7 +33,7 @@ impl Work<'_> {
         }
         self.frame(ix, place);
         self.fields(old, place);
-        self.states(old, seen);
+        self.states(old, place);
         self.actions(old, place);
         self.codes(old, place);
     }
@@ -97,50 +98,6 @@ impl Work<'_> {
         }
     }
 
-    /// What records do by themselves.
-    fn states(&mut self, old: &Collection, seen: &Collection) {
-        let place = |key: &str| format!("{}.{key}", old.name);
-        if let (Some(was), Some(is)) = (&old.states, &seen.states) {
-            let why = "clients expect new records to begin as before";
-            self.setting(&place("states.initial"), &was.initial, &is.initial, why);
-        }
-        let told = |timed: &[Timed]| -> Vec<String> {
-            let one = |t: &Timed| format!("{} {} {:?} {}", t.from, t.to, t.after, t.event);
-            timed.iter().map(one).collect()
-        };
-        if told(&old.timed) != told(&seen.timed) {
-            let what = "records move otherwise by themselves".to_owned();
-            self.breaking(&place("timed"), what, "clients wait for what was", None);
-        }
-    }
-
-    /// What happens when an action is called. Where fields are known under other names, the texts
-    /// of rules differ although they say the same.
-    fn conduct(&mut self, place: &str, at: CollectionIx, was: &Action, is: &Action) {
-        let set = |all: &[Assignment]| -> Vec<String> { all.iter().map(assigned).collect() };
-        if set(&was.set) != set(&is.set) {
-            let what = "sets something else".to_owned();
-            self.breaking(place, what, "clients expect what it did", None);
-        }
-        for rule in &is.rules {
-            let code = self.view.code_down(at, &rule.code);
-            let known = was.rules.iter().find(|known| known.code == code);
-            // With another code it is told by `codes`.
-            let known = known.or(was.rules.iter().find(|known| told(known) == told(rule)));
-            match known {
-                Some(known) if told(known) == told(rule) => {}
-                Some(_) => {
-                    let what = format!("the rule of `{}` says something else", rule.code);
-                    self.breaking(place, what, "calls that worked may be refused", None);
-                }
-                None => {
-                    let what = format!("a new rule answers with `{}`", rule.code);
-                    self.breaking(place, what, "calls that worked may be refused", None);
-                }
-            }
-        }
-    }
-
     fn actions(&mut self, old: &Collection, at: CollectionIx) {
         let view = self.view;
         let new = &view.schema.collections[at];
@@ -156,9 +113,7 @@ impl Work<'_> {
             let why = "consumers choose their code by the type";
             self.setting(&format!("{place}.event"), &was.event, &is.event, why);
             self.params(&place, (old, was), &is.params);
-            if view.lens(at).is_none() {
-                self.conduct(&place, at, was, &is);
-            }
+            self.conduct(&place, at, was, &is);
             let url = |action: &Action| action.handler.as_ref().map(|one| one.url.clone());
             if url(was) != url(&is) {
                 let what = "is handled elsewhere".to_owned();
@@ -200,19 +155,4 @@ impl Work<'_> {
             self.breaking(&old.name, what, "clients tell refusals apart by it", lines);
         }
     }
-}
-
-fn assigned(assignment: &Assignment) -> String {
-    let value = match &assignment.value {
-        Template::Fixed(value) => value.to_string(),
-        Template::Computed(expression) => expression.text.clone(),
-    };
-    format!("{} = {value}", assignment.field)
-}
-
-/// What a rule looks at and does, without the words that people read.
-fn told(rule: &Rule) -> String {
-    let set: Vec<String> = rule.set.iter().map(assigned).collect();
-    let Rule { when, status, kind, param, extra, to, event, .. } = rule;
-    format!("{} {status} {kind} {param:?} {extra:?} {set:?} {to:?} {event:?}", when.text)
 }

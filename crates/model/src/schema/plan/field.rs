@@ -1,5 +1,6 @@
 //! Fields of a collection and parameters of an action, before and after an edit.
 
+use super::history::plain;
 use super::lines::{Owner, later};
 use super::{Work, owner};
 use crate::schema::{Action, Collection, CollectionIx, Field, Kind};
@@ -49,6 +50,10 @@ impl Work<'_> {
                     self.destructive(&place, what, why, None);
                 }
                 Some(is) => self.field(owner(old), &place, was, is),
+                None if self.new.collections[at].field(&was.name).is_some() => {
+                    let why = "clients of this version use it; what it says is kept";
+                    self.breaking(&place, "not shown any more".to_owned(), why, None);
+                }
                 None => self.gone(old, &place, was, &mut added),
             }
         }
@@ -73,12 +78,36 @@ impl Work<'_> {
     /// Fields that no client of the old schema's version knows, and older ones do.
     fn hidden(&mut self, old: &Collection, new: &Collection) {
         for was in old.fields.iter().filter(|field| field.removed) {
-            let is = new.fields.iter().find(|field| field.name == was.name);
-            if is.is_none_or(|is| is.kind != was.kind) {
-                let place = format!("{}.{}", old.name, was.name);
-                let what = "the field, kept for older versions, is gone".to_owned();
-                self.destructive(&place, what, "its data would be lost; put it back", None);
+            let place = format!("{}.{}", old.name, was.name);
+            match new.fields.iter().find(|field| field.name == was.name) {
+                Some(is) if is.kind == was.kind => {
+                    self.undeclared(|work| work.field(owner(old), &place, was, is));
+                    if !is.removed {
+                        let what = "shown again".to_owned();
+                        self.safe(&place, what, "nobody reads it yet");
+                    }
+                }
+                _ => {
+                    let what = "the field, kept for older versions, is gone".to_owned();
+                    self.destructive(&place, what, "its data would be lost; put it back", None);
+                }
             }
+        }
+    }
+
+    /// Edits that no change can declare.
+    fn undeclared(&mut self, compare: impl FnOnce(&mut Self)) {
+        let told = self.edits.len();
+        compare(self);
+        self.edits[told..].iter_mut().for_each(|edit| edit.lines = None);
+    }
+
+    /// Edits of a field that another line is about already.
+    fn further(&mut self, compare: impl FnOnce(&mut Self)) {
+        let told = self.edits.len();
+        compare(self);
+        for edit in &mut self.edits[told..] {
+            edit.lines = edit.lines.take().map(|lines| later(&lines));
         }
     }
 
@@ -93,6 +122,8 @@ impl Work<'_> {
                 let lines = owner(old).rename(&was.name, &is.name);
                 let why = "clients know the old name; if this is a rename, declare it";
                 self.breaking(place, what, why, Some(lines));
+                let renamed = Field { name: was.name.clone(), ..is.clone() };
+                self.further(|work| work.field(owner(old), place, was, &renamed));
             }
             None if old.states.as_ref().is_some_and(|states| states.field == was.name) => {
                 let why = "records have states; put them back";
@@ -115,6 +146,7 @@ impl Work<'_> {
                 "clients send and read the old type",
                 retyped(owner, was, is),
             );
+            self.flags(place, was, is);
             return;
         }
         let before = self.choices(owner, place, was, is);
@@ -141,7 +173,7 @@ impl Work<'_> {
             (true, false) => {
                 ("became optional", "clients that always found a value would read null")
             }
-            _ if was.default != is.default => {
+            _ if plain(was.default.as_ref()) != plain(is.default.as_ref()) => {
                 ("has another default", "requests that leave it out would mean something else")
             }
             _ => return,
@@ -305,6 +337,8 @@ impl Work<'_> {
         let what = format!("gone, and `{}` of the same type is new", is.name);
         let why = "clients know the old name; if this is a rename, declare it";
         self.breaking(place, what, why, Some(owner.rename(&was.name, &is.name)));
+        let renamed = Field { name: was.name.clone(), ..is.clone() };
+        self.further(|work| work.param(owner, place, was, &renamed));
     }
 }
 

@@ -3,7 +3,8 @@
 //! what is new is declared in a newer version.
 
 use super::{Work, lines};
-use crate::schema::{Change, Operation, Schema, Version};
+use crate::schema::{Change, Field, Kind, Operation, Retyping, Schema, Version};
+use serde_json::Value;
 
 /// A change in words that two files can be compared by.
 struct Entry {
@@ -23,7 +24,7 @@ impl Entry {
             None => collection.name.clone(),
         };
         let operation = change.operation.clone();
-        Entry { text: format!("{operation:?}"), place, operation }
+        Entry { text: format!("{:?}", normal(operation.clone())), place, operation }
     }
 
     fn is(&self, other: &Entry) -> bool {
@@ -49,8 +50,12 @@ impl Work<'_> {
         let oldest = |schema: &Schema, at: usize| at + 1 == schema.versions.len();
         for (at, version) in old.versions.iter().enumerate().filter(|(at, _)| !oldest(old, *at)) {
             let kept = new.versions.iter().position(|kept| kept.date == version.date);
-            if let Some(kept) = kept.filter(|kept| !oldest(new, *kept)) {
-                self.changes(&old.versions[at], &new.versions[kept]);
+            match kept {
+                Some(kept) if !oldest(new, kept) => {
+                    self.changes(&old.versions[at], &new.versions[kept]);
+                }
+                Some(_) => self.ended(&old.versions[at]),
+                None => {}
             }
         }
         for version in &new.versions {
@@ -113,6 +118,22 @@ impl Work<'_> {
         }
     }
 
+    /// A version that became the oldest tells no changes; old names beside new ones end with them.
+    fn ended(&mut self, version: &Version) {
+        for change in &version.changes {
+            let entry = Entry::new(self.old, change);
+            if let Operation::Rename { from, to, beside: true } = &entry.operation {
+                self.alone(&entry.place, from, to);
+            }
+        }
+    }
+
+    fn alone(&mut self, place: &str, from: &str, to: &str) {
+        let what = format!("`{from}` does not stand beside it any more");
+        let why = "clients that use the old name would be refused, or read nothing";
+        self.breaking(&format!("{place}.{to}"), what, why, None);
+    }
+
     /// What one version changed, as both files tell it.
     fn changes(&mut self, was: &Version, is: &Version) {
         let before: Vec<Entry> = was.changes.iter().map(|one| Entry::new(self.old, one)).collect();
@@ -150,17 +171,13 @@ impl Work<'_> {
         ) = (&was.operation, &is.operation)
             && was_beside != beside
         {
-            let place = format!("{}.{to}", was.place);
             match beside {
                 true => {
                     let what = format!("`{from}` stands beside it");
+                    let place = format!("{}.{to}", was.place);
                     self.safe(&place, what, "the old name is taken and shown, too");
                 }
-                false => {
-                    let what = format!("`{from}` does not stand beside it any more");
-                    let why = "clients that use the old name would be refused, or read nothing";
-                    self.breaking(&place, what, why, None);
-                }
+                false => self.alone(&was.place, from, to),
             }
             return;
         }
@@ -168,5 +185,67 @@ impl Work<'_> {
         let why = "clients of versions before it are served otherwise; put it back, and declare \
                    what changed in a newer one";
         self.breaking(&was.place, what, why, None);
+    }
+}
+
+/// A change without what says nothing: descriptions, the order of lists that have none, and the
+/// way in which a number is written.
+fn normal(mut operation: Operation) -> Operation {
+    match &mut operation {
+        Operation::Move { from, field, .. } if from.member.is_none() => {
+            let old = field.get_or_insert_with(|| Box::new(Field::new(&from.field, Kind::String)));
+            normal_field(old);
+        }
+        Operation::Split { from, .. } => normal_field(from),
+        Operation::Merge { from, .. } => from.iter_mut().for_each(normal_field),
+        Operation::Retype { from, by, .. } => {
+            normal_field(from);
+            if let Retyping::Map(pairs) = by {
+                for (old, new) in pairs.iter_mut() {
+                    (*old, *new) = (plain_value(old), plain_value(new));
+                }
+                pairs.sort_by_key(|(old, _)| old.to_string());
+            }
+        }
+        Operation::EnumMap { values, down, .. } => {
+            values.sort();
+            down.sort();
+        }
+        Operation::Default { was, .. } => *was = plain(was.as_ref()),
+        Operation::Optional { fill, .. } | Operation::Required { fill, .. } => {
+            *fill = plain_value(fill);
+        }
+        Operation::Gone { field, value } => {
+            normal_field(field);
+            *value = plain_value(value);
+        }
+        _ => {}
+    }
+    operation
+}
+
+fn normal_field(field: &mut Field) {
+    field.description = None;
+    field.choices.sort();
+    field.default = plain(field.default.as_ref());
+}
+
+/// Whole numbers as such, however they are written.
+pub(super) fn plain(value: Option<&Value>) -> Option<Value> {
+    value.map(plain_value)
+}
+
+fn plain_value(value: &Value) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if float.fract() == 0.0 && float.abs() < EXACT => Value::from(float as i64),
+            _ => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(plain_value).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| (name.clone(), plain_value(value))).collect()
+        }
+        other => other.clone(),
     }
 }

@@ -2,6 +2,7 @@
 //! none any more. Where only the author knows a value, one that fits stands there.
 
 use crate::schema::{Field, Kind};
+use crate::validate;
 use crate::version::sample;
 use serde_json::{Number, Value};
 
@@ -63,13 +64,20 @@ impl Owner<'_> {
         let (operation, default) = match (was.required, is.required) {
             (false, true) => ("required", &is.default),
             (true, false) => ("optional", &None),
-            _ => return Some(self.default(&is.name, was.default.as_ref())),
+            _ => return self.undefault(was, is),
         };
         let filled = self.filled(operation, is)?;
         Some(match was.default == *default {
             true => filled,
-            false => filled + &later(&self.default(&is.name, was.default.as_ref())),
+            false => filled + &later(&self.undefault(was, is)?),
         })
+    }
+
+    /// Only if the newer field could have the old default, too.
+    fn undefault(self, was: &Field, is: &Field) -> Option<String> {
+        let fits = |value: &Value| validate::value(is, &mut value.clone()).is_ok();
+        let fits = was.default.as_ref().is_none_or(fits);
+        fits.then(|| self.default(&is.name, was.default.as_ref()))
     }
 
     pub fn enum_map(self, field: &str, values: &[(&str, &str)]) -> String {

@@ -4,6 +4,7 @@
 //! same for what is on disk.
 
 mod collection;
+mod conduct;
 mod field;
 mod history;
 mod lines;

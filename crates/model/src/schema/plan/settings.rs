@@ -86,12 +86,12 @@ impl Work<'_> {
             new.max_connections_per_account,
             why,
         );
-        if self.old.webhooks.development && !self.new.webhooks.development {
-            let why = "endpoints on this machine or network, or without TLS, are refused";
-            self.breaking("webhooks.development", "switched off".to_owned(), why, None);
-        } else if self.old.webhooks.development != self.new.webhooks.development {
-            let why = "endpoints that were taken still are";
-            self.safe("webhooks.development", "switched on".to_owned(), why);
+        if self.old.webhooks.development != self.new.webhooks.development {
+            let (what, why) = match self.new.webhooks.development {
+                true => ("switched on", "endpoints that were taken still are"),
+                false => ("switched off", "what it let in was for development"),
+            };
+            self.safe("webhooks.development", what.to_owned(), why);
         }
     }
 }

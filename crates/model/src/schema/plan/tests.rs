@@ -443,3 +443,170 @@ fn settings_that_clients_meet_are_compared() {
         assert_eq!((edits[0].class, &*edits[0].place), (class, place), "{to}");
     }
 }
+
+const RULED: &str = "[service]
+version = '2026-01-01'
+[collections.books]
+states = { field = 'status', initial = 'new', names = ['new', 'old'] }
+[collections.books.fields]
+a = 'string'
+b = { type = 'number', default = 1 }
+[collections.books.actions.go]
+params = { p = 'string', q = 'string' }
+set = { a = '=request.p', b = 2 }
+rules = [
+  { when = 'record.a == null', message = 'A' },
+  { when = \"record.a == 'x y'\", message = 'B' },
+  { when = 'request.q == null', message = 'C', code = 'no_q' },
+]
+[[collections.books.timed]]
+from = 'new'
+to = 'old'
+after = '1m'
+set = { b = 3 }
+";
+
+#[track_caller]
+fn classes(old: &str, new: &str) -> Vec<(Class, String)> {
+    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
+    let edits = plan(&read(old), &read(new));
+    edits.into_iter().map(|edit| (edit.class, edit.place)).collect()
+}
+
+#[test]
+fn what_reads_otherwise_and_says_the_same_is_no_edit() {
+    for (from, to) in [
+        ("", ""),
+        ("record.a == null", "record.a==null"),
+        ("set = { a = '=request.p', b = 2 }", "set = { b = 2, a = '=request.p' }"),
+        ("default = 1", "default = 1.0"),
+        ("message = 'A'", "message = 'Alas'"),
+    ] {
+        let new = if from.is_empty() { RULED.to_owned() } else { RULED.replace(from, to) };
+        assert_eq!(classes(RULED, &new), [], "{to}");
+    }
+    for (from, to) in [
+        ("{ c = 'b', d = 'a' }", "{ d = 'a', c = 'b' }"),
+        ("from = 'isbn'", "from = { name = 'isbn', type = 'string', description = 'No.' }"),
+        ("was = 1", "was = 1.0"),
+    ] {
+        let past = "[collections.books.fields]
+kind = { type = 'string', enum = ['a', 'b'] }
+det = 'object'
+price = 'number'
+[[versions]]
+date = '2026-03-01'
+[[versions.changes]]
+collection = 'books'
+enum_map = { field = 'kind', values = { c = 'b', d = 'a' } }
+[[versions.changes]]
+collection = 'books'
+move = { from = 'isbn', to = 'det.isbn' }
+[[versions.changes]]
+collection = 'books'
+default = { field = 'price', was = 1 }
+[[versions]]
+date = '2026-01-01'
+";
+        assert!(past.contains(from), "{from}");
+        assert_eq!(classes(past, &past.replace(from, to)), [], "{to}");
+    }
+}
+
+#[test]
+fn rules_are_compared_in_the_words_of_the_old_version() {
+    use Class::{NeedsVersion, Safe};
+    let past = "[[versions]]
+date = '2026-02-01'
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'a', to = 'title' }
+[[versions.changes]]
+collection = 'books'
+action = 'go'
+rename = { from = 'p', to = 'r' }
+[[versions]]
+date = '2026-01-01'
+";
+    let renamed = RULED
+        .replace("version = '2026-01-01'\n", "")
+        .replace("\na = 'string'", "\ntitle = 'string'")
+        .replace("record.a ", "record.title ")
+        .replace("{ p = 'string'", "{ r = 'string'")
+        .replace("a = '=request.p'", "title = '=request.r'")
+        + past;
+    let declared = [(Safe, "books".to_owned()), (Safe, "books".to_owned())];
+    assert_eq!(classes(RULED, &renamed), declared);
+    for (from, to, place) in [
+        ("'request.q == null'", "'request.q == \"z\"'", "books.actions.go"),
+        ("b = 2 }", "b = 4 }", "books.actions.go"),
+        ("set = { b = 3 }", "set = { b = 4 }", "books.timed"),
+    ] {
+        assert!(renamed.contains(from), "{from}");
+        let mut expected = declared.to_vec();
+        expected.push((NeedsVersion, place.to_owned()));
+        assert_eq!(classes(RULED, &renamed.replace(from, to)), expected, "{to}");
+    }
+}
+
+#[test]
+fn what_only_older_versions_see_is_compared_too() {
+    use Class::{NeedsVersion, Safe};
+    let past = "[service]
+version = '2026-03-01'
+[collections.books.fields]
+title = 'string'
+kept = { type = 'string', filter = true }
+[collections.pens.fields]
+ink = 'string'
+[[versions]]
+date = '2026-03-01'
+[[versions.changes]]
+collection = 'books'
+removed = { field = 'kept' }
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'name', to = 'title', beside = true }
+[[versions.changes]]
+collection = 'pens'
+collection_removed = true
+[[versions]]
+date = '2026-01-01'
+";
+    for (from, to, place) in [
+        ("filter = true", "max_length = 2, filter = true", "books.kept"),
+        (", filter = true", "", "books.kept"),
+        ("ink = 'string'", "ink = { type = 'string', max_length = 2 }", "pens.ink"),
+    ] {
+        assert!(past.contains(from), "{from}");
+        let told = classes(past, &past.replace(from, to));
+        assert_eq!(told, [(NeedsVersion, place.to_owned())], "{to}");
+    }
+    // The oldest version goes: what it was told by goes with it.
+    let (fields, _) = past.split_once("[[versions]]").unwrap();
+    let told = classes(past, fields);
+    let places = |class| told.iter().filter(move |(one, _)| *one == class).map(|(_, place)| place);
+    assert_eq!(places(NeedsVersion).collect::<Vec<_>>(), ["versions", "books.title"], "{told:?}");
+    assert_eq!(places(Safe).collect::<Vec<_>>(), ["books.kept", "pens"], "{told:?}");
+}
+
+#[test]
+fn further_edits_of_a_renamed_field_are_told_with_the_rename() {
+    for (from, to) in [
+        ("nick = 'string'", "alias = { type = 'string', required = true }"),
+        (
+            "kind = { type = 'string', enum = ['a', 'b', 'c'], default = 'a' }",
+            "sorted = { type = 'string', enum = ['a', 'b', 'd'], default = 'b' }",
+        ),
+        ("whom = 'string', ", "who = { type = 'string', required = true }, "),
+    ] {
+        assert!(PASTED.contains(from), "{from}");
+        let new = PASTED.replace(from, to);
+        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
+        let edits = plan(&read(PASTED), &read(&new));
+        let pasted = with_proposals(&new, &edits);
+        let left = plan(&read(PASTED), &read(&pasted));
+        let left: Vec<&Edit> = left.iter().filter(|edit| edit.class != Class::Safe).collect();
+        assert!(left.is_empty(), "{to}\n{pasted}\n{left:#?}");
+    }
+}

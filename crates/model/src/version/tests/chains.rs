@@ -149,3 +149,46 @@ date = '2000-01-01'";
     let shown = lens.down(&object(json!({"status": "cancelled"})));
     assert_eq!(shown["state"], "canceled");
 }
+
+#[test]
+fn what_an_old_client_does_not_name_stays_as_it_is_kept() {
+    let moves = "move = { from = { name = 'code', type = 'string' }, to = 'det.code' }
+                 move = { from = { name = 'list', type = 'array', items = 'string' }, \
+                 to = 'det.list' }
+                 move = { from = { name = 'p', type = 'integer' }, to = 'det.p' }";
+    let earlier = "retype = { field = 'code', from = 'integer', by = 'text' }
+                   retype = { field = 'list', from = 'string', by = 'list' }";
+    let versions = service("det = 'object'", &[moves, earlier]);
+    let (_, lens) = oldest(&versions);
+    let kept = object(json!({"det": {"code": "x", "list": ["a", "b"], "p": 1, "more": true}}));
+    let changed = json!({"det": {"code": "x", "list": ["a", "b"], "p": 7, "more": true}});
+    assert_eq!(Value::Object(lens.merge(&kept, &object(json!({"p": 7})))), changed);
+    let mut whole = lens.down(&kept);
+    whole.insert("p".into(), json!(7));
+    assert_eq!(Value::Object(lens.replace(&kept, &whole)), changed);
+    let parts = "merge = { from = [{ name = 'a', type = 'string', required = true, \
+                 pattern = '^[^:]+$' }, { name = 'b', type = 'string' }], to = 'ab', by = ':' }";
+    let versions = service(
+        "ab = 'string'",
+        &[parts, "retype = { field = 'b', from = 'integer', by = 'text' }"],
+    );
+    let (_, lens) = oldest(&versions);
+    let kept = object(json!({"ab": "x:yy"}));
+    let changed = lens.merge(&kept, &object(json!({"a": "z"})));
+    assert_eq!(Value::Object(changed), json!({"ab": "z:yy"}));
+    // A part without the one before it has no place.
+    let changed = lens.merge(&Fields::new(), &object(json!({"b": 5})));
+    assert!(validate::is_marked(&changed["ab"]), "{changed:?}");
+}
+
+#[test]
+fn a_moved_field_shows_only_its_own_values() {
+    let change = "move = { from = { name = 'kind', type = 'string', enum = ['a', 'b'] }, \
+                  to = 'det.kind' }";
+    let versions = service("det = 'object'", &[change]);
+    let (_, lens) = oldest(&versions);
+    for (kept, shown) in [(json!("a"), json!("a")), (json!("zzz"), json!(null))] {
+        let kept = object(json!({"det": {"kind": kept, "k": 1}}));
+        assert_eq!(lens.down(&kept)["kind"], shown);
+    }
+}

@@ -352,8 +352,16 @@ impl Bench<'_> {
             [(lens.merge(kept, &patch), wanted), (lens.replace(kept, &sent), sent.clone())]
         {
             let expected = raised(changes, &wanted, &levels);
+            let unchanged = raised(changes, &levels[levels.len() - 1], &levels);
             for (name, value) in changed.iter().filter(|(_, value)| !validate::is_marked(value)) {
-                let should = lens::value_of(&expected, name);
+                let of = |fields| lens::value_of(fields, name);
+                // Of what does not come back as it is kept, parts that nobody changed stay.
+                let comes_back = of(&unchanged) == of(kept);
+                let should = match of(kept) {
+                    Value::Object(members) => &with_changes(members, of(&unchanged), of(&expected)),
+                    _ if comes_back => of(&expected),
+                    _ => continue,
+                };
                 assert_eq!(value, should, "write {name}: {wanted:?} over {kept:?}\n{}", self.text);
             }
         }
@@ -388,4 +396,17 @@ impl Bench<'_> {
         let (is, should) = (without_nulls(is), without_nulls(should));
         assert_eq!(is, should, "{what} of {of:?}\n{}", self.text);
     }
+}
+
+/// A kept object with those members changed that differ.
+fn with_changes(kept: &Fields, was: &Value, is: &Value) -> Value {
+    let names = [was, is].into_iter().filter_map(Value::as_object).flat_map(|object| object.keys());
+    let mut members = kept.clone();
+    for name in names.filter(|name| was.get(name) != is.get(name)) {
+        match is.get(name) {
+            Some(value) => drop(members.insert(name.clone(), value.clone())),
+            None => drop(members.remove(name)),
+        }
+    }
+    if members.is_empty() { is.clone() } else { Value::Object(members) }
 }

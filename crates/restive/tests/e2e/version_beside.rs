@@ -166,3 +166,23 @@ fn what_is_wrong_is_told_under_the_name_that_was_sent() {
     let shown = server.get(&format!("/v1/books/{book}"));
     assert_eq!(shown.expect(200)["number"], "1");
 }
+
+#[test]
+fn two_names_that_disagree_on_a_secret_tell_neither() {
+    let server = Start::schema(
+        "[collections.books.fields]
+        word = { type = 'string', write_only = true }
+        [[versions]]
+        date = '2026-06-01'
+        [[versions.changes]]
+        collection = 'books'
+        rename = { from = 'pass', to = 'word', beside = true }
+        [[versions]]
+        date = '2026-01-01'",
+    )
+    .go();
+    let refused = server.post("/v1/books", json!({"word": "SECRET1", "pass": "SECRET2"}));
+    let told = refused.text.clone();
+    refused.error(422, "validation_failed");
+    assert!(!told.contains("SECRET"), "{told}");
+}

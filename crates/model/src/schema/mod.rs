@@ -14,6 +14,7 @@ pub use diagnostic::Diagnostic;
 pub use rule::Rule;
 pub use versions::{Change, Deprecation, Mount, Operation, Path, Retyping, Version};
 
+use crate::record::Fields;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -392,6 +393,25 @@ impl Collection {
     /// The field that a client may mean: removed ones are unknown to them.
     pub fn known(&self, name: &str) -> Option<&Field> {
         self.field(name).filter(|field| !field.removed)
+    }
+
+    /// What a record has of a field it was written without: null, or the first state, or the
+    /// default where there must be a value.
+    pub fn absent(&self, field: &Field) -> Value {
+        match &self.states {
+            Some(states) if states.field == field.name => Value::from(states.initial.as_str()),
+            _ => field.default.clone().filter(|_| field.required).unwrap_or_default(),
+        }
+    }
+
+    /// Gives a record what it has of fields it was written without.
+    pub fn complete(&self, fields: &mut Fields) {
+        for field in &self.fields {
+            let value = self.absent(field);
+            if !value.is_null() && !fields.contains_key(&field.name) {
+                fields.insert(field.name.clone(), value);
+            }
+        }
     }
 
     /// The parameters of an action, as if they were a collection.

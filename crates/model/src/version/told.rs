@@ -298,11 +298,11 @@ impl View {
     /// stay as they are stay: a limit holds for new ones.
     pub fn raise(&self, collection: CollectionIx, kept: &Fields) -> Result<Fields, Problem> {
         let mut kept = kept.clone();
-        complete(&self.schema.collections[collection], &mut kept);
+        self.schema.collections[collection].complete(&mut kept);
         let Some(lens) = self.lens(collection) else { return Ok(kept) };
         let mut fields = lens.up(&kept);
         let newest = &self.newest.collections[collection];
-        complete(newest, &mut fields);
+        newest.complete(&mut fields);
         for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
             fields.entry(field.name.clone()).or_insert(Value::Null);
         }
@@ -320,15 +320,6 @@ impl View {
                 Err(Problem::new(Code::ValidationFailed, message))
             }
             None => Ok(fields),
-        }
-    }
-}
-
-/// What a row shows for fields it was written without.
-fn complete(collection: &Collection, fields: &mut Fields) {
-    for field in collection.fields.iter().filter(|field| field.required) {
-        if let (Some(default), false) = (&field.default, fields.contains_key(&field.name)) {
-            fields.insert(field.name.clone(), default.clone());
         }
     }
 }

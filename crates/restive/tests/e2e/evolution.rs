@@ -80,6 +80,29 @@ fn additions_apply_by_themselves() {
 }
 
 #[test]
+fn records_that_had_no_state_have_the_first_one() {
+    let plain = "[collections.books]\nfields = { title = 'string' }\n";
+    let states = "states = { initial = 'open', names = ['closed', 'open'] }\n\
+                  actions.close = { from = ['open'], to = 'closed' }\n";
+    let past = "[[versions.changes]]\ncollection = 'books'\n\
+                rename = { from = 'title', to = 'name' }\n[[versions]]\ndate = '2024-01-01'\n";
+    let old = format!("{plain}[[versions]]\ndate = '2024-01-01'\n");
+    let (fields, renamed) = (plain.replace("title", "name"), "[[versions]]\ndate = '2025-01-01'\n");
+    // With rows as they were, and with rows that are brought to another version.
+    for new in [format!("{plain}{states}"), format!("{fields}{states}{renamed}{past}")] {
+        let first = if new.contains("[[versions]]") { &old } else { plain };
+        let server = Start::schema(first).go();
+        let id = server.make("/v1/books", json!({"title": "Dune"}));
+        let (_, folder) = server.stop();
+        let server = Start::schema(&new).on(&folder).go();
+        assert_eq!(server.get(&format!("/v1/books/{id}")).expect(200)["status"], "open");
+        assert_eq!(server.get("/v1/books?status=open").column("id"), [id.as_str()]);
+        let closed = server.post(&format!("/v1/books/{id}/close"), json!({})).expect(200);
+        assert_eq!(closed["status"], "closed");
+    }
+}
+
+#[test]
 fn what_would_lose_or_bend_data_is_refused_and_nothing_is_touched() {
     let (ids, folder) = filled();
     let swap = |from: &str, to: &str| {

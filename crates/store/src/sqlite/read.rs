@@ -225,18 +225,13 @@ pub fn record_of(
 }
 
 /// A body in the present shape: one written under an older shape is changed here, when it is read,
-/// so that a schema change costs nothing at start. An added field is null, or its default where it
-/// must not be.
+/// so that a schema change costs nothing at start.
 fn present(body: String, shape: i64, table: &Table, collection: &Collection) -> String {
     if shape == table.shape {
         return body;
     }
     let mut fields = record::parse_object(&body);
-    for field in collection.fields.iter().filter(|field| field.required) {
-        if let (Some(default), false) = (&field.default, fields.contains_key(&field.name)) {
-            fields.insert(field.name.clone(), default.clone());
-        }
-    }
+    collection.complete(&mut fields);
     record::encode(collection, &fields)
 }
 

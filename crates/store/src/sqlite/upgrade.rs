@@ -227,8 +227,7 @@ fn add_column(
     ))?;
     let mut update =
         connection.prepare(&format!("UPDATE {table} SET {column} = ?1 WHERE n = ?2"))?;
-    // What a row shows for a field it was written without (see `read::reshape`).
-    let absent = field.default.clone().filter(|_| field.required).unwrap_or(Value::Null);
+    let absent = collection.absent(field);
     each_row(connection, &collection.name, |n, row| {
         let value = value_of(row, name)?.unwrap_or_else(|| absent.clone());
         let scalar = to_scalar(&field.kind, &value);

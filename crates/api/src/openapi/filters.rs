@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 const TEXT: &str = r#""(?:[^"\\\u0000]|\\[^\u0000])*"|[^",\u0000][^,\u0000]*|"#;
 const INTEGER: &str = "[+-]?[0-9]{1,18}";
 /// Far inside what a 64-bit float holds, so that every match is finite.
-const NUMBER: &str = r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?";
+const NUMBER: &str = r"[+-]?[0-9]{1,22}(?:\.[0-9]{1,22})?(?:[eE][+-]?[0-9]{1,2})?";
 const BOOLEAN: &str = "true|false";
 
 /// A time of day with its offset from UTC. Up to nanoseconds are read, milliseconds are kept.

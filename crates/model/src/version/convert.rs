@@ -37,8 +37,6 @@ pub(super) enum Conversion {
     NotOfKind(Kind),
     /// Null becomes this value.
     Fill(Value),
-    /// This value becomes null.
-    Empty(Value),
 }
 
 impl Conversion {
@@ -78,8 +76,7 @@ impl Conversion {
                 Some(_) => None,
                 None => Some(value.clone()),
             },
-            Conversion::Empty(fill) if value == fill => Some(Value::Null),
-            Conversion::Fill(_) | Conversion::Empty(_) => Some(value.clone()),
+            Conversion::Fill(_) => Some(value.clone()),
         }
     }
 
@@ -90,7 +87,7 @@ impl Conversion {
 
     /// Whether what becomes of a value depends on it.
     pub fn looks_into(&self) -> bool {
-        !matches!(self, Conversion::Fill(_) | Conversion::Empty(_) | Conversion::ToList)
+        !matches!(self, Conversion::Fill(_) | Conversion::ToList)
     }
 
     /// Whether every value has a counterpart.
@@ -100,7 +97,7 @@ impl Conversion {
             Conversion::Table(_) | Conversion::Fill(_) => true,
             Conversion::Times(..) | Conversion::Over(..) => true,
             Conversion::FromText(_) | Conversion::ToInstant(_) | Conversion::FromList => false,
-            Conversion::Only(_) | Conversion::Empty(_) => false,
+            Conversion::Only(_) => false,
             Conversion::OfKind(_) | Conversion::NotOfKind(_) => false,
         }
     }
@@ -256,7 +253,6 @@ mod tests {
             (NotOfKind(Kind::String), json!(1), Some(json!(1))),
             (OfKind(Kind::Array(Box::new(Kind::String))), json!(["a", 1]), None),
             (Fill(json!(1)), json!(null), Some(json!(1))),
-            (Empty(json!(1)), json!(1), Some(json!(null))),
             (Table(vec![(json!("a"), json!("b"))]), json!("c"), Some(json!("c"))),
         ] {
             assert_eq!(conversion.apply(&from), to, "{conversion:?} {from}");

@@ -24,9 +24,9 @@ pub(super) enum Expr {
         of: Box<Expr>,
         name: String,
     },
-    /// The object with this member; without it where the value is null. `hollow`: an object that
-    /// is left without members stays one and does not become null. `fresh`: an object that has
-    /// such a member already is marked, since one of the two would be lost.
+    /// The object with this member; without it where the value is null. `hollow`: what is no
+    /// object becomes one without members, not null. `fresh`: an object that has such a member
+    /// already is marked, since one of the two would be lost.
     With {
         of: Box<Expr>,
         name: String,
@@ -300,7 +300,9 @@ impl Expr {
         match self {
             Expr::Kept(name) => kept(name),
             Expr::Fixed(value) => !value.is_null(),
-            Expr::With { value, hollow, .. } => *hollow || value.always_says(kept),
+            Expr::With { of, value, hollow, .. } => {
+                *hollow || of.always_says(kept) || value.always_says(kept)
+            }
             Expr::Or { of, other } => of.always_says(kept) || other.always_says(kept),
             Expr::Join { parts, .. } => parts.iter().any(|part| part.always_says(kept)),
             Expr::Part { of, place: 0, .. } => of.always_says(kept),
@@ -328,10 +330,7 @@ impl Expr {
             Expr::Sent(_) => true,
             Expr::Member { of, .. } | Expr::Or { of, .. } => of.is_plain(),
             Expr::Convert { of, by, .. } => {
-                let as_it_is = matches!(
-                    by,
-                    Conversion::Fill(_) | Conversion::Empty(_) | Conversion::OfKind(_)
-                );
+                let as_it_is = matches!(by, Conversion::Fill(_) | Conversion::OfKind(_));
                 as_it_is && of.is_plain()
             }
             _ => false,
@@ -404,21 +403,14 @@ fn rejoined(
 }
 
 fn with(of: Value, name: &str, value: Value, hollow: bool) -> Value {
-    let was_object = of.is_object();
     let mut members = match of {
         Value::Object(members) => members,
+        _ if value.is_null() && !hollow => return Value::Null,
         _ => Map::new(),
     };
-    let removed = match value.is_null() {
-        true => members.remove(name).is_some(),
-        false => {
-            members.insert(name.to_owned(), value);
-            false
-        }
-    };
-    // Nothing was there, or nothing is left.
-    if members.is_empty() && (removed || !was_object) && !hollow {
-        return Value::Null;
+    match value.is_null() {
+        true => drop(members.remove(name)),
+        false => drop(members.insert(name.to_owned(), value)),
     }
     Value::Object(members)
 }

@@ -86,7 +86,7 @@ fn unrounded(expr: &Expr) -> Option<(Expr, bool)> {
     };
     let (of, falls) = unrounded(of)?;
     match by {
-        Conversion::Fill(_) | Conversion::Empty(_) => Some((of, falls)),
+        Conversion::Fill(_) => Some((of, falls)),
         Conversion::Over(factor, _) => {
             let exact = of.lowered(Conversion::Over(*factor, Kind::Number));
             Some((exact, falls != (*factor < 0.0)))

@@ -219,12 +219,11 @@ impl<'a> Trial<'a> {
         let back = self.lens.down(&raised);
         let differs = |name: &&String| value_of(sample, name) != value_of(&back, name);
         let name = group.iter().filter(differs).find(|name| {
-            // Where a value is kept just as null is, null may come back; but not to those who
-            // were promised a value.
-            let mut without = sample.clone();
-            without.remove(*name);
-            let empty = value_of(&back, name).is_null() && !self.promises(name);
-            !(empty && same(&self.lens.up(&without), &raised))
+            // What is not sent may come back as what it means.
+            let mut meant = sample.clone();
+            meant.insert((*name).clone(), value_of(&back, name).clone());
+            let means = || self.is_filled(name) || same(&self.lens.up(&meant), &raised);
+            !(value_of(sample, name).is_null() && means())
         });
         let Some(name) = name else { return self.emptied(sample, &raised, group) };
         let shown = show(&back, group);
@@ -233,9 +232,17 @@ impl<'a> Trial<'a> {
         Some((index, name.clone(), message))
     }
 
-    /// Whether the field is required in the version.
-    fn promises(&self, name: &str) -> bool {
-        self.fields.iter().any(|field| field.name == name && field.required)
+    /// Whether the schema declares a value for requests without the field.
+    fn is_filled(&self, name: &str) -> bool {
+        let mut found = false;
+        for lift in self.lens.lifts.iter().filter(|lift| lift.sent.iter().any(|sent| sent == name))
+        {
+            lift.expr.visit(&mut |part| {
+                found |= matches!(part, Expr::Convert { of, by, .. }
+                    if by.fills() && of.sent_names().iter().any(|sent| sent == name));
+            });
+        }
+        found
     }
 
     /// A field that the sample leaves without the value it must have: whoever sends that is

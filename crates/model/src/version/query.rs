@@ -28,7 +28,7 @@ pub(super) fn sorts(expr: &Expr) -> bool {
 fn ranges(expr: &Expr) -> bool {
     match expr {
         Expr::Kept(_) => true,
-        Expr::Convert { of, by: Conversion::Fill(_) | Conversion::Empty(_), .. } => ranges(of),
+        Expr::Convert { of, by: Conversion::Fill(_), .. } => ranges(of),
         Expr::Convert { of, by, .. } => by.keeps_order() && ranges(of),
         _ => false,
     }
@@ -179,7 +179,7 @@ impl Source<'_> {
     fn any_of(&self, shown: &Field, values: &[Scalar]) -> Option<Test> {
         let mut spans = Vec::new();
         for value in values.iter().map(|value| value_of(&shown.kind, value)) {
-            if self.is_scattered(shown, &value) {
+            if self.is_scattered(&value) {
                 return None;
             }
             spans.extend(self.origins(shown, &value));
@@ -218,8 +218,7 @@ impl Source<'_> {
 
     /// Whether no kept value but null is shown as null.
     fn says_all(&self) -> bool {
-        !self.line.expr.has(|by| by.leaves_out() || matches!(by, Conversion::Empty(_)))
-            && self.line.expr.has_room_for(&self.field.kind)
+        !self.line.expr.has(Conversion::leaves_out) && self.line.expr.has_room_for(&self.field.kind)
     }
 
     /// The kept values that are shown as this one, first and last of each stretch: what it becomes
@@ -227,11 +226,7 @@ impl Source<'_> {
     fn origins(&self, shown: &Field, value: &Value) -> Vec<(Scalar, Scalar)> {
         let shows = |kept: &Value| show_one(&self.line.expr, self.kept, kept) == *value;
         let mut found: Vec<(Scalar, Scalar)> = Vec::new();
-        // A single one may stand for null; `is_scattered` looks after several.
-        let alone = |(first, last): &(Scalar, Scalar)| {
-            first != last || shows(&value_of(&self.field.kind, first))
-        };
-        found.extend(self.span(shown, value).filter(alone));
+        found.extend(self.span(shown, value));
         let choices = self.field.choices.iter().map(|choice| Value::from(choice.as_str()));
         let others = [raise(self.up, &self.line.name, value), Value::Null];
         for candidate in others.into_iter().chain(choices) {
@@ -245,18 +240,16 @@ impl Source<'_> {
     }
 
     /// Whether the kept values that are shown as this one are no list of stretches: what has no
-    /// word is anything, what is too large for a number may be filled, one of a stretch may stand
-    /// for null, and numbers that are rounded to it may be kept as texts.
-    fn is_scattered(&self, shown: &Field, value: &Value) -> bool {
+    /// word is anything, what is too large for a number may be filled, and numbers that are rounded
+    /// to it may be kept as texts.
+    fn is_scattered(&self, value: &Value) -> bool {
         let expr = &self.line.expr;
         // All values of an `enum` are looked at one by one.
         let wordless = self.field.choices.is_empty() && expr.shows_unsaid(value);
-        let stretch = || self.span(shown, value).is_some_and(|(first, last)| first != last);
         wordless
             || (value.is_null() || expr.has(Conversion::fills))
                 && !self.counted.has_room_for(&self.field.kind)
             || !ranges(expr) && expr.has(Conversion::rounds)
-            || expr.has(|by| matches!(by, Conversion::Empty(_))) && stretch()
     }
 
     /// First and last of the kept values that are shown as this one: a second has many instants, a
@@ -422,7 +415,7 @@ fn bound(up: &Expr, field: &Field, scalar: &Scalar) -> Option<Scalar> {
 /// The expression without what stands for null.
 fn counted(expr: &Expr) -> Expr {
     match expr {
-        Expr::Convert { of, by: Conversion::Fill(_) | Conversion::Empty(_), .. } => counted(of),
+        Expr::Convert { of, by: Conversion::Fill(_), .. } => counted(of),
         Expr::Convert { of, by, marks } => {
             Expr::Convert { of: Box::new(counted(of)), by: by.clone(), marks: *marks }
         }

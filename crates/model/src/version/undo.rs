@@ -218,13 +218,19 @@ impl Shape {
     }
 
     /// Values of a field that keeps its name are converted both ways.
-    fn convert(&mut self, name: &str, up: Option<Conversion>, down: Conversion) {
+    fn convert(&mut self, name: &str, up: Conversion, down: Conversion) {
+        self.convert_down(name, down);
+        self.convert_up(name, up);
+    }
+
+    fn convert_down(&mut self, name: &str, down: Conversion) {
         let expr = self.lowered(name).lowered(down);
         self.down.insert(name.to_owned(), expr);
-        if let Some(up) = up {
-            let expr = Expr::sent(name).raised(up);
-            self.substitute(&BTreeMap::from([(name.to_owned(), expr)]));
-        }
+    }
+
+    fn convert_up(&mut self, name: &str, up: Conversion) {
+        let expr = Expr::sent(name).raised(up);
+        self.substitute(&BTreeMap::from([(name.to_owned(), expr)]));
     }
 
     fn undo_retype(&mut self, name: &str, from: &Field, by: &Retyping) -> Done {
@@ -242,7 +248,7 @@ impl Shape {
         old.search = new.search;
         (old.write_only, old.read_only) = (new.write_only, new.read_only);
         self.fields[place] = old;
-        self.convert(name, Some(up), down);
+        self.convert(name, up, down);
         Ok(())
     }
 
@@ -286,7 +292,7 @@ impl Shape {
         let field = &mut self.fields[place];
         field.default = field.default.take().and_then(|default| lowered.apply(&default));
         field.choices = old;
-        self.convert(name, Some(raised), lowered);
+        self.convert(name, raised, lowered);
         Ok(())
     }
 
@@ -309,7 +315,7 @@ impl Shape {
         }
         let fill = fits(field, fill, "fill")?;
         (field.required, field.default) = (!field.read_only, None);
-        self.convert(name, None, Conversion::Fill(fill));
+        self.convert_down(name, Conversion::Fill(fill));
         Ok(())
     }
 
@@ -328,8 +334,8 @@ impl Shape {
         }
         let fill = fits(field, fill, "fill")?;
         field.required = false;
-        let (up, down) = (Conversion::Fill(fill.clone()), Conversion::Empty(fill));
-        self.convert(name, Some(up), down);
+        // What is kept is shown: a client that sends the fill itself reads it again.
+        self.convert_up(name, Conversion::Fill(fill));
         Ok(())
     }
 

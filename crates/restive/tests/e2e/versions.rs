@@ -297,7 +297,7 @@ pub const CASES: &[Case] = &[
     Case {
         collection: "musts",
         sent: "{}",
-        old: r#"{"note":null}"#,
+        old: r#"{"note":"none"}"#,
         new: r#"{"note":"none"}"#,
         patch: r#"{"note":"x"}"#,
         patched_old: r#"{"note":"x"}"#,
@@ -439,7 +439,7 @@ fn what_new_clients_write_is_shown_in_old_words() {
         ("words", r#"{"kind":"refunded"}"#, r#"{"kind":"canceled"}"#, "kind=canceled"),
         ("defaults", "{}", r#"{"currency":"eur"}"#, ""),
         ("options", "{}", r#"{"note":"none"}"#, ""),
-        ("musts", r#"{"note":"none"}"#, "{}", ""),
+        ("musts", r#"{"note":"none"}"#, r#"{"note":"none"}"#, ""),
         ("moments", r#"{"at":"2023-11-14T22:13:20.9Z"}"#, r#"{"at":1700000000}"#, "at=1700000000"),
     ] {
         let list = format!("/v1/{collection}");

@@ -90,7 +90,7 @@ impl Owner<'_> {
     /// A change of type, where there is a conversion that loses nothing.
     pub fn retype(self, old: &Field, new: &Field) -> Option<String> {
         let scalar = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number | Kind::Boolean);
-        let single = old.max_length == Some(1);
+        let single = (old.min_length, old.max_length) == (Some(1), Some(1));
         let by = match (&old.kind, &new.kind) {
             (kind, Kind::String) if scalar(kind) && new.choices.is_empty() => "by = \"text\"",
             (Kind::Integer, Kind::Timestamp) | (Kind::Timestamp, Kind::Integer) => {

@@ -190,7 +190,7 @@ tags = { type = 'array', items = 'string', min_length = 1 }
 count = { type = 'integer', min = 0, max = 9, default = 3 }
 rank = { type = 'integer', required = true }
 flag = 'boolean'
-one = { type = 'array', items = 'integer', max_length = 1 }
+one = { type = 'array', items = 'integer', min_length = 1, max_length = 1 }
 at = 'timestamp'
 odd = { type = 'string', default = \"a\\u007f'b\" }
 [collections.books.actions.sell]
@@ -253,7 +253,10 @@ fn a_file_with_the_lines_that_are_proposed_needs_nothing_more() {
         ),
         ("rank = { type = 'integer', required = true }", "rank = 'number'"),
         ("flag = 'boolean'", "flag = 'string'"),
-        ("one = { type = 'array', items = 'integer', max_length = 1 }", "one = 'integer'"),
+        (
+            "one = { type = 'array', items = 'integer', min_length = 1, max_length = 1 }",
+            "one = 'integer'",
+        ),
         ("flag = 'boolean'", "flag = { type = 'array', items = 'boolean' }"),
         ("at = 'timestamp'", "at = 'integer'"),
         ("odd = { type = 'string', default = \"a\\u007f'b\" }", "odd = 'string'"),
@@ -295,7 +298,10 @@ fn nothing_is_proposed_that_would_not_do() {
     for (from, to) in [
         ("['a', 'b', 'c']", "['a', 'b']"),
         ("nick = 'string'", "nick = 'integer'"),
-        ("one = { type = 'array', items = 'integer', max_length = 1 }", "one = 'string'"),
+        (
+            "one = { type = 'array', items = 'integer', min_length = 1, max_length = 1 }",
+            "one = 'string'",
+        ),
         ("tags = { type = 'array', items = 'string', min_length = 1 }", "tags = 'string'"),
         (
             "nick = 'string'",

@@ -182,19 +182,17 @@ fn a_change_that_leaves_empty_what_is_required_is_refused() {
 }
 
 #[test]
-fn null_does_not_come_back_for_what_old_clients_were_promised() {
+fn what_is_sent_does_not_come_back_as_nothing() {
     let list = |more: &str| {
         format!(
             "retype = {{ field = 'first', from = {{ type = 'array', items = 'string', max_length \
              = 1{more} }}, by = 'list' }}"
         )
     };
-    check("first = 'string'", &[&list("")], &[]);
-    check(
-        "first = 'string'",
-        &[&list(", required = true")],
-        &["{ first = [] }, sent in version 2000-01-01, comes back as { first = null }"],
-    );
+    let lost = "{ first = [] }, sent in version 2000-01-01, comes back as { first = null }";
+    check("first = 'string'", &[&list("")], &[lost]);
+    check("first = 'string'", &[&list(", required = true")], &[lost]);
+    check("first = 'string'", &[&list(", min_length = 1")], &[]);
     check("first = 'string'", &[&list(", required = true, min_length = 1")], &[]);
 }
 
@@ -328,4 +326,27 @@ date = '2000-01-01'"
         let told = findings[0].to_string();
         assert!(told.contains(expected), "{told}");
     }
+}
+
+#[test]
+fn a_fill_that_old_clients_send_themselves_comes_back_to_them() {
+    let versions = service(
+        "a = { type = 'boolean', required = true }",
+        &["required = { field = 'a', fill = false }"],
+    );
+    let (_, lens) = oldest(&versions);
+    for (sent, shown) in [(json!(true), true), (json!(false), false), (json!(null), false)] {
+        let back = lens.down(&lens.up(&object(json!({ "a": sent }))));
+        assert_eq!(Value::Object(back)["a"], json!(shown), "{sent}");
+    }
+    // What is left out means it, too.
+    assert_eq!(Value::Object(lens.up(&Fields::new())), json!({ "a": false }));
+}
+
+#[test]
+fn what_is_left_out_may_come_back_as_the_fill_in_the_words_of_the_version() {
+    let kind = "kind = { type = 'string', enum = ['a', 'unknown'], required = true }";
+    let required = "required = { field = 'kind', fill = 'unknown' }";
+    let unknown = "enum_map = { field = 'kind', values = { z = 'a' }, down = { unknown = 'z' } }";
+    check(kind, &[required, unknown], &[]);
 }

@@ -48,10 +48,7 @@ pub fn down(change: &Change, newer: &Fields) -> Fields {
             let value = take(&mut record, field);
             record.insert(field.clone(), if value.is_null() { fill.clone() } else { value });
         }
-        Operation::Required { field, fill } => {
-            let value = take(&mut record, field);
-            record.insert(field.clone(), if value == *fill { Value::Null } else { value });
-        }
+        Operation::Required { .. } => {}
         Operation::Gone { field, value } => {
             record.insert(field.name.clone(), value.clone());
         }
@@ -128,11 +125,7 @@ fn take(record: &mut Fields, name: &str) -> Value {
 fn take_path(record: &mut Fields, path: &Path) -> Value {
     let Some(member) = &path.member else { return take(record, &path.field) };
     let Some(Value::Object(object)) = record.get_mut(&path.field) else { return Value::Null };
-    let found = object.remove(member);
-    if found.is_some() && object.is_empty() {
-        record.insert(path.field.clone(), Value::Null);
-    }
-    found.unwrap_or_default()
+    object.remove(member).unwrap_or_default()
 }
 
 fn put_path(record: &mut Fields, path: &Path, value: Value) {

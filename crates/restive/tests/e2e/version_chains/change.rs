@@ -151,7 +151,7 @@ impl Change {
             }
             Change::Required { field, .. } => {
                 let field = shape.field(field);
-                (field.required, field.filled, field.sort) = (false, true, false);
+                (field.required, field.filled) = (false, true);
             }
             Change::Removed { field } => shape.field(field).hidden = false,
             Change::Gone { field, value } => {
@@ -305,7 +305,6 @@ impl Change {
                 _ => new.clone(),
             },
             Change::Optional { fill, .. } if new.is_null() => fill.clone(),
-            Change::Required { fill, .. } if new == fill => Value::Null,
             _ => new.clone(),
         }
     }
@@ -392,16 +391,13 @@ fn take(fields: &mut Fields, name: &str) -> Value {
     fields.remove(name).unwrap_or_default()
 }
 
-/// Takes a member out. An object of which nothing is left is null, unless it must be one.
+/// Takes a member out. Where there is no object, there is one without members if it must be one.
 fn take_member(record: &mut Fields, object: &str, member: &str, must: bool) -> Value {
     let mut members = match take(record, object) {
         Value::Object(members) => Some(members),
         _ => must.then(Fields::new),
     };
     let value = members.as_mut().and_then(|members| members.remove(member));
-    if value.is_some() && !must {
-        members = members.filter(|members| !members.is_empty());
-    }
     record.insert(object.to_owned(), members.map_or(Value::Null, Value::Object));
     value.unwrap_or_default()
 }

@@ -402,6 +402,12 @@ fn a_lossy_change_is_refused_with_what_it_loses() {
         (
             "retype = { field = 'first', from = { type = 'array', items = 'string' }, by = 'list' \
              }",
+            "1:1: this change loses data: { first = [] }, sent in version 2025-01-01, comes back \
+             as { first = null }",
+        ),
+        (
+            "retype = { field = 'first', from = { type = 'array', items = 'string', min_length = \
+             1 }, by = 'list' }",
             "1:1: this change loses data: { first = [\"abc\",\"\"] }, sent in version 2025-01-01, \
              comes back as { first = [\"abc\"] }",
         ),
@@ -424,8 +430,8 @@ fn a_lossy_change_is_refused_with_what_it_loses() {
         "retype = { field = 'pages', from = { type = 'string', pattern = '^[1-9][0-9]{0,8}$' }, \
          by = 'text' }",
         "retype = { field = 'pages', from = 'timestamp', by = 'milliseconds' }",
-        "retype = { field = 'first', from = { type = 'array', items = 'string', max_length = 1 }, \
-         by = 'list' }",
+        "retype = { field = 'first', from = { type = 'array', items = 'string', min_length = 1, \
+         max_length = 1 }, by = 'list' }",
         "retype = { field = 'kind', from = { type = 'string', enum = ['a', 'b'] }, map = { a = \
          'new', b = 'old' } }",
     ] {

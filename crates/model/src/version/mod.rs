@@ -13,6 +13,7 @@ mod pattern;
 pub(crate) mod proof;
 mod query;
 mod raw;
+mod refused;
 mod samples;
 pub(crate) mod shape;
 mod told;

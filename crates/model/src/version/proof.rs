@@ -5,9 +5,9 @@ use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift, value_of};
 use super::samples::{self, Dice, Hints};
-use super::{Versions, View, changes_of};
+use super::{Part, Versions, View, changes_of};
 use crate::record::Fields;
-use crate::schema::{CollectionIx, Field, Operation, Schema};
+use crate::schema::{Field, Operation, Schema};
 use crate::validate;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,16 +33,17 @@ pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
     let schema = Arc::new(schema.clone());
     let versions = Versions::new(&schema);
     let mut found = Vec::new();
-    for collection in 0..schema.collections.len() {
-        let hints = hints(&schema, collection);
+    for part in parts(&schema) {
+        let hints = hints(&schema, part);
         // Each view but the newest; a version that changed nothing here has been tried before.
-        let views = versions.iter().skip(1).filter(|view| {
-            !changes_of(&schema.versions[view.index - 1], (collection, None)).is_empty()
-        });
+        let views = versions
+            .iter()
+            .skip(1)
+            .filter(|view| !changes_of(&schema.versions[view.index - 1], part).is_empty());
         let mut told = BTreeSet::new();
-        for trial in views.filter_map(|view| Trial::new(view, collection)) {
+        for trial in views.filter_map(|view| Trial::new(view, part)) {
             for (index, field, message) in trial.lose(&hints, &mut told) {
-                let change = blame(&schema, index, collection, &field);
+                let change = blame(&schema, index, part, &field);
                 found.push(Loss { version: index - 1, change, message });
             }
         }
@@ -50,23 +51,27 @@ pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
     found
 }
 
+/// What any version changed.
+fn parts(schema: &Schema) -> BTreeSet<Part> {
+    let changes = schema.versions.iter().flat_map(|version| &version.changes);
+    changes.map(|change| (change.collection, change.action)).collect()
+}
+
 /// The change that made the field, among those of the version after which it was lost.
-fn blame(schema: &Schema, index: usize, collection: CollectionIx, field: &str) -> usize {
+fn blame(schema: &Schema, index: usize, part: Part, field: &str) -> usize {
     let changes = &schema.versions[index - 1].changes;
     let of = |operation: &Operation| {
         operation.old_places().iter().any(|place| place.split('.').next() == Some(field))
     };
-    let here =
-        |place: &usize| (changes[*place].collection, changes[*place].action) == (collection, None);
+    let here = |place: &usize| (changes[*place].collection, changes[*place].action) == part;
     let mut places = (0..changes.len()).filter(here);
     let first = places.clone().next().unwrap_or(0);
     places.find(|place| of(&changes[*place].operation)).unwrap_or(first)
 }
 
-fn hints(schema: &Schema, collection: CollectionIx) -> Hints {
+pub(super) fn hints(schema: &Schema, part: Part) -> Hints {
     let mut hints = Hints::default();
-    for change in schema.versions.iter().flat_map(|version| changes_of(version, (collection, None)))
-    {
+    for change in schema.versions.iter().flat_map(|version| changes_of(version, part)) {
         match &change.operation {
             Operation::Split { by, .. } | Operation::Merge { by, .. } => {
                 hints.separators.push(by.clone());
@@ -86,23 +91,39 @@ fn hints(schema: &Schema, collection: CollectionIx) -> Hints {
     hints
 }
 
-struct Trial<'a> {
-    index: usize,
-    date: &'a str,
-    lens: &'a Lens,
+/// Requests of one version.
+pub(super) struct Trial<'a> {
+    pub index: usize,
+    pub date: &'a str,
+    pub lens: &'a Lens,
     /// What a client of the version may send.
-    fields: Vec<&'a Field>,
+    pub fields: Vec<&'a Field>,
+    /// Whether clients read it again. Parameters of actions are only sent.
+    pub read: bool,
 }
 
 /// Place of the version, the field that shows it, and the message.
 type Lost = (usize, String, String);
 
 impl<'a> Trial<'a> {
-    fn new(view: &'a View, collection: CollectionIx) -> Option<Trial<'a>> {
-        let lens = view.lens(collection)?;
-        let all = view.schema.collections[collection].fields.iter();
-        let fields = all.filter(|field| !field.read_only && !field.removed).collect();
-        Some(Trial { index: view.index, date: &view.date, lens, fields })
+    fn new(view: &'a View, part: Part) -> Option<Trial<'a>> {
+        let all = match part {
+            (collection, None) => &view.schema.collections[collection].fields,
+            (collection, Some(action)) => {
+                &view.schema.collections[collection].actions[action].params
+            }
+        };
+        Trial::with(view, part, all)
+    }
+
+    /// With these declarations of what is sent; none where nothing changed.
+    pub fn with(view: &'a View, part: Part, all: &'a [Field]) -> Option<Trial<'a>> {
+        let (lens, read) = match part {
+            (collection, None) => (view.lens(collection)?, true),
+            (collection, Some(action)) => (view.form(collection, action)?, false),
+        };
+        let fields = all.iter().filter(|field| !field.read_only && !field.removed).collect();
+        Some(Trial { index: view.index, date: &view.date, lens, fields, read })
     }
 
     /// What each group of fields loses; `told`: the kept fields that a loss is known of.
@@ -173,7 +194,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Fields that end up together, each in one group; those that nothing happened to are left out.
-    fn groups(&self) -> Vec<Vec<String>> {
+    pub fn groups(&self) -> Vec<Vec<String>> {
         let known = |name: &String| self.fields.iter().any(|field| field.name == *name);
         let changed = self.lens.lifts.iter().filter(|lift| {
             let name = &lift.field.name;
@@ -215,6 +236,9 @@ impl<'a> Trial<'a> {
             if !value.is_null() && validate::of_kind(kind, value.clone()).is_none() {
                 return None;
             }
+        }
+        if !self.read {
+            return self.emptied(sample, &raised, group);
         }
         let back = self.lens.down(&raised);
         let differs = |name: &&String| value_of(sample, name) != value_of(&back, name);
@@ -305,7 +329,7 @@ impl Expr {
 
 /// One value of each field: all combinations, or where these are too many, each value with the
 /// first of all others and with as little of them as can be, and then some by chance.
-fn combinations<'v>(choices: &[&'v [Value]]) -> Vec<Vec<&'v Value>> {
+pub(super) fn combinations<'v>(choices: &[&'v [Value]]) -> Vec<Vec<&'v Value>> {
     let counts = choices.iter().map(|values| values.len());
     if counts.clone().any(|count| count == 0) {
         return Vec::new();
@@ -346,15 +370,18 @@ fn same(one: &Fields, other: &Fields) -> bool {
     one.keys().chain(other.keys()).all(|name| value_of(one, name) == value_of(other, name))
 }
 
-fn show(fields: &Fields, names: &[String]) -> String {
-    const SHOWN_CHARS: usize = 60;
-    let members = names.iter().map(|name| {
-        let text = value_of(fields, name).to_string();
-        let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
-        if shown.len() < text.len() {
-            shown.push('…');
-        }
-        format!("{name} = {shown}")
-    });
+pub(super) fn show(fields: &Fields, names: &[String]) -> String {
+    let members = names.iter().map(|name| format!("{name} = {}", brief(value_of(fields, name))));
     format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+}
+
+/// The text of a value, or the beginning of it.
+pub(super) fn brief(value: &Value) -> String {
+    const SHOWN_CHARS: usize = 60;
+    let text = value.to_string();
+    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
 }

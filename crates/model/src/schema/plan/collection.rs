@@ -33,6 +33,7 @@ impl Work<'_> {
         }
         self.frame(ix, place);
         self.fields(old, place);
+        self.refused(&old.name, (place, None), &old.fields);
         self.states(old, place);
         self.actions(old, place);
         self.codes(old, place);
@@ -113,6 +114,8 @@ impl Work<'_> {
             let why = "consumers choose their code by the type";
             self.setting(&format!("{place}.event"), &was.event, &is.event, why);
             self.params(&place, (old, was), &is.params);
+            let part = (at, new.action(&was.name));
+            self.refused(&place, part, &was.params);
             self.conduct(&place, at, was, &is);
             let url = |action: &Action| action.handler.as_ref().map(|one| one.url.clone());
             if url(was) != url(&is) {

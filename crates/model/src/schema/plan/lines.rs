@@ -98,7 +98,7 @@ impl Owner<'_> {
             }
             (one, Kind::Array(item)) if **item == *one => "by = \"list\"",
             (Kind::Array(item), one) if **item == *one && single => "by = \"list\"",
-            (Kind::Integer, Kind::Number) | (Kind::Number, Kind::Integer) => "factor = 1",
+            (Kind::Integer, Kind::Number) => "factor = 1",
             _ => return None,
         };
         let (name, from) = (quoted(&old.name), declaration(old, false));

@@ -11,8 +11,8 @@ mod lines;
 mod settings;
 
 use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
-use super::{Collection, CollectionIx, Schema};
-use crate::version::{Versions, View};
+use super::{Collection, CollectionIx, Field, Schema};
+use crate::version::{Part, Versions, View};
 use std::fmt;
 use std::sync::Arc;
 
@@ -173,6 +173,20 @@ impl Work<'_> {
         if old != new {
             let what = format!("`{old}` became `{new}`");
             self.breaking(place, what, why, None);
+        }
+    }
+
+    /// What was taken, and is refused behind a declared change.
+    fn refused(&mut self, place: &str, part: Part, sent: &[Field]) {
+        for refused in self.view.refuses(part, sent) {
+            let place = format!("{place}.{}", refused.field);
+            match refused.unsayable {
+                true => self.safe(&place, refused.what, "declared; only such values are refused"),
+                false => {
+                    let why = "values that were taken are refused";
+                    self.breaking(&place, refused.what, why, None);
+                }
+            }
         }
     }
 

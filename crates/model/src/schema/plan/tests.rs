@@ -158,7 +158,12 @@ date = '2026-01-01'";
             ("price = { type = 'number', default = 0 }", "price = 'integer'"),
             ("[collections.pens]", past),
         ],
-        &[(Class::Safe, "books"), (Class::Safe, "books"), (Class::Safe, "books")],
+        &[
+            (Class::Safe, "books"),
+            (Class::Safe, "books"),
+            (Class::Safe, "books"),
+            (Class::Safe, "books.price"),
+        ],
     );
     assert_eq!(edits[1].what, "Titles may be missing.");
     // The old date is not served any more.
@@ -615,4 +620,99 @@ fn further_edits_of_a_renamed_field_are_told_with_the_rename() {
         let left: Vec<&Edit> = left.iter().filter(|edit| edit.class != Class::Safe).collect();
         assert!(left.is_empty(), "{to}\n{pasted}\n{left:#?}");
     }
+}
+
+/// The old file's field, the new one's, and the change that stands between them.
+#[track_caller]
+fn behind(was: &str, is: &str, change: &str) -> Vec<String> {
+    let old = format!("[service]\nversion = '2026-01-01'\n[collections.books.fields]\n{was}\n");
+    let new = format!(
+        "[collections.books.fields]\n{is}\n[[versions]]\ndate = '2026-02-01'\n\
+         [[versions.changes]]\ncollection = 'books'\n{change}\n[[versions]]\ndate = '2026-01-01'\n"
+    );
+    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
+    plan(&read(&old), &read(&new)).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn limits_behind_a_change_are_told_with_a_value_that_they_refuse() {
+    for (was, is, change, told) in [
+        (
+            "n = 'number'",
+            "n = { type = 'integer', max = 100 }",
+            "retype = { field = 'n', from = 'number', factor = 100 }",
+            "{ n = 1.01 } becomes 101: `n` must be at most 100",
+        ),
+        (
+            "n = { type = 'number', min = 0, max = 5 }",
+            "n = { type = 'integer', min = 0, max = 400 }",
+            "retype = { field = 'n', from = { type = 'number', min = 0, max = 5 }, factor = 100 }",
+            "{ n = 4.01 } becomes 401: `n` must be at most 400",
+        ),
+        (
+            "n = 'integer'",
+            "n = { type = 'string', max_length = 3 }",
+            "retype = { field = 'n', from = 'integer', by = 'text' }",
+            "{ n = 1234567 } becomes \"1234567\": `n` ",
+        ),
+        (
+            "who = { type = 'string', max_length = 20 }",
+            "first = { type = 'string', max_length = 9 }\nlast = 'string'",
+            "split = { from = { name = 'who', type = 'string', max_length = 20 }, to = ['first', \
+             'last'], by = ' ' }",
+            "{ who = \"xxxxxxxxxx\" } becomes \"xxxxxxxxxx\": `first` ",
+        ),
+        (
+            "a = { type = 'string', pattern = '^[^ ]+$', required = true }\nb = 'string'",
+            "c = { type = 'string', enum = ['x y'], required = true }",
+            "merge = { from = [{ name = 'a', type = 'string', pattern = '^[^ ]+$', required = \
+             true }, { name = 'b', type = 'string' }], to = 'c', by = ' ' }",
+            "`c` must be one of: x y",
+        ),
+        (
+            "d = 'object'",
+            "d = 'object'\nisbn = { type = 'string', min_length = 3 }",
+            "move = { from = 'd.isbn', to = 'isbn' }",
+            "`isbn` ",
+        ),
+    ] {
+        let edits = behind(was, is, change);
+        let found =
+            |edit: &&String| edit.starts_with("needs a version change") && edit.contains(told);
+        assert!(edits.iter().any(|edit| found(&edit)), "{told}\n{edits:#?}");
+    }
+}
+
+#[test]
+fn limits_behind_a_change_that_refuse_nothing_new_are_not_told() {
+    for (was, is, change) in [
+        (
+            "n = { type = 'number', min = 0, max = 1 }",
+            "n = { type = 'integer', min = 0, max = 100 }",
+            "retype = { field = 'n', from = { type = 'number', min = 0, max = 1 }, factor = 100 }",
+        ),
+        (
+            "n = { type = 'integer', min = 0, max = 999 }",
+            "n = { type = 'string', min_length = 1, max_length = 3 }",
+            "retype = { field = 'n', from = { type = 'integer', min = 0, max = 999 }, by = 'text' }",
+        ),
+        (
+            "who = { type = 'string', max_length = 9 }",
+            "first = { type = 'string', max_length = 9 }\nlast = { type = 'string', max_length = 8 }",
+            "split = { from = { name = 'who', type = 'string', max_length = 9 }, to = ['first', \
+             'last'], by = ' ' }",
+        ),
+    ] {
+        let edits = behind(was, is, change);
+        assert!(edits.iter().all(|edit| edit.starts_with("safe")), "{edits:#?}");
+    }
+}
+
+#[test]
+fn values_that_a_new_type_cannot_say_are_told_beside_the_change() {
+    let change = "retype = { field = 'n', from = 'number', factor = 100 }";
+    let edits = behind("n = 'number'", "n = 'integer'", change);
+    let told = "safe: books.n: { n = 0.001 } has no counterpart in `n` (declared; only such values \
+                are refused)";
+    assert!(edits.iter().any(|edit| edit == told), "{edits:#?}");
 }

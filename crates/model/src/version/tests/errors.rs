@@ -314,13 +314,18 @@ fn limits_of_parameters_are_told_in_the_units_of_the_version() {
     let file = "[collections.orders.actions.pay.params]
 amount = { type = 'integer', max = 100000 }
 first = { type = 'string', required = true }
-last = { type = 'string', required = true }
+last = 'string'
+count = { type = 'integer', required = true }
 [[versions]]
 date = '2001-01-01'
 [[versions.changes]]
 collection = 'orders'
 action = 'pay'
-split = { from = { name = 'name', type = 'string' }, to = ['first', 'last'], by = ' ' }
+retype = { field = 'count', from = { type = 'string', pattern = '^[1-9]$', default = '7' }, by = 'text' }
+[[versions.changes]]
+collection = 'orders'
+action = 'pay'
+split = { from = { name = 'name', type = 'string', required = true }, to = ['first', 'last'], by = ' ' }
 [[versions.changes]]
 collection = 'orders'
 action = 'pay'
@@ -331,7 +336,7 @@ date = '2000-01-01'";
     let view = versions.get(1).unwrap();
     for (sent, message) in [
         (json!({"amount": 2000, "name": "Ada King"}), "`amount` must be at most 1000."),
-        (json!({"name": "Ada"}), "`name` lacks what newer versions of this service require."),
+        (json!({"name": "Ada", "count": null}), "`count` is required."),
         (json!({"name": null}), "`name` is required."),
     ] {
         let problem = view.params(0, 0, object(sent)).unwrap_err();

@@ -350,3 +350,42 @@ fn what_is_left_out_may_come_back_as_the_fill_in_the_words_of_the_version() {
     let unknown = "enum_map = { field = 'kind', values = { z = 'a' }, down = { unknown = 'z' } }";
     check(kind, &[required, unknown], &[]);
 }
+
+#[test]
+fn changes_of_parameters_are_proved_as_far_as_they_are_sent() {
+    let params = |params: &str, change: &str| {
+        format!(
+            "[collections.books]\nfields = {{ title = 'string' }}\n\
+             actions.sell.params = {{ {params} }}\n[[versions]]\ndate = '2001-01-01'\n\
+             [[versions.changes]]\ncollection = 'books'\naction = 'sell'\n{change}\n\
+             [[versions]]\ndate = '2000-01-01'\n"
+        )
+    };
+    for (new, change, expected) in [
+        (
+            "n = 'integer'",
+            "retype = { field = 'n', from = 'string', by = 'text' }",
+            Some("{ n = \"abc\" }, sent in version 2000-01-01, has no counterpart in `n`"),
+        ),
+        (
+            "n = { type = 'integer', required = true }",
+            "retype = { field = 'n', from = { type = 'string', pattern = '^[1-9]$' }, by = 'text' }",
+            Some("{ n = null }, sent in version 2000-01-01, leaves `n` empty, which is required"),
+        ),
+        // What nobody reads need not come back.
+        ("n = 'timestamp'", "retype = { field = 'n', from = 'integer', by = 'seconds' }", None),
+        (
+            "k = { type = 'string', enum = ['a'] }",
+            "enum_map = { field = 'k', values = { b = 'a', c = 'a' } }",
+            None,
+        ),
+    ] {
+        let text = params(new, change);
+        let found: Vec<String> = match parse(&text) {
+            Ok(_) => Vec::new(),
+            Err(findings) => findings.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{}\n{text}", found.join("\n"));
+        assert!(expected.is_none_or(|part| found[0].contains(part)), "{}", found.join("\n"));
+    }
+}

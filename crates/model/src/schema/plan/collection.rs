@@ -118,9 +118,14 @@ impl Work<'_> {
             self.refused(&place, part, &was.params);
             self.conduct(&place, at, was, &is);
             let url = |action: &Action| action.handler.as_ref().map(|one| one.url.clone());
-            if url(was) != url(&is) {
-                let what = "is handled elsewhere".to_owned();
-                self.safe(&place, what, "clients call it as before");
+            let what = match (url(was), url(&is)) {
+                (was, is) if was == is => None,
+                (Some(_), None) => Some("has no handler any more"),
+                (None, Some(_)) => Some("has a handler now"),
+                _ => Some("is handled elsewhere"),
+            };
+            if let Some(what) = what {
+                self.safe(&place, what.to_owned(), "clients call it as before");
             }
             let narrower = !is.from.is_empty()
                 && (was.from.is_empty() || was.from.iter().any(|state| !is.from.contains(state)));

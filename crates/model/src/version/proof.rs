@@ -244,10 +244,11 @@ impl<'a> Trial<'a> {
         let differs = |name: &&String| value_of(sample, name) != value_of(&back, name);
         let name = group.iter().filter(differs).find(|name| {
             // What is not sent may come back as what it means.
+            let (sent, read) = (value_of(sample, name), value_of(&back, name));
             let mut meant = sample.clone();
-            meant.insert((*name).clone(), value_of(&back, name).clone());
+            meant.insert((*name).clone(), read.clone());
             let means = || self.is_filled(name) || same(&self.lens.up(&meant), &raised);
-            !(value_of(sample, name).is_null() && means())
+            !(is_more(sent, read) && means())
         });
         let Some(name) = name else { return self.emptied(sample, &raised, group) };
         let shown = show(&back, group);
@@ -363,6 +364,16 @@ pub(super) fn combinations<'v>(choices: &[&'v [Value]]) -> Vec<Vec<&'v Value>> {
     let mut pick = |values: &&'v [Value]| &values[dice.below(values.len())];
     found.extend((0..COMBINATIONS).map(|_| choices.iter().map(&mut pick).collect()));
     found
+}
+
+/// Whether the one is all that the other says, and that says more.
+fn is_more(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            one.iter().all(|(name, value)| other.get(name) == Some(value))
+        }
+        (one, _) => one.is_null(),
+    }
 }
 
 /// Whether two records say the same; a missing field says null.

@@ -349,6 +349,15 @@ fn what_is_left_out_may_come_back_as_the_fill_in_the_words_of_the_version() {
     let required = "required = { field = 'kind', fill = 'unknown' }";
     let unknown = "enum_map = { field = 'kind', values = { z = 'a' }, down = { unknown = 'z' } }";
     check(kind, &[required, unknown], &[]);
+    // So may a member.
+    let fields = "d = 'object'\nisbn = { type = 'string', required = true }";
+    let required = "required = { field = 'isbn', fill = '?' }";
+    let moved = "move = { from = 'd.isbn', to = 'isbn' }";
+    check(fields, &[required, moved], &[]);
+    let versions = service(fields, &[required, moved]);
+    let (_, lens) = oldest(&versions);
+    let back = lens.down(&lens.up(&object(json!({"d": {"x": 1}}))));
+    assert_eq!(Value::Object(back), json!({"d": {"isbn": "?", "x": 1}}));
 }
 
 #[test]

@@ -315,7 +315,8 @@ impl Work {
                 }
             }
         }
-        for field in schema.collections[ix].fields.iter() {
+        // An old name beside a new one is kept nowhere.
+        for field in schema.collections[ix].fields.iter().filter(|field| field.alias_of.is_none()) {
             if !old.fields.iter().any(|before| before.name == field.name) {
                 self.added_field(ix, name, field);
             }
@@ -477,6 +478,7 @@ fn describe(schema: &Schema, collection: &Collection) -> StoredCollection {
         fields: collection
             .fields
             .iter()
+            .filter(|field| field.alias_of.is_none())
             .map(|field| StoredField {
                 name: field.name.clone(),
                 kind: kind_name(&field.kind),

@@ -406,7 +406,7 @@ impl Collection {
 
     /// Gives a record what it has of fields it was written without.
     pub fn complete(&self, fields: &mut Fields) {
-        for field in &self.fields {
+        for field in self.fields.iter().filter(|field| field.alias_of.is_none()) {
             let value = self.absent(field);
             if !value.is_null() && !fields.contains_key(&field.name) {
                 fields.insert(field.name.clone(), value);

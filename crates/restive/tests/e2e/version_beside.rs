@@ -39,6 +39,23 @@ fn both_names_are_shown_and_taken_while_clients_move() {
     }
 }
 
+#[test]
+fn a_name_that_stays_beside_a_required_one_is_no_field_that_records_lack() {
+    let plain = "[collections.books.fields]\nname = { type = 'string', required = true }\n\
+                 [[versions]]\ndate = '2025-01-01'\n";
+    let newer = format!(
+        "[[versions]]\ndate = '2026-02-01'\n[[versions.changes]]\ncollection = 'books'\n\
+         default = {{ field = 'pages' }}\n{BESIDE}pages = {{ type = 'integer', default = 1 }}\n"
+    );
+    let server = Start::schema(plain).go();
+    let id = server.make("/v1/books", json!({"name": "Dune"}));
+    let (_, folder) = server.stop();
+    let (_, folder) = Start::schema(BESIDE).on(&folder).go().stop();
+    let server = Start::schema(&newer).on(&folder).go();
+    let book = server.get(&format!("/v1/books/{id}")).expect(200);
+    assert_eq!((&book["name"], &book["title"]), (&json!("Dune"), &json!("Dune")));
+}
+
 /// The field that two names mean was required, and later is not.
 const FREED: &str = r#"
 [[versions]]

@@ -694,11 +694,13 @@ fn limits_behind_a_change_that_refuse_nothing_new_are_not_told() {
         (
             "n = { type = 'integer', min = 0, max = 999 }",
             "n = { type = 'string', min_length = 1, max_length = 3 }",
-            "retype = { field = 'n', from = { type = 'integer', min = 0, max = 999 }, by = 'text' }",
+            "retype = { field = 'n', from = { type = 'integer', min = 0, max = 999 }, by = \
+             'text' }",
         ),
         (
             "who = { type = 'string', max_length = 9 }",
-            "first = { type = 'string', max_length = 9 }\nlast = { type = 'string', max_length = 8 }",
+            "first = { type = 'string', max_length = 9 }\n\
+             last = { type = 'string', max_length = 8 }",
             "split = { from = { name = 'who', type = 'string', max_length = 9 }, to = ['first', \
              'last'], by = ' ' }",
         ),

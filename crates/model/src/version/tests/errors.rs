@@ -321,11 +321,17 @@ date = '2001-01-01'
 [[versions.changes]]
 collection = 'orders'
 action = 'pay'
-retype = { field = 'count', from = { type = 'string', pattern = '^[1-9]$', default = '7' }, by = 'text' }
+[versions.changes.retype]
+field = 'count'
+from = { type = 'string', pattern = '^[1-9]$', default = '7' }
+by = 'text'
 [[versions.changes]]
 collection = 'orders'
 action = 'pay'
-split = { from = { name = 'name', type = 'string', required = true }, to = ['first', 'last'], by = ' ' }
+[versions.changes.split]
+from = { name = 'name', type = 'string', required = true }
+to = ['first', 'last']
+by = ' '
 [[versions.changes]]
 collection = 'orders'
 action = 'pay'

@@ -378,7 +378,8 @@ fn changes_of_parameters_are_proved_as_far_as_they_are_sent() {
         ),
         (
             "n = { type = 'integer', required = true }",
-            "retype = { field = 'n', from = { type = 'string', pattern = '^[1-9]$' }, by = 'text' }",
+            "retype = { field = 'n', from = { type = 'string', pattern = '^[1-9]$' }, by = \
+             'text' }",
             Some("{ n = null }, sent in version 2000-01-01, leaves `n` empty, which is required"),
         ),
         // What nobody reads need not come back.

@@ -179,10 +179,22 @@ impl Expr {
     }
 
     /// A kept value after what was sent has changed from one to the other. Members and parts that
-    /// came of what is the same stay as they are kept: this version may not see all of them.
+    /// come of what is the same stay as they are kept: this version may not see all of them.
     pub fn changed(&self, was: &impl Source, is: &impl Source, kept: &Value) -> Value {
-        if let Expr::Join { parts, by } = self {
-            return rejoined(parts, by, (was, is), kept);
+        match self {
+            Expr::Join { parts, by } => return rejoined(parts, by, (was, is), kept),
+            Expr::With { of, name, value, hollow, fresh } => {
+                let there = kept.get(name).unwrap_or(&NULL);
+                let taken = *fresh && of.eval(is).get(name).is_some_and(|sent| !sent.is_null());
+                let member = match value.differs(was, is) {
+                    _ if taken => validate::taken(there.clone()),
+                    true => value.changed(was, is, there),
+                    false => there.clone(),
+                };
+                let rest = of.changed(was, is, &without(kept, name));
+                return with(rest, name, member, *hollow);
+            }
+            _ => {}
         }
         let (was, is) = (self.eval(was), self.eval(is).into_owned());
         let mut members = match (kept, is.is_object() || is.is_null()) {
@@ -198,6 +210,31 @@ impl Expr {
         }
         before.keys().for_each(|gone| drop(members.remove(gone)));
         if members.is_empty() { is } else { Value::Object(members) }
+    }
+
+    /// Whether a field, or a member of one, that it looks at has changed.
+    fn differs(&self, was: &impl Source, is: &impl Source) -> bool {
+        let differs = |of: &Expr| of.differs(was, is);
+        match self {
+            _ if self.is_place() => self.eval(was) != self.eval(is),
+            Expr::Sent(_) | Expr::Kept(_) | Expr::Fixed(_) => false,
+            Expr::Member { of, .. } | Expr::Part { of, .. } | Expr::Convert { of, .. } => {
+                differs(of)
+            }
+            Expr::With { of, value: other, .. } | Expr::Or { of, other } => {
+                differs(of) || differs(other)
+            }
+            Expr::Join { parts, .. } => parts.iter().any(differs),
+        }
+    }
+
+    /// Whether it is what was sent somewhere.
+    fn is_place(&self) -> bool {
+        match self {
+            Expr::Sent(_) => true,
+            Expr::Member { of, .. } => of.is_place(),
+            _ => false,
+        }
     }
 
     /// The same over another shape: fields that were sent are replaced by what makes them there.
@@ -393,13 +430,20 @@ fn rejoined(
     let mut values = Vec::new();
     for part in parts {
         let piece = pieces.next().map(Value::from).unwrap_or_default();
-        let (before, after) = (part.eval(was), part.eval(is));
-        values.push(if before == after { Cow::Owned(piece) } else { after });
+        values.push(if part.differs(was, is) { part.eval(is) } else { Cow::Owned(piece) });
     }
     let joined = join(&values, by);
     // What follows a part that is not there would be read as that part.
     let gap = values.windows(2).any(|two| two[0].is_null() && !two[1].is_null());
     if gap && !validate::is_marked(&joined) { validate::marked(joined) } else { joined }
+}
+
+fn without(object: &Value, name: &str) -> Value {
+    let mut object = object.clone();
+    if let Value::Object(members) = &mut object {
+        members.remove(name);
+    }
+    object
 }
 
 fn with(of: Value, name: &str, value: Value, hollow: bool) -> Value {

@@ -399,3 +399,26 @@ fn changes_of_parameters_are_proved_as_far_as_they_are_sent() {
         assert!(expected.is_none_or(|part| found[0].contains(part)), "{}", found.join("\n"));
     }
 }
+
+#[test]
+fn a_part_that_moved_into_an_object_is_written_with_the_whole() {
+    let fields = "first = 'string'\nmore = 'object'";
+    let moved = "move = { from = 'last', to = 'more.last' }";
+    let split = "split = { from = { name = 'full', type = 'string' }, to = ['first', 'last'], by = \
+                 ' ' }";
+    let versions = service(fields, &[moved, split]);
+    let (_, lens) = oldest(&versions);
+    for (kept, full) in [
+        (json!({"more": {"last": "p", "x": 1}}), json!("d")),
+        (json!({"first": "a", "more": {"last": "b"}}), json!("a c")),
+        (json!({"first": "a b"}), json!("a b")),
+        (json!({"first": "a b"}), json!("a")),
+        (json!({"first": "a", "more": {"last": "b"}}), json!(null)),
+    ] {
+        let mut after = object(kept.clone());
+        after.extend(lens.merge(&object(kept.clone()), &object(json!({ "full": full }))));
+        assert_eq!(lens.down(&after)["full"], full, "{kept}");
+        let unseen = |record: &Value| record["more"]["x"].clone();
+        assert_eq!(unseen(&Value::Object(after)), unseen(&kept));
+    }
+}

@@ -358,7 +358,10 @@ impl Bench<'_> {
                 // Of what does not come back as it is kept, parts that nobody changed stay.
                 let comes_back = of(&unchanged) == of(kept);
                 let should = match of(kept) {
-                    Value::Object(members) => &with_changes(members, of(&unchanged), of(&expected)),
+                    Value::Object(members) => {
+                        let ends = (of(&unchanged), of(&expected));
+                        &with_changes(members, &made_members(lens, name), ends, value)
+                    }
                     _ if comes_back => of(&expected),
                     _ => continue,
                 };
@@ -385,7 +388,9 @@ impl Bench<'_> {
         for (name, value) in wanted.iter_mut().filter(|(_, value)| value.is_null()) {
             // Nothing may mean what is filled, and an object that holds what moved there.
             let meant = lens::value_of(&shown, name);
-            if [json!("filled"), json!({})].contains(meant) {
+            let filled = |value: &Value| *value == "filled";
+            let members = meant.as_object();
+            if filled(meant) || members.is_some_and(|members| members.values().all(filled)) {
                 *value = meant.clone();
             }
         }
@@ -398,15 +403,39 @@ impl Bench<'_> {
     }
 }
 
-/// A kept object with those members changed that differ.
-fn with_changes(kept: &Fields, was: &Value, is: &Value) -> Value {
-    let names = [was, is].into_iter().filter_map(Value::as_object).flat_map(|object| object.keys());
+/// The members of a kept object that are made from what is sent.
+fn made_members(lens: &Lens, name: &str) -> Vec<String> {
+    let mut members = Vec::new();
+    let lift = lens.lifts.iter().find(|lift| lift.field.name == name).unwrap();
+    lift.expr.visit(&mut |part| {
+        if let expr::Expr::With { name, .. } = part {
+            members.push(name.clone());
+        }
+    });
+    members
+}
+
+/// A kept object with those members changed that differ. The others are as they are kept, or as
+/// what was sent says it anew.
+fn with_changes(
+    kept: &Fields,
+    anew: &[String],
+    (was, is): (&Value, &Value),
+    made: &Value,
+) -> Value {
+    let shown = [was, is].into_iter().filter_map(Value::as_object).flat_map(|object| object.keys());
+    let names = shown.chain(anew);
     let mut members = kept.clone();
-    for name in names.filter(|name| was.get(name) != is.get(name)) {
+    for name in names.filter(|name| was.get(name) != is.get(name) || made.get(name) == is.get(name))
+    {
         match is.get(name) {
             Some(value) => drop(members.insert(name.clone(), value.clone())),
             None => drop(members.remove(name)),
         }
     }
-    if members.is_empty() { is.clone() } else { Value::Object(members) }
+    match members.is_empty() {
+        // Without members it is none, or an empty one.
+        true if made.is_null() => Value::Null,
+        _ => Value::Object(members),
+    }
 }

@@ -2,13 +2,11 @@
 //! "nothing". Each conversion goes one way; `None` says that the value has no counterpart there.
 
 use super::decimal;
-use crate::schema::Kind;
+use crate::schema::{Field, Kind};
 use crate::time::Timestamp;
 use crate::validate::{self, MAX_INTEGER};
 use serde_json::{Number, Value};
-
-/// Seconds of the years 1 to 9999: what an ISO 8601 text can say.
-pub(super) const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_200_000;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Conversion {
@@ -35,8 +33,26 @@ pub(super) enum Conversion {
     OfKind(Kind),
     /// The other ones: what the old kind cannot say.
     NotOfKind(Kind),
+    /// Values that a field of a version between takes stay; others have no counterpart there.
+    Takes(Declared),
     /// Null becomes this value.
     Fill(Value),
+}
+
+/// A field with its limits.
+#[derive(Clone, Debug)]
+pub(super) struct Declared(Arc<Field>);
+
+impl Declared {
+    pub fn new(field: &Field) -> Declared {
+        Declared(Arc::new(field.clone()))
+    }
+}
+
+impl PartialEq for Declared {
+    fn eq(&self, other: &Declared) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Conversion {
@@ -53,9 +69,9 @@ impl Conversion {
             },
             Conversion::FromText(kind) => from_text(kind, value.as_str()?),
             Conversion::ToInstant(tick) => {
-                let ticks = value.as_i64()?;
-                let fits = SECONDS.contains(&(ticks.checked_mul(*tick)?.div_euclid(1000)));
-                fits.then(|| Value::String(Timestamp(ticks * tick).to_iso()))
+                let instant = Timestamp(value.as_i64()?.checked_mul(*tick)?);
+                let fits = (Timestamp::MIN.0..=Timestamp::MAX.0).contains(&instant.0);
+                fits.then(|| Value::String(instant.to_iso()))
             }
             Conversion::ToTicks(tick) => {
                 Some(Value::from(Timestamp::parse(value.as_str()?)?.0.div_euclid(*tick)))
@@ -72,6 +88,10 @@ impl Conversion {
             Conversion::Table(pairs) => Some(look_up(pairs, value).unwrap_or(value).clone()),
             Conversion::Only(pairs) => look_up(pairs, value).cloned(),
             Conversion::OfKind(kind) => validate::of_kind(kind, value.clone()),
+            Conversion::Takes(Declared(field)) => {
+                let mut value = value.clone();
+                validate::value(field, &mut value).is_ok().then_some(value)
+            }
             Conversion::NotOfKind(kind) => match validate::of_kind(kind, value.clone()) {
                 Some(_) => None,
                 None => Some(value.clone()),
@@ -98,14 +118,14 @@ impl Conversion {
             Conversion::Times(..) | Conversion::Over(..) => true,
             Conversion::FromText(_) | Conversion::ToInstant(_) | Conversion::FromList => false,
             Conversion::Only(_) => false,
-            Conversion::OfKind(_) | Conversion::NotOfKind(_) => false,
+            Conversion::OfKind(_) | Conversion::NotOfKind(_) | Conversion::Takes(_) => false,
         }
     }
 
     /// Whether some values of the one type have no counterpart in the other.
     pub fn leaves_out(&self) -> bool {
-        use Conversion::{FromText, NotOfKind, OfKind, Only, ToInstant};
-        matches!(self, FromText(_) | ToInstant(_) | Only(_) | OfKind(_) | NotOfKind(_))
+        use Conversion::{FromText, NotOfKind, OfKind, Only, Takes, ToInstant};
+        matches!(self, FromText(_) | ToInstant(_) | Only(_) | OfKind(_) | NotOfKind(_) | Takes(_))
     }
 
     /// Whether several values may become one.
@@ -132,9 +152,10 @@ fn from_text(kind: &Kind, text: &str) -> Option<Value> {
         Kind::Integer => {
             Value::from(text.parse::<i64>().ok().filter(|whole| whole.abs() <= MAX_INTEGER)?)
         }
-        Kind::Number => match text.parse::<i64>() {
-            Ok(whole) => Value::from(whole),
-            Err(_) => Value::Number(Number::from_f64(text.parse().ok()?)?),
+        Kind::Number => match (text.parse::<i64>(), text.parse::<u64>()) {
+            (Ok(whole), _) => Value::from(whole),
+            (_, Ok(whole)) => Value::from(whole),
+            _ => Value::Number(Number::from_f64(text.parse().ok()?)?),
         },
         Kind::Boolean => Value::Bool(text.parse().ok()?),
         _ => return None,
@@ -234,6 +255,12 @@ mod tests {
             (FromText(Kind::Integer), json!("42"), Some(json!(42))),
             (FromText(Kind::Integer), json!("007"), None),
             (FromText(Kind::Number), json!("1.50"), None),
+            (
+                FromText(Kind::Number),
+                json!("12345678901234567890"),
+                Some(json!(12345678901234567890u64)),
+            ),
+            (ToInstant(1000), json!(253_402_207_200i64), Some(json!("9999-12-30T22:00:00.000Z"))),
             (FromText(Kind::Boolean), json!("yes"), None),
             (ToInstant(1000), json!(0), Some(json!("1970-01-01T00:00:00.000Z"))),
             (ToInstant(1000), json!(i64::MAX), None),

@@ -367,7 +367,10 @@ impl Expr {
             Expr::Sent(_) => true,
             Expr::Member { of, .. } | Expr::Or { of, .. } => of.is_plain(),
             Expr::Convert { of, by, .. } => {
-                let as_it_is = matches!(by, Conversion::Fill(_) | Conversion::OfKind(_));
+                let as_it_is = matches!(
+                    by,
+                    Conversion::Fill(_) | Conversion::OfKind(_) | Conversion::Takes(_)
+                );
                 as_it_is && of.is_plain()
             }
             _ => false,
@@ -449,6 +452,8 @@ fn without(object: &Value, name: &str) -> Value {
 fn with(of: Value, name: &str, value: Value, hollow: bool) -> Value {
     let mut members = match of {
         Value::Object(members) => members,
+        // What is no object stays what could not be said.
+        of if validate::is_marked(&of) => return of,
         _ if value.is_null() && !hollow => return Value::Null,
         _ => Map::new(),
     };

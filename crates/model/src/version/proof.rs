@@ -7,7 +7,7 @@ use super::lens::{Lens, Lift, value_of};
 use super::samples::{self, Dice, Hints};
 use super::{Part, Versions, View, changes_of};
 use crate::record::Fields;
-use crate::schema::{Field, Operation, Schema};
+use crate::schema::{Field, Operation, Retyping, Schema};
 use crate::validate;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +77,9 @@ pub(super) fn hints(schema: &Schema, part: Part) -> Hints {
                 hints.separators.push(by.clone());
             }
             // What is moved into an object may be a member of it before.
+            Operation::Retype { by: Retyping::Map(pairs), .. } => {
+                hints.values.extend(pairs.iter().map(|(was, _)| was.clone()));
+            }
             Operation::Move { from, to, .. } => {
                 hints.members.extend(from.member.iter().chain(&to.member).cloned());
             }
@@ -140,8 +143,9 @@ impl<'a> Trial<'a> {
             .map(|field| (field.name.as_str(), samples::of(field, hints)))
             .collect();
         let lost = |group: &Vec<String>| {
-            if let Some(unproved) = self.unproved(group, &values) {
-                return Some(unproved);
+            let first = || self.unproved(group, &values).or_else(|| self.unmeant(group));
+            if let Some(loss) = first() {
+                return Some(loss);
             }
             let of = |name: &String| match values[name.as_str()].as_slice() {
                 [] => std::slice::from_ref(&stand_in),
@@ -165,11 +169,19 @@ impl<'a> Trial<'a> {
         found
     }
 
+    fn lifts_of(&self, group: &[String]) -> impl Iterator<Item = &'a Lift> {
+        let lifts = self.lens.lifts.iter();
+        lifts.filter(|lift| lift.sent.iter().any(|name| group.contains(name)))
+    }
+
     /// The kept fields that are made from these.
     fn made_from(&self, group: &[String]) -> impl Iterator<Item = &str> {
-        let lifts = self.lens.lifts.iter();
-        let lifts = lifts.filter(|lift| lift.sent.iter().any(|name| group.contains(name)));
-        lifts.map(|lift| lift.field.name.as_str())
+        self.lifts_of(group).map(|lift| lift.field.name.as_str())
+    }
+
+    /// Whether clients read the field, or only write it.
+    fn is_read(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.name == name && !field.write_only)
     }
 
     /// A field that the change looks into, and that no value could be made for.
@@ -191,6 +203,36 @@ impl<'a> Trial<'a> {
              that {taken_by}; declare it in a simpler way"
         );
         Some((self.index, name.clone(), message))
+    }
+
+    /// A field whose default or `fill` the newest version refuses: so it does all requests without
+    /// the field.
+    fn unmeant(&self, group: &[String]) -> Option<Lost> {
+        let fields = self.fields.iter().filter(|field| group.contains(&field.name));
+        for field in fields.filter(|field| !field.required || field.default.is_some()) {
+            let meant = field.default.clone().unwrap_or_default();
+            let sample = Fields::from_iter([(field.name.clone(), meant)]);
+            let raised = self.lens.up(&sample);
+            let alone = |lift: &&Lift| lift.sent == [field.name.as_str()];
+            for lift in self.lifts_of(group).filter(alone) {
+                let mut value = value_of(&raised, &lift.field.name).clone();
+                let why = match validate::value(&lift.field, &mut value) {
+                    _ if value.is_null() => continue,
+                    _ if validate::is_marked(&value) => {
+                        format!("has no counterpart in `{}`", lift.field.name)
+                    }
+                    Ok(()) => continue,
+                    Err(violation) => violation.message.trim_end_matches('.').to_owned(),
+                };
+                let message = format!(
+                    "this change refuses what older clients may send: what a request of version \
+                     {} without `{}` means is refused: {why}",
+                    self.date, field.name
+                );
+                return Some((self.index, field.name.clone(), message));
+            }
+        }
+        None
     }
 
     /// Fields that end up together, each in one group; those that nothing happened to are left out.
@@ -222,7 +264,7 @@ impl<'a> Trial<'a> {
 
     fn check(&self, sample: &Fields, group: &[String]) -> Option<Lost> {
         let raised = self.lens.up(sample);
-        for lift in &self.lens.lifts {
+        for lift in self.lifts_of(group) {
             let value = value_of(&raised, &lift.field.name);
             // A request with it is refused, not changed; only a text may be no number at all.
             if validate::is_marked(value) {
@@ -241,7 +283,8 @@ impl<'a> Trial<'a> {
             return self.emptied(sample, &raised, group);
         }
         let back = self.lens.down(&raised);
-        let differs = |name: &&String| value_of(sample, name) != value_of(&back, name);
+        let differs =
+            |name: &&String| value_of(sample, name) != value_of(&back, name) && self.is_read(name);
         let name = group.iter().filter(differs).find(|name| {
             // What is not sent may come back as what it means.
             let (sent, read) = (value_of(sample, name), value_of(&back, name));

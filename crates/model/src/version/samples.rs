@@ -5,8 +5,12 @@ use crate::schema::{Field, Kind};
 use crate::validate::{self, MAX_ARRAY_ITEMS, MAX_INTEGER};
 use serde_json::{Map, Value, json};
 
-/// Values of one field; more would only repeat what these show.
-const VALUES: usize = 40;
+/// Values of one field that are not listed in the file; more would only repeat what these show.
+const VALUES: usize = 60;
+/// Characters of all texts of one field: long ones are few.
+const CHARS: usize = 200_000;
+/// Whole numbers between two limits that are all tried.
+const SPAN: f64 = 100.0;
 
 /// What the changes of a collection look for inside of values.
 #[derive(Default)]
@@ -15,18 +19,25 @@ pub(crate) struct Hints {
     pub separators: Vec<String>,
     /// Members of objects that were moved.
     pub members: Vec<String>,
+    /// Values that the file says something about.
+    pub values: Vec<Value>,
 }
 
 /// Values the field takes, null last where it does. None, or null alone, for a declaration that is
 /// hard to meet.
 pub(crate) fn of(field: &Field, hints: &Hints) -> Vec<Value> {
     let mut found: Vec<Value> = Vec::new();
-    for mut value in candidates(field, hints) {
+    let mut chars = 0;
+    let mut add = |mut value: Value, most: usize| {
         let fits = validate::value(field, &mut value).is_ok();
-        if fits && !found.contains(&value) && found.len() < VALUES {
+        if fits && found.len() < most && chars < CHARS && !found.contains(&value) {
+            chars += value.as_str().map_or(0, str::len);
             found.push(value);
         }
-    }
+    };
+    let most = if field.choices.is_empty() { VALUES } else { usize::MAX };
+    candidates(field, hints).into_iter().for_each(|value| add(value, most));
+    hints.values.iter().for_each(|value| add(value.clone(), usize::MAX));
     if !field.required {
         found.push(Value::Null);
     }
@@ -39,7 +50,11 @@ fn candidates(field: &Field, hints: &Hints) -> Vec<Value> {
         Kind::Integer => {
             let limits = [field.min, field.max].into_iter().flatten().map(|limit| limit as i64);
             let plain = [1, 0, -1, 7, 1_234_567, 253_402_200_000, MAX_INTEGER, -MAX_INTEGER];
-            plain.into_iter().chain(limits).map(Value::from).collect()
+            let few = match (field.min, field.max) {
+                (Some(min), Some(max)) if max - min <= SPAN => min as i64..=max as i64,
+                _ => 1..=0,
+            };
+            plain.into_iter().chain(limits).chain(few).map(Value::from).collect()
         }
         Kind::Number => {
             let limits = [field.min, field.max].into_iter().flatten();
@@ -69,21 +84,30 @@ fn texts(field: &Field, hints: &Hints) -> Vec<Value> {
         let (pattern, least) = (pattern.0.as_str(), field.min_length.unwrap_or(0));
         texts.extend(super::pattern::samples(pattern, least, &hints.separators, fits));
     }
-    for by in &hints.separators {
-        for form in ["a{}b", "{}", "{}b", "a{}", "a{}{}b", "a{}b{}c"] {
-            texts.push(form.replace("{}", by));
-        }
+    let (least, most) = (field.min_length.unwrap_or(0), field.max_length.unwrap_or(100).min(1000));
+    // Each separator once before any of them again: there may be many.
+    for form in ["a{}b", "{}", "{}b", "a{}", "a{}{}b", "a{}b{}c"] {
+        texts.extend(hints.separators.iter().map(|by| padded(&form.replace("{}", by), least)));
     }
+    // The beginning of one, which may be all of it once two texts are joined.
+    texts.extend(hints.separators.iter().filter_map(|by| {
+        let begin: String = by.chars().take(by.chars().count() - 1).collect();
+        (!begin.is_empty()).then(|| padded(&begin, least))
+    }));
     let plain =
         ["abc", "", "a", "A b", "007", "12", "1.50", "true", "null", "äöü ß", "日本語", "🦀"];
     texts.extend(plain.map(str::to_owned));
-    // Longer or shorter, where the field asks for it.
-    let (least, most) = (field.min_length.unwrap_or(0), field.max_length.unwrap_or(100).min(1000));
     texts.push("x".repeat(most));
-    let padded = texts.clone().into_iter().filter(|text| text.chars().count() < least);
-    let padded: Vec<String> = padded.map(|text| text + &"x".repeat(least)).collect();
-    texts.extend(padded);
+    let short = texts.iter().filter(|text| text.chars().count() < least);
+    let long: Vec<String> = short.map(|text| padded(text, least)).collect();
+    texts.extend(long);
     texts.into_iter().map(Value::String).collect()
+}
+
+/// As long as the field asks for, with what matters at the end.
+fn padded(text: &str, least: usize) -> String {
+    let lacks = least.saturating_sub(text.chars().count());
+    format!("{}{text}", "x".repeat(lacks))
 }
 
 fn objects(hints: &Hints) -> Vec<Value> {
@@ -106,11 +130,9 @@ fn arrays(field: &Field, item: &Kind, hints: &Hints) -> Vec<Value> {
     let items = candidates(&Field::new(&field.name, item.clone()), hints);
     let take = |count: usize| Value::Array(items.iter().cycle().take(count).cloned().collect());
     let limits = [field.min_length, field.max_length].into_iter().flatten();
-    [1, 0, 2, 3]
-        .into_iter()
-        .chain(limits.map(|limit| limit.min(MAX_ARRAY_ITEMS)))
-        .map(take)
-        .collect()
+    let lists =
+        [1, 0, 2, 3].into_iter().chain(limits.map(|limit| limit.min(MAX_ARRAY_ITEMS))).map(take);
+    lists.chain(items.iter().map(|item| Value::Array(vec![item.clone()]))).collect()
 }
 
 /// Numbers that are the same on every run.

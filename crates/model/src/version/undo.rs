@@ -1,7 +1,7 @@
 //! Taking one change back: what the older shape looks like, how its fields are made from the newer
 //! ones, and how the newer ones are made from its own. Each operation checks that it can.
 
-use super::convert::Conversion;
+use super::convert::{Conversion, Declared};
 use super::expr::Expr;
 use super::shape::{Fault, Shape};
 use crate::schema::{Field, Kind, Operation, Path, Retyping};
@@ -126,17 +126,24 @@ impl Shape {
                 sent.insert(to.field.clone(), whole);
             }
             None => {
-                let kind = self.fields[self.place(&to.field)?].kind.clone();
+                self.place(&to.field)?;
+                sent.insert(to.field.clone(), self.held(&to.field, old));
                 self.forget(&to.field);
-                // An object holds anything, the field does not. Where it is kept as it is, its
-                // declaration is held to; a newer object would take what it is not.
-                let kept = self.up.values().any(|expr| *expr == Expr::sent(&to.field));
-                let old = if kept { old } else { old.raised(Conversion::OfKind(kind)) };
-                sent.insert(to.field.clone(), old);
             }
         }
         self.substitute(&sent);
         Ok(())
+    }
+
+    /// What becomes a field of this shape, if the field takes it: newer ones that are made of it
+    /// may take more, or take it for another value. Where it is kept as it is, the newest version
+    /// sees to it.
+    fn held(&self, name: &str, value: Expr) -> Expr {
+        let kept = self.up.values().any(|expr| *expr == Expr::sent(name));
+        match self.field(name).filter(|_| !kept) {
+            Some(field) => value.raised(Conversion::Takes(Declared::new(field))),
+            None => value,
+        }
     }
 
     /// What no client may read or write must not become part of what they may.
@@ -189,7 +196,8 @@ impl Shape {
         let whole = || Box::new(Expr::sent(&from.name));
         let (by, count) = (by.to_owned(), to.len());
         let piece = |place| Expr::Part { of: whole(), by: by.clone(), place, count };
-        let sent = to.iter().enumerate().map(|(place, name)| (name.clone(), piece(place)));
+        let sent = to.iter().enumerate();
+        let sent = sent.map(|(place, name)| (name.clone(), self.held(name, piece(place))));
         self.substitute(&sent.collect());
         self.fields.insert(first, field);
         to.iter().for_each(|name| self.forget(name));
@@ -210,19 +218,14 @@ impl Shape {
             (field.write_only, field.read_only) = (new.write_only, new.read_only);
             self.fields.insert(place + piece, field);
         }
-        self.forget(to);
         let parts = from.iter().map(|field| Expr::sent(&field.name)).collect();
-        let joined = Expr::Join { parts, by: by.to_owned() };
+        let joined = self.held(to, Expr::Join { parts, by: by.to_owned() });
+        self.forget(to);
         self.substitute(&BTreeMap::from([(to.to_owned(), joined)]));
         Ok(())
     }
 
     /// Values of a field that keeps its name are converted both ways.
-    fn convert(&mut self, name: &str, up: Conversion, down: Conversion) {
-        self.convert_down(name, down);
-        self.convert_up(name, up);
-    }
-
     fn convert_down(&mut self, name: &str, down: Conversion) {
         let expr = self.lowered(name).lowered(down);
         self.down.insert(name.to_owned(), expr);
@@ -240,6 +243,7 @@ impl Shape {
             return Err(wrong(format!("`{name}` holds an id or a state; its type is fixed")));
         }
         let (up, down) = conversions(by, from, new)?;
+        let raised = self.held(name, Expr::sent(name).raised(up));
         let mut old = from.clone();
         name.clone_into(&mut old.name);
         let scalar = old.kind.is_scalar();
@@ -248,7 +252,8 @@ impl Shape {
         old.search = new.search;
         (old.write_only, old.read_only) = (new.write_only, new.read_only);
         self.fields[place] = old;
-        self.convert(name, up, down);
+        self.convert_down(name, down);
+        self.substitute(&BTreeMap::from([(name.to_owned(), raised)]));
         Ok(())
     }
 
@@ -292,7 +297,8 @@ impl Shape {
         let field = &mut self.fields[place];
         field.default = field.default.take().and_then(|default| lowered.apply(&default));
         field.choices = old;
-        self.convert(name, raised, lowered);
+        self.convert_down(name, lowered);
+        self.convert_up(name, raised);
         Ok(())
     }
 

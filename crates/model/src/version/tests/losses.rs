@@ -422,3 +422,121 @@ fn a_part_that_moved_into_an_object_is_written_with_the_whole() {
         assert_eq!(unseen(&Value::Object(after)), unseen(&kept));
     }
 }
+
+const PRICED: &str = "n = { type = 'integer', required = true }\nt = 'string'";
+
+#[test]
+fn a_fill_that_newer_versions_refuse_is_refused_and_hides_no_other_loss() {
+    let factor = "retype = { field = 'n', from = { type = 'number', required = true }, factor = \
+                  100 }";
+    let older = |fill: &str| {
+        format!(
+            "required = {{ field = 'n', fill = {fill} }}\nmerge = {{ from = [{{ name = 'a', type = \
+             'string', required = true }}, {{ name = 'b', type = 'string', required = true }}], to \
+             = 't', by = ' ' }}"
+        )
+    };
+    let lost = "{ a = \"a b\", b = \"a b\" }";
+    check(PRICED, &[factor, &older("0.01")], &[lost]);
+    let unmeant = "what a request of version 2000-01-01 without `n` means is refused";
+    check(PRICED, &[factor, &older("0.001")], &[unmeant, lost]);
+    check(
+        "n = { type = 'integer', max = 9 }",
+        &["retype = { field = 'n', from = { type = 'number', default = 1 }, factor = 100 }"],
+        &["without `n` means is refused: `n` must be at most 9"],
+    );
+}
+
+#[test]
+fn all_keys_of_a_map_are_tried() {
+    let size = "size = { type = 'string', enum = ['small', 'large'] }";
+    for from in
+        ["{ type = 'integer', min = 1, max = 3 }", "{ type = 'string', pattern = '^[1-3]$' }"]
+    {
+        let map = |map: &str| format!("retype = {{ field = 'size', from = {from}, map = {map} }}");
+        let twice = map("{ '1' = 'small', '2' = 'small', '3' = 'large' }");
+        check(size, &[&twice], &["comes back as"]);
+    }
+    let map = "retype = { field = 'size', from = { type = 'integer', min = 1, max = 3 }, map = { \
+               '1' = 'small', '3' = 'large' } }";
+    check(size, &[map], &["{ size = 2 }, sent in version 2000-01-01, has no counterpart"]);
+}
+
+#[test]
+fn what_a_version_between_did_not_take_is_not_taken_for_another_value() {
+    let words = "enum_map = { field = 'k', values = { azure = 'blue' } }";
+    let list = "retype = { field = 'k', from = { type = 'array', items = 'string', min_length = 1, \
+                max_length = 1 }, by = 'list' }";
+    let split = "split = { from = { name = 'w', type = 'string' }, to = ['f', 'k'], by = ' ' }";
+    let moved = "move = { from = 'd.k', to = 'k' }";
+    let text = "retype = { field = 'k', from = 'integer', by = 'text' }";
+    let numbers = "enum_map = { field = 'k', values = { '5' = '8' } }";
+    for (newer, older, sent) in [
+        (words, moved, json!({"d": {"k": "blue"}})),
+        (words, list, json!({"k": ["blue"]})),
+        (words, split, json!({"w": "x blue"})),
+        (numbers, text, json!({"k": 8})),
+    ] {
+        let choices = if newer == words { "'blue', 'red'" } else { "'8', '2'" };
+        let fields =
+            format!("d = 'object'\nf = 'string'\nk = {{ type = 'string', enum = [{choices}] }}");
+        let versions = service(&fields, &[newer, older]);
+        let (view, _) = oldest(&versions);
+        let problem = view.body(0, object(sent.clone()), Mode::Create).unwrap_err();
+        assert_eq!(problem.code, Code::ValidationFailed, "{sent}");
+    }
+}
+
+#[test]
+fn members_that_a_version_between_did_not_take_are_no_loss() {
+    for (fields, newer, older) in [
+        (
+            "d = 'object'\nf = 'integer'",
+            "retype = { field = 'f', from = { type = 'string', pattern = '^[1-9]$' }, by = 'text' }",
+            "move = { from = 'd.f', to = 'f' }",
+        ),
+        (
+            "d = 'object'\ne = 'object'",
+            "move = { from = { name = 'f', type = 'string', enum = ['x', 'y'] }, to = 'e.f' }",
+            "move = { from = 'd.f', to = 'f' }",
+        ),
+    ] {
+        check(fields, &[newer, older], &[]);
+    }
+    // Nor is what nobody reads.
+    let seconds = "retype = { field = 'n', from = 'timestamp', by = 'seconds' }";
+    check("n = { type = 'integer', write_only = true }", &[seconds], &[]);
+    check("n = 'integer'", &[seconds], &["this change loses data"]);
+}
+
+#[test]
+fn texts_of_a_fixed_length_long_lists_of_words_and_many_separators_are_tried() {
+    let words: Vec<String> = (0..45).map(|n| format!("'w{n}'")).collect();
+    let words = format!(", enum = [{}, 'a b']", words.join(", "));
+    for (a, by) in [
+        (", min_length = 6, max_length = 6", " "),
+        (words.as_str(), " "),
+        (", max_length = 1", "::"),
+    ] {
+        let merge = format!(
+            "merge = {{ from = [{{ name = 'a', type = 'string', required = true{a} }}, {{ name = \
+             'b', type = 'string', required = true }}], to = 't', by = '{by}' }}"
+        );
+        check("t = 'string'", &[&merge], &["this change loses data"]);
+    }
+    let separators = ["-", "_", "/", ":", ";", "+", "*", ","];
+    let part = |name: String, pattern: &str| {
+        format!("{{ name = '{name}', type = 'string', required = true{pattern} }}")
+    };
+    let merges: Vec<String> = separators
+        .iter()
+        .enumerate()
+        .map(|(at, by)| {
+            let pattern = if *by == "," { "" } else { ", pattern = '^[a-z]+$'" };
+            let (a, b) = (part(format!("a{at}"), pattern), part(format!("b{at}"), pattern));
+            format!("merge = {{ from = [{a}, {b}], to = 't{at}', by = '{by}' }}")
+        })
+        .collect();
+    let fields: Vec<String> = (0..8).map(|at| format!("t{at} = 'string'")).collect();
+    check(&fields.join("\n"), &[&merges.join("\n")], &["this change loses data: { a7 = "]);
+}

@@ -279,7 +279,7 @@ impl Bench<'_> {
         let newer = &self.schema.versions[..self.view.index];
         let changes: Vec<&Change> = newer.iter().flat_map(|version| &version.changes).collect();
         let members = vec!["mf1".to_owned(), "mf3".to_owned()];
-        let hints = Hints { separators: vec![" ".into(), ",".into()], members };
+        let hints = Hints { separators: vec![" ".into(), ",".into()], members, ..Hints::default() };
         let newest = values_of(self.schema.collections[0].fields.iter(), &hints);
         let old = &self.view.schema.collections[0];
         let writable = old.fields.iter().filter(|field| !field.read_only && !field.removed);

@@ -94,6 +94,7 @@ impl Expr {
     pub fn member(self, name: &str) -> Expr {
         match self {
             Expr::With { of, name: other, .. } if other != name => of.member(name),
+            Expr::With { value, fresh: false, .. } => *value,
             of => Expr::Member { of: Box::new(of), name: name.to_owned() },
         }
     }
@@ -243,7 +244,7 @@ impl Expr {
         match self {
             Expr::Sent(name) => sent.get(name).unwrap_or(self).clone(),
             Expr::Kept(_) | Expr::Fixed(_) => self.clone(),
-            Expr::Member { of, name } => Expr::Member { of: inner(of), name: name.clone() },
+            Expr::Member { of, name } => of.substitute(sent).member(name),
             Expr::With { of, name, value, hollow, fresh } => Expr::With {
                 of: inner(of),
                 name: name.clone(),
@@ -299,7 +300,10 @@ impl Expr {
         match self {
             Expr::Sent(name) => Some(name.clone()),
             Expr::Kept(_) | Expr::Fixed(_) => None,
-            Expr::Member { of, name } => Some(format!("{}.{name}", of.sent_path()?)),
+            Expr::Member { of, name } => match &**of {
+                Expr::With { name: there, value, .. } if there == name => value.sent_path(),
+                of => Some(format!("{}.{name}", of.sent_path()?)),
+            },
             Expr::Part { of, .. } | Expr::Convert { of, .. } => of.sent_path(),
             Expr::With { of, value, .. } => of.sent_path().or_else(|| value.sent_path()),
             Expr::Or { of, other } => of.sent_path().or_else(|| other.sent_path()),

@@ -9,17 +9,26 @@ use super::{Part, View, expr::Expr};
 use crate::record::Fields;
 use crate::schema::{Field, Kind};
 use crate::validate;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// One request that was taken and would be refused.
 pub(crate) struct Refused {
     /// A field of the older schema.
     pub field: String,
+    /// A field of the newer one.
+    kept: String,
     /// What was sent, and what the newer schema says to it.
     pub what: String,
     /// The newer type has no such value, as the change says; or a limit stands in the way.
     pub unsayable: bool,
+}
+
+impl Refused {
+    /// Whether it is about the same field, and for the same sort of reason.
+    fn is_like(&self, other: &Refused) -> bool {
+        self.unsayable == other.unsayable && self.kept == other.kept
+    }
 }
 
 impl View {
@@ -33,7 +42,7 @@ impl View {
     }
 }
 
-/// The first refusal of each sort, of fields that end up together.
+/// The first refusal of each kept field and sort, of fields that end up together.
 fn refusals(trial: &Trial<'_>, group: &[String], hints: &Hints) -> Vec<Refused> {
     let concerned =
         |lift: &&Lift| lift.sent.iter().any(|name| group.contains(name)) && !is_as_sent(&lift.expr);
@@ -42,7 +51,7 @@ fn refusals(trial: &Trial<'_>, group: &[String], hints: &Hints) -> Vec<Refused> 
     for field in trial.fields.iter().filter(|field| group.contains(&field.name)) {
         values.insert(&field.name, samples::of(field, hints));
     }
-    for shown in lifts.iter().flat_map(|lift| beyond(trial.lens, &lift.field)) {
+    for shown in lifts.iter().flat_map(|lift| beyond(trial.lens, &lifts, &lift.field)) {
         for field in trial.fields.iter().filter(|field| group.contains(&field.name)) {
             let value = value_of(&shown, &field.name);
             let fits = || validate::value(field, &mut value.clone()).is_ok();
@@ -54,10 +63,15 @@ fn refusals(trial: &Trial<'_>, group: &[String], hints: &Hints) -> Vec<Refused> 
     let choices: Vec<&[Value]> =
         group.iter().map(|name| values[name.as_str()].as_slice()).collect();
     let mut found: Vec<Refused> = Vec::new();
+    found.extend(lifts.iter().filter_map(|lift| clash(trial, lift, group)));
     for chosen in combinations(&choices) {
         let sample: Fields = group.iter().cloned().zip(chosen.into_iter().cloned()).collect();
-        let refused = lifts.iter().find_map(|lift| refusal(trial.lens, lift, &sample, group));
-        found.extend(refused.filter(|new| found.iter().all(|old| old.unsayable != new.unsayable)));
+        let refused = lifts.iter().filter_map(|lift| refusal(trial.lens, lift, &sample, group));
+        for refused in refused {
+            if found.iter().all(|told| !refused.is_like(told)) {
+                found.push(refused);
+            }
+        }
     }
     found
 }
@@ -77,7 +91,7 @@ fn refusal(lens: &Lens, lift: &Lift, sample: &Fields, group: &[String]) -> Optio
     };
     let first = lift.sent.iter().find(|name| group.contains(name))?;
     let what = format!("{} {why}", show(sample, group));
-    Some(Refused { field: first.clone(), what, unsayable })
+    Some(Refused { field: first.clone(), kept: lift.field.name.clone(), what, unsayable })
 }
 
 /// Whether the field is kept as it is sent: its limits are compared one by one.
@@ -89,8 +103,29 @@ fn is_as_sent(expr: &Expr) -> bool {
     }
 }
 
-/// What the older version shows of values that lie just beyond the limits of a kept field.
-fn beyond(lens: &Lens, field: &Field) -> Vec<Fields> {
+/// A field that no two records may share, made of what they could.
+fn clash(trial: &Trial<'_>, lift: &Lift, group: &[String]) -> Option<Refused> {
+    let mut joined = false;
+    let mut cut = false;
+    lift.expr.visit(&mut |part| {
+        joined |= matches!(part, Expr::Join { .. });
+        cut |= matches!(part, Expr::Part { .. } | Expr::Member { .. });
+    });
+    let sent = |field: &&&Field| lift.sent.contains(&field.name);
+    // What is made of a value that was alone in its kind is, too, if all of it is kept.
+    let alone = !cut && trial.fields.iter().filter(sent).any(|field| field.unique);
+    if !lift.field.unique || !(joined || cut) || alone {
+        return None;
+    }
+    let first = lift.sent.iter().find(|name| group.contains(name))?;
+    let what = format!("two records may say the same, but `{}` is `unique`", lift.field.name);
+    let kept = lift.field.name.clone();
+    Some(Refused { field: first.clone(), kept, what, unsayable: false })
+}
+
+/// What the older version shows of values that lie just beyond the limits of a kept field; with
+/// others beside it, of which it may be a part, and without.
+fn beyond(lens: &Lens, all: &[&Lift], field: &Field) -> Vec<Fields> {
     let mut values: Vec<Value> = Vec::new();
     let numbers = [field.max.map(|max| max.floor() + 1.0), field.min.map(|min| min.ceil() - 1.0)];
     for number in numbers.into_iter().flatten() {
@@ -100,10 +135,20 @@ fn beyond(lens: &Lens, field: &Field) -> Vec<Fields> {
         let longer = field.max_length.map(|most| most.saturating_add(1));
         let shorter = field.min_length.map(|least| least.saturating_sub(1));
         let lengths = longer.into_iter().chain(shorter).filter(|length| *length <= LONGEST);
-        values.extend(lengths.map(|length| Value::from("x".repeat(length))));
+        // Letters, or digits where an older version has a number.
+        let texts = lengths.flat_map(|length| ["1", "x"].map(|one| one.repeat(length)));
+        values.extend(texts.map(Value::from));
     }
-    let record = |value| Map::from_iter([(field.name.clone(), value)]);
-    values.into_iter().map(|value| lens.down(&record(value))).collect()
+    let others = all.iter().filter(|lift| lift.field.name != field.name);
+    let others = others.filter(|lift| lift.field.kind == Kind::String);
+    let beside: Fields = others.map(|lift| (lift.field.name.clone(), Value::from("a"))).collect();
+    let records = values.into_iter().flat_map(|value| {
+        [beside.clone(), Fields::new()].map(|mut record| {
+            record.insert(field.name.clone(), value.clone());
+            record
+        })
+    });
+    records.map(|record| lens.down(&record)).collect()
 }
 
 /// Texts that are made; a longer limit is one that hardly anyone meets.

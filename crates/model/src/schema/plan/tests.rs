@@ -653,7 +653,7 @@ fn limits_behind_a_change_are_told_with_a_value_that_they_refuse() {
             "n = 'integer'",
             "n = { type = 'string', max_length = 3 }",
             "retype = { field = 'n', from = 'integer', by = 'text' }",
-            "{ n = 1234567 } becomes \"1234567\": `n` ",
+            "{ n = 1111 } becomes \"1111\": `n` ",
         ),
         (
             "who = { type = 'string', max_length = 20 }",
@@ -668,6 +668,32 @@ fn limits_behind_a_change_are_told_with_a_value_that_they_refuse() {
             "merge = { from = [{ name = 'a', type = 'string', pattern = '^[^ ]+$', required = \
              true }, { name = 'b', type = 'string' }], to = 'c', by = ' ' }",
             "`c` must be one of: x y",
+        ),
+        (
+            "who = { type = 'string', pattern = '^[a-z]+ [a-z]+$' }",
+            "first = 'string'\nlast = { type = 'string', max_length = 50 }",
+            "split = { from = { name = 'who', type = 'string', pattern = '^[a-z]+ [a-z]+$' }, to = \
+             ['first', 'last'], by = ' ' }",
+            "`last` ",
+        ),
+        (
+            "n = 'number'",
+            "n = { type = 'string', max_length = 10 }",
+            "retype = { field = 'n', from = 'number', by = 'text' }",
+            "{ n = 11111111111 } becomes \"11111111111\": `n` ",
+        ),
+        (
+            "who = { type = 'string', unique = true }",
+            "first = { type = 'string', unique = true }\nlast = 'string'",
+            "split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }",
+            "two records may say the same, but `first` is `unique`",
+        ),
+        (
+            "a = { type = 'string', pattern = '^[^ ]+$', required = true }\nb = 'string'",
+            "c = { type = 'string', unique = true, required = true }",
+            "merge = { from = [{ name = 'a', type = 'string', pattern = '^[^ ]+$', required = \
+             true }, { name = 'b', type = 'string' }], to = 'c', by = ' ' }",
+            "two records may say the same, but `c` is `unique`",
         ),
         (
             "d = 'object'",

@@ -391,3 +391,28 @@ fn a_field_that_cannot_be_set_is_called_as_it_was_sent() {
         assert_eq!((&told.message, &told.value), (&message, &Some(sent[name].clone())));
     }
 }
+
+#[test]
+fn a_field_that_went_through_an_object_is_called_by_its_own_name() {
+    let fields = "h = { type = 'string', max_length = 5 }\noa = 'object'\np2 = 'object'";
+    for (newer, older, sent, name) in [
+        (
+            "move = { from = 'oa.f', to = 'h' }",
+            "move = { from = 'f', to = 'oa.f', existing = true }",
+            json!({"f": "toolong"}),
+            "f",
+        ),
+        (
+            "move = { from = 'p2.g', to = 'h' }",
+            "move = { from = 'oa.f', to = 'p2.g' }",
+            json!({"oa": {"f": "toolong"}}),
+            "oa.f",
+        ),
+    ] {
+        let versions = service(fields, &[newer, older]);
+        let (view, _) = oldest(&versions);
+        let problem = view.body(0, object(sent.clone()), Mode::Create).unwrap_err();
+        assert_eq!(problem.param.as_deref(), Some(name), "{sent}: {problem:?}");
+        assert!(problem.message.starts_with(&format!("`{name}` ")), "{}", problem.message);
+    }
+}

@@ -492,7 +492,8 @@ fn members_that_a_version_between_did_not_take_are_no_loss() {
     for (fields, newer, older) in [
         (
             "d = 'object'\nf = 'integer'",
-            "retype = { field = 'f', from = { type = 'string', pattern = '^[1-9]$' }, by = 'text' }",
+            "retype = { field = 'f', from = { type = 'string', pattern = '^[1-9]$' }, by = \
+             'text' }",
             "move = { from = 'd.f', to = 'f' }",
         ),
         (

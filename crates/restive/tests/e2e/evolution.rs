@@ -80,6 +80,21 @@ fn additions_apply_by_themselves() {
 }
 
 #[test]
+fn no_flag_is_named_that_would_not_help() {
+    let (_, folder) = filled();
+    let renamed = FIRST.replace("title = {", "name = {");
+    let fewer = FIRST.replace("\"open\", \"closed\"", "\"closed\"");
+    for (schema, why) in [
+        (renamed, "the new field `name` is required, but records exist that lack it"),
+        (fewer, "the state `open` was removed, but records are in it"),
+    ] {
+        let (_, told) = Start::schema(&schema).on(&folder).fails();
+        assert!(told.contains(why), "{told}");
+        assert!(!told.contains("start once with"), "{told}");
+    }
+}
+
+#[test]
 fn records_that_had_no_state_have_the_first_one() {
     let plain = "[collections.books]\nfields = { title = 'string' }\n";
     let states = "states = { initial = 'open', names = ['closed', 'open'] }\n\

@@ -33,7 +33,10 @@ pub fn apply(
         false => None,
     };
     let accepted = match &before {
-        Some(before) => review(before, schema, edition, plan.as_ref().err())?,
+        Some(before) => {
+            let misfits = || misfits(connection, stored.as_ref(), versions, &plan);
+            review(before, schema, edition, misfits)?
+        }
         None => Vec::new(),
     };
     let plan = plan.map_err(Error::Refused)?;
@@ -95,7 +98,7 @@ fn review(
     before: &Schema,
     schema: &Schema,
     edition: &Edition,
-    misfits: Option<&Vec<String>>,
+    misfits: impl FnOnce() -> Result<Vec<String>, Error>,
 ) -> Result<Vec<plan::Edit>, Error> {
     let edits = plan::plan(before, schema);
     let accepted = match edition.accept {
@@ -104,9 +107,32 @@ fn review(
         Accept::Loss => plan::Class::Destructive,
     };
     if edits.iter().any(|edit| edit.class > accepted) {
-        return Err(Error::Refused(plan::refusal(&edits, before, misfits)));
+        return Err(Error::Refused(plan::refusal(&edits, before, &misfits()?)));
     }
     Ok(edits.into_iter().filter(|edit| edit.class != plan::Class::Safe).collect())
+}
+
+/// Why the data does not fit: what a flag would delete, and what no flag would change.
+fn misfits(
+    connection: &Connection,
+    stored: Option<&Stored>,
+    versions: &Versions,
+    plan: &Result<Plan, Vec<String>>,
+) -> Result<Vec<String>, Error> {
+    let mut found = plan.as_ref().err().cloned().unwrap_or_default();
+    match evolve(stored, versions, Accept::Loss) {
+        Ok(plan) => {
+            for check in &plan.checks {
+                found.extend(broken(connection, versions.kept(), check)?);
+            }
+        }
+        Err(refusals) => {
+            found.extend(
+                refusals.into_iter().filter(|one| !found.contains(one)).collect::<Vec<_>>(),
+            );
+        }
+    }
+    Ok(found)
 }
 
 /// Keeps the schema file beside the data it fits: the next start compares with it.

@@ -47,6 +47,7 @@ pub(super) fn read(
         report.say(at, "the oldest version has no changes: no client sees what was before it");
     }
     let Some(first) = past.versions.first().map(|version| version.date.clone()) else {
+        check_present(report, file, service, today);
         past.versions.push(Version::new(&service.version));
         past.places.push(Vec::new());
         return past;
@@ -90,6 +91,23 @@ fn read_changes(
     }
     let read = listed.iter().take(CHANGES).filter_map(|one| change::read(report, one, collections));
     read.unzip()
+}
+
+/// The only version is that of the service.
+fn check_present(
+    report: &mut Report<'_>,
+    file: &Table<'_>,
+    service: &Service,
+    today: Option<&str>,
+) {
+    let table = file.get("service").and_then(|value| value.get_ref().as_table());
+    let said = table.and_then(|table| table.get("version"));
+    if let (Some(said), Some(today)) = (said, today)
+        && service.version.as_str() > today
+    {
+        let message = format!("version {} lies in the future; today is {today}", service.version);
+        report.say(said.span().start, message);
+    }
 }
 
 /// The newest version is the service's; it need not be written twice.

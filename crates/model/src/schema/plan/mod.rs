@@ -99,7 +99,7 @@ pub fn report(edits: &[Edit]) -> Vec<String> {
 
 /// Why a changed schema is not served over data of the old one, and what to type: the report, why
 /// the data does not fit if it does not, and the flag that accepts all of it.
-pub fn refusal(edits: &[Edit], old: &Schema, misfits: Option<&Vec<String>>) -> Vec<String> {
+pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> {
     let mut told = report(edits);
     let declares = |edit: &Edit| {
         edit.lines.as_ref().is_some_and(|lines| lines.contains("[[versions.changes]]"))
@@ -112,7 +112,7 @@ pub fn refusal(edits: &[Edit], old: &Schema, misfits: Option<&Vec<String>>) -> V
         ));
     }
     let loses = edits.iter().any(|edit| edit.class == Class::Destructive);
-    let Some(misfits) = misfits else {
+    if misfits.is_empty() {
         told.push(match loses {
             true => {
                 format!("If no client minds and that data may go, start once with {ACCEPT_LOSS}.")
@@ -120,7 +120,7 @@ pub fn refusal(edits: &[Edit], old: &Schema, misfits: Option<&Vec<String>>) -> V
             false => format!("If no client minds, start once with {ACCEPT_CHANGES}."),
         });
         return told;
-    };
+    }
     told.push("The data does not fit either:".to_owned());
     told.extend(misfits.iter().cloned());
     // The others say that no flag helps.

@@ -147,6 +147,13 @@ fn versions_of_the_future_are_told_to_those_who_know_the_day() {
             "5:8: version 2026-01-01 lies in the future; today is 2025-12-31",
         ]
     );
+    let alone = "[service]\nversion = '2026-01-02'\n[collections.books]\n";
+    assert!(parse(alone).is_ok() && parse_at(alone, "2026-01-02").is_ok());
+    let findings = parse_at(alone, "2025-12-31").err().unwrap();
+    assert_eq!(
+        findings[0].to_string(),
+        "2:11: version 2026-01-02 lies in the future; today is 2025-12-31"
+    );
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn no_flag_is_named_that_would_not_help() {
     let fewer = FIRST.replace("\"open\", \"closed\"", "\"closed\"");
     for (schema, why) in [
         (renamed, "the new field `name` is required, but records exist that lack it"),
-        (fewer, "the state `open` was removed, but records are in it"),
+        (fewer, "the value `open` was removed, but records still have it"),
     ] {
         let (_, told) = Start::schema(&schema).on(&folder).fails();
         assert!(told.contains(why), "{told}");
@@ -240,7 +240,8 @@ fn an_edit_that_clients_notice_is_refused_with_what_plan_tells() {
             "rename = { from = \"name\", to = \"title\" }",
             "1 in need of a version change",
             "Clients of 2025-06-01 go on as before",
-            "start once with --accept-data-loss",
+            "or start with --accept-data-loss to delete it",
+            "the new field `title` is required, but records exist that lack it",
         ],
     );
     let retyped = DATED.replace("price = { type = \"number\"", "price = { type = \"string\"");

@@ -250,6 +250,9 @@ pub(super) fn expected(report: &mut Report<'_>, value: Node<'_>, key: &str, want
     let got = match value.get_ref() {
         DeValue::Integer(_) if integer(value.get_ref()).is_none() => "a number beyond 64 bits",
         DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) if !number(value.get_ref()).is_some_and(f64::is_finite) => {
+            "infinite or no number at all"
+        }
         DeValue::Float(_) => "a number",
         DeValue::Boolean(_) => "a boolean",
         DeValue::String(_) => "a string",

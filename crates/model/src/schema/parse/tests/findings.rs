@@ -259,7 +259,7 @@ n = { type = 'string', min_length = -1 }",
             "10:31: `min` of an integer field must be a whole number",
             "11:24: `items` is for array fields only, and `k` is of type string…",
             "12:35: `required` must be true or false, not a string",
-            "13:30: `max` must be a finite number, not a number",
+            "13:30: `max` must be a finite number, not infinite or no number at all",
             "14:37: `min_length` must be from 0 to 2147483647, not -1",
         ],
     );

@@ -1,7 +1,7 @@
 //! Edits of a collection: its settings, its actions and the codes of its rules.
 
 use super::{Work, owner};
-use crate::schema::{Action, Collection, CollectionIx, Feed, Schema};
+use crate::schema::{Action, Collection, CollectionIx, Feed, Index, Schema};
 
 impl Work<'_> {
     pub(super) fn collection(&mut self, ix: CollectionIx, place: CollectionIx) {
@@ -80,12 +80,22 @@ impl Work<'_> {
                 _ => {}
             }
         }
-        if old.indexes != new.indexes && self.view.lens(at).is_none() {
+        if old.indexes != self.indexes(at) {
             self.safe(&place("indexes"), "changed".to_owned(), "only speed depends on them");
         }
         if old.description != new.description {
             self.safe(&old.name, "described otherwise".to_owned(), "only people read it");
         }
+    }
+
+    /// Those of the new file, by the old names of their fields.
+    fn indexes(&self, at: CollectionIx) -> Vec<Index> {
+        let lens = self.view.lens(at);
+        let old = |name: &String| {
+            lens.and_then(|lens| lens.sent_as(name)).map_or_else(|| name.clone(), str::to_owned)
+        };
+        let indexes = self.new.collections[at].indexes.iter();
+        indexes.map(|index| Index { fields: index.fields.iter().map(old).collect() }).collect()
     }
 
     /// Something that is offered or not.
@@ -116,7 +126,7 @@ impl Work<'_> {
             self.params(&place, (old, was), &is.params);
             let part = (at, new.action(&was.name));
             self.refused(&place, part, &was.params);
-            self.conduct(&place, at, was, &is);
+            self.conduct(&place, (old, at), was, &is);
             let url = |action: &Action| action.handler.as_ref().map(|one| one.url.clone());
             let what = match (url(was), url(&is)) {
                 (was, is) if was == is => None,
@@ -146,14 +156,7 @@ impl Work<'_> {
 
     /// Codes of refusals, which clients tell apart.
     fn codes(&mut self, old: &Collection, at: CollectionIx) {
-        let codes = |collection: &Collection| -> Vec<String> {
-            let rules = collection.actions.iter().flat_map(|action| &action.rules);
-            rules.map(|rule| rule.code.clone()).collect()
-        };
-        let kept: Vec<String> = codes(&self.new.collections[at])
-            .iter()
-            .map(|code| self.view.code_down(at, code).to_owned())
-            .collect();
+        let kept = self.kept_codes(at);
         let were = codes(old);
         let mut fresh: Vec<&String> = kept.iter().filter(|code| !were.contains(code)).collect();
         for code in were.iter().filter(|code| !kept.contains(code)) {
@@ -163,4 +166,15 @@ impl Work<'_> {
             self.breaking(&old.name, what, "clients tell refusals apart by it", lines);
         }
     }
+
+    /// The codes of the new file, as the old version has them.
+    pub(super) fn kept_codes(&self, at: CollectionIx) -> Vec<String> {
+        let codes = codes(&self.new.collections[at]);
+        codes.iter().map(|code| self.view.code_down(at, code).to_owned()).collect()
+    }
+}
+
+fn codes(collection: &Collection) -> Vec<String> {
+    let rules = collection.actions.iter().flat_map(|action| &action.rules);
+    rules.map(|rule| rule.code.clone()).collect()
 }

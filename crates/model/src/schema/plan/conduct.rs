@@ -1,140 +1,161 @@
-//! What records and actions do: states, timed transitions, what actions set, and rules. They are
-//! written in the newest names, so they are compared in those of the old schema; what looks at a
-//! field that is more than renamed cannot be, and is taken for the same.
+//! What records and actions do: states, timed transitions, and what actions set. They are written
+//! in the newest names, so they are compared in those of the old schema. What looks at a field
+//! whose values became others cannot be compared, and is told to be looked at.
 
 use super::Work;
-use crate::schema::rule::Template;
-use crate::schema::{Action, Assignment, Collection, CollectionIx, Rule, Timed};
-use crate::version::Lens;
-use regex::{Captures, Regex};
-use std::sync::LazyLock;
+use super::words::{Said, Verdict, Words};
+use crate::schema::{Action, Assignment, Collection, CollectionIx, Field, Timed};
 
-/// The names of a newer schema in the words of the old one.
-#[derive(Clone, Copy, Default)]
-struct Words<'a> {
-    record: Option<&'a Lens>,
-    request: Option<&'a Lens>,
-}
+/// What is said of edits that are the author's to judge.
+const SEE: &str = "cannot be compared: see that it says the same of the new values";
 
-/// `record.title`, `request.amount`.
-static NAMED: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"\b(record|request)\.([A-Za-z_]\w*)").ok());
+/// A collection of the old file, and its place in the new one.
+pub(super) type Of<'a> = (&'a Collection, CollectionIx);
 
-impl Words<'_> {
-    /// None where the field is not what it was.
-    fn field(self, name: &str) -> Option<String> {
-        self.record.map_or(Some(name), |lens| lens.sent_as(name)).map(str::to_owned)
-    }
+/// Whether an old one may have become the new one.
+type Fit<'a, T> = &'a dyn Fn(&T, &T) -> bool;
 
-    fn param(self, name: &str) -> Option<String> {
-        self.request.map_or(Some(name), |lens| lens.sent_as(name)).map(str::to_owned)
-    }
-
-    /// An expression without what only people see in it.
-    fn expression(self, text: &str) -> Option<String> {
-        let mut known = true;
-        let named = |found: &Captures<'_>| {
-            let name = match &found[1] {
-                "record" => self.field(&found[2]),
-                _ => self.param(&found[2]),
-            };
-            known &= name.is_some();
-            format!("{}.{}", &found[1], name.unwrap_or_default())
-        };
-        let named = NAMED.as_ref()?.replace_all(text, named).into_owned();
-        known.then(|| without_spaces(&named))
-    }
-
-    fn set(self, all: &[Assignment]) -> Option<Vec<String>> {
-        let one = |assignment: &Assignment| {
-            let value = match &assignment.value {
-                Template::Fixed(value) => value.to_string(),
-                Template::Computed(expression) => self.expression(&expression.text)?,
-            };
-            Some(format!("{} = {value}", self.field(&assignment.field)?))
-        };
-        let mut told = all.iter().map(one).collect::<Option<Vec<_>>>()?;
-        told.sort();
-        Some(told)
-    }
-
-    /// What a rule looks at and does, without its message.
-    fn rule(self, rule: &Rule) -> Option<String> {
-        let (when, set) = (self.expression(&rule.when.text)?, self.set(&rule.set)?);
-        let Rule { status, kind, extra, to, event, .. } = rule;
-        Some(format!("{when} {status} {kind} {extra:?} {set:?} {to:?} {event:?}"))
-    }
-}
-
-/// Without the spaces that are in no quotes.
-fn without_spaces(text: &str) -> String {
-    let mut quote = None;
-    let keep = |c: &char| {
-        match (quote, *c) {
-            (None, '"' | '\'') => quote = Some(*c),
-            (Some(open), c) if open == c => quote = None,
-            _ => {}
+/// Pairs of places in two lists: each new one with the first old one that is left and fits best.
+/// The fits stand best first.
+pub(super) fn pairs<T>(old: &[T], new: &[T], fits: &[Fit<'_, T>]) -> Vec<(usize, usize)> {
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    for fit in fits {
+        for (at, is) in new.iter().enumerate() {
+            if found.iter().any(|(_, taken)| *taken == at) {
+                continue;
+            }
+            let free = |place: &usize| found.iter().all(|(taken, _)| taken != place);
+            let was = (0..old.len()).find(|place| free(place) && fit(&old[*place], is));
+            found.extend(was.map(|was| (was, at)));
         }
-        quote.is_some() || !c.is_whitespace()
-    };
-    text.chars().filter(keep).collect()
+    }
+    found.sort_by_key(|(_, is)| *is);
+    found
 }
 
-fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
-    one.is_none() || other.is_none() || one == other
+pub(super) fn unpaired<T>(all: &[T], paired: impl Iterator<Item = usize>) -> Vec<&T> {
+    let paired: Vec<usize> = paired.collect();
+    all.iter().enumerate().filter(|(at, _)| !paired.contains(at)).map(|(_, one)| one).collect()
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// The words of the new file; `action`: the one whose parameters it may name.
+    pub(super) fn words(&self, at: CollectionIx, action: Option<usize>) -> Words<'a> {
+        let newer = &self.new.versions[..self.view.index];
+        Words { newer, record: (at, None), request: action.map(|action| (at, Some(action))) }
+    }
+
+    /// An expression or a value that is told in both files.
+    pub(super) fn said(&mut self, place: &str, what: &str, was: &Said, is: &Said, why: &str) {
+        match was.compare(is) {
+            Verdict::Same => {}
+            Verdict::Differs => {
+                self.breaking(place, format!("{what} says something else"), why, None);
+            }
+            Verdict::SameWords(field) => {
+                let what = format!(
+                    "{what} looks at `{field}`, whose values are others now, with the same words"
+                );
+                self.breaking(place, what, why, None);
+            }
+            Verdict::Unclear(field) => {
+                let what = format!("{what} looks at `{field}`, whose values are others now");
+                self.safe(place, what, SEE);
+            }
+        }
+    }
+
     /// What records do by themselves.
     pub(super) fn states(&mut self, old: &Collection, at: CollectionIx) {
         let view = self.view;
         let seen = &view.schema.collections[at];
-        let place = |key: &str| format!("{}.{key}", old.name);
         if let (Some(was), Some(is)) = (&old.states, &seen.states) {
             let why = "clients expect new records to begin as before";
-            self.setting(&place("states.initial"), &was.initial, &is.initial, why);
+            let place = format!("{}.states.initial", old.name);
+            self.setting(&place, &was.initial, &is.initial, why);
         }
-        let told = |timed: &[Timed], words: Words<'_>| -> Option<Vec<String>> {
-            let one = |t: &Timed| {
-                let set = words.set(&t.set)?;
-                Some(format!("{} {} {:?} {} {set:?}", t.from, t.to, t.after, t.event))
-            };
-            let mut told = timed.iter().map(one).collect::<Option<Vec<_>>>()?;
-            told.sort();
-            Some(told)
-        };
-        let words = Words { record: view.lens(at), request: None };
-        if !same(told(&old.timed, Words::default()), told(&seen.timed, words)) {
-            let what = "records move otherwise by themselves".to_owned();
-            self.breaking(&place("timed"), what, "clients wait for what was", None);
+        let place = format!("{}.timed", old.name);
+        let why = "clients wait for what was";
+        let same = |was: &Timed, is: &Timed| was.from == is.from && was.to == is.to;
+        let alike = |was: &Timed, is: &Timed| same(was, is) && was.after == is.after;
+        let leaves = |was: &Timed, is: &Timed| was.from == is.from;
+        let paired = pairs(&old.timed, &seen.timed, &[&alike, &same, &leaves]);
+        for (was, is) in &paired {
+            self.timed(&place, (old, at), &old.timed[*was], &seen.timed[*is]);
+        }
+        for was in unpaired(&old.timed, paired.iter().map(|(was, _)| *was)) {
+            let what = format!("`{}` does not become `{}` by itself any more", was.from, was.to);
+            self.breaking(&place, what, why, None);
+        }
+        for is in unpaired(&seen.timed, paired.iter().map(|(_, is)| *is)) {
+            let what = format!("`{}` becomes `{}` by itself now", is.from, is.to);
+            self.breaking(&place, what, "clients expect records to stay as they are", None);
         }
     }
 
+    fn timed(&mut self, place: &str, of: Of<'_>, was: &Timed, is: &Timed) {
+        let why = "clients wait for what was";
+        let state = &was.from;
+        if was.to != is.to {
+            let what = format!("`{state}` becomes `{}` by itself, not `{}`", is.to, was.to);
+            self.breaking(place, what, why, None);
+        }
+        if was.after != is.after {
+            let what = format!("`{state}` lasts {:?}, not {:?}", is.after, was.after);
+            self.breaking(place, what, why, None);
+        }
+        if was.event != is.event {
+            let what =
+                format!("the end of `{state}` is told as `{}`, not `{}`", is.event, was.event);
+            self.breaking(place, what, "consumers choose their code by the type", None);
+        }
+        let words = self.words(of.1, None);
+        self.assignments(place, of, words, &was.set, &is.set);
+    }
+
     /// What happens when an action is called.
-    pub(super) fn conduct(&mut self, place: &str, at: CollectionIx, was: &Action, is: &Action) {
-        let view = self.view;
-        let action = view.schema.collections[at].action(&is.name).unwrap_or_default();
-        let words = Words { record: view.lens(at), request: view.form(at, action) };
-        if !same(Words::default().set(&was.set), words.set(&is.set)) {
-            let what = "sets something else".to_owned();
-            self.breaking(place, what, "clients expect what it did", None);
+    pub(super) fn conduct(&mut self, place: &str, of: Of<'_>, was: &Action, is: &Action) {
+        let action = self.new.collections[of.1].action(&is.name);
+        self.assignments(place, of, self.words(of.1, action), &was.set, &is.set);
+        self.rules(place, of, action.unwrap_or_default(), was);
+    }
+
+    /// What is set, field by field.
+    pub(super) fn assignments(
+        &mut self,
+        place: &str,
+        (old, at): Of<'_>,
+        words: Words<'_>,
+        was: &[Assignment],
+        is: &[Assignment],
+    ) {
+        let why = "clients expect what it did";
+        let before: Vec<_> = was.iter().map(|one| Words::default().assignment(one)).collect();
+        let after: Vec<_> = is.iter().map(|one| words.assignment(one)).collect();
+        for (field, is) in &after {
+            let what = format!("sets `{field}`, too");
+            match before.iter().find(|(name, _)| name == field) {
+                Some((_, was)) => {
+                    self.said(place, &format!("what it sets as `{field}`"), was, is, why);
+                }
+                None if is.moved.is_some() => self.safe(place, what, SEE),
+                None if old.field(field).is_none() => self.safe(place, what, "the field is new"),
+                None => self.breaking(place, what, why, None),
+            }
         }
-        let mut left: Vec<&Rule> = was.rules.iter().collect();
-        let mut take = |fits: &dyn Fn(&Rule) -> bool| {
-            left.iter().position(|rule| fits(rule)).map(|found| left.remove(found)).is_some()
-        };
-        let told = |rule: &Rule| Words::default().rule(rule);
-        let code = |rule: &Rule| view.code_down(at, &rule.code).to_owned();
-        let mut changed: Vec<&Rule> = is.rules.iter().collect();
-        changed.retain(|is| !take(&|was| was.code == code(is) && same(told(was), words.rule(is))));
-        // With another code they are told by `codes`.
-        changed.retain(|is| !take(&|was| told(was).is_some() && told(was) == words.rule(is)));
-        for rule in changed {
-            let what = match take(&|was| was.code == code(rule)) {
-                true => format!("the rule of `{}` says something else", rule.code),
-                false => format!("a new rule answers with `{}`", rule.code),
-            };
-            self.breaking(place, what, "calls that worked may be refused", None);
+        for (field, _) in before.iter().filter(|(name, _)| after.iter().all(|(is, _)| is != name)) {
+            let what = format!("does not set `{field}` any more");
+            match self.dissolved(at, words, field) {
+                true => self.safe(place, what, SEE),
+                false => self.breaking(place, what, why, None),
+            }
         }
+    }
+
+    /// Whether old clients see the field, and it is no field of its own any more.
+    fn dissolved(&self, at: CollectionIx, words: Words<'_>, field: &str) -> bool {
+        let is = |newest: &Field| words.field(&newest.name) == field;
+        self.view.schema.collections[at].known(field).is_some()
+            && !self.new.collections[at].fields.iter().any(is)
     }
 }

@@ -8,7 +8,9 @@ mod conduct;
 mod field;
 mod history;
 mod lines;
+mod rules;
 mod settings;
+mod words;
 
 use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
 use super::{Collection, CollectionIx, Field, Schema};

@@ -1,0 +1,122 @@
+//! Rules of an action before and after an edit: when they refuse, what they answer and do, and the
+//! order they are tried in. Those whose code alone is another are told with the codes.
+
+use super::Work;
+use super::conduct::{Of, pairs, unpaired};
+use super::words::{Said, Words};
+use crate::schema::{Action, CollectionIx, Rule};
+use serde_json::Value;
+
+/// A rule in the words of the old version.
+struct Told<'a> {
+    rule: &'a Rule,
+    when: Said,
+    code: String,
+    /// Further keys and what they say.
+    answer: [(&'static str, String); 6],
+}
+
+impl<'a> Told<'a> {
+    fn new(rule: &'a Rule, words: Words<'_>, code: &str, param: &str, to: &str) -> Told<'a> {
+        let Rule { status, kind, extra, event, .. } = rule;
+        let answer = [
+            ("status", status.to_string()),
+            ("type", kind.clone()),
+            ("param", param.to_owned()),
+            ("extra", Value::Object(extra.clone()).to_string()),
+            ("to", to.to_owned()),
+            ("event", event.clone().unwrap_or_default()),
+        ];
+        Told { rule, when: words.expression(&rule.when.text), code: code.to_owned(), answer }
+    }
+
+    fn old(rule: &'a Rule) -> Told<'a> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Told::new(rule, Words::default(), &rule.code, &text(&rule.param), &text(&rule.to))
+    }
+
+    fn answers_like(&self, other: &Told<'_>) -> bool {
+        let set = |told: &Told<'_>| format!("{:?}", told.rule.set);
+        (&self.code, &self.answer, set(self)) == (&other.code, &other.answer, set(other))
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn rules(&mut self, place: &str, of: Of<'_>, action: usize, was: &Action) {
+        let at = of.1;
+        let words = self.words(at, Some(action));
+        let rules = &self.new.collections[at].actions[action].rules;
+        let before: Vec<Told<'_>> = was.rules.iter().map(Told::old).collect();
+        let after: Vec<Told<'_>> =
+            rules.iter().map(|rule| self.lowered(rule, words, at, action)).collect();
+        let asks = |was: &Told<'_>, is: &Told<'_>| was.when.text == is.when.text;
+        let same = |was: &Told<'_>, is: &Told<'_>| was.code == is.code;
+        let both = |was: &Told<'_>, is: &Told<'_>| asks(was, is) && same(was, is);
+        let paired = pairs(&before, &after, &[&both, &asks, &same]);
+        let kept = self.kept_codes(at);
+        for (was, is) in &paired {
+            let (was, is) = (&before[*was], &after[*is]);
+            self.rule(place, was, is);
+            self.assignments(place, of, words, &was.rule.set, &is.rule.set);
+            if was.code != is.code && kept.contains(&was.code) {
+                let what = format!("the rule of `{}` answers with `{}` now", was.code, is.code);
+                self.breaking(place, what, "clients tell refusals apart by it", None);
+            }
+        }
+        for is in unpaired(&after, paired.iter().map(|(_, is)| *is)) {
+            let what = format!("a new rule answers with `{}`", is.rule.code);
+            self.breaking(place, what, "calls that worked may be refused", None);
+        }
+        let gone = unpaired(&before, paired.iter().map(|(was, _)| *was));
+        for was in gone.iter().filter(|was| kept.contains(&was.code)) {
+            let what = format!("a rule of `{}` is gone", was.code);
+            self.breaking(place, what, "calls that were refused go through", None);
+        }
+        let overtakes = |(at, (was, is)): (usize, &(usize, usize))| {
+            let later = &paired[at + 1..];
+            later.iter().any(|(w, i)| w < was && !after[*i].answers_like(&after[*is]))
+        };
+        if paired.iter().enumerate().any(overtakes) {
+            let what = "the rules are tried in another order".to_owned();
+            self.breaking(place, what, "the first that fires answers: it may be another", None);
+        }
+    }
+
+    fn lowered<'r>(
+        &self,
+        rule: &'r Rule,
+        words: Words<'_>,
+        at: CollectionIx,
+        action: usize,
+    ) -> Told<'r> {
+        let newest = &self.new.collections[at];
+        // As refusals name it: a parameter if there is one of the name, else a field.
+        let param = rule.param.as_deref().unwrap_or_default();
+        let head = param.split('.').next().unwrap_or(param);
+        let lens = match newest.actions[action].params.iter().any(|one| one.name == head) {
+            true => self.view.form(at, action),
+            false => self.view.lens(at),
+        };
+        let param = lens.map_or(param, |lens| lens.name_down(param));
+        let state = |to: &String| match &newest.states {
+            Some(states) => words.state(&states.field, to),
+            None => to.clone(),
+        };
+        let to = rule.to.as_ref().map(state).unwrap_or_default();
+        Told::new(rule, words, self.view.code_down(at, &rule.code), param, &to)
+    }
+
+    fn rule(&mut self, place: &str, was: &Told<'_>, is: &Told<'_>) {
+        let what = format!("the rule of `{}`", is.rule.code);
+        self.said(place, &what, &was.when, &is.when, "calls that worked may be refused");
+        for ((key, was), (_, is)) in was.answer.iter().zip(&is.answer) {
+            if was != is {
+                let what = format!("{what} has another `{key}`");
+                self.breaking(place, what, "clients rely on how they are refused", None);
+            }
+        }
+        if was.rule.message != is.rule.message {
+            self.safe(place, format!("{what} has another message"), "only people read it");
+        }
+    }
+}

@@ -83,6 +83,21 @@ impl Work<'_> {
         if old.indexes != self.indexes(at) {
             self.safe(&place("indexes"), "changed".to_owned(), "only speed depends on them");
         }
+        self.told(old, new);
+    }
+
+    /// What only browsers, caches and people look at.
+    fn told(&mut self, old: &Collection, new: &Collection) {
+        if old.cache_control != new.cache_control {
+            let place = format!("{}.cache_control", old.name);
+            let what = format!("`{}` became `{}`", old.cache_control, new.cache_control);
+            self.safe(&place, what, "every answer tells how long it may be kept");
+        }
+        self.hints(&old.name, &old.early_hints, &new.early_hints);
+        if old.deprecated != new.deprecated {
+            let what = "deprecated otherwise".to_owned();
+            self.safe(&old.name, what, "it is served as before, and answers tell of it");
+        }
         if old.description != new.description {
             self.safe(&old.name, "described otherwise".to_owned(), "only people read it");
         }
@@ -127,30 +142,60 @@ impl Work<'_> {
             let part = (at, new.action(&was.name));
             self.refused(&place, part, &was.params);
             self.conduct(&place, (old, at), was, &is);
-            let url = |action: &Action| action.handler.as_ref().map(|one| one.url.clone());
-            let what = match (url(was), url(&is)) {
-                (was, is) if was == is => None,
-                (Some(_), None) => Some("has no handler any more"),
-                (None, Some(_)) => Some("has a handler now"),
-                _ => Some("is handled elsewhere"),
-            };
-            if let Some(what) = what {
-                self.safe(&place, what.to_owned(), "clients call it as before");
-            }
-            let narrower = !is.from.is_empty()
-                && (was.from.is_empty() || was.from.iter().any(|state| !is.from.contains(state)));
-            if narrower {
-                let what = "allowed in fewer states".to_owned();
-                self.breaking(&place, what, "calls that worked would be refused", None);
-            }
-            if was.to != is.to {
-                let what = "leads to another state".to_owned();
-                self.breaking(&place, what, "clients expect the old one", None);
+            self.handler(&place, was, &is);
+            self.transition(&place, was, &is);
+            if was.description != is.description {
+                self.safe(&place, "described otherwise".to_owned(), "only people read it");
             }
         }
         for is in new.actions.iter().filter(|is| find(old, &is.name).is_none()) {
             let place = format!("{}.actions.{}", old.name, is.name);
             self.offer(&place, "the action", false, true);
+        }
+    }
+
+    fn handler(&mut self, place: &str, was: &Action, is: &Action) {
+        match (&was.handler, &is.handler) {
+            (None, None) => {}
+            (Some(_), None) => {
+                let what = "has no handler any more".to_owned();
+                self.breaking(place, what, "what it does is not decided elsewhere any more", None);
+            }
+            (None, Some(_)) => {
+                let what = "has a handler now".to_owned();
+                self.breaking(place, what, "what it does is decided elsewhere now", None);
+            }
+            (Some(was), Some(is)) => {
+                if was.url != is.url {
+                    let what = "is handled elsewhere".to_owned();
+                    self.safe(place, what, "clients call it as before");
+                }
+                if was.timeout != is.timeout {
+                    let (was, is) = (was.timeout, is.timeout);
+                    let what = format!("waits for its handler for {is:?}, not {was:?}");
+                    self.safe(place, what, "clients call it as before");
+                }
+            }
+        }
+    }
+
+    /// Between which states an action leads; none in `from` are all.
+    fn transition(&mut self, place: &str, was: &Action, is: &Action) {
+        let lacks = |one: &Action, other: &Action| {
+            let lacking = |state: &String| !one.from.contains(state);
+            !one.from.is_empty() && (other.from.is_empty() || other.from.iter().any(lacking))
+        };
+        if lacks(is, was) {
+            let what = "allowed in fewer states".to_owned();
+            self.breaking(place, what, "calls that worked would be refused", None);
+        }
+        if lacks(was, is) {
+            let what = "allowed in more states".to_owned();
+            self.safe(place, what, "calls that worked still do");
+        }
+        if was.to != is.to {
+            let what = "leads to another state".to_owned();
+            self.breaking(place, what, "clients expect the old one", None);
         }
     }
 

@@ -146,13 +146,13 @@ impl Work<'_> {
                 "clients send and read the old type",
                 retyped(owner, was, is),
             );
-            self.flags(place, was, is);
+            self.flags(owner, place, was, is);
             return;
         }
         let before = self.choices(owner, place, was, is);
         self.presence(owner, place, was, before.as_ref().ok_or(is));
         self.limits(place, was, is);
-        self.flags(place, was, is);
+        self.flags(owner, place, was, is);
         if was.description != is.description || was.deprecated != is.deprecated {
             self.safe(place, "described otherwise".to_owned(), "only people read it");
         }
@@ -230,6 +230,8 @@ impl Work<'_> {
     }
 
     fn limits(&mut self, place: &str, was: &Field, is: &Field) {
+        // A length of 0 asks for nothing.
+        let some = |length: Option<usize>| length.filter(|length| *length > 0);
         let pattern = |field: &Field| field.pattern.as_ref().map(|p| p.0.as_str().to_owned());
         let pattern = match (pattern(was), pattern(is)) {
             (old, new) if old == new => Limit::Same,
@@ -239,7 +241,7 @@ impl Work<'_> {
         for (key, change) in [
             ("min", limit(was.min, is.min, true)),
             ("max", limit(was.max, is.max, false)),
-            ("min_length", limit(was.min_length, is.min_length, true)),
+            ("min_length", limit(some(was.min_length), some(is.min_length), true)),
             ("max_length", limit(was.max_length, is.max_length, false)),
             ("pattern", pattern),
         ] {
@@ -256,10 +258,10 @@ impl Work<'_> {
         }
     }
 
-    fn flags(&mut self, place: &str, was: &Field, is: &Field) {
+    fn flags(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         self.offer(place, "filtering by it", was.filterable(), is.filterable());
         self.offer(place, "sorting by it", was.sort, is.sort);
-        self.offer(place, "searching in it", was.search, is.search);
+        self.search(owner, place, was.search, is.search);
         for (key, was, is, why) in [
             ("unique", was.unique, is.unique, "values that were taken are refused"),
             ("read_only", was.read_only, is.read_only, "requests that send it are refused"),
@@ -282,6 +284,19 @@ impl Work<'_> {
         if name(self.old, was) != name(self.new, is) {
             let what = "refers to another collection".to_owned();
             self.breaking(place, what, "ids that were taken are refused", None);
+        }
+    }
+
+    /// One `q` looks into all fields that can be searched.
+    fn search(&mut self, owner: Owner<'_>, place: &str, was: bool, is: bool) {
+        let collection = self.old.find(owner.collection).map(|at| &self.old.collections[at]);
+        let used = collection.is_some_and(|collection| collection.searched().next().is_some());
+        match !was && is && used {
+            true => {
+                let what = "searching in it is new".to_owned();
+                self.breaking(place, what, "searches that are made find more", None);
+            }
+            false => self.offer(place, "searching in it", was, is),
         }
     }
 

@@ -45,6 +45,7 @@ impl Work<'_> {
     pub(super) fn history(&mut self) {
         let (old, new) = (self.old, self.new);
         self.dates();
+        self.told_of_versions();
         self.mounts();
         // The oldest has no changes: no client sees what was before it.
         let oldest = |schema: &Schema, at: usize| at + 1 == schema.versions.len();
@@ -96,6 +97,22 @@ impl Work<'_> {
         }
     }
 
+    /// What people and headers tell of a version.
+    fn told_of_versions(&mut self) {
+        let (old, new) = (self.old, self.new);
+        for was in &old.versions {
+            let Some(is) = new.versions.iter().find(|kept| kept.date == was.date) else { continue };
+            if was.deprecated != is.deprecated {
+                let what = format!("version {} is deprecated otherwise", was.date);
+                self.safe("versions", what, "it is served as before, and answers tell of it");
+            }
+            if was.description != is.description {
+                let what = format!("version {} is described otherwise", was.date);
+                self.safe("versions", what, "only people read it");
+            }
+        }
+    }
+
     fn mounts(&mut self) {
         let (old, new) = (self.old, self.new);
         for mount in &old.mounts {
@@ -114,6 +131,12 @@ impl Work<'_> {
                     let why = "clients of the version know its URLs";
                     self.breaking("mounts", what, why, None);
                 }
+            }
+        }
+        for mount in &new.mounts {
+            if !old.mounts.iter().any(|known| known.path == mount.path) {
+                let what = format!("the mount `{}` is new", mount.path);
+                self.safe("mounts", what, "nobody asks below it yet");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Edits of what concerns the whole service: its settings, its log, its live channels.
 
 use super::Work;
-use crate::schema::Schema;
+use crate::schema::{RateLimit, Schema};
 use std::time::Duration;
 
 impl Work<'_> {
@@ -17,10 +17,8 @@ impl Work<'_> {
         self.bound("service.max_body", were.max_body_bytes, are.max_body_bytes, why);
         let why = "pages are shorter than clients ask for";
         self.bound("service.max_page", were.max_page as usize, are.max_page as usize, why);
-        if were.rate_limit != are.rate_limit {
-            let what = "another limit".to_owned();
-            self.safe("service.rate_limit", what, "every answer tells clients what is left");
-        }
+        self.rate_limit(were.rate_limit, are.rate_limit);
+        self.hints("service", &were.early_hints, &are.early_hints);
         if (&were.name, &were.description) != (&are.name, &are.description) {
             self.safe("service", "described otherwise".to_owned(), "only people read it");
         }
@@ -35,6 +33,26 @@ impl Work<'_> {
             self.breaking(place, format!("{was} became {is}"), why, None);
         } else if is > was {
             self.safe(place, format!("{was} became {is}"), "what was taken still is");
+        }
+    }
+
+    fn rate_limit(&mut self, was: RateLimit, is: RateLimit) {
+        let place = "service.rate_limit";
+        // As many windows of the old limit begin in one of the new.
+        let windows = is.window.as_millis().div_ceil(was.window.as_millis().max(1));
+        if u128::from(is.requests) < u128::from(was.requests) * windows {
+            let why = "requests that were taken are refused";
+            self.breaking(place, "allows less".to_owned(), why, None);
+        } else if was != is {
+            self.safe(place, "allows more".to_owned(), "what was taken still is");
+        }
+    }
+
+    /// What browsers may load while they wait.
+    pub(super) fn hints(&mut self, place: &str, were: &[String], are: &[String]) {
+        if were != are {
+            let place = format!("{place}.early_hints");
+            self.safe(&place, "changed".to_owned(), "only speed depends on them");
         }
     }
 

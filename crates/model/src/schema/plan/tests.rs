@@ -1,6 +1,7 @@
 //! Each edit in its class, with the lines that declare it.
 
 mod conduct;
+mod settings;
 
 use super::*;
 use crate::schema::parse::parse;
@@ -109,18 +110,21 @@ fn edits_that_break_clients_need_a_version() {
             "books.operations",
             "",
         ),
-        (
-            "version = '2026-01-01'",
-            "version = '2026-01-01'\nmount = '/v2'",
-            "mounts",
-            "path = \"/v1\"",
-        ),
     ] {
         let edits = check(&[(from, to)], &[(Class::NeedsVersion, place)]);
         let lines = edits[0].lines.clone().unwrap_or_default();
         assert!(lines.contains(line), "{lines}");
         assert_eq!(lines.is_empty(), line.is_empty(), "{lines}");
     }
+}
+
+#[test]
+fn urls_that_move_need_a_mount() {
+    let edits = check(
+        &[("version = '2026-01-01'", "version = '2026-01-01'\nmount = '/v2'")],
+        &[(Class::NeedsVersion, "mounts"), (Class::Safe, "mounts")],
+    );
+    assert!(edits[0].lines.as_ref().is_some_and(|lines| lines.contains("path = \"/v1\"")));
 }
 
 #[test]
@@ -429,7 +433,7 @@ fn settings_that_clients_meet_are_compared() {
         (
             "[service]",
             "[service]\nrate_limit = { requests = 5, window = '1m' }",
-            Safe,
+            NeedsVersion,
             "service.rate_limit",
         ),
         ("[service]", "[live]\norigins = ['https://a.example']\n[service]", Safe, "live.origins"),

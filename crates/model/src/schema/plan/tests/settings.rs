@@ -1,0 +1,107 @@
+//! Settings, offers and descriptions: what each edit of one is told as.
+
+use super::*;
+use Class::{NeedsVersion, Safe};
+
+const SHOP: &str = "[service]
+version = '2026-01-01'
+rate_limit = { requests = 100, window = '10s' }
+[collections.notes.fields]
+text = 'string'
+[collections.books]
+states = { names = ['new', 'old', 'lost'] }
+[collections.books.fields]
+title = { type = 'string', search = true }
+nick = 'string'
+[collections.books.actions.sell]
+from = ['new']
+[collections.books.actions.lend]
+handler = 'https://a.example/lend'
+[[versions]]
+date = '2026-01-01'
+[[versions]]
+date = '2025-01-01'
+";
+
+#[track_caller]
+fn one(old: &str, from: &str, to: &str, class: Class, told: &str) {
+    assert!(old.contains(from), "{from}");
+    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
+    let edits = plan(&read(old), &read(&old.replace(from, to)));
+    let [edit] = &edits[..] else { panic!("{to}: {edits:#?}") };
+    assert!(edit.class == class && edit.to_string().contains(told), "{to}: {edit}");
+}
+
+#[test]
+fn every_edit_of_a_setting_is_told() {
+    for (from, to, told) in [
+        ("[service]", "[service]\nearly_hints = ['</a.css>; rel=preload']", "service.early_hints"),
+        ("[collections.books]", "[collections.books]\ncache_control = 'no-store'", "cache_control"),
+        (
+            "[collections.books]",
+            "[collections.books]\nearly_hints = ['</a.css>; rel=preload']",
+            "books.early_hints",
+        ),
+        ("[collections.books]", "[collections.books]\ndeprecated = '2026-01-01'", "books: dep"),
+        ("[collections.books]", "[collections.books]\nsunset = '2026-01-01'", "books: dep"),
+        ("'2025-01-01'", "'2025-01-01'\ndeprecated = '2026-01-01'", "version 2025-01-01 is dep"),
+        ("'2025-01-01'", "'2025-01-01'\nlink = 'https://a.example'", "version 2025-01-01 is dep"),
+        ("'2025-01-01'", "'2025-01-01'\ndescription = 'Old.'", "version 2025-01-01 is described"),
+        ("from = ['new']", "from = ['new']\ndescription = 'Sells.'", "sell: described otherwise"),
+        ("from = ['new']", "from = ['new', 'lost']", "sell: allowed in more states"),
+        ("from = ['new']\n", "", "sell: allowed in more states"),
+        ("requests = 100", "requests = 200", "service.rate_limit"),
+        ("100, window = '10s'", "300, window = '25s'", "service.rate_limit"),
+        ("100, window = '10s'", "100, window = '5s'", "service.rate_limit"),
+    ] {
+        one(SHOP, from, to, Safe, told);
+    }
+}
+
+#[test]
+fn a_new_mount_is_told_beside_what_moves_there() {
+    let mounts = "[[mounts]]\npath = '/v0'\nversion = '2025-01-01'\n[collections.notes.fields]";
+    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
+    let new = SHOP.replace("[collections.notes.fields]", mounts);
+    let told: Vec<(Class, String)> =
+        plan(&read(SHOP), &read(&new)).into_iter().map(|edit| (edit.class, edit.what)).collect();
+    let gone = "`/v1` does not serve 2025-01-01 any more".to_owned();
+    assert_eq!(told, [(NeedsVersion, gone), (Safe, "the mount `/v0` is new".to_owned())]);
+}
+
+#[test]
+fn a_limit_that_allows_less_needs_a_version() {
+    let told = "service.rate_limit: allows less";
+    one(SHOP, "requests = 100", "requests = 99", NeedsVersion, told);
+    one(SHOP, "window = '10s'", "window = '11s'", NeedsVersion, told);
+    one(SHOP, "100, window = '10s'", "299, window = '25s'", NeedsVersion, told);
+}
+
+#[test]
+fn who_decides_what_an_action_does_is_no_matter_of_taste() {
+    let handled = "from = ['new']\nhandler = 'https://a.example/sell'";
+    one(SHOP, "from = ['new']", handled, NeedsVersion, "sell: has a handler now (what it does is");
+    let from = "handler = 'https://a.example/lend'";
+    one(SHOP, from, "", NeedsVersion, "lend: has no handler any more (what it does is");
+    one(SHOP, "/lend'", "/borrow'", Safe, "lend: is handled elsewhere");
+    let slow = "handler = { url = 'https://a.example/lend', timeout = '20s' }";
+    one(SHOP, from, slow, Safe, "lend: waits for its handler for 20s, not 10s");
+}
+
+#[test]
+fn searches_that_find_more_need_a_version() {
+    let searched = "nick = { type = 'string', search = true }";
+    one(SHOP, "nick = 'string'", searched, NeedsVersion, "books.nick: searching in it is new");
+    let searched = "text = { type = 'string', search = true }";
+    one(SHOP, "text = 'string'", searched, Safe, "notes.text: searching in it is new");
+}
+
+#[test]
+fn a_limit_that_asks_for_nothing_is_no_edit() {
+    for to in ["nick = { type = 'string', min_length = 0 }", "nick = 'string'"] {
+        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
+        let new = SHOP.replace("nick = 'string'", to);
+        assert_eq!(plan(&read(SHOP), &read(&new)), []);
+        assert_eq!(plan(&read(&new), &read(SHOP)), []);
+    }
+}

@@ -164,12 +164,18 @@ fn read_params(report: &mut Report<'_>, table: &Table<'_>) -> Vec<Field> {
     let targets = Targets { names: &[], feeds: &[] };
     let mut found = Vec::new();
     for (name, value) in params.entries.iter().take(PARAMS) {
-        if !naming::is_snake(name.value) {
-            report.say(name.at, format!("the parameter `{}` must be in snake_case", name.value));
-        }
+        check_param_name(report, *name);
         found.push(field::read(report, *name, value, &targets, keys::PARAM));
     }
     found
+}
+
+/// Says why a parameter cannot have this name. It is sent in a body and never filtered by, so the
+/// names that lists take for themselves are free.
+pub(super) fn check_param_name(report: &mut Report<'_>, name: Text<'_>) {
+    if !naming::is_snake(name.value) {
+        report.say(name.at, format!("the parameter `{}` must be in snake_case", name.value));
+    }
 }
 
 /// One state or a list of them.

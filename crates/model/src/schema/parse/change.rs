@@ -3,7 +3,7 @@
 
 use super::field::{self, Targets};
 use super::reader::{self, Node, Report, Table, Text};
-use super::{collection, keys, naming};
+use super::{behaviour, collection, keys, naming};
 use crate::schema::{Change, Collection, Field, Kind, Operation, Path, Retyping};
 use serde_json::Value;
 
@@ -11,6 +11,9 @@ use serde_json::Value;
 const PARTS: usize = 8;
 /// Values of one map.
 const PAIRS: usize = 1000;
+
+/// Says why a field, or a parameter, cannot have had this name.
+type NameCheck = fn(&mut Report<'_>, Text<'_>);
 
 /// The change, and the place of its operation in the file.
 pub(super) fn read(
@@ -127,11 +130,15 @@ fn read_operation(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Opti
         });
     }
     let inner = table.table(report, key, format!("`{key}`"))?;
+    let check: NameCheck = match table.get("action") {
+        Some(_) => behaviour::check_param_name,
+        None => collection::check_field_name,
+    };
     match key {
-        "rename" => rename(report, &inner),
+        "rename" => rename(report, &inner, check),
         "move" => read_move(report, &inner),
-        "split" => split(report, &inner),
-        "merge" => merge(report, &inner),
+        "split" => split(report, &inner, check),
+        "merge" => merge(report, &inner, check),
         "retype" => retype(report, &inner),
         "enum_map" => enum_map(report, &inner),
         "default" => {
@@ -150,7 +157,7 @@ fn read_operation(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Opti
                 _ => Operation::Required { field, fill },
             })
         }
-        "removed" => removed(report, &inner),
+        "removed" => removed(report, &inner, check),
         _ => {
             inner.allow(report, keys::CODE);
             let (from, to) = (owned(report, &inner, "from"), owned(report, &inner, "to"));
@@ -171,13 +178,13 @@ fn json(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<Value> 
     reader::json(report, value)
 }
 
-fn rename(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+fn rename(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Option<Operation> {
     table.allow(report, keys::RENAME);
     let from = table.need_text(report, "from");
     let to = owned(report, table, "to");
     let beside = table.flag(report, "beside").unwrap_or(false);
     let (from, to) = (from?, to?);
-    collection::check_field_name(report, from);
+    check(report, from);
     if from.value == to {
         report.say(from.at, "`from` and `to` are the same name");
         return None;
@@ -191,7 +198,7 @@ fn read_move(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
     let declared = table.get("from").filter(|value| value.get_ref().is_table());
     let (from, field) = match declared {
         Some(value) => {
-            let field = old_field(report, value);
+            let field = old_field(report, value, collection::check_field_name);
             let path = field.as_ref().map(|field| Path::parse(&field.name));
             (path, field.map(Box::new))
         }
@@ -230,9 +237,9 @@ fn path(report: &mut Report<'_>, table: &Table<'_>, key: &str, names: bool) -> O
     Some(path)
 }
 
-fn split(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+fn split(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Option<Operation> {
     table.allow(report, keys::SPLIT);
-    let from = need(report, table, "from").and_then(|value| old_field(report, value));
+    let from = need(report, table, "from").and_then(|value| old_field(report, value, check));
     let to = need(report, table, "to").and_then(|_| table.texts(report, "to"));
     let by = separator(report, table);
     let to = to?;
@@ -242,7 +249,7 @@ fn split(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
     Some(Operation::Split { from: Box::new(from), to, by: by? })
 }
 
-fn merge(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+fn merge(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Option<Operation> {
     table.allow(report, keys::MERGE);
     let listed = need(report, table, "from");
     let to = owned(report, table, "to");
@@ -257,7 +264,7 @@ fn merge(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
     }
     let mut from: Vec<Field> = Vec::new();
     for item in list.iter() {
-        let field = old_field(report, item)?;
+        let field = old_field(report, item, check)?;
         let field = text_field(report, table, field);
         if from.iter().any(|other| other.name == field.name) {
             report.say(item.span().start, format!("`{}` stands twice in `from`", field.name));
@@ -303,14 +310,14 @@ fn need<'t>(report: &mut Report<'_>, table: &Table<'t>, key: &str) -> Option<Nod
 }
 
 /// A field that is no more: its declaration with its name.
-fn old_field(report: &mut Report<'_>, value: Node<'_>) -> Option<Field> {
+fn old_field(report: &mut Report<'_>, value: Node<'_>, check: NameCheck) -> Option<Field> {
     let Some(inner) = value.get_ref().as_table() else {
         reader::expected(report, value, "from", "a field: { name = \"…\", type = \"…\" }");
         return None;
     };
     let table = Table::new("the old field", value.span().start, inner);
     let name = table.need_text(report, "name")?;
-    collection::check_field_name(report, name);
+    check(report, name);
     let targets = Targets { names: &[], feeds: &[] };
     Some(field::read(report, name, value, &targets, keys::OLD_FIELD))
 }
@@ -416,7 +423,7 @@ fn texts(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<Vec<(S
     (pairs.len() == inner.entries.len()).then_some(pairs)
 }
 
-fn removed(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+fn removed(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Option<Operation> {
     table.allow(report, keys::REMOVED);
     let field = need(report, table, "field")?;
     if let Some(name) = reader::text(field) {
@@ -428,7 +435,7 @@ fn removed(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
         }
         return Some(Operation::Removed { field: name.value.to_owned() });
     }
-    let field = old_field(report, field)?;
+    let field = old_field(report, field, check)?;
     let value = match table.get("value") {
         Some(value) => reader::json(report, value)?,
         None => Value::Null,

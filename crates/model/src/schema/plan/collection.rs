@@ -138,8 +138,8 @@ impl Work<'_> {
             };
             let why = "consumers choose their code by the type";
             self.setting(&format!("{place}.event"), &was.event, &is.event, why);
-            self.params(&place, (old, was), &is.params);
             let part = (at, new.action(&was.name));
+            self.params(&place, (old, was), part);
             self.refused(&place, part, &was.params);
             self.conduct(&place, (old, at), was, &is);
             self.handler(&place, was, &is);

@@ -1,9 +1,10 @@
 //! Fields of a collection and parameters of an action, before and after an edit.
 
 use super::history::plain;
-use super::lines::{Owner, later};
+use super::lines::{Owner, apart, later};
 use super::{Work, owner};
 use crate::schema::{Action, Collection, CollectionIx, Field, Kind};
+use crate::version::{Part, changes_of};
 use serde_json::Value;
 
 /// What a limit does to requests that were fine.
@@ -12,6 +13,9 @@ enum Limit {
     Looser,
     Tighter,
 }
+
+/// Puts into lines where they are to stand.
+type Remark = fn(&str) -> String;
 
 /// `least`: a greater value is tighter.
 fn limit<T: PartialOrd>(old: Option<T>, new: Option<T>, least: bool) -> Limit {
@@ -49,7 +53,10 @@ impl Work<'_> {
                     let why = "its data would be lost; leave it declared, and name it in `removed`";
                     self.destructive(&place, what, why, None);
                 }
-                Some(is) => self.field(owner(old), &place, was, is),
+                Some(is) => {
+                    let remark = self.remark((at, None), &was.name);
+                    self.remarked(remark, |work| work.field(owner(old), &place, was, is));
+                }
                 None if self.new.collections[at].field(&was.name).is_some() => {
                     let why = "clients of this version use it; what it says is kept";
                     self.breaking(&place, "not shown any more".to_owned(), why, None);
@@ -102,13 +109,24 @@ impl Work<'_> {
         self.edits[told..].iter_mut().for_each(|edit| edit.lines = None);
     }
 
-    /// Edits of a field that another line is about already.
-    fn further(&mut self, compare: impl FnOnce(&mut Self)) {
+    /// Edits of a field that another change is about already: their lines say where they stand.
+    fn remarked(&mut self, remark: Option<Remark>, compare: impl FnOnce(&mut Self)) {
         let told = self.edits.len();
         compare(self);
+        let Some(remark) = remark else { return };
         for edit in &mut self.edits[told..] {
-            edit.lines = edit.lines.take().map(|lines| later(&lines));
+            edit.lines = edit.lines.take().map(|lines| remark(&lines));
         }
+    }
+
+    /// What is to be said of lines about a field that a newer version changes already.
+    fn remark(&self, part: Part, field: &str) -> Option<Remark> {
+        let newer = self.new.versions[..self.view.index].iter();
+        let mut places = newer
+            .flat_map(|version| changes_of(version, part))
+            .flat_map(|change| change.operation.old_places());
+        let changed = places.any(|place| place.split('.').next() == Some(field));
+        changed.then_some(apart as Remark)
     }
 
     /// A field that is not there any more: renamed, it seems, or dropped.
@@ -123,7 +141,7 @@ impl Work<'_> {
                 let why = "clients know the old name; if this is a rename, declare it";
                 self.breaking(place, what, why, Some(lines));
                 let renamed = Field { name: was.name.clone(), ..is.clone() };
-                self.further(|work| work.field(owner(old), place, was, &renamed));
+                self.remarked(Some(later), |work| work.field(owner(old), place, was, &renamed));
             }
             None if old.states.as_ref().is_some_and(|states| states.field == was.name) => {
                 let why = "records have states; put them back";
@@ -140,12 +158,11 @@ impl Work<'_> {
     fn field(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         if was.kind != is.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
-            self.breaking(
-                place,
-                what,
-                "clients send and read the old type",
-                retyped(owner, was, is),
-            );
+            let lines = retyped(owner, was, is);
+            let mixes = is.kind == Kind::String || was.required && !is.required;
+            let why = "clients send and read the old type";
+            let why = unsorted(why, was, is, mixes && lines.is_some());
+            self.breaking(place, what, &why, lines);
             self.flags(owner, place, was, is);
             return;
         }
@@ -182,7 +199,8 @@ impl Work<'_> {
             true => later(&lines),
             false => lines,
         });
-        self.breaking(place, what.to_owned(), why, lines);
+        let why = unsorted(why, was, is, was.required && !is.required && lines.is_some());
+        self.breaking(place, what.to_owned(), &why, lines);
     }
 
     /// The field as it is before the change that is proposed, if one is.
@@ -207,7 +225,8 @@ impl Work<'_> {
                 // All of them are one change: a date changes a field once.
                 true => {
                     let lines = (at == 0).then(|| owner.enum_map(&was.name, &pairs));
-                    self.breaking(place, what, "clients send and read it", lines);
+                    let why = unsorted("clients send and read it", was, is, lines.is_some());
+                    self.breaking(place, what, &why, lines);
                 }
                 false => {
                     let why =
@@ -301,8 +320,12 @@ impl Work<'_> {
     }
 
     /// Parameters are only sent, never read.
-    pub(super) fn params(&mut self, place: &str, of: (&Collection, &Action), new: &[Field]) {
+    pub(super) fn params(&mut self, place: &str, of: (&Collection, &Action), part: Part) {
         let (collection, action) = of;
+        let view = self.view;
+        let (at, form) = (part.0, part.1.unwrap_or_default());
+        let new = &view.schema.collections[at].actions[form].params;
+        let ignored = |name: &str| view.form(at, form).is_some_and(|lens| lens.makes_up(name));
         let owner = Owner { collection: &collection.name, action: Some(&action.name) };
         let old = &action.params;
         let mut added: Vec<&Field> =
@@ -310,7 +333,16 @@ impl Work<'_> {
         for was in old {
             let place = format!("{place}.{}", was.name);
             match new.iter().find(|is| is.name == was.name) {
-                Some(is) => self.param(owner, &place, was, is),
+                // Nobody looks at it: what is meant where it is left out is no matter.
+                Some(is) if ignored(&was.name) => {
+                    let (required, default) = (was.required, was.default.clone());
+                    let is = Field { required, default, ..is.clone() };
+                    self.undeclared(|work| work.param(owner, &place, was, &is));
+                }
+                Some(is) => {
+                    let remark = self.remark(part, &was.name);
+                    self.remarked(remark, |work| work.param(owner, &place, was, is));
+                }
                 None => self.param_gone(owner, &place, was, &mut added),
             }
         }
@@ -353,12 +385,21 @@ impl Work<'_> {
         let why = "clients know the old name; if this is a rename, declare it";
         self.breaking(place, what, why, Some(owner.rename(&was.name, &is.name)));
         let renamed = Field { name: was.name.clone(), ..is.clone() };
-        self.further(|work| work.param(owner, place, was, &renamed));
+        self.remarked(Some(later), |work| work.param(owner, place, was, &renamed));
     }
 }
 
 fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a str> {
     all.iter().filter(|one| !others.contains(one)).map(String::as_str).collect()
+}
+
+/// The reason, with what the proposed lines cost. `mixes`: values stand in another order in older
+/// versions then, which cannot sort by them.
+fn unsorted(why: &str, was: &Field, is: &Field, mixes: bool) -> String {
+    match mixes && was.sort && is.sort {
+        true => format!("{why}; with the lines, older versions cannot sort by it"),
+        false => why.to_owned(),
+    }
 }
 
 /// A field of another type: what it must say is changed on the way there.

@@ -49,9 +49,10 @@ impl Owner<'_> {
         self.change(&format!("default = {{ field = {}{was} }}", quoted(field)))
     }
 
-    /// `required` or `optional`. None where no value can be made up: a reference names a record.
+    /// `required` or `optional`. None where no value can be made up: a reference names a record,
+    /// and what is unique cannot be the same for all.
     pub fn filled(self, operation: &str, field: &Field) -> Option<String> {
-        if field.reference.is_some() {
+        if field.reference.is_some() || field.unique && operation == "required" {
             return None;
         }
         let fill = value(&field.default.clone().or_else(|| sample(field))?);
@@ -75,7 +76,7 @@ impl Owner<'_> {
 
     /// Only if the newer field could have the old default, too.
     fn undefault(self, was: &Field, is: &Field) -> Option<String> {
-        let fits = |value: &Value| validate::value(is, &mut value.clone()).is_ok();
+        let fits = |value: &Value| !is.unique && validate::value(is, &mut value.clone()).is_ok();
         let fits = was.default.as_ref().is_none_or(fits);
         fits.then(|| self.default(&is.name, was.default.as_ref()))
     }
@@ -87,7 +88,7 @@ impl Owner<'_> {
         self.change(&format!("enum_map = {{ field = {field}, values = {{ {values} }} }}"))
     }
 
-    /// A change of type, where there is a conversion that loses nothing.
+    /// A change of type, where there is a conversion that loses nothing, and no new limit.
     pub fn retype(self, old: &Field, new: &Field) -> Option<String> {
         let scalar = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number | Kind::Boolean);
         let single = (old.min_length, old.max_length) == (Some(1), Some(1));
@@ -101,9 +102,34 @@ impl Owner<'_> {
             (Kind::Integer, Kind::Number) => "factor = 1",
             _ => return None,
         };
+        if new.reference.is_some() || !takes_all(old, new) {
+            return None;
+        }
         let (name, from) = (quoted(&old.name), declaration(old, false));
         Some(self.change(&format!("retype = {{ field = {name}, from = {from}, {by} }}")))
     }
+}
+
+/// Whether every value of the old field is one of the new, whose limits stand in other units: on
+/// the numbers they are compared, on lists of one they ask for nothing, else there are none.
+fn takes_all(old: &Field, new: &Field) -> bool {
+    // A number or truth value is one character at least, the item of a list may be none.
+    let sure = usize::from(!matches!(old.kind, Kind::Array(_)));
+    let least = new.min_length.is_none_or(|least| least <= sure);
+    let most = new.max_length.is_none_or(|most| most >= 1 && matches!(new.kind, Kind::Array(_)));
+    let numeric = old.kind == Kind::Integer && new.kind == Kind::Number;
+    let above = |new: f64| numeric && old.min.is_some_and(|old| old >= new);
+    let below = |new: f64| numeric && old.max.is_some_and(|old| old <= new);
+    let numbers = new.min.is_none_or(above) && new.max.is_none_or(below);
+    least && most && numbers && new.pattern.is_none() && new.choices.is_empty()
+}
+
+/// Says that what follows cannot stand below the date of another change of the field.
+pub(super) fn apart(lines: &str) -> String {
+    format!(
+        "# Below a date of its own, before the one that changes it already: a date changes a field \
+         once.\n{lines}"
+    )
 }
 
 /// Says that what follows cannot stand below the same date.

@@ -1,6 +1,7 @@
 //! Each edit in its class, with the lines that declare it.
 
 mod conduct;
+mod lines;
 mod settings;
 
 use super::*;

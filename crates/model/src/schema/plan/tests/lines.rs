@@ -1,0 +1,151 @@
+//! Lines that are proposed: a file with them is taken, and needs what was told and nothing more.
+
+use super::*;
+
+const SHOP: &str = "[service]
+version = '2026-01-01'
+[collections.books]
+states = { field = 'status', initial = 'new', names = ['new', 'old'] }
+[collections.books.fields]
+status = { type = 'string', sort = true }
+isbn = { type = 'string', unique = true }
+nick = 'string'
+rank = { type = 'integer', required = true, sort = true }
+count = { type = 'integer', min = 0, max = 9 }
+[collections.books.actions.sell]
+params = { limit = 'string', pages = { type = 'integer', default = 7 } }
+";
+
+fn read(text: &str) -> Schema {
+    parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"))
+}
+
+#[track_caller]
+fn edits(from: &str, to: &str) -> (String, Vec<Edit>) {
+    assert!(SHOP.contains(from), "{from}");
+    let new = SHOP.replace(from, to);
+    let edits = plan(&read(SHOP), &read(&new));
+    (new, edits)
+}
+
+fn left(new: &str, edits: &[Edit]) -> Vec<String> {
+    let left = plan(&read(SHOP), &read(&with_proposals(new, edits)));
+    let left = left.iter().filter(|edit| edit.class != Class::Safe);
+    left.map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_is_proposed_for_parameters_is_taken() {
+    for (from, to) in [
+        ("limit = 'string'", "most = 'string'"),
+        ("limit = 'string', ", ""),
+        ("limit = 'string'", "limit = { type = 'string', required = true }"),
+        (", pages = { type = 'integer', default = 7 }", ""),
+        ("limit = 'string'", "page = 'string'"),
+        ("pages = { type = 'integer', default = 7 }", "pages = { type = 'string', default = '7' }"),
+    ] {
+        let (new, edits) = edits(from, to);
+        assert!(edits.iter().any(|edit| edit.lines.is_some()), "{to}: {edits:?}");
+        assert_eq!(left(&new, &edits), [""; 0], "{to}");
+    }
+}
+
+#[test]
+fn what_no_line_can_declare_is_told_without_any() {
+    for (from, to) in [
+        (
+            "isbn = { type = 'string', unique = true }",
+            "isbn = { type = 'string', unique = true, required = true }",
+        ),
+        (
+            "nick = 'string'",
+            "nick = 'string'\ncode = { type = 'string', unique = true, required = true }",
+        ),
+        (
+            "count = { type = 'integer', min = 0, max = 9 }",
+            "count = { type = 'string', pattern = '^[a-z]$' }",
+        ),
+        (
+            "count = { type = 'integer', min = 0, max = 9 }",
+            "count = { type = 'string', min_length = 2 }",
+        ),
+        (
+            "count = { type = 'integer', min = 0, max = 9 }",
+            "count = { type = 'number', min = 0, max = 8 }",
+        ),
+    ] {
+        let (_, edits) = edits(from, to);
+        assert!(edits.iter().any(|edit| edit.class == Class::NeedsVersion), "{to}: {edits:?}");
+        assert!(edits.iter().all(|edit| edit.lines.is_none()), "{to}: {edits:?}");
+    }
+    for to in [
+        "count = { type = 'number', min = 0, max = 10 }",
+        "count = { type = 'array', items = 'integer', max_length = 3 }",
+    ] {
+        let (new, edits) = edits("count = { type = 'integer', min = 0, max = 9 }", to);
+        assert!(edits.iter().any(|edit| edit.lines.is_some()), "{to}: {edits:?}");
+        assert_eq!(left(&new, &edits), [""; 0], "{to}");
+    }
+}
+
+#[test]
+fn an_order_that_the_lines_cost_is_told_with_them() {
+    for (from, to) in [
+        ("names = ['new', 'old']", "names = ['new', 'done']"),
+        ("required = true, sort = true", "sort = true"),
+        (
+            "rank = { type = 'integer', required = true, sort = true }",
+            "rank = { type = 'string', required = true, sort = true }",
+        ),
+        (
+            "rank = { type = 'integer', required = true, sort = true }",
+            "rank = { type = 'number', sort = true }",
+        ),
+    ] {
+        let (new, edits) = edits(from, to);
+        let told = |edit: &&Edit| edit.lines.is_some() && edit.why.contains("cannot sort by it");
+        assert!(edits.iter().any(|edit| told(&edit)), "{to}: {edits:#?}");
+        let left = left(&new, &edits);
+        assert!(left.len() == 1 && left[0].contains("sorting by it is gone"), "{to}: {left:#?}");
+    }
+    let (new, edits) = edits(
+        "rank = { type = 'integer', required = true, sort = true }",
+        "rank = { type = 'number', required = true, sort = true }",
+    );
+    assert!(edits.iter().all(|edit| !edit.why.contains("cannot sort")), "{edits:#?}");
+    assert_eq!(left(&new, &edits), [""; 0]);
+}
+
+#[test]
+fn a_field_that_a_date_changes_already_needs_a_date_of_its_own() {
+    for (from, to, change) in [
+        (
+            "nick = 'string'",
+            "alias = { type = 'string', default = 'x' }",
+            "rename = { from = 'nick', to = 'alias' }",
+        ),
+        (
+            "nick = 'string'",
+            "alias = { type = 'string', required = true }",
+            "rename = { from = 'nick', to = 'alias' }",
+        ),
+        (
+            "limit = 'string'",
+            "most = { type = 'string', default = 'x' }",
+            "action = 'sell'\nrename = { from = 'limit', to = 'most' }",
+        ),
+    ] {
+        let change = format!("[[versions.changes]]\ncollection = 'books'\n{change}\n");
+        let newest = |date: &str| format!("[[versions]]\ndate = '{date}'\n{change}");
+        let declared = SHOP.replace(from, to).replace("version = '2026-01-01'\n", "");
+        let first =
+            declared.clone() + &newest("2026-04-01") + "[[versions]]\ndate = '2026-01-01'\n";
+        let edits = plan(&read(SHOP), &read(&first));
+        let lines: Vec<&String> = edits.iter().filter_map(|edit| edit.lines.as_ref()).collect();
+        assert!(lines.len() == 1 && lines[0].starts_with("# Below a date of its own"), "{lines:?}");
+        let pasted = with_proposals(&declared, &edits);
+        let pasted = pasted.replace("[[versions]]\ndate = '2026-04-01'\n", &newest("2026-04-01"));
+        let left = plan(&read(SHOP), &read(&pasted));
+        assert!(left.iter().all(|edit| edit.class == Class::Safe), "{pasted}\n{left:#?}");
+    }
+}

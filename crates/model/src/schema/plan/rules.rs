@@ -4,7 +4,8 @@
 use super::Work;
 use super::conduct::{Of, pairs, unpaired};
 use super::words::{Said, Words};
-use crate::schema::{Action, CollectionIx, Rule};
+use crate::record::Fields;
+use crate::schema::{Action, CollectionIx, Rule, Schema};
 use serde_json::Value;
 
 /// A rule in the words of the old version.
@@ -98,12 +99,19 @@ impl Work<'_> {
             false => self.view.lens(at),
         };
         let param = lens.map_or(param, |lens| lens.name_down(param));
-        let state = |to: &String| match &newest.states {
-            Some(states) => words.state(&states.field, to),
-            None => to.clone(),
-        };
-        let to = rule.to.as_ref().map(state).unwrap_or_default();
+        let to = rule.to.as_deref().map(|to| self.state(at, to)).unwrap_or_default();
         Told::new(rule, words, self.view.code_down(at, &rule.code), param, &to)
+    }
+
+    /// A state as the old version shows it.
+    fn state(&self, at: CollectionIx, state: &str) -> String {
+        let field = |schema: &Schema| Some(schema.collections[at].states.as_ref()?.field.clone());
+        let shown = |kept: String| {
+            let record = Fields::from_iter([(kept, Value::from(state))]);
+            let shown = self.view.lens(at)?.down(&record);
+            Some(shown.get(&field(&self.view.schema)?)?.as_str()?.to_owned())
+        };
+        field(self.new).and_then(shown).unwrap_or_else(|| state.to_owned())
     }
 
     fn rule(&mut self, place: &str, was: &Told<'_>, is: &Told<'_>) {

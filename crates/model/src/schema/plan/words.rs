@@ -123,14 +123,6 @@ impl Words<'_> {
         self.lower(Some(self.record), name, &mut None).0
     }
 
-    /// A state in the words of the old version.
-    pub fn state(self, field: &str, state: &str) -> String {
-        let mut operand = Some(Value::from(state).to_string());
-        self.lower(Some(self.record), field, &mut operand);
-        let word = operand.and_then(|text| serde_json::from_str::<String>(&text).ok());
-        word.unwrap_or_else(|| state.to_owned())
-    }
-
     /// The old path of a newest one, and in which ways its values became others. What it is
     /// compared with is told in old words as long as that can be.
     fn lower(
@@ -176,6 +168,8 @@ fn way(operation: &Operation, path: &Path, operand: &mut Option<String>) -> Opti
         Operation::Retype { field, by, .. } if *field == path.field && !null => {
             Some(format!("{by:?}"))
         }
+        // New values beside the old ones change nothing of what was said without naming any.
+        Operation::EnumMap { values, .. } if values.is_empty() && operand.is_none() => None,
         Operation::EnumMap { field, values, down } if *field == path.field => {
             let lowered = operand.as_ref().and_then(|text| lower_words(text, values, down));
             let all = lowered.is_none().then(|| format!("{values:?} {down:?}"));
@@ -206,21 +200,17 @@ fn lower_words(text: &str, values: &Pairs, down: &Pairs) -> Option<String> {
     clear.then_some(lowered)
 }
 
-fn lower_word<'a>(word: &'a str, values: &'a Pairs, down: &'a Pairs) -> Option<&'a str> {
-    let reversed = values.iter().map(|(old, new)| (new.as_str(), old.as_str()));
-    let down = down.iter().map(|(new, old)| (new.as_str(), old.as_str()));
-    let all: Vec<(&str, &str)> = down.chain(reversed).collect();
-    let mut found = all.iter().filter(|(new, _)| *new == word);
-    let old = match (found.next(), found.next()) {
-        (Some((_, old)), None) => *old,
+fn lower_word<'a>(word: &'a str, values: &'a Pairs, down: &Pairs) -> Option<&'a str> {
+    let mut were = values.iter().filter(|(_, new)| new == word).map(|(old, _)| old.as_str());
+    match (were.next(), were.next()) {
+        (Some(old), None) => Some(old),
         // Several old words became this one.
-        (Some(_), Some(_)) => return None,
-        // The word is one that only old clients know, or it stayed.
-        (None, _) if values.iter().any(|(old, _)| old == word) => return None,
-        (None, _) => word,
-    };
-    let shared = all.iter().any(|(new, other)| *other == old && *new != word);
-    (!shared).then_some(old)
+        (Some(_), Some(_)) => None,
+        // Only old clients know it, or only new ones.
+        _ if values.iter().any(|(old, _)| old == word) => None,
+        _ if down.iter().any(|(new, _)| new == word) => None,
+        _ => Some(word),
+    }
 }
 
 /// Without the spaces that are in no quotes.

@@ -164,6 +164,30 @@ date = '2026-01-01'
 }
 
 #[test]
+fn a_new_value_that_old_clients_see_as_another_changes_no_words() {
+    let past = "[[versions]]
+date = '2026-02-01'
+[[versions.changes]]
+collection = 'books'
+enum_map = { field = 'kind', down = { c = 'a' } }
+[[versions.changes]]
+collection = 'books'
+enum_map = { field = 'status', down = { stolen = 'lost' } }
+[[versions]]
+date = '2026-01-01'
+";
+    let new = SHOP.replace("version = '2026-01-01'\n", "") + past;
+    let names = ("'old', 'lost']", "'old', 'lost', 'stolen']");
+    let new = edited(&new, &[("['a', 'b']", "['a', 'b', 'c']"), names]);
+    tells(SHOP, &new, &[]);
+    tells(SHOP, &edited(&new, &[("to = 'lost'", "to = 'stolen'")]), &[]);
+    let old = edited(SHOP, &[("kind == 'a'", "kind == request.why")]);
+    tells(&old, &edited(&new, &[("kind == 'a'", "kind == request.why")]), &[]);
+    let other = edited(&new, &[("kind == 'a'", "kind == 'c'")]);
+    tells(SHOP, &other, &[(Safe, "the rule of `kind` looks at `kind`, whose values are others")]);
+}
+
+#[test]
 fn what_is_set_of_fields_in_parts_is_the_authors_to_compare() {
     let past = "[[versions]]
 date = '2026-02-01'

@@ -689,19 +689,6 @@ fn limits_behind_a_change_are_told_with_a_value_that_they_refuse() {
             "{ n = 11111111111 } becomes \"11111111111\": `n` ",
         ),
         (
-            "who = { type = 'string', unique = true }",
-            "first = { type = 'string', unique = true }\nlast = 'string'",
-            "split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }",
-            "two records may say the same, but `first` is `unique`",
-        ),
-        (
-            "a = { type = 'string', pattern = '^[^ ]+$', required = true }\nb = 'string'",
-            "c = { type = 'string', unique = true, required = true }",
-            "merge = { from = [{ name = 'a', type = 'string', pattern = '^[^ ]+$', required = \
-             true }, { name = 'b', type = 'string' }], to = 'c', by = ' ' }",
-            "two records may say the same, but `c` is `unique`",
-        ),
-        (
             "d = 'object'",
             "d = 'object'\nisbn = { type = 'string', min_length = 3 }",
             "move = { from = 'd.isbn', to = 'isbn' }",
@@ -712,6 +699,32 @@ fn limits_behind_a_change_are_told_with_a_value_that_they_refuse() {
         let found =
             |edit: &&String| edit.starts_with("needs a version change") && edit.contains(told);
         assert!(edits.iter().any(|edit| found(&edit)), "{told}\n{edits:#?}");
+    }
+}
+
+#[test]
+fn what_is_unique_behind_a_change_is_told() {
+    for (was, is, change, kept) in [
+        (
+            "who = { type = 'string', unique = true }",
+            "first = { type = 'string', unique = true }\nlast = 'string'",
+            "split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' \
+             ' }",
+            "first",
+        ),
+        (
+            "a = { type = 'string', pattern = '^[^ ]+$', required = true }\nb = 'string'",
+            "c = { type = 'string', unique = true, required = true }",
+            "merge = { from = [{ name = 'a', type = 'string', pattern = '^[^ ]+$', required = \
+             true }, { name = 'b', type = 'string' }], to = 'c', by = ' ' }",
+            "c",
+        ),
+    ] {
+        let edits = behind(was, is, change);
+        let told = format!("two records may say the same, but `{kept}` is `unique`");
+        let found =
+            |edit: &String| edit.starts_with("needs a version change") && edit.contains(&told);
+        assert!(edits.iter().any(found), "{told}\n{edits:#?}");
     }
 }
 

@@ -50,10 +50,8 @@ fn candidates(field: &Field, hints: &Hints) -> Vec<Value> {
         Kind::Integer => {
             let limits = [field.min, field.max].into_iter().flatten().map(|limit| limit as i64);
             let plain = [1, 0, -1, 7, 1_234_567, 253_402_200_000, MAX_INTEGER, -MAX_INTEGER];
-            let few = match (field.min, field.max) {
-                (Some(min), Some(max)) if max - min <= SPAN => min as i64..=max as i64,
-                _ => 1..=0,
-            };
+            let span = field.min.zip(field.max).filter(|(min, max)| max - min <= SPAN);
+            let few = span.into_iter().flat_map(|(min, max)| min as i64..=max as i64);
             plain.into_iter().chain(limits).chain(few).map(Value::from).collect()
         }
         Kind::Number => {

@@ -188,8 +188,16 @@ fn changes_of_parameters_are_checked_and_planned() {
     let params = params
         .replace("currency = { type = \"string\", required = true }", "currency = \"string\"");
     let params = format!("{params}note = \"string\"\n");
-    write(first, &format!("service.version = \"2025-01-01\"\n[collections.orders.fields]{params}"));
+    let params = format!("service.version = \"2025-01-01\"\n[collections.orders.fields]{params}");
+    write(first, &params);
     write("second.toml", PAYING);
+    // What was kept as `card` is kept as `credit_card` now, and nothing turns it back.
+    let (said, _, code) = run(folder.path(), &["plan", first, "second.toml"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("`paid` looks at `way`, whose values are others now"), "{said}");
+    let without = |text: &str| text.replace(" + ' by ' + request.way", "");
+    write(first, &without(&params));
+    write("second.toml", &without(PAYING));
     let (said, failed, code) = run(folder.path(), &["plan", first, "second.toml"]);
     assert_eq!(code, 0, "{said}{failed}");
 }

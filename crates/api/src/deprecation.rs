@@ -1,6 +1,6 @@
 //! What shall not be used any more: the version of a request, its collection and those above it,
 //! fields that it sends or asks by. Told by headers (RFC 9745, RFC 8594), and counted. Put together
-//! once; a request that meets nothing deprecated costs one look at a table.
+//! once; where no field is deprecated, a request that meets nothing costs one look at a table.
 
 use crate::route;
 use crate::usage::{Subject, Thing};
@@ -8,9 +8,11 @@ use crate::version::Versioning;
 use http::header::LINK;
 use http::{HeaderName, HeaderValue};
 use model::Timestamp;
+use model::expand::{Expand, MAX_PATHS};
 use model::record::Fields;
 use model::schema::{CollectionIx, Deprecation, Schema};
 use model::webhook::pattern;
+use std::sync::Arc;
 
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
@@ -22,6 +24,8 @@ pub struct Notices {
     versions: Vec<Option<Deprecation>>,
     /// By version and collection.
     collections: Vec<Vec<Option<Box<Notice>>>>,
+    /// By version, where a field is deprecated: paths of `expand` lead through it to others.
+    schemas: Vec<Option<Arc<Schema>>>,
 }
 
 /// What is deprecated about a collection in a version.
@@ -45,7 +49,7 @@ pub type Headers = Vec<(HeaderName, HeaderValue)>;
 /// What uses are counted of: every version, then collections and fields deprecated in any of them.
 pub fn subjects(versions: &Versioning) -> Vec<Subject> {
     let schema = &versions.newest().schema;
-    let version = |view: &std::sync::Arc<model::version::View>| Subject {
+    let version = |view: &Arc<model::version::View>| Subject {
         thing: Thing::Version(view.date.clone()),
         deprecated: schema.versions.get(view.index).and_then(|one| one.deprecated.clone()),
     };
@@ -71,13 +75,22 @@ pub fn subjects(versions: &Versioning) -> Vec<Subject> {
 impl Notices {
     pub fn new(versions: &Versioning, subjects: &[Subject]) -> Notices {
         let of_version = |place: usize| subjects.get(place).and_then(|one| one.deprecated.clone());
-        let of_view = |view: &std::sync::Arc<model::version::View>| {
+        let of_view = |view: &Arc<model::version::View>| -> Vec<_> {
             let all = 0..view.schema.collections.len();
             all.map(|collection| notice(&view.schema, collection, subjects)).collect()
         };
+        let collections: Vec<Vec<Option<Box<Notice>>>> = versions.iter().map(of_view).collect();
+        let has_field = |all: &[Option<Box<Notice>>]| {
+            all.iter().flatten().any(|notice| !notice.fields.is_empty())
+        };
+        let with_fields = versions
+            .iter()
+            .zip(&collections)
+            .map(|(view, all)| has_field(all).then(|| view.schema.clone()));
         Notices {
             versions: versions.iter().map(|view| of_version(view.index)).collect(),
-            collections: versions.iter().map(of_view).collect(),
+            schemas: with_fields.collect(),
+            collections,
         }
     }
 
@@ -89,15 +102,26 @@ impl Notices {
         body: &[u8],
         query: &str,
     ) -> Vec<&Part> {
-        let Some(notice) = self.find(version, collection) else { return Vec::new() };
-        let mut used: Vec<&Part> = notice.whole.iter().collect();
-        if !notice.fields.is_empty() {
-            let sent: Fields = serde_json::from_slice(body).unwrap_or_default();
-            let pairs = route::query_pairs(query).unwrap_or_default();
-            let named = |name: &str| sent.contains_key(name) || asks_by(&pairs, name);
-            let fields = notice.fields.iter().filter(|(name, _)| named(name));
-            used.extend(fields.map(|(_, part)| part));
+        let notice = self.find(version, collection);
+        let mut used: Vec<&Part> = notice.into_iter().flat_map(|notice| &notice.whole).collect();
+        let Some(schema) = self.schemas.get(version).and_then(Option::as_ref) else { return used };
+        let fields = notice.map_or(&[][..], |notice| &notice.fields);
+        if fields.is_empty() && query.is_empty() {
+            return used;
         }
+        let pairs = route::query_pairs(query).unwrap_or_default();
+        if !fields.is_empty() {
+            let sent: Fields = serde_json::from_slice(body).unwrap_or_default();
+            let named = |name: &str| sent.contains_key(name) || asks_by(&pairs, name);
+            used.extend(fields.iter().filter(|(name, _)| named(name)).map(|(_, part)| part));
+        }
+        for (at, name) in embedded(schema, collection, &pairs) {
+            let fields = self.find(version, at).into_iter().flat_map(|notice| &notice.fields);
+            used.extend(fields.filter(|(field, _)| *field == name).map(|(_, part)| part));
+        }
+        // Whoever says it twice has used it once.
+        used.sort_unstable_by_key(|part| part.place);
+        used.dedup_by_key(|part| part.place);
         used
     }
 
@@ -165,10 +189,37 @@ fn notice(schema: &Schema, at: CollectionIx, subjects: &[Subject]) -> Option<Box
     (!silent).then(|| Box::new(Notice { whole, fields, kinds }))
 }
 
+/// What the paths of a query name of the records that they embed: collections and names.
+fn embedded(
+    schema: &Schema,
+    from: CollectionIx,
+    pairs: &[(String, String)],
+) -> Vec<(CollectionIx, String)> {
+    let mut found = Vec::new();
+    let expansions = pairs.iter().filter(|(name, _)| is_expansion(name));
+    for path in expansions.flat_map(|(_, value)| value.split(',').take(MAX_PATHS)) {
+        let path = path.strip_prefix("data.").unwrap_or(path);
+        let mut tree = Expand::default();
+        // What is refused leads as far as it could be followed.
+        let _ = tree.add(schema, from, path);
+        let mut level = &tree;
+        for name in path.split('.').skip(1) {
+            let Some(node) = level.nodes.first() else { break };
+            found.push((node.target.collection(), name.to_owned()));
+            level = &node.inner;
+        }
+    }
+    found
+}
+
+fn is_expansion(name: &str) -> bool {
+    matches!(name, "include" | "expand" | "expand[]")
+}
+
 /// Whether a query filters, sorts, expands or chooses by a field.
 fn asks_by(pairs: &[(String, String)], field: &str) -> bool {
     pairs.iter().any(|(name, value)| match name.as_str() {
-        "sort" | "fields" | "include" | "expand" | "expand[]" => {
+        name if is_expansion(name) || matches!(name, "sort" | "fields") => {
             let named = |part: &str| {
                 let part = part.trim_start_matches('-');
                 let part = part.strip_prefix("data.").unwrap_or(part);

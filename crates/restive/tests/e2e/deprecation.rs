@@ -357,3 +357,64 @@ fn counts_that_were_kept_survive_a_kill() {
         (&json!(OLD), &json!(3))
     );
 }
+
+/// Orders of books; that a book has an author, and an author a country, shall go.
+const PATHS: &str = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "books"
+rename = { from = "writer", to = "author" }
+[[versions]]
+date = "2026-01-01"
+
+[collections.countries.fields]
+name = "string"
+[collections.authors.fields]
+country = { ref = "countries" }
+[collections.books.fields.author]
+ref = "authors"
+deprecated = "2026-04-01"
+sunset = "2027-04-01"
+link = "https://shop.example/field"
+[collections.reviews]
+parent = "books"
+fields = { text = "string" }
+[collections.orders.fields]
+book = { ref = "books" }
+"#;
+
+#[test]
+fn a_deprecated_field_is_told_wherever_a_path_names_it() {
+    let server = Start::schema(PATHS).go();
+    let author = server.make("/v1/authors", json!({}));
+    let book = server.post("/v1/books", json!({ "author": author })).id();
+    let order = server.make("/v1/orders", json!({ "book": book }));
+    let review = server.make(&format!("/v1/books/{book}/reviews"), json!({ "text": "good" }));
+    let get =
+        |version: &str, target: &str| tells(&server.ask("GET", target).version(version).send());
+    let one = format!("/v1/orders/{order}");
+    let below = format!("/v1/books/{book}/reviews/{review}");
+    for target in [
+        "/v1/books?expand=author",
+        "/v1/orders?expand=book.author",
+        "/v1/orders?expand[]=data.book.author.country",
+        "/v1/orders?include=book,book.author",
+        &format!("{one}?expand=book.author"),
+        &format!("{below}?expand=book.author"),
+        // Refused, and named all the same.
+        "/v1/orders?expand=book.author.nothing",
+    ] {
+        assert_eq!(get(NEW, target), of_field(), "{target}");
+    }
+    assert_eq!(get(OLD, "/v1/orders?expand=book.writer"), of_field(), "by the name it had");
+    for target in ["/v1/orders?expand=book", "/v1/orders?expand=book.reviews", "/v1/orders"] {
+        assert_eq!(get(NEW, target), nothing(), "{target}");
+    }
+    assert_eq!(get(OLD, "/v1/orders?expand=book.author"), nothing(), "it has no such name");
+    let usage = server.get("/v1/version-usage").expect(200);
+    let fields = usage["deprecated_fields"].as_array().unwrap().iter();
+    let counts: Vec<_> = fields.map(|one| (&one["field"], &one["requests"])).collect();
+    // The book that was made with one, and the seven that asked for it.
+    assert_eq!(counts, [(&json!("author"), &json!(8)), (&json!("writer"), &json!(1))]);
+}

@@ -17,7 +17,8 @@ mod versions;
 
 pub use errors::markdown as errors_markdown;
 
-use model::schema::{Mount, Schema};
+use model::schema::rule::Rule;
+use model::schema::{CollectionIx, Mount, Schema};
 use model::version::View;
 use names::Names;
 use serde_json::{Map, Value, json};
@@ -31,11 +32,21 @@ pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
         schema.service.mount.clone_from(&mount.path);
     }
     for (index, collection) in schema.collections.iter_mut().enumerate() {
-        for rule in collection.actions.iter_mut().flat_map(|action| &mut action.rules) {
-            rule.code = view.code_down(index, &rule.code).to_owned();
+        for (place, action) in collection.actions.iter_mut().enumerate() {
+            action.rules.iter_mut().for_each(|rule| retell(view, (index, place), rule));
         }
     }
     document(&schema, server_url)
+}
+
+/// A rule in the words in which the version answers.
+fn retell(view: &View, (collection, action): (CollectionIx, usize), rule: &mut Rule) {
+    let refused = view.explain_rule(collection, action, rule.refusal());
+    rule.message.clone_from(&refused.message);
+    rule.param.clone_from(&refused.param);
+    if let Some(declared) = &refused.declared {
+        rule.code.clone_from(&declared.code);
+    }
 }
 
 /// The document. Without a server URL it describes the server that it was fetched from.

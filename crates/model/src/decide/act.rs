@@ -2,7 +2,7 @@
 //! refuse.
 
 use super::{Answer, Decision, Stage, change, outcome, own};
-use crate::problem::{Code, Declared, Problem};
+use crate::problem::{Code, Problem};
 use crate::record::Fields;
 use crate::schema::rule::{Rule, Scene};
 use crate::schema::{Action, Assignment, Field, Kind, Timed};
@@ -96,11 +96,7 @@ fn refuse_wrong_state(stage: &Stage<'_>, action: &Action) -> Result<(), Problem>
 /// A declared refusal. It may still set fields, move the state and emit an event: a declined card
 /// leaves a trace.
 fn refuse(stage: &Stage<'_>, rule: &Rule, scene: &Scene<'_>) -> Result<Decision, Problem> {
-    let mut problem = Problem::new(Code::GuardFailed, rule.message.clone());
-    problem.param = rule.param.clone();
-    problem.extra = rule.extra.clone();
-    problem.declared =
-        Some(Declared { status: rule.status, kind: rule.kind.clone(), code: rule.code.clone() });
+    let problem = rule.refusal();
     if rule.set.is_empty() && rule.to.is_none() && rule.event.is_none() {
         return Ok(outcome::nothing(Answer::Refused(problem)));
     }

@@ -1,6 +1,7 @@
 //! Rules: CEL expressions over a record and a request, compiled when the schema is read. They guard
 //! actions and compute the values actions set. Evaluation is pure and bounded by the expression.
 
+use crate::problem::{Code, Declared, Problem};
 use cel::{Context, Program};
 use core::net::IpAddr;
 use serde_json::{Map, Value};
@@ -50,6 +51,18 @@ pub struct Rule {
 pub enum Template {
     Fixed(Value),
     Computed(Expression),
+}
+
+impl Rule {
+    /// What it answers when its condition holds, in the words of the schema file.
+    pub fn refusal(&self) -> Problem {
+        let mut problem = Problem::new(Code::GuardFailed, self.message.clone());
+        problem.param = self.param.clone();
+        problem.extra = self.extra.clone();
+        let (kind, code) = (self.kind.clone(), self.code.clone());
+        problem.declared = Some(Declared { status: self.status, kind, code });
+        problem
+    }
 }
 
 impl Expression {

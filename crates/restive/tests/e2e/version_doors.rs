@@ -582,3 +582,53 @@ fn all_that_is_wrong_about_versions_is_told_at_once_with_its_place() {
     }
     assert!(told.ends_with("10 errors\n"), "{told}");
 }
+
+/// A rule that names a field and a parameter, both under new names.
+const PAID: &str = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "orders"
+rename = { from = "qty", to = "quantity" }
+[[versions.changes]]
+collection = "orders"
+action = "pay"
+rename = { from = "sum", to = "amount" }
+[[versions.changes]]
+collection = "orders"
+code = { from = "too_cheap", to = "too_little" }
+[[versions]]
+date = "2026-01-01"
+
+[collections.orders.fields]
+quantity = "integer"
+[collections.orders.actions.pay]
+params = { amount = "integer" }
+[[collections.orders.actions.pay.rules]]
+when = "request.amount < 100"
+code = "too_little"
+message = "The `amount` must be at least a hundred for `quantity`."
+"#;
+
+#[test]
+fn a_contract_tells_rules_in_the_words_of_its_version() {
+    let server = Start::schema(PAID).go();
+    let pay = format!("/v1/orders/{}/pay", server.make("/v1/orders", json!({})));
+    for (version, sum, code, message) in [
+        (
+            "2026-06-01",
+            "amount",
+            "too_little",
+            "The `amount` must be at least a hundred for `quantity`.",
+        ),
+        ("2026-01-01", "sum", "too_cheap", "The `sum` must be at least a hundred for `qty`."),
+    ] {
+        let refused = server.ask("POST", &pay).version(version).json(&json!({ sum: 5 })).send();
+        assert_eq!(refused.error(422, code)["message"], message, "{version}");
+        let contract = server.get(&format!("/openapi.json?version={version}")).expect(200);
+        let described = &contract["components"]["responses"]["UnprocessableEntity"]["description"];
+        let line = format!("- `{code}`: {message}");
+        let described = described.as_str().unwrap();
+        assert!(described.lines().any(|told| told == line), "{version}: {described}");
+    }
+}

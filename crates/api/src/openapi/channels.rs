@@ -56,7 +56,7 @@ pub fn schemas(schema: &Schema) -> Map<String, Value> {
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The parameters of streams and sockets that mean the same on both.
+/// The parameters that mean the same on several channels.
 pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
     let id =
         || json!({ "type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$" });
@@ -83,6 +83,9 @@ pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
     let since = "Go on behind this place: the `id` of the last event, an X-Stream-Position, or the \
                  id of a feed's record. Without it, from now on.";
     let header = "Sent by the browser when it connects anew; goes before `since`.";
+    let version = "The API version to speak, for pages, which cannot set the header; goes before \
+                   `Restive-Version`.";
+    let versions = json!({ "type": "string", "enum": [schema.service.version] });
     let all = [
         ("StreamTypes", types),
         ("StreamResource", query("resource", "Only events of the record with this id.", id())),
@@ -90,6 +93,7 @@ pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
         ("StreamSince", query("since", since, place())),
         ("StreamLastEventId", query("last_event_id", "The same as `since`.", place())),
         ("StreamUser", query("user", about_user, user)),
+        ("StreamVersion", query(live::VERSION, version, versions)),
         ("LastEventId", parameters::header("Last-Event-ID", false, header, place())),
     ];
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -159,6 +163,7 @@ fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
             parameters::query("wait", &wait, json!({ "enum": ["true", "false", "1", "0"] })),
             parameters::query("limit", &about, limit),
             parameters::shared("StreamUser"),
+            parameters::shared("StreamVersion"),
             parameters::shared("IfNoneMatch"),
             parameters::shared("RestiveVersion"),
         ],
@@ -176,6 +181,7 @@ fn subscription() -> Vec<Value> {
         "StreamSince",
         "StreamLastEventId",
         "StreamUser",
+        "StreamVersion",
         "LastEventId",
         "RestiveVersion",
     ];
@@ -223,12 +229,16 @@ fn socket(schema: &Schema) -> Value {
          4200 to 4299 at once; 1012 means that the server goes and its successor comes.";
     let mut responses = failures(true);
     let text = |about: &str| json!({ "description": about, "schema": { "type": "string" } });
-    let agreed = json!({
-        "Upgrade": text("`websocket`."),
-        "Sec-WebSocket-Accept": text("Proof of the key; RFC 6455."),
-        "Sec-WebSocket-Protocol": text("`restive.v1`, where the client offered it."),
-        "Sec-WebSocket-Extensions": text("`permessage-deflate`, where the client offered it."),
-    });
+    let mut agreed = headers::with(&[]);
+    for (name, about) in [
+        ("Sec-WebSocket-Protocol", "`restive.v1`, where the client offered it."),
+        ("Sec-WebSocket-Extensions", "`permessage-deflate`, where the client offered it."),
+    ] {
+        agreed[name] = text(about);
+    }
+    let mut upgraded = agreed.clone();
+    upgraded["Upgrade"] = text("`websocket`.");
+    upgraded["Sec-WebSocket-Accept"] = text("Proof of the key; RFC 6455.");
     responses.insert(
         "101".into(),
         json!({
@@ -239,14 +249,12 @@ fn socket(schema: &Schema) -> Value {
                  `error`. The client sends `subscribe`, `unsubscribe`, `typing`, `ping`, and \
                  records of feeds under their live name. {close}"
             ),
-            "headers": agreed,
+            "headers": upgraded,
         }),
     );
-    responses.insert(
-        "200".into(),
-        json!({ "description": "The same on HTTP/2 and HTTP/3, which ask for it with CONNECT \
-                                (RFC 8441, RFC 9220)." }),
-    );
+    let extended = "The same on HTTP/2 and HTTP/3, which ask for it with CONNECT (RFC 8441, \
+                    RFC 9220).";
+    responses.insert("200".into(), json!({ "description": extended, "headers": agreed }));
     let example = schema.live.origins.first().map_or("https://shop.example", String::as_str);
     let mut parameters = subscription();
     let offered = "Subprotocols: `restive.v1`, and `access_token.<channel token>` where the token \

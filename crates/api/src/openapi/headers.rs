@@ -12,6 +12,7 @@ const ALWAYS: &[&str] = &[
     "Cache-Control",
     "Deprecation",
     "Sunset",
+    "Link",
     "X-RateLimit-Limit",
     "X-RateLimit-Remaining",
     "X-RateLimit-Reset",
@@ -46,7 +47,7 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
         (
             "Deprecation",
             "Since when the version, the collection or a field of the request shall not be used \
-             any more (RFC 9745). `Link` with `rel=\"deprecation\"` says where it is explained.",
+             any more (RFC 9745).",
             pattern("^@[0-9]+$"),
         ),
         ("Sunset", "Until when it is served, as an HTTP date (RFC 8594).", text()),
@@ -58,7 +59,12 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
         ("ETag", "Version of what is shown, for If-None-Match and If-Match.", pattern(ENTITY_TAG)),
         ("Last-Modified", "When the record last changed, as an HTTP date.", text()),
         ("Cache-Control", "Who may keep the answer, and how long.", text()),
-        ("Link", "The next page, with `rel=\"next\"`, when there is one.", text()),
+        (
+            "Link",
+            "The next page of a list, with `rel=\"next\"`, when there is one; with \
+             `rel=\"deprecation\"`, where it is explained what shall not be used any more.",
+            text(),
+        ),
         ("Content-Location", "Path of the record that the body shows.", text()),
         ("Restive-Error-Code", "The code of the error, for those who read no body.", text()),
         ("Retry-After", "Seconds to wait before trying again.", whole()),

@@ -124,7 +124,7 @@ impl<'a> Place<'a> {
         query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
         let body = reference("schemas", &self.names.list(self.index));
         let mut responses = Map::new();
-        let shown = &["ETag", "Link", "X-Stream-Position"];
+        let shown = &["ETag", "X-Stream-Position"];
         responses.insert("200".into(), answer("A page of records.", shown, body));
         let mut fresh = unchanged();
         fresh["headers"]["X-Stream-Position"] = reference("headers", "X-Stream-Position");

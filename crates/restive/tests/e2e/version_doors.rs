@@ -632,3 +632,33 @@ fn a_contract_tells_rules_in_the_words_of_its_version() {
         assert!(described.lines().any(|told| told == line), "{version}: {described}");
     }
 }
+
+#[test]
+fn a_contract_tells_that_channels_take_a_version_and_name_it() {
+    let feed = "[collections.notes]\nfeed = true\nfields = { text = \"string\" }\n";
+    let server = Start::schema(&format!("{SHOP}{feed}")).go();
+    for version in [NEWEST, "2024-01-01"] {
+        let contract = server.get(&format!("/openapi.json?version={version}")).expect(200);
+        whole(&contract);
+        let resolve = |part: &Value| match part["$ref"].as_str() {
+            Some(pointer) => contract.pointer(&pointer[1..]).unwrap().clone(),
+            None => part.clone(),
+        };
+        for (path, status) in
+            [("/api/notes", "200"), ("/api/events", "200"), ("/ws", "101"), ("/ws", "200")]
+        {
+            let asked = &contract["paths"][path]["get"];
+            let parameters = asked["parameters"].as_array().unwrap().iter().map(resolve);
+            let found: Vec<Value> = parameters.filter(|one| one["name"] == "version").collect();
+            assert_eq!(found.len(), 1, "{path}");
+            assert_eq!((&found[0]["in"], &found[0]["required"]), (&json!("query"), &Value::Null));
+            assert_eq!(found[0]["schema"]["enum"], json!([version]), "{path}");
+            let headers = asked["responses"][status]["headers"].as_object().unwrap();
+            for name in ["Request-Id", "Restive-Version", "Deprecation", "Sunset", "Link"] {
+                assert!(headers.contains_key(name), "{path} {status} {name}");
+            }
+        }
+        let target = format!("/api/notes?version={version}");
+        assert_eq!(spoken(&server.get(&target)), version);
+    }
+}

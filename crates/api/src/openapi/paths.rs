@@ -446,8 +446,15 @@ fn body(types: &[&str], component: &str, required: bool) -> Value {
     json!({ "required": required, "content": content })
 }
 
+/// Each once: an older version may have one word for several states.
 fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
+    let mut quoted: Vec<String> = Vec::new();
+    for name in names.iter().map(|name| format!("`{name}`")) {
+        if !quoted.contains(&name) {
+            quoted.push(name);
+        }
+    }
+    quoted.join(" or ")
 }
 
 /// The routes of the service itself: public, for probes, scrapers and tools.

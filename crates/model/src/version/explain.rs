@@ -3,7 +3,8 @@
 
 use super::View;
 use super::lens::{Lens, show_one};
-use crate::problem::{Code, Problem, Report, Violation};
+use crate::decide::wrong_state;
+use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
 use crate::schema::CollectionIx;
 use serde_json::Value;
@@ -20,12 +21,33 @@ impl View {
             declared.code = self.code_down(collection, &declared.code).to_owned();
         }
         let Some(lens) = self.lens(collection) else { return problem };
-        let state = self.schema.collections[collection].states.as_ref();
-        let state = state.map(|states| lens.name_up(&states.field).to_owned());
-        if let Some(state) = &state {
-            restate(lens, state, &mut problem);
+        let restated = self.restate(collection, lens, &mut problem);
+        let mut problem = explained(lens, sent, problem);
+        if let Some(message) = restated {
+            problem.message = message;
         }
-        explained(lens, sent, problem)
+        problem
+    }
+
+    /// The state that stands in the way of an action, as this version shows it; and the message
+    /// with it, made anew: states and actions may be called like fields, and are none.
+    fn restate(&self, at: CollectionIx, lens: &Lens, problem: &mut Problem) -> Option<String> {
+        if problem.code != Code::InvalidState {
+            return None;
+        }
+        let collection = &self.schema.collections[at];
+        let field = lens.name_up(&collection.states.as_ref()?.field);
+        let Some(Value::String(state)) = problem.extra.get_mut("current_state") else {
+            return None;
+        };
+        let old = shown(lens, field, Value::from(state.as_str()));
+        if let Some(Value::String(old)) = old {
+            *state = old;
+        }
+        let state = state.clone();
+        let name = problem.message.split('`').nth(1)?;
+        let action = collection.actions.iter().find(|action| action.name == name)?;
+        Some(wrong_state(action, &collection.object, &state))
     }
 
     /// What a rule of an action says, in the words of this version. It may name parameters beside
@@ -138,36 +160,5 @@ fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
     match line.expr.converted() {
         Some(only) if only == kept => Some(show_one(&line.expr, kept, &value)),
         _ => None,
-    }
-}
-
-/// States are named in the message and beside it.
-fn restate(lens: &Lens, field: &str, problem: &mut Report) {
-    if problem.code != Code::InvalidState {
-        return;
-    }
-    let old = |state: &str| {
-        let value = shown(lens, field, Value::from(state))?;
-        value.as_str().map(str::to_owned)
-    };
-    if let Some(Value::String(state)) = problem.extra.get_mut("current_state")
-        && let Some(was) = old(state)
-    {
-        *state = was;
-    }
-    let words = lens.lifts.iter().find(|lift| lift.field.name == field);
-    let known = words.map_or(&[][..], |lift| lift.field.choices.as_slice());
-    // The first word is the action's name.
-    let (head, tail) = problem.message.split_once(" while ").unwrap_or((&problem.message, ""));
-    let word = |word: &str| {
-        let bare = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_');
-        match old(bare).filter(|_| known.iter().any(|state| state == bare)) {
-            Some(was) => word.replace(bare, &was),
-            None => word.to_owned(),
-        }
-    };
-    if !tail.is_empty() {
-        let tail: Vec<String> = tail.split(' ').map(word).collect();
-        problem.message = format!("{head} while {}", tail.join(" "));
     }
 }

@@ -375,3 +375,73 @@ fn a_date_does_not_hide_that_the_account_has_moved() {
     let (modified, _) = since(&server, &pen);
     assert_eq!(read(&pen, "if-modified-since", &modified).send().status, 304);
 }
+
+/// States that older clients do not know, and take for others. A field is called like one of them.
+const STATES: &str = r#"
+[[versions]]
+date = "2026-09-01"
+[[versions.changes]]
+collection = "things"
+rename = { from = "opened", to = "open" }
+[[versions.changes]]
+collection = "things"
+[versions.changes.enum_map]
+field = "status"
+values = { shut = "closed" }
+down = { stuck = "open", held = "open" }
+[[versions]]
+date = "2026-01-01"
+
+[collections.things.fields]
+open = "string"
+[collections.things.states]
+names = ["open", "stuck", "held", "closed"]
+[collections.things.actions.jam]
+from = "open"
+to = "stuck"
+[collections.things.actions.close]
+from = ["open", "held"]
+to = "closed"
+[collections.things.actions.free]
+from = ["stuck", "held"]
+to = "open"
+"#;
+
+#[test]
+fn a_state_that_looks_like_the_one_that_is_needed_is_told_as_such() {
+    let server = Start::schema(STATES).go();
+    let thing = format!("/v1/things/{}", server.make("/v1/things", json!({})));
+    let act = |version: &str, action: &str| {
+        let path = format!("{thing}/{action}");
+        server.ask("POST", &path).version(version).json(&json!({})).send()
+    };
+    let refused = |version: &str, action: &str| {
+        let error = act(version, action).error(409, "invalid_state");
+        (error["current_state"].clone(), error["message"].as_str().unwrap().to_owned())
+    };
+    let alike = |action: &str| {
+        let message = format!(
+            "`{action}` is not possible in the state the thing is in, which this version shows as \
+             `open`."
+        );
+        (json!("open"), message)
+    };
+    let plain = |action: &str, state: &str, needed: &str| {
+        let message =
+            format!("`{action}` is not possible while the thing is `{state}`; it needs {needed}.");
+        (json!(state), message)
+    };
+    assert_eq!(refused(NEW, "free"), plain("free", "open", "stuck or held"));
+    assert_eq!(refused(MIDDLE, "free"), alike("free"));
+    act(NEW, "jam").expect(200);
+    assert_eq!(refused(NEW, "close"), plain("close", "stuck", "open or held"));
+    assert_eq!(refused(MIDDLE, "close"), alike("close"));
+    act(MIDDLE, "free").expect(200);
+    act(MIDDLE, "close").expect(200);
+    // Each of those that are needed once.
+    assert_eq!(refused(NEW, "close"), plain("close", "closed", "open or held"));
+    assert_eq!(refused(MIDDLE, "close"), plain("close", "shut", "open"));
+    let contract = server.get(&format!("/openapi.json?version={MIDDLE}")).expect(200);
+    let told = &contract["paths"]["/v1/things/{thing_id}/close"]["post"]["description"];
+    assert!(told.as_str().unwrap().contains(" Possible while it is `open`."), "{told}");
+}

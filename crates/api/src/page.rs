@@ -10,7 +10,7 @@ use crate::usage::{Thing, Usages};
 use crate::version::Versioning;
 use crate::{Outside, changelog, openapi};
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{Method, StatusCode};
 use model::problem::Problem;
 use model::schema::Schema;
@@ -75,30 +75,35 @@ impl Pages {
             Route::Metrics => Reply::json(StatusCode::OK, self.metrics(figures))
                 .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
                 .header(CACHE_CONTROL, "no-store"),
-            Route::Errors => Reply::json(StatusCode::OK, self.errors.clone())
-                .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
-                .header(CACHE_CONTROL, FIXED),
-            Route::Changelog => Reply::json(StatusCode::OK, self.changelog.clone())
-                .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
-                .header(CACHE_CONTROL, FIXED),
+            Route::Errors => markdown(self.errors.clone()),
+            Route::Changelog => markdown(self.changelog.clone()),
             Route::OpenApi | Route::Own(_) | Route::Channel(_) | Route::Resource(_) => {
-                let document = self.openapi(exchange.uri.query().unwrap_or_default())?;
-                Reply::json(StatusCode::OK, document).header(CACHE_CONTROL, FIXED)
+                let version = self.described(exchange.uri.query().unwrap_or_default())?;
+                Reply::json(StatusCode::OK, self.document(version)).header(CACHE_CONTROL, FIXED)
             }
         })
     }
 
-    /// The contract of the version that is asked for, or of the newest.
-    fn openapi(&self, query: &str) -> Result<Bytes, Problem> {
+    /// Place of the version that a page is about, where it is about one, whatever the request is
+    /// in.
+    pub fn version_of(&self, page: &Route, query: &str) -> Option<usize> {
+        match page {
+            Route::OpenApi => self.described(query).ok(),
+            _ => None,
+        }
+    }
+
+    /// Place of the version whose contract is asked for: without a word, the newest.
+    fn described(&self, query: &str) -> Result<usize, Problem> {
         let pairs = route::query_pairs(query)?;
         let Some((_, date)) = pairs.iter().find(|(name, _)| name == "version") else {
-            return Ok(self.document(0));
+            return Ok(0);
         };
         let view = self.versions.find(date).ok_or_else(|| {
             let shown: String = date.chars().take(40).collect();
             self.versions.unknown(&shown, "version")
         })?;
-        Ok(self.document(view.index))
+        Ok(view.index)
     }
 
     fn document(&self, index: usize) -> Bytes {
@@ -149,6 +154,14 @@ impl Pages {
         });
         Reply::json(status, body.to_string()).header(CACHE_CONTROL, "no-store")
     }
+}
+
+/// A page that is the same in all versions, but for the name of the one that was asked for.
+fn markdown(text: Bytes) -> Reply {
+    Reply::json(StatusCode::OK, text)
+        .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
+        .header(CACHE_CONTROL, FIXED)
+        .header(VARY, "Restive-Version")
 }
 
 /// Who still uses what shall go: one family for each kind of thing.

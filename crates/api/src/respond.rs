@@ -55,7 +55,8 @@ impl Reply {
         self
     }
 
-    fn vary(mut self) -> Reply {
+    /// Says what of a request decides what is shown.
+    pub fn vary(mut self) -> Reply {
         self.headers.insert(VARY, VARIES);
         self
     }

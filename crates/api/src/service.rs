@@ -321,6 +321,8 @@ impl Core {
             }
             page => {
                 trace.route = Some(RouteKey::Page);
+                let query = exchange.uri.query().unwrap_or_default();
+                trace.version = self.pages.version_of(&page, query);
                 hint(exchange, &self.schema.service.early_hints).await;
                 let figures = (&self.metrics, &*self.usages);
                 let draining = self.draining.load(Ordering::Relaxed);

@@ -140,8 +140,8 @@ async fn poll(
         Polled::Full(full) => Err(refusal(full).into()),
         Polled::Now(answer) if asking.wait => Ok(polled(epoch, answer).into()),
         Polled::Now(answer) => {
-            let reply = polled(epoch, answer).header(ETAG, tag).header(CACHE_CONTROL, "no-cache");
-            Ok(reply.into())
+            let reply = polled(epoch, answer).vary().header(ETAG, tag);
+            Ok(reply.header(CACHE_CONTROL, "no-cache").into())
         }
         Polled::Held(held) => {
             Ok(Outcome::Wait(Box::pin(async move { Ok(polled(epoch, held.wait().await)) })))

@@ -32,8 +32,8 @@ pub fn with(more: &[&str]) -> Value {
 
 /// The headers of an answer that needed no key.
 pub fn public() -> Value {
-    let names = ["Request-Id", "Restive-Version", "Cache-Control"].into_iter();
-    names.map(|name| (name.to_owned(), reference("headers", name))).collect()
+    let names = ["Request-Id", "Restive-Version", "Cache-Control", "Deprecation", "Sunset", "Link"];
+    names.into_iter().map(|name| (name.to_owned(), reference("headers", name))).collect()
 }
 
 pub fn components(schema: &Schema) -> Map<String, Value> {

@@ -445,3 +445,34 @@ fn a_state_that_looks_like_the_one_that_is_needed_is_told_as_such() {
     let told = &contract["paths"]["/v1/things/{thing_id}/close"]["post"]["description"];
     assert!(told.as_str().unwrap().contains(" Possible while it is `open`."), "{told}");
 }
+
+#[test]
+fn a_page_names_the_version_that_it_shows_and_what_it_depends_on() {
+    let server = Start::schema(SHOP).go();
+    let ask = |path: &str| server.ask_anonymously("GET", path);
+    // The contract is that of the parameter, whatever the header says.
+    for (query, version) in
+        [("", NEW), ("?version=2025-06-01", OLD), ("?version=2026-01-01", MIDDLE)]
+    {
+        let path = format!("/openapi.json{query}");
+        for answer in [ask(&path).send(), ask(&path).version(MIDDLE).send()] {
+            assert_eq!(spoken(&answer), version, "{path}");
+            assert_eq!(answer.json["info"]["version"], version);
+            assert!(answer.header("cache-control").unwrap().starts_with("public"));
+        }
+        assert_eq!(spoken(&server.ask_anonymously("HEAD", &path).send()), version, "{path}");
+    }
+    for path in ["/changelog", "/errors"] {
+        for (answer, version) in [(ask(path).send(), NEW), (ask(path).version(OLD).send(), OLD)] {
+            assert_eq!((answer.status, spoken(&answer)), (200, version), "{path}");
+            assert_eq!(answer.header("vary"), Some("Restive-Version"), "{path}");
+        }
+    }
+    let key = &server.key;
+    let poll = || server.ask("GET", "/api/ticks").key(key);
+    let first = poll().send();
+    let again = poll().header("if-none-match", first.header("etag").unwrap()).send();
+    assert_eq!(again.status, 304);
+    assert_eq!(first.header("vary"), Some("Accept, Authorization, Restive-Version"));
+    assert_eq!(again.header("vary"), first.header("vary"));
+}

@@ -18,11 +18,11 @@ mod versions;
 pub use errors::markdown as errors_markdown;
 
 use model::schema::rule::Rule;
-use model::schema::{CollectionIx, Mount, Schema};
-use model::version::View;
+use model::schema::{CollectionIx, Field, Mount, Schema};
+use model::version::{Lens, View};
 use names::Names;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The document of one version, below the mount that serves it.
 pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
@@ -36,7 +36,8 @@ pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
             action.rules.iter_mut().for_each(|rule| retell(view, (index, place), rule));
         }
     }
-    document(&schema, server_url)
+    let members = |index| view.lens(index).map(Lens::members).unwrap_or_default();
+    compose(&schema, &members, server_url)
 }
 
 /// A rule in the words in which the version answers.
@@ -49,8 +50,20 @@ fn retell(view: &View, (collection, action): (CollectionIx, usize), rule: &mut R
     }
 }
 
-/// The document. Without a server URL it describes the server that it was fetched from.
+/// The document of the newest version. Without a server URL it describes the server that it was
+/// fetched from.
 pub fn document(schema: &Schema, server_url: Option<&str>) -> Value {
+    compose(schema, &|_| Members::new(), server_url)
+}
+
+/// Objects of a collection with members that may not hold just anything.
+type Members = BTreeMap<String, Vec<Field>>;
+
+fn compose(
+    schema: &Schema,
+    members: &dyn Fn(CollectionIx) -> Members,
+    server_url: Option<&str>,
+) -> Value {
     let names = Names::new(schema);
     let server = server_url.map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
     let mut document = json!({
@@ -64,7 +77,7 @@ pub fn document(schema: &Schema, server_url: Option<&str>) -> Value {
         "paths": paths::all(schema, &names),
         "components": {
             "securitySchemes": security_schemes(),
-            "schemas": schemas(schema, &names),
+            "schemas": schemas(schema, &names, members),
             "parameters": parameters::components(schema, &names),
             "headers": headers::components(schema),
             "responses": errors::components(schema),
@@ -139,7 +152,11 @@ fn security_schemes() -> Value {
     })
 }
 
-fn schemas(schema: &Schema, names: &Names) -> Map<String, Value> {
+fn schemas(
+    schema: &Schema,
+    names: &Names,
+    members: &dyn Fn(CollectionIx) -> Members,
+) -> Map<String, Value> {
     let mut all = errors::schemas(schema);
     all.extend(filters::schemas());
     all.extend(requests::shared());
@@ -148,7 +165,7 @@ fn schemas(schema: &Schema, names: &Names) -> Map<String, Value> {
     all.extend(channels::schemas(schema));
     all.extend(versions::schemas(schema));
     for (index, _) in schema.routed() {
-        all.extend(requests::schemas(schema, names, index));
+        all.extend(requests::schemas(schema, names, index, &members(index)));
         all.extend(responses::schemas(schema, names, index));
     }
     all

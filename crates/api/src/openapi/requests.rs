@@ -3,7 +3,7 @@
 
 use super::names::Names;
 use super::own;
-use super::{filters, reference};
+use super::{Members, filters, reference};
 use model::schema::{Builtin, CollectionIx, Field, Kind, Schema};
 use model::validate::{MAX_ARRAY_ITEMS, MAX_INTEGER, MAX_OBJECT_BYTES, MAX_STRING_CHARS};
 use serde_json::{Map, Value, json};
@@ -34,15 +34,7 @@ pub fn shared() -> Map<String, Value> {
         }),
     );
     all.insert("Date".into(), json!({ "type": "string", "format": "date" }));
-    all.insert(
-        "JsonObject".into(),
-        json!({
-            "type": "object",
-            "description": format!("Any JSON object of at most {MAX_OBJECT_BYTES} bytes."),
-            "propertyNames": { "pattern": TEXT },
-            "additionalProperties": reference("schemas", "Json"),
-        }),
-    );
+    all.insert("JsonObject".into(), free_object());
     all.insert(
         "Json".into(),
         json!({
@@ -58,13 +50,33 @@ pub fn shared() -> Map<String, Value> {
     all
 }
 
+fn free_object() -> Value {
+    json!({
+        "type": "object",
+        "description": format!("Any JSON object of at most {MAX_OBJECT_BYTES} bytes."),
+        "propertyNames": { "pattern": TEXT },
+        "additionalProperties": reference("schemas", "Json"),
+    })
+}
+
 /// The bodies of one collection: create, replace, update and the parameters of its actions.
-pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<String, Value> {
+pub fn schemas(
+    schema: &Schema,
+    names: &Names,
+    index: CollectionIx,
+    members: &Members,
+) -> Map<String, Value> {
     let collection = &schema.collections[index];
     let object = &collection.object;
     let body = |fields: &[Field], body, about: String| {
-        let mut object = object_of(schema, fields, body, &about);
-        if std::ptr::eq(fields, collection.fields.as_slice()) {
+        let is_record = std::ptr::eq(fields, collection.fields.as_slice());
+        let known = |field: &Field| {
+            let name = field.alias_of.as_ref().unwrap_or(&field.name);
+            members.get(name).filter(|_| is_record).map_or(&[][..], Vec::as_slice)
+        };
+        let property = |field: &Field| property(schema, field, known(field), body);
+        let mut object = object_of(fields, &property, body, &about);
+        if is_record {
             own::refine(schema, index, &mut object);
             // Changed by an action of its own.
             if body == Body::Patch
@@ -90,10 +102,15 @@ pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<Strin
     all
 }
 
-fn object_of(schema: &Schema, fields: &[Field], body: Body, description: &str) -> Value {
+fn object_of(
+    fields: &[Field],
+    property: &dyn Fn(&Field) -> Value,
+    body: Body,
+    description: &str,
+) -> Value {
     let writable = || fields.iter().filter(|field| !field.read_only && !field.removed);
     let properties: Map<String, Value> =
-        writable().map(|field| (field.name.clone(), property(schema, field, body))).collect();
+        writable().map(|field| (field.name.clone(), property(field))).collect();
     let mut object = json!({
         "type": "object",
         "description": description,
@@ -133,8 +150,18 @@ fn name(field: &Field) -> &str {
     &field.name
 }
 
-fn property(schema: &Schema, field: &Field, body: Body) -> Value {
-    let mut property = value(field);
+/// A field of a body; of an object, with the members that may not hold just anything.
+fn property(schema: &Schema, field: &Field, members: &[Field], body: Body) -> Value {
+    let mut property = match members {
+        [] => value(field),
+        members => {
+            // None of them has a default: an object is taken as it is.
+            let member = |one: &Field| (one.name.clone(), property(schema, one, &[], Body::Patch));
+            let mut object = free_object();
+            object["properties"] = members.iter().map(member).collect::<Map<_, _>>().into();
+            object
+        }
+    };
     if !field.required {
         property = nullable(property);
     }

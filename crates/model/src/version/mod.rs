@@ -9,6 +9,7 @@ mod explain;
 mod expr;
 mod lens;
 mod limits;
+mod members;
 mod pattern;
 pub(crate) mod proof;
 mod query;

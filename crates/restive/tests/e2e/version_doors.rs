@@ -662,3 +662,93 @@ fn a_contract_tells_that_channels_take_a_version_and_name_it() {
         assert_eq!(spoken(&server.get(&target)), version);
     }
 }
+
+/// Members of a free object that became fields of their own.
+const MOVED: &str = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "books"
+enum_map = { field = "kind", values = { paperback = "soft" } }
+[[versions.changes]]
+collection = "books"
+retype = { field = "price", from = "number", factor = 100 }
+[[versions.changes]]
+collection = "books"
+move = { from = "tag", to = "extra.tag" }
+[[versions]]
+date = "2026-03-01"
+[[versions.changes]]
+collection = "books"
+move = { from = "meta.tag", to = "tag" }
+[[versions.changes]]
+collection = "books"
+move = { from = "meta.code", to = "code" }
+[[versions.changes]]
+collection = "books"
+move = { from = "meta.sort", to = "kind" }
+[[versions.changes]]
+collection = "books"
+move = { from = "meta.price", to = "price" }
+[[versions]]
+date = "2026-01-01"
+
+[collections.books.fields]
+meta = "object"
+extra = "object"
+code = { type = "string", max_length = 5 }
+kind = { type = "string", enum = ["soft", "hard"] }
+price = "integer"
+"#;
+
+#[test]
+fn a_contract_tells_what_a_member_that_became_a_field_may_hold() {
+    let server = Start::schema(MOVED).go();
+    let old = "2026-01-01";
+    let contract = server.get(&format!("/openapi.json?version={old}")).expect(200);
+    whole(&contract);
+    let described = |name: &str| {
+        let mut schema = contract["components"]["schemas"][name].clone();
+        schema["components"] = contract["components"].clone();
+        jsonschema::validator_for(&schema).unwrap()
+    };
+    let (create, replace, update) =
+        (described("BookCreate"), described("BookReplace"), described("BookUpdate"));
+    let path = format!("/v1/books/{}", server.make("/v1/books", json!({})));
+    let send = |method: &str, path: &str, body: &Value| {
+        server.ask(method, path).version(old).json(body).send()
+    };
+    let shown = described("Book");
+    for (meta, taken) in [
+        (json!({}), true),
+        (json!(null), true),
+        (json!({ "code": "a", "sort": "hard", "price": 2.5, "other": [1, { "a": null }] }), true),
+        (json!({ "code": null, "sort": null, "price": null }), true),
+        (json!({ "sort": "paperback", "tag": "x" }), true),
+        (json!({ "code": 5 }), false),
+        (json!({ "code": "longer" }), false),
+        (json!({ "code": { "a": 1 } }), false),
+        (json!({ "sort": "loose" }), false),
+        (json!({ "price": "dear" }), false),
+        (json!({ "tag": 5 }), false),
+        (json!(5), false),
+    ] {
+        let body = json!({ "meta": meta });
+        for (method, path, schema) in
+            [("POST", "/v1/books", &create), ("PUT", &path, &replace), ("PATCH", &path, &update)]
+        {
+            let answer = send(method, path, &body);
+            assert_eq!(answer.status < 300, taken, "{method} {body}: {}", answer.text);
+            assert_eq!(schema.is_valid(&body), taken, "{method} {body}");
+            if taken {
+                assert!(shown.is_valid(&answer.json), "{}", answer.text);
+            }
+        }
+    }
+    // Whatever newer clients put there is shown, and promised to nobody.
+    let newest = server.get("/openapi.json").expect(200);
+    for (contract, name) in [(&newest, "BookCreate"), (&contract, "Book")] {
+        let meta = contract["components"]["schemas"][name]["properties"]["meta"].to_string();
+        assert!(!meta.contains("properties"), "{name}: {meta}");
+    }
+}

@@ -47,6 +47,10 @@ impl Declared {
     pub fn new(field: &Field) -> Declared {
         Declared(Arc::new(field.clone()))
     }
+
+    pub fn field(&self) -> &Field {
+        &self.0
+    }
 }
 
 impl PartialEq for Declared {

@@ -25,11 +25,11 @@ impl Lens {
             }
         };
         self.lifts.iter().for_each(|lift| add(&lift.expr, lift.field.clone()));
-        // On the way into another object it was a field, whose type it must have.
+        // On the way into another object it was a field, which had to take it.
         for lift in &self.lifts {
             lift.expr.visit(&mut |part| {
-                if let Expr::Convert { by: Conversion::OfKind(kind), .. } = part {
-                    add(part, Field::new("", kind.clone()));
+                if let Expr::Convert { by: Conversion::Takes(declared), .. } = part {
+                    add(part, declared.field().clone());
                 }
             });
         }
@@ -61,13 +61,11 @@ fn object<'a>(expr: &'a Expr, member: &str) -> Option<&'a str> {
     }
 }
 
-/// The field before a conversion. Its type is told by the conversion that checks it, which comes
-/// before all others.
+/// The field before a conversion.
 fn unconvert(field: &mut Field, by: &Conversion) {
     match by {
         Conversion::Fill(_) => {}
-        Conversion::OfKind(kind) if *kind == field.kind => {}
-        Conversion::OfKind(kind) => *field = Field::new("", kind.clone()),
+        Conversion::Takes(declared) => *field = declared.field().clone(),
         Conversion::Table(pairs) if !field.choices.is_empty() => {
             let is_old = |word: &String| pairs.iter().any(|(old, _)| old == word);
             let stay = field.choices.iter().filter(|word| !is_old(word)).cloned();

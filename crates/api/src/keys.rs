@@ -140,7 +140,7 @@ impl Keyring<'_> {
         let query = Query {
             parent: None,
             filters: Vec::new(),
-            sort: vec![SortKey { field: "created_at".into(), descending: false }],
+            sort: vec![SortKey::new("created_at", false)],
             words: Vec::new(),
             revealed: Vec::new(),
             page: Page::First,

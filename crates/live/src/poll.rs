@@ -147,7 +147,7 @@ async fn read(hub: &Hub, asking: &Asking, reading: Reading) -> Result<Answer, st
     let query = Query {
         parent: None,
         filters: vec![Filter { field: "id".into(), test: Test::Min(first) }],
-        sort: vec![SortKey { field: "created_at".into(), descending: false }],
+        sort: vec![SortKey::new("created_at", false)],
         words: Vec::new(),
         revealed: Vec::new(),
         page: Page::First,

@@ -107,7 +107,7 @@ fn newest(filters: Vec<Filter>) -> Query {
     Query {
         parent: None,
         filters,
-        sort: vec![SortKey { field: "created_at".into(), descending: true }],
+        sort: vec![SortKey::new("created_at", true)],
         words: Vec::new(),
         revealed: Vec::new(),
         page: Page::First,

@@ -78,6 +78,15 @@ pub struct SortKey {
     /// A sortable field, `created_at`, `updated_at`, or `rank` (search relevance).
     pub field: String,
     pub descending: bool,
+    /// The order is that of what a field of an older version shows of it (`Versions::shown`): its
+    /// place, and the name of the field there.
+    pub shown: Option<(usize, String)>,
+}
+
+impl SortKey {
+    pub fn new(field: &str, descending: bool) -> SortKey {
+        SortKey { field: field.to_owned(), descending, shown: None }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -46,8 +46,7 @@ pub fn list(
     reading.page_rules();
     let Reading { violations, filters, sort, words, page, limit, after, view, .. } = reading;
     refuse(violations)?;
-    let mut sort =
-        sort.unwrap_or_else(|| vec![SortKey { field: "created_at".to_owned(), descending: true }]);
+    let mut sort = sort.unwrap_or_else(|| vec![SortKey::new("created_at", true)]);
     // The log is in the order of creation, whatever the moment of creation is called in it.
     for key in sort.iter_mut().filter(|key| key.field == "created") {
         if schema.collections[collection].builtin == Some(Builtin::Event) {
@@ -215,7 +214,7 @@ impl<'a> Reading<'a> {
                 self.invalid("sort", text, format!("names `{field}` twice"));
             } else if sortable(self.collection).iter().any(|name| name == field) || field == "rank"
             {
-                keys.push(SortKey { field: field.to_owned(), descending });
+                keys.push(SortKey::new(field, descending));
             } else {
                 let known = sortable(self.collection).join(", ");
                 let shown: String = field.chars().take(60).collect();

@@ -15,7 +15,7 @@ fn read(collection: &str, query: &[(&str, &str)]) -> Result<Asked, crate::Proble
 fn nothing_asked_means_the_newest_twenty() {
     let asked = read("books", &[]).unwrap();
     assert_eq!((asked.query.limit, &asked.query.page), (20, &Page::First));
-    let newest = SortKey { field: "created_at".into(), descending: true };
+    let newest = SortKey::new("created_at", true);
     assert_eq!(asked.query.sort, [newest]);
 }
 

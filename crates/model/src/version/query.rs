@@ -14,9 +14,9 @@ use crate::validate::MAX_INTEGER;
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Whether lists can be sorted by what the expression makes: where it shows kept values in their
-/// order. Other words have another one, and what stands for null has its place among the rest.
-pub(super) fn sorts(expr: &Expr) -> bool {
+/// Whether the expression shows kept values in their order. Other words have another one, and what
+/// stands for null has its place among the rest.
+fn sorts(expr: &Expr) -> bool {
     match expr {
         Expr::Kept(_) => true,
         Expr::Convert { of, by, .. } => by.keeps_order() && sorts(of),
@@ -51,10 +51,12 @@ impl Lens {
         query.filters = filters;
         for key in &mut query.sort {
             let Some((line, _)) = self.declared(&key.field) else { continue };
-            match line.expr.converted().filter(|_| sorts(&line.expr)) {
-                Some(kept) => key.field = kept.to_owned(),
-                None => violations.push(refusal("sort", format!("cannot be by `{}`", key.field))),
-            }
+            let Some(kept) = line.expr.converted() else {
+                violations.push(refusal("sort", format!("cannot be by `{}`", key.field)));
+                continue;
+            };
+            kept.clone_into(&mut key.field);
+            key.shown = (!sorts(&line.expr)).then(|| (self.version, line.name.clone()));
         }
         query.revealed = self.revealed().map(str::to_owned).collect();
         match violations.is_empty() {

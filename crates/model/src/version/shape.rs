@@ -177,7 +177,6 @@ impl Shape {
         if expr.converted().is_none() {
             (field.filter, field.sort, field.unique) = (false, false, false);
         }
-        field.sort &= super::query::sorts(expr);
     }
 
     /// Actions speak of states in the words of the version.

@@ -88,7 +88,7 @@ fn newest(parent: Option<String>, filters: Vec<Filter>, limit: u32) -> Query {
     Query {
         parent,
         filters,
-        sort: vec![SortKey { field: "created_at".into(), descending: true }],
+        sort: vec![SortKey::new("created_at", true)],
         words: Vec::new(),
         revealed: Vec::new(),
         page: Page::First,

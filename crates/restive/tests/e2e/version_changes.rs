@@ -456,3 +456,71 @@ fn numbers_that_are_too_large_for_the_version_are_found_as_nothing() {
     let length = &contract["components"]["schemas"]["Walk"]["properties"]["length"];
     assert_eq!(length["type"], json!(["integer", "null"]), "{length}");
 }
+
+const SORTED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "jobs"
+enum_map = { field = "state", values = { zero = "idle", open = "busy" } }
+[[versions.changes]]
+collection = "jobs"
+retype = { field = "size", from = "integer", by = "text" }
+[[versions.changes]]
+collection = "jobs"
+optional = { field = "level", fill = 5 }
+[[versions]]
+date = "2025-01-01"
+[collections.jobs.fields]
+state = { type = "string", enum = ["idle", "busy"], sort = true }
+size = { type = "string", sort = true }
+level = { type = "integer", sort = true }
+"#;
+
+/// Page by page, also when records move in the order meanwhile.
+#[test]
+fn lists_are_in_the_order_of_what_the_version_shows() {
+    const OLD: &str = "2025-01-01";
+    let server = Start::schema(SORTED).go();
+    let make = |state: &str, size: &str, level: Value| {
+        let body = json!({"state": state, "size": size, "level": level});
+        let made = server.ask("POST", "/v1/jobs").version("2026-01-01").json(&body).send();
+        made.expect(201)["id"].as_str().unwrap().to_owned()
+    };
+    let jobs = [
+        make("idle", "10", json!(7)),
+        make("busy", "9", json!(null)),
+        make("idle", "100", json!(3)),
+        make("busy", "none", json!(6)),
+    ];
+    let page = |query: &str| server.ask("GET", &format!("/v1/jobs?{query}")).version(OLD).send();
+    for (sort, field, order) in [
+        ("state", "state", json!(["open", "open", "zero", "zero"])),
+        ("-state", "state", json!(["zero", "zero", "open", "open"])),
+        ("size", "size", json!([null, 9, 10, 100])),
+        ("-size", "size", json!([100, 10, 9, null])),
+        ("level", "level", json!([3, 5, 6, 7])),
+        ("-level", "level", json!([7, 6, 5, 3])),
+        ("state,-level", "level", json!([6, 5, 7, 3])),
+    ] {
+        assert_eq!(json!(page(&format!("sort={sort}")).column(field)), order, "{sort}");
+        let mut walked = Vec::new();
+        let mut query = format!("limit=1&sort={sort}");
+        loop {
+            let found = page(&query);
+            walked.extend(found.column(field));
+            let Some(cursor) = found.json["pagination"]["next_cursor"].as_str() else { break };
+            query = format!("limit=1&sort={sort}&after={cursor}");
+        }
+        assert_eq!(json!(walked), order, "{sort}, page by page");
+    }
+    // What has moved since the first page is neither skipped nor repeated.
+    let first = page("limit=2&sort=size");
+    let change = json!({"size": "1"});
+    let path = format!("/v1/jobs/{}", jobs[2]);
+    server.ask("PATCH", &path).version("2026-01-01").json(&change).send().expect(200);
+    let cursor = first.json["pagination"]["next_cursor"].as_str().unwrap();
+    let rest = page(&format!("limit=2&sort=size&after={cursor}"));
+    assert_eq!(rest.column("id"), [jobs[0].as_str(), jobs[2].as_str()]);
+    assert_eq!(rest.column("size"), [10, 1]);
+}

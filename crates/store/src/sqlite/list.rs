@@ -35,6 +35,9 @@ fn has_index(collection: &Collection, query: &Query) -> bool {
     match query.filters.as_slice() {
         [] => {
             let [first, rest @ ..] = query.sort.as_slice() else { return true };
+            if query.sort.iter().any(|key| key.shown.is_some()) {
+                return false;
+            }
             let one_way = rest.iter().all(|key| key.descending == first.descending);
             let declared = |index: &model::schema::Index| {
                 let fields = index.fields.iter();
@@ -159,6 +162,7 @@ impl Condition {
 
 pub struct Key {
     pub field: String,
+    pub shown: Option<(usize, String)>,
     pub column: String,
     pub descending: bool,
     pub nullable: bool,
@@ -190,7 +194,8 @@ impl<'a> Plan<'a> {
         let collection = &shared.schema.collections[ix];
         let by_rank = query.sort.iter().any(|key| key.field == "rank");
         let keys = query.sort.iter().filter(|key| key.field != "rank");
-        let keys = keys.map(|key| resolve_key(table, collection, key)).collect::<Result<_, _>>()?;
+        let keys = keys.map(|key| resolve_key(table, (ix, collection), key));
+        let keys = keys.collect::<Result<_, _>>()?;
         let searched = !query.words.is_empty();
         let by_number = by_rank && query.sort.len() == 1
             || sorts_by_creation(query)
@@ -517,11 +522,19 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn resolve_key(table: &Table, collection: &Collection, key: &query::SortKey) -> Result<Key, Error> {
-    let column = column(table, collection, &key.field)?;
+fn resolve_key(
+    table: &Table,
+    (ix, collection): (CollectionIx, &Collection),
+    key: &query::SortKey,
+) -> Result<Key, Error> {
+    let mut column = column(table, collection, &key.field)?;
+    if let Some((version, field)) = &key.shown {
+        column = shown::column(ix, *version, field, &column);
+    }
     // Required ones too: an action may set what a request may not.
     let nullable = collection.field(&key.field).is_some();
-    Ok(Key { field: key.field.clone(), column, descending: key.descending, nullable })
+    let (field, shown) = (key.field.clone(), key.shown.clone());
+    Ok(Key { field, shown, column, descending: key.descending, nullable })
 }
 
 /// The column of a field; only those the schema knows have one.

@@ -2,7 +2,7 @@
 //! keys they had, which the log still knows; they show what they are now. So no row that existed
 //! throughout is skipped or repeated, however often its key changes.
 
-use super::list::{Condition, Found, Plan};
+use super::list::{Condition, Found, Key, Plan};
 use super::{log, retention};
 use crate::Error;
 use model::event::Hidden;
@@ -85,8 +85,14 @@ fn keys_then(
     let (body, hidden) = versions.record(plan.collection, &written, object, Some(hidden));
     let mut fields: Fields = parse_object(&body);
     fields.extend(parse_object(hidden.as_deref().unwrap_or("{}")));
-    let keys = plan.keys.iter().map(|key| key_of(collection, &fields, &key.field)).collect();
-    Ok(Some(keys))
+    let key = |key: &Key| {
+        let kept = key_of(collection, &fields, &key.field);
+        match &key.shown {
+            Some((version, field)) => versions.shown(*version, plan.collection, field, &kept),
+            None => kept,
+        }
+    };
+    Ok(Some(plan.keys.iter().map(key).collect()))
 }
 
 fn key_of(collection: &Collection, fields: &Fields, name: &str) -> Scalar {

@@ -340,8 +340,8 @@ impl Bed {
 /// `"price"` ascending, `"-price"` descending; several with commas.
 pub fn query(sort: &str, limit: u32) -> Query {
     let keys = sort.split(',').map(|key| match key.strip_prefix('-') {
-        Some(field) => SortKey { field: field.into(), descending: true },
-        None => SortKey { field: key.into(), descending: false },
+        Some(field) => SortKey::new(field, true),
+        None => SortKey::new(key, false),
     });
     Query {
         parent: None,

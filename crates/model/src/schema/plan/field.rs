@@ -159,10 +159,7 @@ impl Work<'_> {
         if was.kind != is.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
             let lines = retyped(owner, was, is);
-            let mixes = is.kind == Kind::String || was.required && !is.required;
-            let why = "clients send and read the old type";
-            let why = unsorted(why, was, is, mixes && lines.is_some());
-            self.breaking(place, what, &why, lines);
+            self.breaking(place, what, "clients send and read the old type", lines);
             self.flags(owner, place, was, is);
             return;
         }
@@ -199,8 +196,7 @@ impl Work<'_> {
             true => later(&lines),
             false => lines,
         });
-        let why = unsorted(why, was, is, was.required && !is.required && lines.is_some());
-        self.breaking(place, what.to_owned(), &why, lines);
+        self.breaking(place, what.to_owned(), why, lines);
     }
 
     /// The field as it is before the change that is proposed, if one is.
@@ -225,8 +221,7 @@ impl Work<'_> {
                 // All of them are one change: a date changes a field once.
                 true => {
                     let lines = (at == 0).then(|| owner.enum_map(&was.name, &pairs));
-                    let why = unsorted("clients send and read it", was, is, lines.is_some());
-                    self.breaking(place, what, &why, lines);
+                    self.breaking(place, what, "clients send and read it", lines);
                 }
                 false => {
                     let why =
@@ -391,15 +386,6 @@ impl Work<'_> {
 
 fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a str> {
     all.iter().filter(|one| !others.contains(one)).map(String::as_str).collect()
-}
-
-/// The reason, with what the proposed lines cost. `mixes`: values stand in another order in older
-/// versions then, which cannot sort by them.
-fn unsorted(why: &str, was: &Field, is: &Field, mixes: bool) -> String {
-    match mixes && was.sort && is.sort {
-        true => format!("{why}; with the lines, older versions cannot sort by it"),
-        false => why.to_owned(),
-    }
 }
 
 /// A field of another type: what it must say is changed on the way there.

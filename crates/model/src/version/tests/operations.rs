@@ -387,7 +387,7 @@ fn collections_come_and_go_with_their_versions() {
 pub(super) fn asked(filters: &[(&str, Test)], sort: &[&str]) -> Query {
     let filter =
         |(field, test): &(&str, Test)| Filter { field: (*field).into(), test: test.clone() };
-    let key = |field: &&str| SortKey { field: (*field).into(), descending: false };
+    let key = |field: &&str| SortKey::new(field, false);
     Query {
         parent: None,
         filters: filters.iter().map(filter).collect(),
@@ -545,7 +545,7 @@ fn lists_are_asked_in_the_words_of_the_version() {
     let filters: Vec<String> = query::filter_names(old).into_iter().map(|(name, _)| name).collect();
     assert!(!filters.contains(&"who".to_owned()) && filters.contains(&"name".to_owned()));
     assert!(query::sortable(old).contains(&"price".to_owned()));
-    assert!(!query::sortable(old).contains(&"code".to_owned()), "texts sort otherwise");
+    assert!(query::sortable(old).contains(&"code".to_owned()));
 }
 
 #[test]
@@ -576,23 +576,34 @@ fn events_tell_old_clients_what_changed_for_them() {
 }
 
 #[test]
-fn lists_are_not_sorted_by_what_is_shown_in_another_order() {
+fn lists_are_sorted_by_what_is_shown() {
     let versions = service(
         "kind = { type = 'string', enum = ['a', 'b'], sort = true }
          lang = { type = 'string', sort = true }
          rank = { type = 'integer', required = true, sort = true }
-         price = { type = 'integer', sort = true }",
+         price = { type = 'integer', sort = true }
+         first = { type = 'string', sort = true }
+         last = 'string'",
         &["enum_map = { field = 'kind', values = { z = 'a' } }
            optional = { field = 'lang', fill = 'en' }
            required = { field = 'rank', fill = 7 }
-           retype = { field = 'price', from = 'number', factor = 100 }"],
+           retype = { field = 'price', from = 'number', factor = 100 }
+           split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }"],
     );
     let (view, lens) = oldest(&versions);
-    for (field, sorts) in [("kind", false), ("lang", false), ("rank", true), ("price", true)] {
-        let offered = query::sortable(&view.schema.collections[0]);
-        assert_eq!(offered.contains(&field.to_owned()), sorts, "{field}");
-        assert_eq!(lens.query(&mut asked(&[], &[field])).is_ok(), sorts, "{field}");
+    // In the order of kept values where it is that of the shown ones: an index has it.
+    for (field, shown) in [("kind", true), ("lang", true), ("rank", false), ("price", false)] {
+        assert!(
+            query::sortable(&view.schema.collections[0]).contains(&field.to_owned()),
+            "{field}"
+        );
+        let mut query = asked(&[], &[field]);
+        lens.query(&mut query).unwrap();
+        let expected = shown.then(|| (1, field.to_owned()));
+        assert_eq!((&query.sort[0].field, &query.sort[0].shown), (&field.to_owned(), &expected));
     }
+    assert!(!query::sortable(&view.schema.collections[0]).contains(&"who".to_owned()));
+    assert!(lens.query(&mut asked(&[], &["who"])).is_err());
 }
 
 #[test]

@@ -143,12 +143,9 @@ impl Change {
                 let default = default.map(|value| self.value_down(&value));
                 let field = shape.field(field);
                 (field.kind, field.default) = (Kind::Word(old.clone()), default);
-                field.sort = false;
             }
             Change::Default { field, was } => shape.field(field).default.clone_from(was),
-            Change::Optional { field, .. } => {
-                (shape.field(field).required, shape.field(field).sort) = (true, false);
-            }
+            Change::Optional { field, .. } => shape.field(field).required = true,
             Change::Required { field, .. } => {
                 let field = shape.field(field);
                 (field.required, field.filled) = (false, true);
@@ -374,11 +371,6 @@ impl How {
                 found.map(|(was, _)| was.clone()).unwrap_or_default()
             }
         }
-    }
-
-    /// Whether greater old values are greater new ones.
-    pub fn keeps_order(&self) -> bool {
-        matches!(self, How::Instants(_) | How::Milliseconds | How::Times(_) | How::Cents)
     }
 }
 

@@ -393,7 +393,7 @@ impl Maker<'_> {
         let mut from = Field { kind, ..new.clone() };
         from.choosy |= matches!(how, How::Numbers | How::Map(_));
         from.filter &= from.kind.is_scalar();
-        from.sort &= from.kind.is_scalar() && how.keeps_order();
+        from.sort &= from.kind.is_scalar();
         Some(Change::Retype { field: new.name, from, how })
     }
 

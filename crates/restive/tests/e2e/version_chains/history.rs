@@ -208,12 +208,6 @@ impl Collection {
         false
     }
 
-    /// The kept field that one of a version stands for, which became no part of another.
-    pub fn origin(&self, version: usize, field: &Field) -> String {
-        let name = field.of.as_ref().unwrap_or(&field.name);
-        traced(name, &self.steps[..version]).unwrap().to_owned()
-    }
-
     /// Gives newer versions the old names that stay beside new ones.
     pub fn with_aliases(mut self) -> Collection {
         for (at, step) in self.steps.iter().enumerate() {

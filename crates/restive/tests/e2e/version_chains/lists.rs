@@ -107,17 +107,16 @@ impl World<'_> {
         self.finds(version, collection, &query, &expected);
     }
 
-    /// In the order of the kept values, page by page.
+    /// In the order of what is shown, page by page.
     fn sort(&self, version: usize, collection: usize, field: &Field, kept: &[Kept]) {
         let it = self.collection(collection);
-        let origin = it.origin(version, field);
         for (sign, wrong) in [("", Ordering::Greater), ("-", Ordering::Less)] {
             let query = format!("limit=2&sort={sign}{}", field.name);
             let ids = self.walk(version, &self.list_path(collection), &query);
             let values: Vec<Value> = ids
                 .iter()
                 .map(|id| kept.iter().find(|kept| kept.assigned["id"] == *id).unwrap())
-                .map(|kept| of(&kept.fields, &origin))
+                .map(|kept| of(&it.shown(version, &kept.fields), &field.name))
                 .collect();
             assert!(
                 values.windows(2).all(|two| compare(&two[0], &two[1]) != wrong),

@@ -6,7 +6,7 @@ use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
 use crate::schema::{Collection, Field, Kind};
 use crate::time::{self, Timestamp};
-use crate::value::kind_of;
+use crate::value::{kind_of, plain_number};
 use serde_json::{Number, Value};
 
 /// Strings without a declared `max_length` end here.
@@ -235,21 +235,19 @@ fn normalise(kind: &Kind, value: &mut Value) -> Result<(), (Code, String)> {
     match (kind, &mut *value) {
         (Kind::String, Value::String(text)) => no_nul(text),
         (Kind::Boolean, Value::Bool(_)) => Ok(()),
-        (Kind::Integer, Value::Number(number)) => match integer(number) {
-            Some(integer) if integer.abs() <= MAX_INTEGER => {
-                *value = Value::from(integer);
-                Ok(())
+        (Kind::Integer, Value::Number(number)) => {
+            *number = plain(number);
+            let float = number.as_f64().unwrap_or(f64::MAX);
+            match number.as_i64() {
+                Some(whole) if whole.unsigned_abs() <= MAX_INTEGER.unsigned_abs() => Ok(()),
+                None if float.abs() <= MAX_INTEGER as f64 => {
+                    Err((Code::WrongType, "must be an integer, not a fraction".to_owned()))
+                }
+                _ => Err((Code::TooLarge, format!("must lie within ±{MAX_INTEGER}"))),
             }
-            Some(_) => Err((Code::TooLarge, format!("must lie within ±{MAX_INTEGER}"))),
-            None if number.as_f64().is_some_and(|float| float.abs() > MAX_INTEGER as f64) => {
-                Err((Code::TooLarge, format!("must lie within ±{MAX_INTEGER}")))
-            }
-            None => Err((Code::WrongType, "must be an integer, not a fraction".to_owned())),
-        },
+        }
         (Kind::Number, Value::Number(number)) => {
-            if let Some(whole) = integer(number).filter(|whole| whole.abs() <= MAX_INTEGER) {
-                *value = Value::from(whole);
-            }
+            *number = plain(number);
             Ok(())
         }
         (Kind::Timestamp, Value::String(text)) => match Timestamp::parse(text) {
@@ -278,13 +276,10 @@ fn normalise(kind: &Kind, value: &mut Value) -> Result<(), (Code, String)> {
     }
 }
 
-/// The whole number that this is, also when it was written `3.0`.
-fn integer(number: &Number) -> Option<i64> {
-    if let Some(integer) = number.as_i64() {
-        return Some(integer);
-    }
-    let float = number.as_f64()?;
-    (float.fract() == 0.0 && float.abs() < 9.2e18).then_some(float as i64)
+/// The form in which a number is kept: `3.0` is 3.
+pub(crate) fn plain(number: &Number) -> Number {
+    let float = number.as_f64().filter(|_| number.is_f64());
+    float.and_then(plain_number).unwrap_or_else(|| number.clone())
 }
 
 fn with_article(kind: &Kind) -> String {

@@ -50,6 +50,19 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
+/// The one form of a number: whole ones without a point, as far as these go. None of what is no
+/// number, or without end.
+pub fn plain_number(float: f64) -> Option<Number> {
+    // Both are powers of two, which floats have.
+    const SIGNED: f64 = (1u64 << 63) as f64;
+    const UNSIGNED: f64 = SIGNED * 2.0;
+    match float.fract() == 0.0 {
+        true if (-SIGNED..SIGNED).contains(&float) => Some(Number::from(float as i64)),
+        true if (SIGNED..UNSIGNED).contains(&float) => Some(Number::from(float as u64)),
+        _ => Number::from_f64(float),
+    }
+}
+
 fn explain(error: serde_json::Error) -> Problem {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();

@@ -1,11 +1,12 @@
 //! What becomes of one value when its field got another type, other values or another idea of
 //! "nothing". Each conversion goes one way; `None` says that the value has no counterpart there.
 
-use super::decimal;
+use super::scale::Scale;
 use crate::schema::{Field, Kind};
 use crate::time::Timestamp;
 use crate::validate::{self, MAX_INTEGER};
-use serde_json::{Number, Value};
+use crate::value::plain_number;
+use serde_json::Value;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -21,10 +22,10 @@ pub(super) enum Conversion {
     ToList,
     /// A list to its first item.
     FromList,
-    /// Times a factor, into this kind.
-    Times(f64, Kind),
-    /// Divided by a factor, into this kind; to the nearest whole number where it is an integer.
-    Over(f64, Kind),
+    /// A number in another unit.
+    Times(Scale),
+    /// Back.
+    Over(Scale),
     /// These values become those; all others stay.
     Table(Vec<(Value, Value)>),
     /// These values become those; others have no counterpart.
@@ -82,13 +83,8 @@ impl Conversion {
             }
             Conversion::ToList => Some(Value::Array(vec![value.clone()])),
             Conversion::FromList => Some(value.as_array()?.first().cloned().unwrap_or_default()),
-            Conversion::Times(factor, Kind::Integer) => whole_times(value.as_f64()?, *factor),
-            Conversion::Times(factor, _) => times(value.as_f64()?, *factor).and_then(kept),
-            Conversion::Over(factor, Kind::Integer) => {
-                let whole = decimal::quotient(value.as_f64()?, *factor)?.round();
-                (whole.abs() <= MAX_INTEGER as f64).then(|| Value::from(whole as i64))
-            }
-            Conversion::Over(factor, _) => over(value.as_f64()?, *factor).and_then(kept),
+            Conversion::Times(scale) => scale.up(value.as_number()?).map(Value::Number),
+            Conversion::Over(scale) => scale.down(value.as_number()?).map(Value::Number),
             Conversion::Table(pairs) => Some(look_up(pairs, value).unwrap_or(value).clone()),
             Conversion::Only(pairs) => look_up(pairs, value).cloned(),
             Conversion::OfKind(kind) => validate::of_kind(kind, value.clone()),
@@ -141,7 +137,7 @@ impl Conversion {
     pub fn keeps_order(&self) -> bool {
         match self {
             Conversion::ToInstant(_) | Conversion::ToTicks(_) => true,
-            Conversion::Times(factor, _) | Conversion::Over(factor, _) => *factor > 0.0,
+            Conversion::Times(scale) | Conversion::Over(scale) => !scale.falls(),
             _ => false,
         }
     }
@@ -159,7 +155,7 @@ fn from_text(kind: &Kind, text: &str) -> Option<Value> {
         Kind::Number => match (text.parse::<i64>(), text.parse::<u64>()) {
             (Ok(whole), _) => Value::from(whole),
             (_, Ok(whole)) => Value::from(whole),
-            _ => Value::Number(Number::from_f64(text.parse().ok()?)?),
+            _ => Value::Number(plain_number(text.parse().ok()?)?),
         },
         Kind::Boolean => Value::Bool(text.parse().ok()?),
         _ => return None,
@@ -167,81 +163,6 @@ fn from_text(kind: &Kind, text: &str) -> Option<Value> {
     // "007" would come back as "7": what is not read back as it was written is not read.
     let written = value.to_string();
     (written == text).then_some(value)
-}
-
-/// Neighbours that are tried: a float is off by no more, be it multiplied or divided.
-const NEAR: i64 = 2;
-
-/// What is shown of a kept number. Fifteen digits where these lead back to it, since an old client
-/// that sent as many reads them again; else as many as it takes.
-fn over(value: f64, factor: f64) -> Option<f64> {
-    // The common case, without the detour over texts: floats divide whole numbers as well.
-    let whole = is_whole(value) && is_whole(factor);
-    if whole && (value % factor == 0.0 || is_ten(factor) && value.abs() < 1e15) {
-        return Some(value / factor);
-    }
-    let quotient = if whole { value / factor } else { decimal::quotient(value, factor)? };
-    let short = decimal::shortened(quotient)?;
-    let leads_back = decimal::product(short, factor) == Some(value);
-    Some(if leads_back { short } else { quotient })
-}
-
-/// The number that is shown as this one, the shortest there is; nothing where none is: it would not
-/// come back.
-fn times(shown: f64, factor: f64) -> Option<f64> {
-    let product = decimal::product(shown, factor)?;
-    let near = |step: i64| f64::from_bits(product.to_bits().wrapping_add_signed(step));
-    let short = decimal::shortened(product);
-    let mut all = short.into_iter().chain(nearest_first().map(near));
-    all.find(|number| over(*number, factor) == Some(shown))
-}
-
-/// The same among whole numbers. Where none is shown as this, the one whose first fifteen digits
-/// are: so many has who calculates a third of something.
-fn whole_times(shown: f64, factor: f64) -> Option<Value> {
-    let product = decimal::product(shown, factor)?;
-    let fits = |whole: &f64| whole.abs() <= MAX_INTEGER as f64;
-    let mut near = nearest_first().map(|step| product.round() + step as f64).filter(fits);
-    let exact = near.find(|whole| over(*whole, factor) == Some(shown));
-    let rounded = || {
-        let whole = decimal::shortened(product)?;
-        let back = decimal::shortened(over(whole, factor)?)?;
-        (whole.fract() == 0.0 && fits(&whole) && back == shown).then_some(whole)
-    };
-    let endless = || Some(product.round()).filter(|whole| is_beside(*whole, shown, factor));
-    exact.or_else(rounded).or_else(endless).map(|whole| Value::from(whole as i64))
-}
-
-/// Whether the whole number is shown with digits without end, of which the last are others only:
-/// so they are after two divisions. No number of fewer digits is taken for another.
-fn is_beside(whole: f64, shown: f64, factor: f64) -> bool {
-    // Beyond that whole numbers themselves are shown with such digits.
-    const ROOM: f64 = (1u64 << 49) as f64;
-    let is = over(whole, factor).unwrap_or(f64::NAN);
-    let apart = (is.to_bits() as i64).wrapping_sub(shown.to_bits() as i64);
-    whole.abs() < ROOM && decimal::shortened(is) != Some(is) && apart.unsigned_abs() <= NEAR as u64
-}
-
-fn nearest_first() -> impl Iterator<Item = i64> {
-    std::iter::once(0).chain((1..=NEAR).flat_map(|step| [step, -step]))
-}
-
-/// Whether it only moves the point.
-fn is_ten(factor: f64) -> bool {
-    [10.0, 100.0, 1_000.0, 1e4, 1e5, 1e6, 1e9].contains(&factor)
-}
-
-/// Whether floats know it exactly as a whole number.
-fn is_whole(number: f64) -> bool {
-    number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64
-}
-
-/// A number in the form in which it is kept.
-fn kept(number: f64) -> Option<Value> {
-    match is_whole(number) {
-        true => Some(Value::from(number as i64)),
-        false => Number::from_f64(number).map(Value::Number),
-    }
 }
 
 #[cfg(test)]
@@ -252,6 +173,8 @@ mod tests {
     #[test]
     fn values_become_what_the_other_type_can_say() {
         use Conversion::*;
+        let times = |factor, old, new| Times(Scale::new(factor, old, new).unwrap());
+        let over = |factor, old, new| Over(Scale::new(factor, old, new).unwrap());
         for (conversion, from, to) in [
             (ToText, json!(12.5), Some(json!("12.5"))),
             (ToText, json!(true), Some(json!("true"))),
@@ -259,6 +182,9 @@ mod tests {
             (FromText(Kind::Integer), json!("42"), Some(json!(42))),
             (FromText(Kind::Integer), json!("007"), None),
             (FromText(Kind::Number), json!("1.50"), None),
+            (FromText(Kind::Number), json!("1.0"), None),
+            (FromText(Kind::Number), json!("1e18"), None),
+            (FromText(Kind::Number), json!("1e+21"), Some(json!(1e21))),
             (
                 FromText(Kind::Number),
                 json!("12345678901234567890"),
@@ -272,11 +198,11 @@ mod tests {
             (ToTicks(1000), json!("1969-12-31T23:59:59.500Z"), Some(json!(-1))),
             (ToList, json!("a"), Some(json!(["a"]))),
             (FromList, json!([]), Some(json!(null))),
-            (Times(100.0, Kind::Integer), json!(0.29), Some(json!(29))),
-            (Times(100.0, Kind::Integer), json!(0.295), None),
-            (Over(100.0, Kind::Number), json!(29), Some(json!(0.29))),
-            (Over(100.0, Kind::Integer), json!(150), Some(json!(2))),
-            (Times(3.0, Kind::Number), json!(0.1), Some(json!(0.3))),
+            (times(100.0, Kind::Number, Kind::Integer), json!(0.29), Some(json!(29))),
+            (times(100.0, Kind::Number, Kind::Integer), json!(0.295), None),
+            (over(100.0, Kind::Number, Kind::Integer), json!(29), Some(json!(0.29))),
+            (over(100.0, Kind::Integer, Kind::Integer), json!(150), Some(json!(2))),
+            (times(3.0, Kind::Number, Kind::Number), json!(0.1), Some(json!(0.3))),
             (OfKind(Kind::Integer), json!(3), Some(json!(3))),
             (OfKind(Kind::Integer), json!("3"), None),
             (OfKind(Kind::String), json!({"a": 1}), None),

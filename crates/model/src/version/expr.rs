@@ -230,7 +230,7 @@ impl Expr {
     }
 
     /// Whether it is what was sent somewhere.
-    fn is_place(&self) -> bool {
+    pub fn is_place(&self) -> bool {
         match self {
             Expr::Sent(_) => true,
             Expr::Member { of, .. } => of.is_place(),

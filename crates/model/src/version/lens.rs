@@ -47,6 +47,8 @@ pub(super) struct Lift {
     pub expr: Expr,
     /// The fields of the version it is made from.
     pub sent: Vec<String>,
+    /// What of them is in another unit.
+    pub multiplied: Vec<Expr>,
 }
 
 impl Lens {
@@ -63,7 +65,8 @@ impl Lens {
             .iter()
             .filter_map(|field| {
                 let expr = shape.up.get(&field.name)?.clone();
-                Some(Lift { sent: expr.sent_names(), expr, field: field.clone() })
+                let (sent, multiplied) = (expr.sent_names(), expr.multiplied());
+                Some(Lift { field: field.clone(), expr, sent, multiplied })
             })
             .collect();
         let plain = lines.iter().all(|line| line.expr == Expr::kept(&line.name))
@@ -141,6 +144,7 @@ impl Lens {
                 raised.insert(lift.field.name.clone(), value.into_owned());
             }
         }
+        self.settle(&mut raised, sent, None);
         raised
     }
 
@@ -173,13 +177,15 @@ impl Lens {
         let differs = |name: &String| value_of(shown, name) != value_of(wanted, name);
         let lifts = self.lifts.iter().filter(|lift| !lift.field.read_only);
         let touched = lifts.filter(|lift| lift.sent.iter().any(differs));
-        touched
+        let mut raised: Fields = touched
             .map(|lift| {
                 let name = &lift.field.name;
                 (name.clone(), lift.expr.changed(&was, &is, value_of(current, name)))
             })
-            .filter(|(name, value)| value_of(current, name) != value)
-            .collect()
+            .collect();
+        self.settle(&mut raised, wanted, Some(current));
+        raised.retain(|name, value| value_of(current, name) != value);
+        raised
     }
 
     /// `previous_attributes` in this version, from the kept record after the change and the old

@@ -87,9 +87,8 @@ fn unrounded(expr: &Expr) -> Option<(Expr, bool)> {
     let (of, falls) = unrounded(of)?;
     match by {
         Conversion::Fill(_) => Some((of, falls)),
-        Conversion::Over(factor, _) => {
-            let exact = of.lowered(Conversion::Over(*factor, Kind::Number));
-            Some((exact, falls != (*factor < 0.0)))
+        Conversion::Over(scale) => {
+            Some((of.lowered(Conversion::Over(scale.exact())), falls != scale.falls()))
         }
         _ if by.keeps_order() => Some((of.lowered(by.clone()), falls)),
         _ => None,

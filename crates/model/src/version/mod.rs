@@ -16,6 +16,8 @@ mod query;
 mod raw;
 mod refused;
 mod samples;
+mod scale;
+mod settle;
 pub(crate) mod shape;
 mod told;
 mod undo;

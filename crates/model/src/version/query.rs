@@ -11,6 +11,7 @@ use crate::record::{Fields, Scalar, to_scalar};
 use crate::schema::{CollectionIx, Field, Kind};
 use crate::time::Timestamp;
 use crate::validate::MAX_INTEGER;
+use crate::value::plain_number;
 use serde_json::Value;
 use std::cmp::Ordering;
 
@@ -432,12 +433,7 @@ fn value_of(kind: &Kind, scalar: &Scalar) -> Value {
         (Kind::Boolean, Scalar::Integer(flag)) => Value::Bool(*flag != 0),
         (Kind::Timestamp, Scalar::Integer(instant)) => Value::String(Timestamp(*instant).to_iso()),
         (_, Scalar::Integer(whole)) => Value::from(*whole),
-        (_, Scalar::Number(number))
-            if number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64 =>
-        {
-            Value::from(*number as i64)
-        }
-        (_, Scalar::Number(number)) => Value::from(*number),
+        (_, Scalar::Number(number)) => plain_number(*number).map_or(Value::Null, Value::Number),
         (_, Scalar::Text(text)) => Value::from(text.as_str()),
     }
 }

@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 const VALUES: usize = 60;
 /// Characters of all texts of one field: long ones are few.
 const CHARS: usize = 200_000;
+/// Of as many digits as whole numbers have.
+const LONG: i64 = 8_606_342_099_091_030;
 /// Whole numbers between two limits that are all tried.
 const SPAN: f64 = 100.0;
 
@@ -49,7 +51,7 @@ fn candidates(field: &Field, hints: &Hints) -> Vec<Value> {
         Kind::String => texts(field, hints),
         Kind::Integer => {
             let limits = [field.min, field.max].into_iter().flatten().map(|limit| limit as i64);
-            let plain = [1, 0, -1, 7, 1_234_567, 253_402_200_000, MAX_INTEGER, -MAX_INTEGER];
+            let plain = [1, 0, -1, 7, 1_234_567, 253_402_200_000, MAX_INTEGER, -MAX_INTEGER, LONG];
             let span = field.min.zip(field.max).filter(|(min, max)| max - min <= SPAN);
             let few = span.into_iter().flat_map(|(min, max)| min as i64..=max as i64);
             plain.into_iter().chain(limits).chain(few).map(Value::from).collect()
@@ -57,7 +59,9 @@ fn candidates(field: &Field, hints: &Hints) -> Vec<Value> {
         Kind::Number => {
             let limits = [field.min, field.max].into_iter().flatten();
             let plain = [12.5, 0.0, 1.0, -1.0, 0.1, 19.99, 0.29, 0.001, 1e21, 1e-7, 1_234_567.89];
-            plain.into_iter().chain(limits).map(Value::from).collect()
+            // More digits than floats hold, and than one of ten has room for.
+            let long = [json!(LONG), json!(MAX_INTEGER + 2), json!(0.3333333333333334)];
+            plain.into_iter().chain(limits).map(Value::from).chain(long).collect()
         }
         Kind::Boolean => vec![json!(true), json!(false)],
         Kind::Timestamp => vec![
@@ -92,8 +96,22 @@ fn texts(field: &Field, hints: &Hints) -> Vec<Value> {
         let begin: String = by.chars().take(by.chars().count() - 1).collect();
         (!begin.is_empty()).then(|| padded(&begin, least))
     }));
-    let plain =
-        ["abc", "", "a", "A b", "007", "12", "1.50", "true", "null", "äöü ß", "日本語", "🦀"];
+    let plain = [
+        "abc",
+        "",
+        "a",
+        "A b",
+        "007",
+        "12",
+        "1.50",
+        "1.0",
+        "1e18",
+        "true",
+        "null",
+        "äöü ß",
+        "日本語",
+        "🦀",
+    ];
     texts.extend(plain.map(str::to_owned));
     texts.push("x".repeat(most));
     let short = texts.iter().filter(|text| text.chars().count() < least);

@@ -3,6 +3,7 @@
 
 use super::convert::{Conversion, Declared};
 use super::expr::Expr;
+use super::scale::Scale;
 use super::shape::{Fault, Shape};
 use crate::schema::{Field, Kind, Operation, Path, Retyping};
 use crate::validate;
@@ -471,7 +472,8 @@ fn conversions(by: &Retyping, old: &Field, new: &Field) -> Result<(Conversion, C
             _ => None,
         },
         Retyping::Factor(factor) if numeric(from) && numeric(to) => {
-            Some((Times(*factor, to.clone()), Over(*factor, from.clone())))
+            let scale = Scale::new(*factor, from.clone(), to.clone());
+            scale.map(|scale| (Times(scale.clone()), Over(scale)))
         }
         Retyping::Factor(_) => None,
         Retyping::Map(pairs) => {

@@ -457,6 +457,63 @@ fn numbers_that_are_too_large_for_the_version_are_found_as_nothing() {
     assert_eq!(length["type"], json!(["integer", "null"]), "{length}");
 }
 
+/// Each in another unit than before.
+const UNITS: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "walks"
+retype = { field = "steps", from = "integer", factor = 1.1 }
+[[versions.changes]]
+collection = "walks"
+retype = { field = "weight", from = "number", factor = 2 }
+[[versions.changes]]
+collection = "walks"
+retype = { field = "length", from = "number", factor = 3 }
+[[versions]]
+date = "2025-01-01"
+[collections.walks.fields]
+steps = "number"
+weight = "number"
+length = "integer"
+"#;
+
+/// Also where it has more digits than the other unit keeps.
+#[test]
+fn numbers_of_another_unit_come_back_as_they_were_sent_or_are_refused() {
+    const OLD: &str = "2025-01-01";
+    let server = Start::schema(UNITS).go();
+    let id = server.make("/v1/walks", json!({}));
+    let path = format!("/v1/walks/{id}");
+    let send = |method: &str, path: &str, body: &Value| {
+        server.ask(method, path).version(OLD).json(body).send()
+    };
+    for (field, sent, taken) in [
+        ("steps", json!(8_606_342_099_091_030_i64), true),
+        ("steps", json!(9_007_199_254_740_983_i64), false),
+        ("weight", json!(9_007_199_254_740_993_i64), true),
+        ("weight", json!(0.1), true),
+        ("length", json!(0.3333333333333333), true),
+        ("length", json!(0.3333333333333334), false),
+        ("length", json!(0.333333333333333), false),
+    ] {
+        let body = json!({ field: sent });
+        for (method, path, status) in [("POST", "/v1/walks", 201), ("PATCH", path.as_str(), 200)] {
+            let answer = send(method, path, &body);
+            if taken {
+                let made = answer.expect(status);
+                assert_eq!(made[field], sent, "{method}");
+                let at = format!("/v1/walks/{}", made["id"].as_str().unwrap());
+                let read = server.ask("GET", &at).version(OLD).send().expect(200);
+                assert_eq!(read[field], sent, "{method}");
+            } else {
+                let error = answer.error(422, "validation_failed");
+                assert_eq!(error["errors"][0]["field"], field, "{error}");
+            }
+        }
+    }
+}
+
 const SORTED: &str = r#"
 [[versions]]
 date = "2026-01-01"

@@ -1,0 +1,74 @@
+//! Numbers in another unit come back as they were sent. Each step up finds a number that the step
+//! down shows as it was, but several may add up to another last digit: so whoever keeps one looks
+//! what would be shown of it, tries the numbers beside it, and refuses it if none is shown as sent.
+
+use super::convert::Conversion;
+use super::expr::{Expr, Parsed};
+use super::lens::{Lens, Lift};
+use super::scale::{SLACK, beside};
+use crate::record::Fields;
+use crate::validate;
+use serde_json::Value;
+
+impl Expr {
+    /// What was sent, and is multiplied.
+    pub(super) fn multiplied(&self) -> Vec<Expr> {
+        let mut found = Vec::new();
+        self.visit(&mut |part| {
+            if let Expr::Convert { of, by: Conversion::Times(_), .. } = part {
+                of.visit(&mut |part| {
+                    if part.is_place() && !found.contains(part) {
+                        found.push(part.clone());
+                    }
+                });
+            }
+        });
+        found
+    }
+}
+
+impl Lens {
+    /// Looks at what was made of what was sent, beside what is kept already.
+    pub(super) fn settle(&self, raised: &mut Fields, sent: &Fields, kept: Option<&Fields>) {
+        for lift in self.lifts.iter().filter(|lift| !lift.multiplied.is_empty()) {
+            let name = &lift.field.name;
+            let Some(value) = raised.get(name).filter(|value| !validate::is_marked(value)) else {
+                continue;
+            };
+            let value = value.clone();
+            let mut record = kept.cloned().unwrap_or_default();
+            record.extend(raised.iter().map(|(name, value)| (name.clone(), value.clone())));
+            let near = match &value {
+                Value::Number(number) => beside(&lift.field.kind, number, SLACK),
+                _ => Vec::new(),
+            };
+            let all = std::iter::once(value.clone()).chain(near.into_iter().map(Value::Number));
+            let mut all = all.map(|value| {
+                record.insert(name.clone(), value.clone());
+                (self.shows(lift, &record, sent), value)
+            });
+            let settled = all.find(|(shown, _)| *shown).map(|(_, value)| value);
+            raised.insert(name.clone(), settled.unwrap_or_else(|| validate::marked(value)));
+        }
+    }
+
+    /// Whether the numbers that became this field are shown as they were sent.
+    fn shows(&self, lift: &Lift, record: &Fields, sent: &Fields) -> bool {
+        let kept = Parsed { sent: None, kept: Some(record) };
+        let lines = self.lines.iter().filter(|line| lift.sent.contains(&line.name));
+        let shown: Fields =
+            lines.map(|line| (line.name.clone(), line.expr.eval(&kept).into_owned())).collect();
+        lift.multiplied.iter().all(|place| {
+            let was = place.eval(&Parsed { sent: Some(sent), kept: None }).into_owned();
+            let is = place.eval(&Parsed { sent: Some(&shown), kept: None }).into_owned();
+            !was.is_number() || plain(&was) == is
+        })
+    }
+}
+
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => Value::Number(validate::plain(number)),
+        other => other.clone(),
+    }
+}

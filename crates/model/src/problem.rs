@@ -231,6 +231,15 @@ impl DerefMut for Problem {
     }
 }
 
+impl Code {
+    /// Whether a value of the right type is refused for what its declaration takes.
+    pub fn is_limit(self) -> bool {
+        use Code::{NotInEnum, PatternMismatch, Required, TooLarge, TooLong, TooShort, TooSmall};
+        let sizes = matches!(self, TooLarge | TooSmall | TooLong | TooShort);
+        sizes || matches!(self, Required | NotInEnum | PatternMismatch)
+    }
+}
+
 impl Violation {
     pub fn new(field: impl Into<String>, code: Code, message: impl Into<String>) -> Violation {
         Violation { field: field.into(), code, message: message.into(), value: None, blamed: None }

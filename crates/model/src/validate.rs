@@ -29,7 +29,17 @@ pub enum Mode {
 
 /// Checks a create, PUT or PATCH body. In a create, defaults are filled in; in a PUT, erased fields
 /// become their default or null; in a PATCH nothing is added.
-pub fn body(collection: &Collection, mut body: Fields, mode: Mode) -> Result<Fields, Problem> {
+pub fn body(collection: &Collection, body: Fields, mode: Mode) -> Result<Fields, Problem> {
+    let (body, violations) = checked(collection, body, mode);
+    finish(body, violations)
+}
+
+/// The same, with all that is wrong beside it.
+pub(crate) fn checked(
+    collection: &Collection,
+    mut body: Fields,
+    mode: Mode,
+) -> (Fields, Vec<Violation>) {
     let mut violations = Vec::new();
     for (name, value) in &mut body {
         let assigned = ASSIGNED.contains(&name.as_str());
@@ -51,7 +61,7 @@ pub fn body(collection: &Collection, mut body: Fields, mode: Mode) -> Result<Fie
     if mode == Mode::Create {
         complete_removed(&collection.fields, &mut body);
     }
-    finish(body, violations)
+    (body, violations)
 }
 
 /// Checks fields that were brought up from an older version: the limits of the newest may be

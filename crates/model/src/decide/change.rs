@@ -5,7 +5,7 @@ use crate::id;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
 use crate::schema::{Builtin, Collection, Feed, Kind, Schema};
-use crate::validate::{self, ASSIGNED};
+use crate::validate::{self, ASSIGNED, Mode};
 use crate::value;
 use crate::version::Lens;
 use crate::write::Write;
@@ -43,7 +43,8 @@ pub fn create(schema: &Schema, write: &Write, facts: &Facts<'_>, fields: &Fields
 /// PUT: writable fields become exactly what was sent; assigned and read-only ones stay.
 pub fn replace(stage: &Stage<'_>, sent: &Fields) -> Result<Decision, Problem> {
     if let Some((shown, lens)) = stage.write.lens() {
-        return raise(stage, shown, lens, sent, lens.replace(&stage.before, sent));
+        let changes = lens.replace(&stage.before, sent);
+        return raise(stage, shown, lens, (Mode::Replace, sent), changes);
     }
     refuse_assigned(stage, sent)?;
     let mut after = kept_by_service(stage);
@@ -58,7 +59,8 @@ pub fn replace(stage: &Stage<'_>, sent: &Fields) -> Result<Decision, Problem> {
 /// PATCH: RFC 7396 over the writable fields. A removed field is null: records have a fixed set.
 pub fn merge(stage: &Stage<'_>, patch: &Fields) -> Result<Decision, Problem> {
     if let Some((shown, lens)) = stage.write.lens() {
-        return raise(stage, shown, lens, patch, lens.merge(&stage.before, patch));
+        let changes = lens.merge(&stage.before, patch);
+        return raise(stage, shown, lens, (Mode::Merge, patch), changes);
     }
     refuse_assigned(stage, patch)?;
     let mut after = stage.before.clone();
@@ -87,16 +89,19 @@ fn raise(
     stage: &Stage<'_>,
     shown: &Collection,
     lens: &Lens,
-    sent: &Fields,
+    (mode, sent): (Mode, &Fields),
     mut changes: Fields,
 ) -> Result<Decision, Problem> {
-    let violations = differing(shown, &lens.down(&stage.before), sent);
+    let current = lens.down(&stage.before);
     let blamed = |(name, value)| {
         let mut violation = validate::read_only(lens.name_up(name));
         violation.blame(name, Some(value));
         violation
     };
-    refuse(violations.into_iter().map(blamed).collect())?;
+    let mut violations: Vec<Violation> =
+        differing(shown, &current, sent).into_iter().map(blamed).collect();
+    violations.extend(beyond(shown, &current, mode, sent));
+    refuse(violations)?;
     lens.check(stage.collection, &mut changes, sent, |part| lens.merge(&stage.before, part))?;
     let mut after = stage.before.clone();
     after.extend(changes);
@@ -153,6 +158,19 @@ fn refuse_assigned(stage: &Stage<'_>, sent: &Fields) -> Result<(), Problem> {
     let differing = differing(stage.collection, &stage.before, sent);
     let violations = differing.into_iter().map(|(name, v)| validate::read_only(name).value(v));
     refuse(violations.collect())
+}
+
+/// What an older version does not take, and the record does not have already.
+fn beyond(shown: &Collection, current: &Fields, mode: Mode, sent: &Fields) -> Vec<Violation> {
+    let (sent, mut violations) = validate::checked(shown, sent.clone(), mode);
+    let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or_default();
+    violations
+        .retain(|violation| value(current, &violation.field) != value(&sent, &violation.field));
+    for violation in &mut violations {
+        let (name, value) = (violation.field.clone(), violation.value.take());
+        violation.blame(&name, value.as_ref());
+    }
+    violations
 }
 
 /// Assigned fields that were sent with another value than the record has.

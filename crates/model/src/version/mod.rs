@@ -193,9 +193,17 @@ impl View {
         sent: Fields,
         mode: Mode,
     ) -> Result<Fields, Problem> {
-        let body = validate::body(&self.schema.collections[collection], sent, mode)?;
-        // Looked for in their kept form: 5 and 5.0 are one number.
         let shown = &self.schema.collections[collection];
+        let (body, violations) = validate::checked(shown, sent, mode);
+        // Newer clients may have written what is beyond a limit of this version, and what is sent
+        // back as it is shown is not held to it: `decide` tells.
+        let told_later = mode != Mode::Create
+            && self.lens(collection).is_some()
+            && violations.iter().all(|violation| violation.code.is_limit());
+        if !violations.is_empty() && !told_later {
+            return Err(Problem::of(Code::ValidationFailed, violations));
+        }
+        // Looked for in their kept form: 5 and 5.0 are one number.
         let conflicts = self.lens(collection).map(|lens| conflicts(lens, shown, &body));
         if let Some(conflicts) = conflicts.filter(|found| !found.is_empty()) {
             return Err(Problem::of(Code::ValidationFailed, conflicts));

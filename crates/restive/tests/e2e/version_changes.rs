@@ -514,6 +514,83 @@ fn numbers_of_another_unit_come_back_as_they_were_sent_or_are_refused() {
     }
 }
 
+/// Prices were at most ten dollars, names were short, and ages were numbers.
+const LOOSER: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "toys"
+retype = { field = "price", from = { type = "number", max = 10, required = true }, factor = 100 }
+[[versions.changes]]
+collection = "toys"
+split = { from = { name = "name", type = "string", max_length = 9, pattern = "^[a-z ]*$" },
+          to = ["first", "second"], by = " " }
+[[versions.changes]]
+collection = "toys"
+retype = { field = "age", from = { type = "integer", required = true }, by = "text" }
+[[versions]]
+date = "2025-01-01"
+[collections.toys.fields]
+price = { type = "integer", required = true }
+first = "string"
+second = "string"
+age = { type = "string", required = true }
+colour = "string"
+"#;
+
+/// The limits of the version hold for what its clients change.
+#[test]
+fn what_a_newer_client_wrote_beyond_old_limits_is_sent_back_and_kept() {
+    const OLD: &str = "2025-01-01";
+    let server = Start::schema(LOOSER).go();
+    let made = json!({"price": 2500, "first": "Marionette", "age": "any", "colour": "red"});
+    let id = server.make("/v1/toys", made);
+    let path = format!("/v1/toys/{id}");
+    let mut shown = server.ask("GET", &path).version(OLD).send().expect(200).clone();
+    assert_eq!((&shown["price"], &shown["age"]), (&json!(25), &Value::Null), "{shown}");
+    shown["colour"] = json!("blue");
+    let put = |body: &Value| server.ask("PUT", &path).version(OLD).json(body).send();
+    assert_eq!(put(&shown).expect(200)["colour"], "blue");
+    shown.as_object_mut().unwrap().remove("updated_at");
+    let mut short = shown.clone();
+    short.as_object_mut().unwrap().remove("age");
+    short["colour"] = json!("green");
+    put(&short).expect(200);
+    let patch = json!({"price": 25, "name": "Marionette", "age": null, "colour": "grey"});
+    server.ask("PATCH", &path).version(OLD).json(&patch).send().expect(200);
+    let kept = server.get(&path).expect(200);
+    assert_eq!((&kept["price"], &kept["first"]), (&json!(2500), &json!("Marionette")), "{kept}");
+    assert_eq!((&kept["age"], &kept["colour"]), (&json!("any"), &json!("grey")), "{kept}");
+    for (field, value, code) in [
+        ("price", json!(26), "too_large"),
+        ("name", json!("Marionettes"), "too_long"),
+        ("name", json!("A"), "pattern_mismatch"),
+        ("price", json!(null), "required"),
+    ] {
+        let mut body = shown.clone();
+        body[field] = value.clone();
+        for method in ["PUT", "PATCH"] {
+            let ask = || server.ask(method, &path).version(OLD).json(&body);
+            // What is wrong is told whatever the request is conditional on.
+            for answer in [ask().send(), ask().header("If-Match", "\"9\"").send()] {
+                let error = answer.error(422, "validation_failed");
+                let told = &error["errors"][0];
+                assert_eq!((&told["field"], &told["code"]), (&json!(field), &json!(code)));
+                assert_eq!(error["errors"].as_array().unwrap().len(), 1, "{error}");
+                if !value.is_null() {
+                    assert_eq!(told["value"], value, "{error}");
+                }
+            }
+        }
+    }
+    // Beside what is no value of its type, limits are told at once.
+    shown["price"] = json!(26);
+    shown["colour"] = json!(5);
+    let error = put(&shown).error(422, "validation_failed");
+    let fields: Vec<_> = error["errors"].as_array().unwrap().iter().map(|e| &e["field"]).collect();
+    assert!(fields.contains(&&json!("price")) && fields.contains(&&json!("colour")), "{error}");
+}
+
 const SORTED: &str = r#"
 [[versions]]
 date = "2026-01-01"

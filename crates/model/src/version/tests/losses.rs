@@ -162,7 +162,8 @@ fn a_change_that_leaves_empty_what_is_required_is_refused() {
         ),
         (
             "n = 'number'",
-            "retype = { field = 'n', from = { type = 'string', pattern = '^[1-9][.]0$' }, by = 'text' }",
+            "retype = { field = 'n', from = { type = 'string', pattern = '^[1-9][.]0$' }, \
+             by = 'text' }",
             "sent in version 2000-01-01, has no counterpart in `n`",
         ),
     ] {

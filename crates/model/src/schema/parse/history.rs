@@ -11,14 +11,18 @@ use crate::version::{Part, changes_of, proof};
 use std::collections::BTreeSet;
 
 /// Complains about changes that cannot be taken back.
-pub(super) fn walk(report: &mut Report<'_>, past: &Past, collections: &[Collection]) {
+pub(super) fn walk(report: &mut Report<'_>, past: &mut Past, collections: &[Collection]) {
     for (ix, collection) in collections.iter().enumerate() {
+        let before = report.count();
         walk_part(report, past, (ix, None), collection);
         for action in 0..collection.actions.len() {
             let part = (ix, Some(action));
             if past.versions.iter().any(|version| !changes_of(version, part).is_empty()) {
                 walk_part(report, past, part, &collection.form(action));
             }
+        }
+        if report.count() > before {
+            past.broken.insert(ix);
         }
     }
 }

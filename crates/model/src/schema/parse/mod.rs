@@ -72,16 +72,20 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     let heads = head::read(&mut report, &file);
     live::check(&mut report, &live, places, &service.mount, &heads);
     let mut told = Vec::new();
+    let before = report.count();
     let mut collections: Vec<Collection> =
         (0..heads.len()).map(|ix| collection::read(&mut report, &heads, ix, &mut told)).collect();
     check_events(&mut report, &collections, &told);
     check_live_names(&mut report, &collections, &heads);
-    let past = versions::read(&mut report, &file, &mut service, &mut collections, today);
+    let sound = report.count() == before;
+    let mut past = versions::read(&mut report, &file, &mut service, &mut collections, today);
     let mounts = mount::read(&mut report, &file, &service.mount, &past.versions, &live, &heads);
-    history::walk(&mut report, &past, &collections);
-    if !report.is_empty() {
+    history::walk(&mut report, &mut past, &collections);
+    // What is lost depends on what is declared, and on all changes of a collection.
+    if !sound || !report.has_room() {
         return Err(report.into_findings());
     }
+    let past = past.sound();
     // Not before: the walk is about what each collection declares of itself.
     super::hide_what_is_below(&mut collections);
     let versions = past.versions.clone();

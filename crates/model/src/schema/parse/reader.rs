@@ -43,13 +43,23 @@ impl<'s> Report<'s> {
     }
 
     pub fn say(&mut self, at: usize, message: impl Into<String>) {
-        if self.found.len() < FINDINGS {
+        if self.has_room() {
             self.found.push(Diagnostic::at(self.source, at, message));
         }
     }
 
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
+    }
+
+    /// How much is found so far.
+    pub fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Whether more is told.
+    pub fn has_room(&self) -> bool {
+        self.found.len() < FINDINGS
     }
 
     /// In file order, each once.

@@ -3,7 +3,8 @@
 
 use super::reader::{Report, Table};
 use super::{change, deprecation, keys};
-use crate::schema::{Collection, Operation, Service, Version};
+use crate::schema::{Collection, CollectionIx, Operation, Service, Version};
+use std::collections::BTreeSet;
 
 /// A version a month for fifteen years.
 const VERSIONS: usize = 200;
@@ -11,10 +12,28 @@ const VERSIONS: usize = 200;
 const CHANGES: usize = 200;
 
 /// The versions, and where their changes stand in the file.
+#[derive(Default)]
 pub(super) struct Past {
     pub versions: Vec<Version>,
     /// By version and change.
     pub places: Vec<Vec<usize>>,
+    /// Collections that something is wrong with in any version.
+    pub broken: BTreeSet<CollectionIx>,
+}
+
+impl Past {
+    /// Without the changes of collections that something is wrong with.
+    pub fn sound(&self) -> Past {
+        let mut sound = Past::default();
+        for (version, places) in self.versions.iter().zip(&self.places) {
+            let changes = version.changes.iter().zip(places);
+            let kept = changes.filter(|(change, _)| !self.broken.contains(&change.collection));
+            let (changes, places) = kept.map(|(change, at)| (change.clone(), *at)).unzip();
+            sound.versions.push(Version { changes, ..version.clone() });
+            sound.places.push(places);
+        }
+        sound
+    }
 }
 
 pub(super) fn read(
@@ -28,11 +47,11 @@ pub(super) fn read(
     if tables.len() > VERSIONS {
         report.say(file.value_at("versions"), format!("there are at most {VERSIONS} versions"));
     }
-    let mut past = Past { versions: Vec::new(), places: Vec::new() };
+    let mut past = Past::default();
     for table in tables.iter().take(VERSIONS) {
         table.allow(report, keys::VERSION);
         let date = read_date(report, table, past.versions.last(), today);
-        let (changes, places) = read_changes(report, table, collections);
+        let (changes, places) = read_changes(report, table, collections, &mut past.broken);
         past.places.push(places);
         past.versions.push(Version {
             date,
@@ -84,12 +103,21 @@ fn read_changes(
     report: &mut Report<'_>,
     table: &Table<'_>,
     collections: &[Collection],
+    broken: &mut BTreeSet<CollectionIx>,
 ) -> (Vec<crate::schema::Change>, Vec<usize>) {
     let listed = table.tables(report, "changes", "change");
     if listed.len() > CHANGES {
         report.say(table.value_at("changes"), format!("a version has at most {CHANGES} changes"));
     }
-    let read = listed.iter().take(CHANGES).filter_map(|one| change::read(report, one, collections));
+    let read = listed.iter().take(CHANGES).filter_map(|one| {
+        let before = report.count();
+        let change = change::read(report, one, collections);
+        if report.count() > before {
+            let name = one.get("collection").and_then(|value| value.get_ref().as_str());
+            broken.extend(collections.iter().position(|one| Some(one.name.as_str()) == name));
+        }
+        change
+    });
     read.unzip()
 }
 

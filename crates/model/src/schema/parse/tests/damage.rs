@@ -3,11 +3,45 @@
 use crate::schema::BOOKSHOP;
 use crate::schema::parse::parse;
 
-/// Bytes of the bookshop are cut, doubled, swapped and replaced; none of it may panic.
+/// A collection with a past.
+const PAST: &str = "[[mounts]]
+path = '/v0'
+version = '2024-01-01'
+[[versions]]
+date = '2026-01-01'
+[[versions.changes]]
+collection = 'toys'
+rename = { from = 'label', to = 'name', beside = true }
+[[versions.changes]]
+collection = 'toys'
+retype = { field = 'price', from = 'number', factor = 100 }
+[[versions]]
+date = '2025-01-01'
+[[versions.changes]]
+collection = 'toys'
+split = { from = { name = 'whole', type = 'string' }, to = ['one', 'two'], by = ' ' }
+[[versions.changes]]
+collection = 'toys'
+action = 'sell'
+rename = { from = 'sum', to = 'total' }
+[[versions]]
+date = '2024-01-01'
+[collections.toys]
+fields = { name = 'string', price = 'integer', one = 'string', two = 'string' }
+actions.sell.params = { total = 'integer' }
+";
+
+/// Bytes of a file are cut, doubled, swapped and replaced; none of it may panic.
 #[test]
 fn no_damaged_file_brings_the_reader_down() {
+    assert_eq!(parse(PAST).err(), None);
+    damage(BOOKSHOP, 400);
+    damage(PAST, 1000);
+}
+
+fn damage(source: &str, times: usize) {
     let spare: Vec<char> = "=\"'[]{}.,#\n\\ü\u{0}09-ax\u{feff}".chars().collect();
-    let whole: Vec<char> = BOOKSHOP.chars().collect();
+    let whole: Vec<char> = source.chars().collect();
     // A small generator with a fixed seed: the same damage on every run.
     let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut random = move |below: usize| {
@@ -16,7 +50,7 @@ fn no_damaged_file_brings_the_reader_down() {
         state ^= state << 17;
         usize::try_from(state % below as u64).unwrap()
     };
-    for _ in 0..400 {
+    for _ in 0..times {
         let mut text = whole.clone();
         for _ in 0..=random(4) {
             let at = random(text.len());
@@ -37,8 +71,8 @@ fn no_damaged_file_brings_the_reader_down() {
             assert!(findings.iter().all(|finding| finding.line > 0 && finding.column > 0));
         }
     }
-    for end in (0..BOOKSHOP.len()).step_by(61) {
-        let _ = parse(&BOOKSHOP[..BOOKSHOP.floor_char_boundary(end)]);
+    for end in (0..source.len()).step_by(61) {
+        let _ = parse(&source[..source.floor_char_boundary(end)]);
     }
 }
 

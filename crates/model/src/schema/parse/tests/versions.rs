@@ -354,6 +354,32 @@ fn one_fault_is_told_once_however_long_the_chain_is() {
     );
 }
 
+/// Losses of the collections that nothing else is wrong with are told with all that is.
+#[test]
+fn losses_are_told_beside_everything_else() {
+    let lossy = "retype = { field = 'pages', from = 'string', by = 'text' }";
+    let orders = "collection = 'orders'\n";
+    let missing = format!("{orders}rename = {{ from = 'a', to = 'b' }}");
+    let loss = "5:1: this change loses data: { pages = \"abc\" }";
+    let told = "`b` is no field of `orders` in version 2026-01-01";
+    let text = file(&[lossy, &missing]);
+    let findings = |text: &str| -> Vec<String> {
+        let found = parse_at(text, "2025-06-01").unwrap_err();
+        found.iter().map(|finding| format!("{}:{}", finding.line, finding.message)).collect()
+    };
+    let found = findings(&text).join("\n");
+    for part in [&loss[5..], told, "lies in the future"] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    // Not of a change that may mean something else once the rest of its collection is mended.
+    let both = file(&[lossy, "rename = { from = 'a', to = 'none' }"]);
+    let found = findings(&both).join("\n");
+    assert!(!found.contains("loses data") && found.contains("`none` is no field"), "{found}");
+    // Nor where fields are declared wrongly.
+    let found = findings(&text.replace("first = 'string'", "first = 'strong'")).join("\n");
+    assert!(!found.contains("loses data") && found.contains("strong"), "{found}");
+}
+
 #[test]
 fn mounts_name_versions_in_their_order_and_do_not_collide() {
     check(

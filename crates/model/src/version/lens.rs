@@ -136,7 +136,11 @@ impl Lens {
 
     fn raise_all(&self, sent: &Fields) -> Fields {
         let source = Parsed { sent: Some(sent), kept: None };
-        let assigned = ASSIGNED.iter().filter_map(|name| sent.get_key_value(*name));
+        // A parameter may be called like what every record has.
+        let declared =
+            |name: &str| self.lines.iter().any(|line| line.name == name && line.field.is_some());
+        let assigned = ASSIGNED.iter().filter(|name| !declared(name));
+        let assigned = assigned.filter_map(|name| sent.get_key_value(*name));
         let mut raised: Fields = assigned.map(|(name, v)| (name.clone(), v.clone())).collect();
         for lift in &self.lifts {
             let value = lift.expr.eval(&source);

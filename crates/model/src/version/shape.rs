@@ -177,6 +177,8 @@ impl Shape {
         if expr.converted().is_none() {
             (field.filter, field.sort, field.unique) = (false, false, false);
         }
+        // That is the order of a search.
+        field.sort &= field.name != "rank";
     }
 
     /// Actions speak of states in the words of the version.

@@ -102,6 +102,11 @@ fn check_contradictions(report: &mut Report<'_>, table: &Table<'_>, field: &Fiel
         ("filter", field.write_only && field.filter, hidden),
         ("sort", field.write_only && field.sort, hidden),
         ("search", field.write_only && field.search, hidden),
+        (
+            "sort",
+            field.sort && field.name == "rank",
+            "`sort=rank` is the order of a search; give the field another name to sort by it",
+        ),
     ] {
         if wrong {
             report.say(table.key_at(key).unwrap_or(table.at), message);

@@ -580,19 +580,19 @@ fn lists_are_sorted_by_what_is_shown() {
     let versions = service(
         "kind = { type = 'string', enum = ['a', 'b'], sort = true }
          lang = { type = 'string', sort = true }
-         rank = { type = 'integer', required = true, sort = true }
+         level = { type = 'integer', required = true, sort = true }
          price = { type = 'integer', sort = true }
          first = { type = 'string', sort = true }
          last = 'string'",
         &["enum_map = { field = 'kind', values = { z = 'a' } }
            optional = { field = 'lang', fill = 'en' }
-           required = { field = 'rank', fill = 7 }
+           required = { field = 'level', fill = 7 }
            retype = { field = 'price', from = 'number', factor = 100 }
            split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }"],
     );
     let (view, lens) = oldest(&versions);
     // In the order of kept values where it is that of the shown ones: an index has it.
-    for (field, shown) in [("kind", true), ("lang", true), ("rank", false), ("price", false)] {
+    for (field, shown) in [("kind", true), ("lang", true), ("level", false), ("price", false)] {
         assert!(
             query::sortable(&view.schema.collections[0]).contains(&field.to_owned()),
             "{field}"
@@ -637,4 +637,17 @@ fn a_fill_is_found_by_its_value() {
     let mut query = asked(&[("rank", Test::AnyOf(vec![Scalar::Integer(7)]))], &[]);
     lens.query(&mut query).unwrap();
     assert_eq!(query.filters[0].test, Test::AnyOf(vec![Scalar::Integer(7)]));
+}
+
+/// A parameter may have been called what every record has.
+#[test]
+fn a_parameter_that_was_called_like_what_a_service_assigns_is_raised_by_its_new_name() {
+    let text = "[collections.books]\nfields = { title = 'string' }\n\
+                actions.lend.params = { reader = 'string' }\n[[versions]]\ndate = '2001-01-01'\n\
+                [[versions.changes]]\ncollection = 'books'\naction = 'lend'\n\
+                rename = { from = 'id', to = 'reader' }\n[[versions]]\ndate = '2000-01-01'\n";
+    let versions = Versions::new(&Arc::new(parse(text).unwrap()));
+    let view = versions.iter().last().unwrap();
+    let raised = view.params(0, 0, object(json!({"id": "x"}))).unwrap();
+    assert_eq!(raised, object(json!({"reader": "x"})));
 }

@@ -278,7 +278,8 @@ g = { type = 'string', unique = true, default = 'x' }
 h = { type = 'string', enum = [] }
 i = { type = 'string', enum = ['x', 'y', 'x'] }
 j = { type = 'string', pattern = '(' }
-k = { type = 'string', pattern = '(a{1000}){1000}' }",
+k = { type = 'string', pattern = '(a{1000}){1000}' }
+rank = { type = 'integer', sort = true }",
         &[
             "1:31: `min` 5 is above `max` 3",
             "2:37: `min_length` 5 is above `max_length` 3",
@@ -293,6 +294,7 @@ k = { type = 'string', pattern = '(a{1000}){1000}' }",
             "9:42: `x` stands twice in `enum`; remove one",
             "10:34: `pattern` is no regular expression: unclosed group",
             "11:34: `pattern` is no regular expression: …",
+            "12:28: `sort=rank` is the order of a search; give the field another name…",
         ],
     );
 }

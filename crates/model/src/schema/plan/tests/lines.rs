@@ -10,7 +10,7 @@ states = { field = 'status', initial = 'new', names = ['new', 'old'] }
 status = { type = 'string', sort = true }
 isbn = { type = 'string', unique = true }
 nick = 'string'
-rank = { type = 'integer', required = true, sort = true }
+level = { type = 'integer', required = true, sort = true }
 count = { type = 'integer', min = 0, max = 9 }
 [collections.books.actions.sell]
 params = { limit = 'string', pages = { type = 'integer', default = 7 } }
@@ -90,13 +90,13 @@ fn what_no_line_can_declare_is_told_without_any() {
 
 #[test]
 fn an_order_stays_with_the_lines() {
-    let rank = "rank = { type = 'integer', required = true, sort = true }";
+    let level = "level = { type = 'integer', required = true, sort = true }";
     for (from, to) in [
         ("names = ['new', 'old']", "names = ['new', 'done']"),
         ("required = true, sort = true", "sort = true"),
-        (rank, "rank = { type = 'string', required = true, sort = true }"),
-        (rank, "rank = { type = 'number', sort = true }"),
-        (rank, "rank = { type = 'number', required = true, sort = true }"),
+        (level, "level = { type = 'string', required = true, sort = true }"),
+        (level, "level = { type = 'number', sort = true }"),
+        (level, "level = { type = 'number', required = true, sort = true }"),
     ] {
         let (new, edits) = edits(from, to);
         assert!(edits.iter().any(|edit| edit.lines.is_some()), "{to}: {edits:#?}");

@@ -35,20 +35,27 @@ pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
     let mut found = Vec::new();
     for part in parts(&schema) {
         let hints = hints(&schema, part);
-        // Each view but the newest; a version that changed nothing here has been tried before.
-        let views = versions
-            .iter()
-            .skip(1)
-            .filter(|view| !changes_of(&schema.versions[view.index - 1], part).is_empty());
         let mut told = BTreeSet::new();
-        for trial in views.filter_map(|view| Trial::new(view, part)) {
-            for (index, field, message) in trial.lose(&hints, &mut told) {
+        // Each view but the newest.
+        for trial in versions.iter().skip(1).filter_map(|view| Trial::new(view, part)) {
+            let changed = changed(&schema, trial.index, part);
+            for (index, field, message) in trial.lose(&hints, &changed, &mut told) {
                 let change = blame(&schema, index, part, &field);
                 found.push(Loss { version: index - 1, change, message });
             }
         }
     }
     found
+}
+
+/// The fields of the older shape that the version before it changed. All others have been tried.
+fn changed(schema: &Schema, index: usize, part: Part) -> BTreeSet<String> {
+    let changes = changes_of(&schema.versions[index - 1], part);
+    let places = changes.iter().flat_map(|change| {
+        let operation = &change.operation;
+        operation.old_places().into_iter().chain(operation.new_places())
+    });
+    places.map(|place| place.split('.').next().unwrap_or_default().to_owned()).collect()
 }
 
 /// What any version changed.
@@ -129,17 +136,26 @@ impl<'a> Trial<'a> {
         Some(Trial { index: view.index, date: &view.date, lens, fields, read })
     }
 
-    /// What each group of fields loses; `told`: the kept fields that a loss is known of.
-    fn lose(&self, hints: &Hints, told: &mut BTreeSet<String>) -> Vec<Lost> {
+    /// What each group loses that has one of these fields; `told`: the kept fields that a loss is
+    /// known of.
+    fn lose(
+        &self,
+        hints: &Hints,
+        changed: &BTreeSet<String>,
+        told: &mut BTreeSet<String>,
+    ) -> Vec<Lost> {
         // For a field that is not looked into, any value does.
         let stand_in = Value::from("abc");
         let mut groups = self.groups();
-        groups.retain(|group| self.made_from(group).all(|kept| !told.contains(kept)));
-        let changed = |field: &&&Field| groups.iter().flatten().any(|name| *name == field.name);
+        groups.retain(|group| {
+            group.iter().any(|name| changed.contains(name))
+                && self.made_from(group).all(|kept| !told.contains(kept))
+        });
+        let grouped = |field: &&&Field| groups.iter().flatten().any(|name| *name == field.name);
         let values: BTreeMap<&str, Vec<Value>> = self
             .fields
             .iter()
-            .filter(changed)
+            .filter(grouped)
             .map(|field| (field.name.as_str(), samples::of(field, hints)))
             .collect();
         let lost = |group: &Vec<String>| {

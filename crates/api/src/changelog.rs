@@ -1,7 +1,7 @@
 //! The page `/changelog`: what each version changed, newest first, as Markdown. Pure: a schema goes
 //! in, text comes out.
 
-use model::schema::{Change, Deprecation, Operation, Retyping, Schema, Version};
+use model::schema::{Change, Deprecation, Kind, Operation, Retyping, Schema, Version};
 use serde_json::Value;
 
 pub fn markdown(schema: &Schema) -> String {
@@ -10,10 +10,27 @@ pub fn markdown(schema: &Schema) -> String {
         "A request names its version with `Restive-Version: YYYY-MM-DD`; without it the \
          account's pin holds (`GET` and `POST` of `account`).\n",
     );
+    push_deprecated(&mut text, schema);
     for (index, version) in schema.versions.iter().enumerate() {
         push_version(&mut text, schema, index, version);
     }
     text
+}
+
+/// Collections and fields that will go, whatever the version.
+fn push_deprecated(text: &mut String, schema: &Schema) {
+    let mut lines = Vec::new();
+    for collection in schema.collections.iter().filter(|one| !one.internal && !one.removed) {
+        let name = &collection.name;
+        lines.extend(collection.deprecated.iter().map(|it| format!("- `{name}`: {}\n", told(it))));
+        for field in collection.fields.iter().filter(|field| !field.removed) {
+            let of = |it| format!("- `{}` of `{name}`: {}\n", field.name, told(it));
+            lines.extend(field.deprecated.iter().map(of));
+        }
+    }
+    if !lines.is_empty() {
+        text.push_str(&format!("\n{}", lines.concat()));
+    }
 }
 
 fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Version) {
@@ -86,7 +103,7 @@ fn operation(operation: &Operation) -> String {
             format!("{} are now `{to}`, joined by {}.", quoted(&from), json(by))
         }
         Operation::Retype { field, from, by } => {
-            format!("`{field}` was of type {}; {}.", from.kind.name(), retyped(by))
+            format!("`{field}` was of type {}; {}.", from.kind.name(), retyped(by, &from.kind))
         }
         Operation::EnumMap { field, values, down } => {
             let pairs = values.iter().map(|(old, new)| format!("`{old}` is now `{new}`"));
@@ -99,8 +116,12 @@ fn operation(operation: &Operation) -> String {
             Some(was) => format!("`{field}` has another default; it was `{was}`."),
             None => format!("`{field}` has a default; it had none."),
         },
-        Operation::Optional { field, .. } => format!("`{field}` is no longer required."),
-        Operation::Required { field, .. } => format!("`{field}` is required."),
+        Operation::Optional { field, fill } => {
+            format!("`{field}` is no longer required; older versions read `{fill}` without it.")
+        }
+        Operation::Required { field, fill } => {
+            format!("`{field}` is required; older requests without it mean `{fill}`.")
+        }
         Operation::Removed { field } => format!("`{field}` is gone."),
         Operation::Gone { field, .. } => format!("`{}` is gone.", field.name),
         Operation::CollectionAdded => "new.".to_owned(),
@@ -114,11 +135,14 @@ fn json(text: &str) -> String {
     format!("`{}`", Value::from(text))
 }
 
-fn retyped(by: &Retyping) -> String {
+fn retyped(by: &Retyping, from: &Kind) -> String {
+    // The text, or the count, is on one side; the other has what it tells of.
+    let told = if *by == Retyping::Text { Kind::String } else { Kind::Integer };
+    let (one, other) = if *from == told { ("old", "new") } else { ("new", "old") };
     match by {
-        Retyping::Text => "the old value is the text of the new one".to_owned(),
-        Retyping::Seconds => "the old value counts seconds".to_owned(),
-        Retyping::Milliseconds => "the old value counts milliseconds".to_owned(),
+        Retyping::Text => format!("the {one} value is the text of the {other} one"),
+        Retyping::Seconds => format!("the {one} value counts seconds"),
+        Retyping::Milliseconds => format!("the {one} value counts milliseconds"),
         Retyping::List => "the old value and a list of it stand for one another".to_owned(),
         Retyping::Factor(factor) => format!("the new value is the old one times {factor}"),
         Retyping::Map(pairs) => {

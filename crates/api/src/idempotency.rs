@@ -48,8 +48,9 @@ pub fn fingerprint(key: String, parts: &[&[u8]]) -> Idempotency {
 }
 
 pub fn reused() -> Problem {
-    let message =
-        "This Idempotency-Key was used for another request. Use a new key for a new request.";
+    let message = "This Idempotency-Key was used for another request, or for this one in another \
+                   version. Use a new key for a new request; to repeat one, send the \
+                   Restive-Version that it was answered in.";
     Problem::new(Code::IdempotencyKeyReused, message).param("Idempotency-Key")
 }
 

@@ -201,6 +201,11 @@ impl Problem {
         self
     }
 
+    /// Whether nothing but limits is broken.
+    pub fn is_of_limits(&self) -> bool {
+        self.violations.iter().all(|violation| violation.code.is_limit())
+    }
+
     /// Several violations as one problem: `param` and `value` are those of the first.
     /// One violation keeps its own message; more are counted.
     pub fn of(code: Code, violations: Vec<Violation>) -> Problem {

@@ -141,7 +141,7 @@ fn unsuitable(name: &str, value: &Value) -> String {
             "`{name}` has a member {member} already; the newest version keeps `{name}.{member}` \
              there."
         ),
-        None => format!("`{name}` has a value that the newest version cannot express."),
+        None => format!("`{name}` has a value that newer versions of this service cannot express."),
     }
 }
 

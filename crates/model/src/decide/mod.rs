@@ -170,7 +170,13 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
     let decision = refuse_missing(schema, facts).and_then(|()| change_of(&stage));
     match (stale, decision) {
         // What is wrong with the request is told whatever it is conditional on: RFC 9110, 13.2.1.
-        (Some(_), Err(problem)) if problem.code == Code::ValidationFailed => Err(problem),
+        // Not a limit of an old version: what was shown then, beyond it, may be sent back.
+        (Some(_), Err(problem))
+            if problem.code == Code::ValidationFailed
+                && !(write.lens().is_some() && problem.is_of_limits()) =>
+        {
+            Err(problem)
+        }
         (Some(stale), _) => Err(stale),
         (None, decision) => decision,
     }

@@ -133,6 +133,15 @@ impl Conversion {
         matches!(self, Conversion::ToTicks(_) | Conversion::Over(..))
     }
 
+    /// Whether many values become one, as all within a second do.
+    pub fn joins(&self) -> bool {
+        match self {
+            Conversion::ToTicks(_) => true,
+            Conversion::Over(scale) => scale.rounds(),
+            _ => false,
+        }
+    }
+
     /// Whether greater values become greater ones, so that ranges and orders can be translated.
     pub fn keeps_order(&self) -> bool {
         match self {

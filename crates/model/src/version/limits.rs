@@ -41,8 +41,15 @@ impl Lens {
             Code::TooShort => than("shorter", "take"),
             Code::TooLarge => than("larger", "keep"),
             Code::TooSmall => than("smaller", "take"),
-            // Says nothing about limits.
-            Code::Unsuitable => return,
+            // Says nothing about limits, but not what was sent either.
+            Code::Unsuitable => {
+                let alone = lift.sent.len() == 1 && !lift.field.write_only;
+                let echoed = lift.expr.sent_path().filter(|_| alone);
+                if let Some((name, value)) = echoed.and_then(|name| sent.get_key_value(&name)) {
+                    violation.blame(name, Some(value));
+                }
+                return;
+            }
             _ => format!("`{name}` has a value that newer versions of this service do not take."),
         };
     }

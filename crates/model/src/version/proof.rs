@@ -5,6 +5,7 @@ use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift, value_of};
 use super::samples::{self, Dice, Hints};
+use super::scale::comes_back;
 use super::{Part, Versions, View, changes_of};
 use crate::record::Fields;
 use crate::schema::{Field, Operation, Retyping, Schema};
@@ -299,8 +300,9 @@ impl<'a> Trial<'a> {
             return self.emptied(sample, &raised, group);
         }
         let back = self.lens.down(&raised);
-        let differs =
-            |name: &&String| value_of(sample, name) != value_of(&back, name) && self.is_read(name);
+        let differs = |name: &&String| {
+            !comes_back(value_of(sample, name), value_of(&back, name)) && self.is_read(name)
+        };
         let name = group.iter().filter(differs).find(|name| {
             // What is not sent may come back as what it means.
             let (sent, read) = (value_of(sample, name), value_of(&back, name));

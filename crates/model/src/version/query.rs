@@ -50,14 +50,18 @@ impl Lens {
             }
         }
         query.filters = filters;
-        for key in &mut query.sort {
+        let last = query.sort.len().saturating_sub(1);
+        for (place, key) in query.sort.iter_mut().enumerate() {
             let Some((line, _)) = self.declared(&key.field) else { continue };
             let Some(kept) = line.expr.converted() else {
                 violations.push(refusal("sort", format!("cannot be by `{}`", key.field)));
                 continue;
             };
             kept.clone_into(&mut key.field);
-            key.shown = (!sorts(&line.expr)).then(|| (self.version, line.name.clone()));
+            // What is shown alike is for the next key to tell apart.
+            let alike = place < last && line.expr.has(Conversion::joins);
+            let by_kept = sorts(&line.expr) && !alike;
+            key.shown = (!by_kept).then(|| (self.version, line.name.clone()));
         }
         query.revealed = self.revealed().map(str::to_owned).collect();
         match violations.is_empty() {

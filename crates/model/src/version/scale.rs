@@ -5,7 +5,7 @@ use super::decimal::{Decimal, shortened};
 use crate::schema::Kind;
 use crate::validate::{MAX_INTEGER, plain};
 use crate::value::plain_number;
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 /// What a field was multiplied by, and what it was and is: integer or number.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +17,9 @@ pub(super) struct Scale {
 }
 
 /// Neighbours that are tried: a float is off by no more, be it multiplied or divided.
-const NEAR: i64 = 2;
+const NEAR: u64 = 2;
 /// By how much many divisions are off.
-pub(super) const SLACK: i64 = 64;
+pub(super) const SLACK: u64 = 64;
 
 impl Scale {
     /// None of a factor that is no number.
@@ -32,6 +32,11 @@ impl Scale {
         Scale { old: Kind::Number, ..self.clone() }
     }
 
+    /// Whether old clients have the nearest whole number.
+    pub fn rounds(&self) -> bool {
+        self.old == Kind::Integer
+    }
+
     /// Whether greater numbers are shown as smaller ones.
     pub fn falls(&self) -> bool {
         self.factor < 0.0
@@ -41,7 +46,7 @@ impl Scale {
     /// fifteen digits where these lead back to it, since an old client that sent as many reads them
     /// again, and otherwise as many as it takes.
     pub fn down(&self, kept: &Number) -> Option<Number> {
-        if self.old == Kind::Integer {
+        if self.rounds() {
             let whole = Decimal::of(kept)?.over(&self.decimal)?.rounded()?;
             return (whole.abs() <= MAX_INTEGER).then(|| Number::from(whole));
         }
@@ -52,7 +57,7 @@ impl Scale {
         let short = quotient.as_f64().filter(|_| quotient.is_f64()).and_then(shortened);
         let leads_back = |short: &f64| {
             let product = Decimal::of_float(*short).and_then(|short| short.times(&self.decimal));
-            product.and_then(|product| product.number()) == Some(plain(kept))
+            product.and_then(|product| product.float()) == kept.as_f64()
         };
         short.filter(leads_back).and_then(plain_number).or(Some(quotient))
     }
@@ -68,17 +73,18 @@ impl Scale {
     }
 
     /// The number that is shown as this one, or else as one beside it, since that may be what is
-    /// left of it after another division: whoever keeps it looks what becomes of it. None where
-    /// the other unit has no such number.
+    /// left of it after another division: `settle` looks what becomes of it. None where the other
+    /// unit has no such number.
     pub fn up(&self, sent: &Number) -> Option<Number> {
         let sent = plain(sent);
         let product = Decimal::of(&sent)?.times(&self.decimal)?;
         let all = self.near(&product);
-        let shown: Vec<_> = all.iter().map(|number| self.down(number)).collect();
-        let is_it = |shown: &Option<Number>| shown.as_ref() == Some(&sent);
-        let is_near = |shown: &Option<Number>| shown.as_ref().is_some_and(|it| touch(it, &sent));
-        let place = shown.iter().position(is_it).or_else(|| shown.iter().position(is_near))?;
-        all.into_iter().nth(place)
+        let by_distance = all.into_iter().filter_map(|number| {
+            let distance = distance(&self.down(&number)?, &sent);
+            Some((distance, number))
+        });
+        let nearest = by_distance.min_by_key(|(distance, _)| *distance);
+        nearest.filter(|(distance, _)| *distance <= SLACK).map(|(_, number)| number)
     }
 
     /// Numbers of the new kind, the likeliest first.
@@ -88,14 +94,15 @@ impl Scale {
             let whole = whole.clamp(-MAX_INTEGER, MAX_INTEGER);
             return beside(&self.new, &Number::from(whole), NEAR);
         }
-        let Some(nearest) = product.number() else { return Vec::new() };
+        // No whole number that is no float: columns hold floats, and lists go by them.
+        let Some(nearest) = product.float().and_then(plain_number) else { return Vec::new() };
         beside(&self.new, &nearest, NEAR)
     }
 }
 
 /// A number and those next to it, nearest first, of fractions the one with fifteen digits.
-pub(super) fn beside(kind: &Kind, number: &Number, reach: i64) -> Vec<Number> {
-    let steps = std::iter::once(0).chain((1..=reach).flat_map(|step| [step, -step]));
+pub(super) fn beside(kind: &Kind, number: &Number, reach: u64) -> Vec<Number> {
+    let steps = std::iter::once(0).chain((1..=reach as i64).flat_map(|step| [step, -step]));
     match (kind, number.as_i64()) {
         (Kind::Integer, Some(whole)) => {
             let near = steps.filter_map(|step| whole.checked_add(step));
@@ -111,8 +118,22 @@ pub(super) fn beside(kind: &Kind, number: &Number, reach: i64) -> Vec<Number> {
     }
 }
 
-/// Whether two numbers differ in their last digits only.
-fn touch(one: &Number, other: &Number) -> bool {
+/// How many floats lie between two numbers.
+fn distance(one: &Number, other: &Number) -> u64 {
     let bits = |number: &Number| number.as_f64().map_or(0, |float| float.to_bits() as i64);
-    bits(one).wrapping_sub(bits(other)).unsigned_abs() <= SLACK.unsigned_abs()
+    let apart = bits(one).wrapping_sub(bits(other)).unsigned_abs();
+    // Beyond what floats hold, two whole numbers may be one float.
+    if apart == 0 && one != other { 1 } else { apart }
+}
+
+/// Whether a number comes back: whole ones and fifteen digits as they were sent, more as those of a
+/// float beside it, since no other may be there.
+pub(super) fn comes_back(sent: &Value, read: &Value) -> bool {
+    match (sent, read) {
+        (Value::Number(sent), Value::Number(read)) if sent.is_f64() && read.is_f64() => {
+            let is_long = sent.as_f64().and_then(shortened) != sent.as_f64();
+            sent == read || is_long && distance(sent, read) <= SLACK
+        }
+        _ => sent == read,
+    }
 }

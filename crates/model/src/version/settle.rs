@@ -1,12 +1,14 @@
 //! Numbers in another unit come back as they were sent. Each step up finds a number that the step
 //! down shows as it was, but several may add up to another last digit: so whoever keeps one looks
 //! what would be shown of it, tries the numbers beside it, and refuses it if none is shown as sent.
+//! Only digits beyond the fifteenth may become those of the nearest float, where no other is there.
 
 use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift};
-use super::scale::{SLACK, beside};
+use super::scale::{SLACK, beside, comes_back};
 use crate::record::Fields;
+use crate::schema::Kind;
 use crate::validate;
 use serde_json::Value;
 
@@ -27,6 +29,9 @@ impl Expr {
     }
 }
 
+/// Whether what was sent and what is read are the same.
+type Alike = fn(&Value, &Value) -> bool;
+
 impl Lens {
     /// Looks at what was made of what was sent, beside what is kept already.
     pub(super) fn settle(&self, raised: &mut Fields, sent: &Fields, kept: Option<&Fields>) {
@@ -43,17 +48,21 @@ impl Lens {
                 _ => Vec::new(),
             };
             let all = std::iter::once(value.clone()).chain(near.into_iter().map(Value::Number));
-            let mut all = all.map(|value| {
+            let mut shows = |value: &Value, alike: Alike| {
                 record.insert(name.clone(), value.clone());
-                (self.shows(lift, &record, sent), value)
-            });
-            let settled = all.find(|(shown, _)| *shown).map(|(_, value)| value);
-            raised.insert(name.clone(), settled.unwrap_or_else(|| validate::marked(value)));
+                self.shows(lift, &record, sent, alike)
+            };
+            let settled = all.into_iter().find(|value| shows(value, Value::eq));
+            let is_float = lift.field.kind == Kind::Number && value.is_number();
+            let near =
+                || Some(&value).filter(|value| is_float && shows(value, comes_back)).cloned();
+            let settled = settled.or_else(near).unwrap_or_else(|| validate::marked(value));
+            raised.insert(name.clone(), settled);
         }
     }
 
     /// Whether the numbers that became this field are shown as they were sent.
-    fn shows(&self, lift: &Lift, record: &Fields, sent: &Fields) -> bool {
+    fn shows(&self, lift: &Lift, record: &Fields, sent: &Fields, alike: Alike) -> bool {
         let kept = Parsed { sent: None, kept: Some(record) };
         let lines = self.lines.iter().filter(|line| lift.sent.contains(&line.name));
         let shown: Fields =
@@ -61,7 +70,7 @@ impl Lens {
         lift.multiplied.iter().all(|place| {
             let was = place.eval(&Parsed { sent: Some(sent), kept: None }).into_owned();
             let is = place.eval(&Parsed { sent: Some(&shown), kept: None }).into_owned();
-            !was.is_number() || plain(&was) == is
+            !was.is_number() || alike(&plain(&was), &is)
         })
     }
 }

@@ -122,8 +122,9 @@ fn replay(
         Some(found) => Err(Fault::Problem(Problem::new(
             Code::IdempotencyKeyReused,
             format!(
-                "The Idempotency-Key `{}` was used for another request ({}) within the last 24 \
-                 hours. Use a new key for a new request.",
+                "The Idempotency-Key `{}` was used for another request ({}), or for this one in \
+                 another version, within the last 24 hours. Use a new key for a new request; to \
+                 repeat one, send the Restive-Version that it was answered in.",
                 idempotency.key, found.request
             ),
         ))),

@@ -7,6 +7,7 @@ use super::*;
 use crate::query::Test;
 use crate::record::{Scalar, to_scalar};
 use crate::validate::MAX_INTEGER;
+use crate::version::scale::comes_back;
 
 const FACTORS: [f64; 12] =
     [1.0, 3.0, 7.0, 60.0, 100.0, 1e6, 0.3, 0.01, 1.1, 2.54, 0.45359237, 1e-3];
@@ -48,6 +49,14 @@ impl Bed {
             }
             test => passes(test, &column),
         })
+    }
+
+    /// And once it has, it stays so.
+    fn comes_back(&self, sent: &Value, raised: &Value) {
+        let shown = self.shown(raised);
+        assert!(comes_back(sent, &shown), "{}: {sent}, {raised}, {shown}", self.text);
+        let again = self.shown(&self.raised(&shown));
+        assert_eq!(again, shown, "{}: {sent}, {raised}", self.text);
     }
 
     fn check(&self, kept: &Value) {
@@ -190,9 +199,13 @@ fn a_number_comes_back_as_it_was_sent_or_is_refused() {
                     continue;
                 }
                 let raised = bed.raised(&sent);
-                match validate::is_marked(&raised) {
-                    true => refused += 1,
-                    false => assert_eq!(bed.shown(&raised), sent, "{}: {raised}", bed.text),
+                if validate::is_marked(&raised) {
+                    let size = sent.as_f64().unwrap().abs();
+                    let fraction = sent.is_f64() && (1e-200..1e200).contains(&size);
+                    assert!(!fraction || [old, new] != ["number"; 2], "{}: {sent}", bed.text);
+                    refused += 1;
+                } else {
+                    bed.comes_back(&sent, &raised);
                 }
             }
         }
@@ -229,7 +242,7 @@ fn a_number_comes_back_through_several_units_or_is_refused() {
             }
             let raised = bed.raised(&sent);
             if !validate::is_marked(&raised) {
-                assert_eq!(bed.shown(&raised), sent, "{}: {raised}", bed.text);
+                bed.comes_back(&sent, &raised);
             }
         }
         // What was rounded on the way may have no way back.

@@ -1,6 +1,6 @@
 //! What shall not be used any more: the version of a request, its collection and those above it,
 //! fields that it sends or asks by. Told by headers (RFC 9745, RFC 8594), and counted. Put together
-//! once; where no field is deprecated, a request that meets nothing costs one look at a table.
+//! once; where nothing is deprecated, a request costs one look at a table.
 
 use crate::route;
 use crate::usage::{Subject, Thing};
@@ -24,7 +24,7 @@ pub struct Notices {
     versions: Vec<Option<Deprecation>>,
     /// By version and collection.
     collections: Vec<Vec<Option<Box<Notice>>>>,
-    /// By version, where a field is deprecated: paths of `expand` lead through it to others.
+    /// By version, where a collection or a field is deprecated: paths of `expand` lead to others.
     schemas: Vec<Option<Arc<Schema>>>,
 }
 
@@ -80,16 +80,13 @@ impl Notices {
             all.map(|collection| notice(&view.schema, collection, subjects)).collect()
         };
         let collections: Vec<Vec<Option<Box<Notice>>>> = versions.iter().map(of_view).collect();
-        let has_field = |all: &[Option<Box<Notice>>]| {
-            all.iter().flatten().any(|notice| !notice.fields.is_empty())
-        };
-        let with_fields = versions
-            .iter()
-            .zip(&collections)
-            .map(|(view, all)| has_field(all).then(|| view.schema.clone()));
+        let noticed = versions.iter().zip(&collections).map(|(view, all)| {
+            let any = all.iter().any(Option::is_some);
+            any.then(|| view.schema.clone())
+        });
         Notices {
             versions: versions.iter().map(|view| of_version(view.index)).collect(),
-            schemas: with_fields.collect(),
+            schemas: noticed.collect(),
             collections,
         }
     }
@@ -116,8 +113,10 @@ impl Notices {
             used.extend(fields.iter().filter(|(name, _)| named(name)).map(|(_, part)| part));
         }
         for (at, name) in embedded(schema, collection, &pairs) {
-            let fields = self.find(version, at).into_iter().flat_map(|notice| &notice.fields);
-            used.extend(fields.filter(|(field, _)| *field == name).map(|(_, part)| part));
+            let Some(notice) = self.find(version, at) else { continue };
+            used.extend(&notice.whole);
+            let named = |(field, _): &&(String, Part)| Some(field) == name.as_ref();
+            used.extend(notice.fields.iter().filter(named).map(|(_, part)| part));
         }
         // Whoever says it twice has used it once.
         used.sort_unstable_by_key(|part| part.place);
@@ -189,12 +188,12 @@ fn notice(schema: &Schema, at: CollectionIx, subjects: &[Subject]) -> Option<Box
     (!silent).then(|| Box::new(Notice { whole, fields, kinds }))
 }
 
-/// What the paths of a query name of the records that they embed: collections and names.
+/// The collections whose records a query embeds, and what its paths name of them.
 fn embedded(
     schema: &Schema,
     from: CollectionIx,
     pairs: &[(String, String)],
-) -> Vec<(CollectionIx, String)> {
+) -> Vec<(CollectionIx, Option<String>)> {
     let mut found = Vec::new();
     let expansions = pairs.iter().filter(|(name, _)| is_expansion(name));
     for path in expansions.flat_map(|(_, value)| value.split(',').take(MAX_PATHS)) {
@@ -203,9 +202,9 @@ fn embedded(
         // What is refused leads as far as it could be followed.
         let _ = tree.add(schema, from, path);
         let mut level = &tree;
-        for name in path.split('.').skip(1) {
-            let Some(node) = level.nodes.first() else { break };
-            found.push((node.target.collection(), name.to_owned()));
+        let mut names = path.split('.').skip(1);
+        while let Some(node) = level.nodes.first() {
+            found.push((node.target.collection(), names.next().map(str::to_owned)));
             level = &node.inner;
         }
     }

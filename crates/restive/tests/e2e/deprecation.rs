@@ -418,3 +418,39 @@ fn a_deprecated_field_is_told_wherever_a_path_names_it() {
     // The book that was made with one, and the seven that asked for it.
     assert_eq!(counts, [(&json!("author"), &json!(8)), (&json!("writer"), &json!(1))]);
 }
+
+/// Chips of gems shall go.
+const EMBEDDED: &str = r#"
+[collections.gems.fields]
+name = "string"
+[collections.chips]
+parent = "gems"
+fields = { text = "string" }
+deprecated = "2026-04-01"
+[collections.rings.fields]
+gem = { ref = "gems" }
+"#;
+
+#[test]
+fn a_deprecated_collection_is_told_to_who_embeds_its_records() {
+    let server = Start::schema(EMBEDDED).go();
+    let gem = server.make("/v1/gems", json!({ "name": "opal" }));
+    let ring = server.make("/v1/rings", json!({ "gem": gem }));
+    for target in [
+        &format!("/v1/gems/{gem}?expand=chips"),
+        "/v1/gems?include=chips",
+        &format!("/v1/rings/{ring}?expand=gem.chips"),
+        &format!("/v1/gems/{gem}/chips"),
+    ] {
+        let answer = server.get(target);
+        assert_eq!(answer.status, 200, "{target}: {}", answer.text);
+        assert!(answer.header("deprecation").is_some(), "{target}");
+    }
+    let silent = server.get("/v1/rings?expand=gem");
+    assert_eq!(silent.header("deprecation"), None);
+    let usage = server.get("/v1/version-usage").expect(200);
+    let collections = usage["deprecated_collections"].as_array().unwrap();
+    let counts: Vec<_> =
+        collections.iter().map(|one| (&one["collection"], &one["requests"])).collect();
+    assert_eq!(counts, [(&json!("chips"), &json!(4))]);
+}

@@ -100,9 +100,14 @@ fn raise(
     };
     let mut violations: Vec<Violation> =
         differing(shown, &current, sent).into_iter().map(blamed).collect();
-    violations.extend(beyond(shown, &current, mode, sent));
+    let beyond = beyond(shown, &current, mode, sent);
+    lens.leave_out(&mut changes, &beyond);
+    violations.extend(beyond);
+    let make = |part: &Fields| lens.merge(&stage.before, part);
+    if let Err(problem) = lens.check(stage.collection, &mut changes, sent, make) {
+        violations.extend(problem.violations.iter().cloned());
+    }
     refuse(violations)?;
-    lens.check(stage.collection, &mut changes, sent, |part| lens.merge(&stage.before, part))?;
     let mut after = stage.before.clone();
     after.extend(changes);
     Ok(update(stage, after))

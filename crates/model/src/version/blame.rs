@@ -27,6 +27,14 @@ impl Lens {
         })
     }
 
+    /// Drops kept fields that are made from what is wrong by itself.
+    pub(crate) fn leave_out(&self, made: &mut Fields, told: &[Violation]) {
+        let wrong = |name: &String| told.iter().any(|violation| violation.field == *name);
+        for lift in self.lifts.iter().filter(|lift| lift.sent.iter().any(wrong)) {
+            made.remove(&lift.field.name);
+        }
+    }
+
     /// Blames the first field that the write changes, as this version shows it: what a kept field
     /// may not be beside those of other records, it becomes by that.
     pub fn blame_change(&self, violation: &mut Violation, before: &Fields, after: &Fields) {

@@ -194,13 +194,16 @@ impl View {
         mode: Mode,
     ) -> Result<Fields, Problem> {
         let shown = &self.schema.collections[collection];
-        let (body, violations) = validate::checked(shown, sent, mode);
+        let (body, mut violations) = validate::checked(shown, sent, mode);
         // Newer clients may have written what is beyond a limit of this version, and what is sent
         // back as it is shown is not held to it: `decide` tells.
         let told_later = mode != Mode::Create
             && self.lens(collection).is_some()
             && violations.iter().all(|violation| violation.code.is_limit());
         if !violations.is_empty() && !told_later {
+            if mode == Mode::Create {
+                violations.extend(self.refused_besides(collection, &body, &violations));
+            }
             return Err(Problem::of(Code::ValidationFailed, violations));
         }
         // Looked for in their kept form: 5 and 5.0 are one number.
@@ -217,6 +220,28 @@ impl View {
         match lens.check(newest, &mut fields, &body, |part| lens.up(part)) {
             Ok(()) => Ok(fields),
             Err(problem) => Err(self.explain(collection, &body, problem)),
+        }
+    }
+}
+
+impl View {
+    /// What the newest version refuses of a body, beside what this one does.
+    fn refused_besides(
+        &self,
+        collection: CollectionIx,
+        body: &Fields,
+        told: &[Violation],
+    ) -> Vec<Violation> {
+        let Some(lens) = self.lens(collection) else { return Vec::new() };
+        let mut body = body.clone();
+        body.retain(|name, _| told.iter().all(|violation| violation.field != *name));
+        let mut fields = lens.up(&body);
+        lens.leave_out(&mut fields, told);
+        fields.retain(|_, value| !value.is_null());
+        let newest = &self.newest.collections[collection];
+        match lens.check(newest, &mut fields, &body, |part| lens.up(part)) {
+            Ok(()) => Vec::new(),
+            Err(problem) => self.explain(collection, &body, problem).violations.clone(),
         }
     }
 }

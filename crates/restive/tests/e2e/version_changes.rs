@@ -596,6 +596,57 @@ fn what_a_newer_client_wrote_beyond_old_limits_is_sent_back_and_kept() {
     assert!(fields.contains(&&json!("price")) && fields.contains(&&json!("colour")), "{error}");
 }
 
+/// Prices were any dollars, and are at most a hundred cents.
+const TIGHTER: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "toys"
+retype = { field = "price", from = { type = "number" }, factor = 100 }
+[[versions.changes]]
+collection = "toys"
+retype = { field = "age", from = { type = "integer", max = 99 }, by = "text" }
+[[versions]]
+date = "2025-01-01"
+[collections.toys.fields]
+price = { type = "integer", max = 100 }
+age = "string"
+colour = { type = "string", max_length = 5 }
+"#;
+
+#[test]
+fn what_newer_versions_refuse_is_told_with_all_else_that_is_wrong() {
+    let server = Start::schema(TIGHTER).go();
+    let id = server.make("/v1/toys", json!({"price": 50}));
+    let path = format!("/v1/toys/{id}");
+    let told = |method: &str, path: &str, body: Value| -> Vec<(String, String)> {
+        let answer = server.ask(method, path).version("2025-01-01").json(&body).send();
+        let error = answer.error(422, "validation_failed");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let all = error["errors"].as_array().unwrap().iter();
+        let mut all: Vec<_> = all.map(|one| (text(&one["field"]), text(&one["code"]))).collect();
+        all.sort();
+        all
+    };
+    let pairs = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+        all.iter().map(|(field, code)| ((*field).to_owned(), (*code).to_owned())).collect()
+    };
+    let large = ("price", "too_large");
+    for (body, expected) in [
+        (json!({"price": 2, "colour": 5}), [("colour", "wrong_type"), large]),
+        (json!({"price": 0.005, "size": 1}), [("price", "unsuitable"), ("size", "unknown_field")]),
+        (json!({"price": 2, "age": 100}), [("age", "too_large"), large]),
+    ] {
+        assert_eq!(told("POST", "/v1/toys", body), pairs(&expected));
+    }
+    // One fault of a field is told once.
+    assert_eq!(told("POST", "/v1/toys", json!({"price": "2"})), pairs(&[("price", "wrong_type")]));
+    for method in ["PUT", "PATCH"] {
+        let body = json!({"price": 2, "age": 100});
+        assert_eq!(told(method, &path, body), pairs(&[("age", "too_large"), large]), "{method}");
+    }
+}
+
 /// Amounts were whole dollars, times whole seconds.
 const ROUNDED: &str = r#"
 [[versions]]

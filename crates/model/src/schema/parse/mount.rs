@@ -65,7 +65,9 @@ fn read_version(report: &mut Report<'_>, table: &Table<'_>, versions: &[Version]
     let date = deprecation::date(report, table, "version")?;
     let found = versions.iter().position(|version| version.date == date);
     if found.is_none() {
-        let known: Vec<&str> = versions.iter().map(|version| version.date.as_str()).collect();
+        // One that is no date has been told.
+        let dates = versions.iter().map(|version| version.date.as_str());
+        let known: Vec<&str> = dates.filter(|date| !date.is_empty()).collect();
         report.say(
             table.value_at("version"),
             format!("there is no version {date}; versions: {}", known.join(", ")),

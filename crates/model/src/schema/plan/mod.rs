@@ -195,6 +195,10 @@ impl Work<'_> {
     /// What version entries newer than the old schema tell.
     fn declared(&mut self) {
         for version in &self.new.versions[..self.view.index] {
+            if version.changes.is_empty() {
+                let what = format!("version {} is new and changes nothing", version.date);
+                self.safe("versions", what, "new clients are pinned to it");
+            }
             for change in &version.changes {
                 let place = &self.new.collections[change.collection].name;
                 let what = match &change.description {

@@ -33,6 +33,14 @@ fn one(old: &str, from: &str, to: &str, class: Class, told: &str) {
 }
 
 #[test]
+fn a_version_that_changes_nothing_is_told() {
+    let old = SHOP.replace("version = '2026-01-01'\n", "");
+    let (from, to) = ("[[versions]]\ndate = '2026", "[[versions]]\ndate = '2027-01-01'\n");
+    let to = format!("{to}{from}");
+    one(&old, from, &to, Safe, "version 2027-01-01 is new and changes nothing");
+}
+
+#[test]
 fn every_edit_of_a_setting_is_told() {
     for (from, to, told) in [
         ("[service]", "[service]\nearly_hints = ['</a.css>; rel=preload']", "service.early_hints"),

@@ -203,7 +203,8 @@ impl Problem {
 
     /// Whether nothing but limits is broken.
     pub fn is_of_limits(&self) -> bool {
-        self.violations.iter().all(|violation| violation.code.is_limit())
+        let all = self.violations.iter().all(|violation| violation.code.is_limit());
+        all && !self.violations.is_empty()
     }
 
     /// Several violations as one problem: `param` and `value` are those of the first.

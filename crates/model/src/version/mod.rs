@@ -222,9 +222,7 @@ impl View {
             Err(problem) => Err(self.explain(collection, &body, problem)),
         }
     }
-}
 
-impl View {
     /// What the newest version refuses of a body, beside what this one does.
     fn refused_besides(
         &self,

@@ -66,6 +66,12 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("wire") => judge::install_rivals()?,
         Some("live") => judge::install_broadcaster()?,
+        // One scenario of many counts instructions, and says so when it cannot.
+        Some("api") if wants(arguments, "versions") => {
+            if let Err(error) = judge::install_counter() {
+                eprintln!("xtask: instructions will not be counted: {error:#}");
+            }
+        }
         _ => {}
     }
     run(&mut cargo(["build", "--release", "--locked", "-p", "restive", "-p", "bench"]))?;
@@ -76,6 +82,12 @@ pub fn bench(arguments: &[String]) -> Result<()> {
         command.arg("--server").arg(release.join("restive"));
     }
     run(&mut command)
+}
+
+/// Whether a bench that was called like this runs that scenario.
+fn wants(arguments: &[String], scenario: &str) -> bool {
+    let only = arguments.iter().skip_while(|argument| *argument != "--only").nth(1);
+    only.is_none_or(|only| only == scenario)
 }
 
 /// Licences, bans and sources as deny.toml has them. Building cargo-deny takes minutes, so it is

@@ -10,6 +10,7 @@ mod bare_live;
 mod bare_sqlite;
 mod bare_webhooks;
 mod bare_wire;
+mod count;
 mod disk;
 mod entropy;
 mod histogram;

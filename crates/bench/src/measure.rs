@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::load::{Load, Source};
+use crate::load::{Load, Outcome, Source};
 use crate::process::Service;
 use crate::report::{Pairs, Sample};
 
@@ -19,19 +19,43 @@ pub fn measure(
     duration: Duration,
     source: &dyn Fn(usize) -> Source,
 ) -> Result<Sample> {
-    let address = service.address.as_str();
-    let (count, label) = (None, None);
-    let load = |duration| Load { address, connections, expect, duration, count, label };
+    let load = |duration| load(service, connections, expect, duration);
     load(WARM_UP).run(source)?;
     let before = service.cpu()?;
     let outcome = load(duration).run(source)?;
     let cpu = service.cpu()?.saturating_sub(before);
-    Ok(Sample {
+    Ok(sample(&outcome, cpu))
+}
+
+/// A run of a fraction of a second, one of many in turn. The steps of 10 ms that `measure` counts
+/// in would be a good part of it, so its CPU time is that of the threads, in nanoseconds.
+pub fn measure_shortly(
+    service: &Service,
+    connections: usize,
+    expect: u16,
+    duration: Duration,
+    source: &dyn Fn(usize) -> Source,
+) -> Result<Sample> {
+    let load = |duration| load(service, connections, expect, duration);
+    load(duration / 5).run(source)?;
+    let before = service.thread_times()?;
+    let outcome = load(duration).run(source)?;
+    let cpu = service.thread_times()?.since(&before);
+    Ok(sample(&outcome, cpu))
+}
+
+fn load(service: &Service, connections: usize, expect: u16, duration: Duration) -> Load<'_> {
+    let address = service.address.as_str();
+    Load { address, connections, expect, duration, count: None, label: None }
+}
+
+fn sample(outcome: &Outcome, cpu: Duration) -> Sample {
+    Sample {
         per_second: outcome.per_second(),
         p50_us: outcome.latency.micros(0.5),
         p99_us: outcome.latency.micros(0.99),
         cpu_us: cpu.as_secs_f64() * 1e6 / outcome.latency.count().max(1) as f64,
-    })
+    }
 }
 
 /// Both in turn, round by round. Who begins changes from round to round, so that a machine that

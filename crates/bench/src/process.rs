@@ -1,15 +1,17 @@
 //! Processes under measurement: started on a core of their own, asked for their address, read in
 //! /proc for CPU time and memory, stopped by SIGTERM.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -99,9 +101,18 @@ impl Service {
         Ok(service)
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// User and system time of all its threads so far, to 10 ms.
     pub fn cpu(&self) -> Result<Duration> {
         cpu_of(&self.child.id().to_string())
+    }
+
+    /// The same of each thread, in nanoseconds.
+    pub fn thread_times(&self) -> Result<ThreadTimes> {
+        thread_times(&format!("/proc/{}/task", self.child.id()))
     }
 
     /// Resident memory now, and the most it ever was, in bytes.
@@ -118,14 +129,10 @@ impl Service {
         if !sent.success() {
             bail!("the server was gone before SIGTERM");
         }
-        let began = Instant::now();
-        loop {
-            match self.child.try_wait()? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => bail!("SIGTERM must end the server with 0, it was {status}"),
-                None if began.elapsed() > STOP_LIMIT => bail!("SIGTERM did not end the server"),
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
+        match ended_within(&mut self.child, STOP_LIMIT)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => bail!("SIGTERM must end the server with 0, it was {status}"),
+            None => bail!("SIGTERM did not end the server"),
         }
     }
 }
@@ -135,6 +142,46 @@ impl Drop for Service {
         // Refused without harm when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// CPU time of the threads of a process at one moment, by thread.
+pub struct ThreadTimes(BTreeMap<OsString, u64>);
+
+impl ThreadTimes {
+    /// What they took since then. A thread that began meanwhile counts; of one that ended, the time
+    /// in between is not known and left out.
+    pub fn since(&self, before: &Self) -> Duration {
+        let took = |(thread, nanos): (&OsString, &u64)| {
+            nanos.saturating_sub(before.0.get(thread).copied().unwrap_or(0))
+        };
+        Duration::from_nanos(self.0.iter().map(took).sum())
+    }
+}
+
+fn thread_times(folder: &str) -> Result<ThreadTimes> {
+    let mut times = BTreeMap::new();
+    for thread in fs::read_dir(folder)? {
+        let thread = thread?;
+        // None of a thread that ended since the folder was read.
+        let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
+        let nanos = text.split_whitespace().next().and_then(|first| first.parse().ok());
+        times.insert(thread.file_name(), nanos.context("/proc/…/schedstat is not as expected")?);
+    }
+    ensure!(!times.is_empty(), "this kernel does not count the CPU time of threads (schedstat)");
+    Ok(ThreadTimes(times))
+}
+
+/// How a process ended; None when it did not within the limit.
+pub fn ended_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if began.elapsed() > limit => return Ok(None),
+            // waits for: the end of the process
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
     }
 }
 
@@ -217,6 +264,16 @@ mod tests {
         let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0";
         assert_eq!(cpu_ticks(stat), Some(200));
         assert!(cpu_of("self").is_ok());
+    }
+
+    #[test]
+    fn time_is_counted_for_threads_that_stayed_and_that_came() {
+        let times = |threads: &[(&str, u64)]| {
+            ThreadTimes(threads.iter().map(|(thread, nanos)| (thread.into(), *nanos)).collect())
+        };
+        let before = times(&[("7", 100), ("8", 5_000)]);
+        let after = times(&[("7", 130), ("9", 20)]);
+        assert_eq!(after.since(&before), Duration::from_nanos(50));
     }
 
     #[test]

@@ -49,20 +49,27 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Ours over the limit: the median of the rounds, and the least and the most of them.
-    pub fn ratio(&self, figure: fn(&Sample) -> f64) -> Ratio {
+    /// Ours over the limit.
+    pub fn ratio(&self, figure: fn(&Sample) -> f64) -> Spread {
         let rounds = self.ours.iter().zip(&self.limits);
-        let ratios: Vec<f64> = rounds.map(|(ours, limit)| figure(ours) / figure(limit)).collect();
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Ratio { middle: middle(ratios), least, most }
+        Spread::of(rounds.map(|(ours, limit)| figure(ours) / figure(limit)).collect())
     }
 }
 
-pub struct Ratio {
+/// What the rounds gave: their median, and the least and the most of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
     pub middle: f64,
     pub least: f64,
     pub most: f64,
+}
+
+impl Spread {
+    pub fn of(rounds: Vec<f64>) -> Self {
+        let least = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Self { middle: middle(rounds), least, most }
+    }
 }
 
 /// A bar: `value` against `limit`, both in `unit`. Without a limit it is a figure to be seen.
@@ -89,9 +96,10 @@ impl Bar {
         Self { what, value, limit: None, at_least: false, unit, spread: None }
     }
 
-    /// With how far the rounds were apart; the median alone is judged.
-    pub fn between(self, ratio: &Ratio) -> Self {
-        Self { spread: Some((ratio.least, ratio.most)), ..self }
+    /// With how far the rounds were apart, if there was more than one; the median alone is judged.
+    pub fn between(self, rounds: &Spread) -> Self {
+        let spread = (rounds.least < rounds.most).then_some((rounds.least, rounds.most));
+        Self { spread, ..self }
     }
 
     /// A value that could not be computed (0/0) meets no limit.
@@ -106,9 +114,19 @@ impl Bar {
     fn describe(&self) -> String {
         let sign = if self.at_least { "≥" } else { "≤" };
         let limit = self.limit.map_or(String::new(), |limit| format!(" {sign} {limit}"));
-        let spread = self.spread.map(|(least, most)| format!(" ({least:.2} to {most:.2})"));
+        let shown = |value: f64| format!("{value:.*}", self.digits());
+        let spread = self.spread.map(|(least, most)| (shown(least), shown(most)));
+        let spread = spread.map(|(least, most)| format!(" ({least} to {most})"));
         let spread = spread.unwrap_or_default();
-        format!("{} {:.2}{spread}{limit} {}", self.what, self.value, self.unit)
+        format!("{} {}{spread}{limit} {}", self.what, shown(self.value), self.unit)
+    }
+
+    /// One more than the limit has, so that what misses it does not look like it.
+    fn digits(&self) -> usize {
+        let limit = self.limit.map_or(String::new(), |limit| limit.to_string());
+        let of_limit = limit.split_once('.').map_or(0, |(_, behind)| behind.len());
+        let of_value = if self.value >= 1_000.0 { 0 } else { 2 };
+        of_value.max(of_limit + usize::from(of_limit > 0))
     }
 }
 
@@ -265,6 +283,17 @@ mod tests {
         assert!(Bar::at_least("ratio", 0.5, 0.5, "×").passed());
         assert!(!Bar::at_least("ratio", f64::NAN, 0.5, "×").passed());
         assert!(!Bar::at_most("ratio", f64::NAN, 0.5, "×").passed());
+    }
+
+    #[test]
+    fn a_figure_has_the_digits_that_its_bar_needs() {
+        let missed = Bar::at_most("ratio", 1.0214, 1.02, "×");
+        assert_eq!(missed.describe(), "ratio 1.021 ≤ 1.02 ×");
+        assert_eq!(Bar::at_least("ratio", 0.82, 0.8, "×").describe(), "ratio 0.82 ≥ 0.8 ×");
+        assert_eq!(
+            Bar::shown("instructions", 30_593.4, "each").describe(),
+            "instructions 30593 each"
+        );
     }
 
     #[test]

@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::count::Counted;
 use crate::entropy::Entropy;
 use crate::options::Options;
 use crate::process::{Pinning, Service};
@@ -63,15 +65,28 @@ impl<'a> Stage<'a> {
     /// The server under test with the data that is in `data`. Auth, ETag and metrics are on; the
     /// request limit alone is off, since a bench is nothing but requests.
     pub fn restive(&self, data: &Path, schema: Option<&Path>) -> Result<Service> {
-        let mut command = self.pinning.command(&self.server);
-        command
+        Service::start(self.serve(self.pinning.command(&self.server), data, schema))
+    }
+
+    /// The same, with its instructions counted: dozens of times slower.
+    pub fn restive_counted(&self, data: &Path, schema: Option<&Path>) -> Result<Counted> {
+        let folder = self.folder("counts")?;
+        let valgrind = self.pinning.command(Path::new("valgrind"));
+        let mut command = Counted::prefix(valgrind, &folder);
+        command.arg(&self.server);
+        Counted::start(self.serve(command, data, schema), folder)
+    }
+
+    /// How the server is told to serve, behind its own name.
+    fn serve(&self, mut server: Command, data: &Path, schema: Option<&Path>) -> Command {
+        server
             .args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "off", "--data"])
             .arg(data)
             .env("RESTIVE_BOOTSTRAP_KEY", &self.key);
         if let Some(schema) = schema {
-            command.arg("--schema").arg(schema);
+            server.arg("--schema").arg(schema);
         }
-        Service::start(command)
+        server
     }
 
     /// The end of a comparison: `done` is how its scenarios went, `notes` how they measured. True

@@ -13,7 +13,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 pub use self::server::Server;
-pub use self::tools::{Tools, install_broadcaster, install_programs, install_rivals};
+pub use self::tools::{
+    Tools, install_broadcaster, install_counter, install_programs, install_rivals,
+};
 
 use crate::process::run;
 

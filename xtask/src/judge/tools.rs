@@ -112,6 +112,9 @@ const RIVALS: [(&str, &str, &str); 2] =
 const BROADCASTER: (&str, &str) =
     ("/usr/lib/nginx/modules/ngx_nchan_module.so", "libnginx-mod-nchan");
 
+/// What `bench api` counts instructions by.
+const COUNTER: [(&str, &str, &str); 1] = [("valgrind", "--version", "valgrind")];
+
 /// Installs those that tests call and are missing.
 pub fn install_programs() -> Result<()> {
     install_missing(&PROGRAMS)
@@ -127,6 +130,11 @@ pub fn install_rivals() -> Result<()> {
 pub fn install_broadcaster() -> Result<()> {
     install_missing(&RIVALS[..1])?;
     if Path::new(BROADCASTER.0).exists() { Ok(()) } else { apt(&[BROADCASTER.1]) }
+}
+
+/// The same for `bench api`.
+pub fn install_counter() -> Result<()> {
+    install_missing(&COUNTER)
 }
 
 fn install_missing(programs: &[(&str, &str, &str)]) -> Result<()> {

@@ -144,7 +144,10 @@ fn retyped(by: &Retyping, from: &Kind) -> String {
         Retyping::Seconds => format!("the {one} value counts seconds"),
         Retyping::Milliseconds => format!("the {one} value counts milliseconds"),
         Retyping::List => "the old value and a list of it stand for one another".to_owned(),
-        Retyping::Factor(factor) => format!("the new value is the old one times {factor}"),
+        Retyping::Factor { times, nearest } => {
+            let near = if *nearest { ", or the nearest there is" } else { "" };
+            format!("the new value is the old one times {times}{near}")
+        }
         Retyping::Map(pairs) => {
             let pairs = pairs.iter().map(|(old, new)| format!("{old} is now {new}"));
             pairs.collect::<Vec<_>>().join(", ")

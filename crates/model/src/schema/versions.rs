@@ -126,8 +126,11 @@ pub enum Retyping {
     Seconds,
     Milliseconds,
     List,
-    /// New = old × factor.
-    Factor(f64),
+    /// New = old × `times`. `nearest`: a number that the new unit has none for becomes the nearest.
+    Factor {
+        times: f64,
+        nearest: bool,
+    },
     /// Old values and the new ones they became.
     Map(Vec<(Value, Value)>),
 }

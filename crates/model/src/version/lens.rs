@@ -3,6 +3,7 @@
 
 use super::expr::{Expr, Parsed};
 use super::raw::Raw;
+use super::scale;
 use super::shape::Shape;
 use crate::record::{Fields, Record, push_json};
 use crate::schema::{Collection, Field, Kind};
@@ -49,6 +50,8 @@ pub(super) struct Lift {
     pub sent: Vec<String>,
     /// What of them is in another unit.
     pub multiplied: Vec<Expr>,
+    /// Whether the nearest number in the newest unit will do, for each change on the way.
+    pub nearest: bool,
 }
 
 impl Lens {
@@ -66,7 +69,8 @@ impl Lens {
             .filter_map(|field| {
                 let expr = shape.up.get(&field.name)?.clone();
                 let (sent, multiplied) = (expr.sent_names(), expr.multiplied());
-                Some(Lift { field: field.clone(), expr, sent, multiplied })
+                let nearest = scale::finds_nearest(&expr.scales());
+                Some(Lift { field: field.clone(), expr, sent, multiplied, nearest })
             })
             .collect();
         let plain = lines.iter().all(|line| line.expr == Expr::kept(&line.name))

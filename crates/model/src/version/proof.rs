@@ -5,12 +5,12 @@ use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift, value_of};
 use super::samples::{self, Dice, Hints};
-use super::scale::comes_back;
 use super::{Part, Versions, View, changes_of};
 use crate::record::Fields;
 use crate::schema::{Field, Operation, Retyping, Schema};
 use crate::validate;
-use serde_json::Value;
+use serde_json::{Number, Value};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -157,7 +157,7 @@ impl<'a> Trial<'a> {
             .fields
             .iter()
             .filter(grouped)
-            .map(|field| (field.name.as_str(), samples::of(field, hints)))
+            .map(|field| (field.name.as_str(), self.samples(field, hints)))
             .collect();
         let lost = |group: &Vec<String>| {
             let first = || self.unproved(group, &values).or_else(|| self.unmeant(group));
@@ -183,6 +183,18 @@ impl<'a> Trial<'a> {
             }
             found.extend(loss);
         }
+        found
+    }
+
+    fn samples(&self, field: &Field, hints: &Hints) -> Vec<Value> {
+        let mut found = samples::of(field, hints);
+        let made = self.lens.lifts.iter().filter(|lift| lift.sent.contains(&field.name));
+        // Those of newer changes have been tried.
+        let scales = made.filter_map(|lift| lift.expr.scales().pop());
+        let (least, most) = (field.min.unwrap_or(f64::MIN), field.max.unwrap_or(f64::MAX));
+        let lost = scales.filter_map(|scale| scale.lost(least, most)).map(Value::Number);
+        let last = found.len() - usize::from(found.last().is_some_and(Value::is_null));
+        found.splice(last..last, lost);
         found
     }
 
@@ -285,10 +297,10 @@ impl<'a> Trial<'a> {
             let value = value_of(&raised, &lift.field.name);
             // A request with it is refused, not changed; only a text may be no number at all.
             if validate::is_marked(value) {
-                if !lift.expr.lacks_counterpart(sample) {
-                    return None;
-                }
-                let what = format!("has no counterpart in `{}`", lift.field.name);
+                let what = match lift.expr.lacks_counterpart(sample) {
+                    true => format!("has no counterpart in `{}`", lift.field.name),
+                    false => self.lost_digits(lift, sample, &raised)?,
+                };
                 return Some(self.lost(sample, group, &lift.sent, &what));
             }
             let kind = &lift.field.kind;
@@ -300,8 +312,16 @@ impl<'a> Trial<'a> {
             return self.emptied(sample, &raised, group);
         }
         let back = self.lens.down(&raised);
+        let again = OnceCell::new();
         let differs = |name: &&String| {
-            !comes_back(value_of(sample, name), value_of(&back, name)) && self.is_read(name)
+            let (sent, read) = (value_of(sample, name), value_of(&back, name));
+            // The nearest is shown as it is from then on.
+            let stays = || {
+                let again = again.get_or_init(|| self.lens.down(&self.lens.up(&back)));
+                value_of(again, name) == read
+            };
+            let is_near = || self.takes_nearest(name) && differ_in_numbers(sent, read) && stays();
+            sent != read && self.is_read(name) && !is_near()
         };
         let name = group.iter().filter(differs).find(|name| {
             // What is not sent may come back as what it means.
@@ -316,6 +336,35 @@ impl<'a> Trial<'a> {
         let (index, _, message) =
             self.lost(sample, group, group, &format!("comes back as {shown}"));
         Some((index, name.clone(), message))
+    }
+
+    /// How fractions come back that lose digits, since floats of the other unit stand elsewhere.
+    /// None of whole numbers, which have no counterpart where there are too many digits.
+    fn lost_digits(&self, lift: &Lift, sample: &Fields, raised: &Fields) -> Option<String> {
+        let source = Parsed { sent: Some(sample), kept: None };
+        let fraction = |place: &Expr| place.eval(&source).as_number().is_some_and(Number::is_f64);
+        let of_floats = lift.expr.scales().iter().all(|scale| scale.is_of_floats());
+        let nearest = lift.expr.eval(&source);
+        if !of_floats || !nearest.is_number() || !lift.multiplied.iter().any(fraction) {
+            return None;
+        }
+        let mut kept = raised.clone();
+        kept.insert(lift.field.name.clone(), nearest.into_owned());
+        let shown = show(&self.lens.down(&kept), &lift.sent);
+        let others = match lift.expr.scales().len() {
+            1 => "",
+            _ => ", and in newer ones with a `factor`,",
+        };
+        Some(format!(
+            "comes back as {shown}; `nearest = true` in the change{others} says that the nearest \
+             number will do"
+        ))
+    }
+
+    /// Whether a change says so of a field.
+    fn takes_nearest(&self, name: &String) -> bool {
+        let nearest = self.lens.lifts.iter().filter(|lift| lift.nearest);
+        nearest.flat_map(|lift| &lift.multiplied).any(|place| place.sent_names().contains(name))
     }
 
     /// Whether the schema declares a value for requests without the field.
@@ -425,6 +474,18 @@ pub(super) fn combinations<'v>(choices: &[&'v [Value]]) -> Vec<Vec<&'v Value>> {
     let mut pick = |values: &&'v [Value]| &values[dice.below(values.len())];
     found.extend((0..COMBINATIONS).map(|_| choices.iter().map(&mut pick).collect()));
     found
+}
+
+/// Whether two values are the same but for numbers.
+fn differ_in_numbers(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(_), Value::Number(_)) => true,
+        (Value::Object(one), Value::Object(other)) => {
+            let mut names = one.keys().chain(other.keys());
+            names.all(|name| differ_in_numbers(value_of(one, name), value_of(other, name)))
+        }
+        (one, other) => one == other,
+    }
 }
 
 /// Whether the one is all that the other says, and that says more.

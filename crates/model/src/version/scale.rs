@@ -1,11 +1,12 @@
 //! Numbers in another unit. What an old client is shown of a kept number is its quotient by the
-//! factor; what it sends becomes the number that is shown as that.
+//! factor; what it sends becomes the number that is shown as that, or where the change says so, the
+//! nearest there is.
 
 use super::decimal::{Decimal, shortened};
 use crate::schema::Kind;
 use crate::validate::{MAX_INTEGER, plain};
 use crate::value::plain_number;
-use serde_json::{Number, Value};
+use serde_json::Number;
 
 /// What a field was multiplied by, and what it was and is: integer or number.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,17 +15,25 @@ pub(super) struct Scale {
     decimal: Decimal,
     old: Kind,
     new: Kind,
+    /// Whether the nearest will do.
+    nearest: bool,
 }
 
 /// Neighbours that are tried: a float is off by no more, be it multiplied or divided.
 const NEAR: u64 = 2;
 /// By how much many divisions are off.
 pub(super) const SLACK: u64 = 64;
+/// Numbers in a row that are tried: of the last factors that one would use, one in so many is lost.
+const ROW: u64 = 1024;
 
 impl Scale {
     /// None of a factor that is no number.
     pub fn new(factor: f64, old: Kind, new: Kind) -> Option<Scale> {
-        Some(Scale { factor, decimal: Decimal::of_float(factor)?, old, new })
+        Some(Scale { factor, decimal: Decimal::of_float(factor)?, old, new, nearest: false })
+    }
+
+    pub fn with_nearest(self, nearest: bool) -> Scale {
+        Scale { nearest, ..self }
     }
 
     /// Without whole numbers as an aim.
@@ -35,6 +44,21 @@ impl Scale {
     /// Whether old clients have the nearest whole number.
     pub fn rounds(&self) -> bool {
         self.old == Kind::Integer
+    }
+
+    /// Whether no digits are lost: by a power of two, floats stay as dense as they are.
+    fn is_exact(&self) -> bool {
+        self.is_of_floats() && self.steep() == 1.0
+    }
+
+    /// The factor without its power of two.
+    fn steep(&self) -> f64 {
+        self.factor.abs() / power_below(self.factor.abs())
+    }
+
+    /// Whether both are numbers, so that only digits can be lost.
+    pub fn is_of_floats(&self) -> bool {
+        [&self.old, &self.new] == [&Kind::Number; 2]
     }
 
     /// Whether greater numbers are shown as smaller ones.
@@ -74,7 +98,7 @@ impl Scale {
 
     /// The number that is shown as this one, or else as one beside it, since that may be what is
     /// left of it after another division: `settle` looks what becomes of it. None where the other
-    /// unit has no such number.
+    /// unit has no such number, and the nearest will not do.
     pub fn up(&self, sent: &Number) -> Option<Number> {
         let sent = plain(sent);
         let product = Decimal::of(&sent)?.times(&self.decimal)?;
@@ -83,8 +107,40 @@ impl Scale {
             let distance = distance(&self.down(&number)?, &sent);
             Some((distance, number))
         });
-        let nearest = by_distance.min_by_key(|(distance, _)| *distance);
-        nearest.filter(|(distance, _)| *distance <= SLACK).map(|(_, number)| number)
+        let (distance, number) = by_distance.min_by_key(|(distance, _)| *distance)?;
+        match self.new {
+            _ if distance == 0 => Some(number),
+            Kind::Integer if self.nearest => {
+                let whole = product.rounded().filter(|whole| whole.abs() <= MAX_INTEGER);
+                whole.map(Number::from).filter(|whole| self.down(whole).is_some())
+            }
+            _ => (self.nearest || distance <= SLACK).then_some(number),
+        }
+    }
+
+    /// A number within these limits that comes back as another one. Floats are the denser the
+    /// smaller they are, so where a product passes the next power of two, several share one.
+    pub fn lost(&self, least: f64, most: f64) -> Option<Number> {
+        if self.nearest || self.is_exact() || !self.is_of_floats() {
+            return None;
+        }
+        let steep = self.steep();
+        let halves = [(1.0, least, most), (-1.0, -most, -least)];
+        halves.into_iter().find_map(|(sign, least, most)| {
+            let least = least.max(0.0);
+            let (low, high) = (power_below(least), power_below(most));
+            let powers = [1.0, high, high / 2.0, low, low * 2.0].into_iter();
+            powers.filter(|power| power.is_normal()).find_map(|power| {
+                let (from, to) = (least.max(2.0 * power / steep), most.min(2.0 * power));
+                let middle = from + (to - from) / 2.0;
+                let row = (0..ROW).map(|step| f64::from_bits(middle.to_bits() + step));
+                let row = row.take_while(|number| from < *number && *number < to);
+                row.filter_map(|number| plain_number(sign * number)).find(|number| {
+                    let back = self.up(number).and_then(|kept| self.down(&kept));
+                    back.is_some_and(|back| back != *number)
+                })
+            })
+        })
     }
 
     /// Numbers of the new kind, the likeliest first.
@@ -98,6 +154,12 @@ impl Scale {
         let Some(nearest) = product.float().and_then(plain_number) else { return Vec::new() };
         beside(&self.new, &nearest, NEAR)
     }
+}
+
+/// Whether the nearest will do where a number is multiplied by all of these.
+pub(super) fn finds_nearest(all: &[&Scale]) -> bool {
+    all.iter().any(|scale| scale.nearest)
+        && all.iter().all(|scale| scale.nearest || scale.is_exact())
 }
 
 /// A number and those next to it, nearest first, of fractions the one with fifteen digits.
@@ -126,14 +188,8 @@ fn distance(one: &Number, other: &Number) -> u64 {
     if apart == 0 && one != other { 1 } else { apart }
 }
 
-/// Whether a number comes back: whole ones and fifteen digits as they were sent, more as those of a
-/// float beside it, since no other may be there.
-pub(super) fn comes_back(sent: &Value, read: &Value) -> bool {
-    match (sent, read) {
-        (Value::Number(sent), Value::Number(read)) if sent.is_f64() && read.is_f64() => {
-            let is_long = sent.as_f64().and_then(shortened) != sent.as_f64();
-            sent == read || is_long && distance(sent, read) <= SLACK
-        }
-        _ => sent == read,
-    }
+/// The power of two that a number lies at or above.
+fn power_below(number: f64) -> f64 {
+    const FRACTION: u64 = (1 << (f64::MANTISSA_DIGITS - 1)) - 1;
+    f64::from_bits(number.to_bits() & !FRACTION)
 }

@@ -1,14 +1,13 @@
 //! Numbers in another unit come back as they were sent. Each step up finds a number that the step
 //! down shows as it was, but several may add up to another last digit: so whoever keeps one looks
-//! what would be shown of it, tries the numbers beside it, and refuses it if none is shown as sent.
-//! Only digits beyond the fifteenth may become those of the nearest float, where no other is there.
+//! what would be shown of it, tries the numbers beside it, and refuses it if none is shown as sent,
+//! unless the change says that the nearest will do.
 
 use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift};
-use super::scale::{SLACK, beside, comes_back};
+use super::scale::{SLACK, Scale, beside};
 use crate::record::Fields;
-use crate::schema::Kind;
 use crate::validate;
 use serde_json::Value;
 
@@ -27,10 +26,18 @@ impl Expr {
         });
         found
     }
-}
 
-/// Whether what was sent and what is read are the same.
-type Alike = fn(&Value, &Value) -> bool;
+    /// What it is multiplied by, the newest first.
+    pub(super) fn scales(&self) -> Vec<&Scale> {
+        let mut found = Vec::new();
+        self.visit(&mut |part| {
+            if let Expr::Convert { by: Conversion::Times(scale), .. } = part {
+                found.push(scale);
+            }
+        });
+        found
+    }
+}
 
 impl Lens {
     /// Looks at what was made of what was sent, beside what is kept already.
@@ -48,21 +55,20 @@ impl Lens {
                 _ => Vec::new(),
             };
             let all = std::iter::once(value.clone()).chain(near.into_iter().map(Value::Number));
-            let mut shows = |value: &Value, alike: Alike| {
+            let settled = all.into_iter().find(|value| {
                 record.insert(name.clone(), value.clone());
-                self.shows(lift, &record, sent, alike)
-            };
-            let settled = all.into_iter().find(|value| shows(value, Value::eq));
-            let is_float = lift.field.kind == Kind::Number && value.is_number();
-            let near =
-                || Some(&value).filter(|value| is_float && shows(value, comes_back)).cloned();
-            let settled = settled.or_else(near).unwrap_or_else(|| validate::marked(value));
+                self.shows(lift, &record, sent)
+            });
+            let settled = settled.unwrap_or_else(|| match lift.nearest {
+                true => value,
+                false => validate::marked(value),
+            });
             raised.insert(name.clone(), settled);
         }
     }
 
     /// Whether the numbers that became this field are shown as they were sent.
-    fn shows(&self, lift: &Lift, record: &Fields, sent: &Fields, alike: Alike) -> bool {
+    fn shows(&self, lift: &Lift, record: &Fields, sent: &Fields) -> bool {
         let kept = Parsed { sent: None, kept: Some(record) };
         let lines = self.lines.iter().filter(|line| lift.sent.contains(&line.name));
         let shown: Fields =
@@ -70,7 +76,7 @@ impl Lens {
         lift.multiplied.iter().all(|place| {
             let was = place.eval(&Parsed { sent: Some(sent), kept: None }).into_owned();
             let is = place.eval(&Parsed { sent: Some(&shown), kept: None }).into_owned();
-            !was.is_number() || alike(&plain(&was), &is)
+            !was.is_number() || plain(&was) == is
         })
     }
 }

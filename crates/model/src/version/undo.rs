@@ -471,11 +471,12 @@ fn conversions(by: &Retyping, old: &Field, new: &Field) -> Result<(Conversion, C
             (Kind::Array(item), one) if **item == *one => Some((FromList, ToList)),
             _ => None,
         },
-        Retyping::Factor(factor) if numeric(from) && numeric(to) => {
-            let scale = Scale::new(*factor, from.clone(), to.clone());
+        Retyping::Factor { times, nearest } if numeric(from) && numeric(to) => {
+            let scale = Scale::new(*times, from.clone(), to.clone());
+            let scale = scale.map(|scale| scale.with_nearest(*nearest));
             scale.map(|scale| (Times(scale.clone()), Over(scale)))
         }
-        Retyping::Factor(_) => None,
+        Retyping::Factor { .. } => None,
         Retyping::Map(pairs) => {
             let fit = |(was, is)| Ok((fits(old, was, "map")?, fits(new, is, "map")?));
             let pairs: Vec<_> =
@@ -490,7 +491,7 @@ fn conversions(by: &Retyping, old: &Field, new: &Field) -> Result<(Conversion, C
             Retyping::Seconds => "`seconds` turns an integer into a timestamp, or back",
             Retyping::Milliseconds => "`milliseconds` turns an integer into a timestamp, or back",
             Retyping::List => "`list` turns one value into an array of its type, or back",
-            Retyping::Factor(_) => "`factor` is for integers and numbers",
+            Retyping::Factor { .. } => "`factor` is for integers and numbers",
             Retyping::Map(_) => "`map` names values of both types",
         };
         wrong(format!("{what}; this is {} and was {}", to.name(), from.name()))

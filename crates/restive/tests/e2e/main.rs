@@ -72,5 +72,6 @@ mod version_doors;
 mod version_edits;
 mod version_events;
 mod version_params;
+mod version_units;
 mod versions;
 mod versions_log;

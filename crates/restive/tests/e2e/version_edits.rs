@@ -20,7 +20,7 @@ shelf = "string"
 const LATER: &str = r#"
 [collections.books.fields]
 title = { type = "string", required = true }
-price = "number"
+price = "integer"
 first = "string"
 last = "string"
 shelf = "string"

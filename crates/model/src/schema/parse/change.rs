@@ -339,6 +339,9 @@ fn retype(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
         report.say(table.at, "`retype` needs one of `by`, `factor` and `map`");
         return None;
     };
+    if let (Some(at), false) = (table.key_at("nearest"), *key == "factor") {
+        report.say(at, "`nearest` is for numbers in another unit, so beside a `factor`");
+    }
     let by = match *key {
         "by" => named_retyping(report, table)?,
         "factor" => {
@@ -346,7 +349,8 @@ fn retype(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
             if factor == 0.0 {
                 report.say(table.value_at("factor"), "`factor` must not be 0");
             }
-            Retyping::Factor(factor)
+            let nearest = table.flag(report, "nearest").unwrap_or(false);
+            Retyping::Factor { times: factor, nearest }
         }
         _ => Retyping::Map(map(report, table, &field.kind)?),
     };

@@ -24,7 +24,7 @@ impl Entry {
             None => collection.name.clone(),
         };
         let operation = change.operation.clone();
-        Entry { text: format!("{:?}", normal(operation.clone())), place, operation }
+        Entry { text: text(operation.clone()), place, operation }
     }
 
     fn is(&self, other: &Entry) -> bool {
@@ -157,6 +157,17 @@ impl Work<'_> {
         self.breaking(&format!("{place}.{to}"), what, why, None);
     }
 
+    fn nearest(&mut self, place: &str, is: bool) {
+        if is {
+            let what = "a number that the new unit has none for becomes the nearest";
+            self.safe(place, what.to_owned(), "requests with such numbers were refused so far");
+        } else {
+            let what = "a number that the new unit has none for is refused";
+            let why = "so far the nearest was kept; put `nearest = true` back";
+            self.breaking(place, what.to_owned(), why, None);
+        }
+    }
+
     /// What one version changed, as both files tell it.
     fn changes(&mut self, was: &Version, is: &Version) {
         let before: Vec<Entry> = was.changes.iter().map(|one| Entry::new(self.old, one)).collect();
@@ -204,11 +215,28 @@ impl Work<'_> {
             }
             return;
         }
+        if let Operation::Retype { field, by: Retyping::Factor { nearest, .. }, .. } = &is.operation
+            && text(exact(was.operation.clone())) == text(exact(is.operation.clone()))
+        {
+            return self.nearest(&format!("{}.{field}", is.place), *nearest);
+        }
         let what = format!("`{}` of version {date} says something else", was.operation.name());
         let why = "clients of versions before it are served otherwise; put it back, and declare \
                    what changed in a newer one";
         self.breaking(&was.place, what, why, None);
     }
+}
+
+fn text(operation: Operation) -> String {
+    format!("{:?}", normal(operation))
+}
+
+/// A change without the word that the nearest number will do.
+fn exact(mut operation: Operation) -> Operation {
+    if let Operation::Retype { by: Retyping::Factor { nearest, .. }, .. } = &mut operation {
+        *nearest = false;
+    }
+    operation
 }
 
 /// A change without what says nothing: descriptions, the order of lists that have none, and the

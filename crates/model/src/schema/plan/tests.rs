@@ -330,7 +330,7 @@ fn nothing_is_proposed_that_would_not_do() {
 
 const PAST: &str = "[collections.books.fields]
 title = 'string'
-price = 'number'
+price = 'integer'
 kept = 'integer'
 kind = { type = 'string', enum = ['a', 'b'] }
 [[versions]]
@@ -362,6 +362,8 @@ fn what_is_said_of_known_versions_is_compared_too() {
         (", beside = true", "", &[(NeedsVersion, "books.title")]),
         ("from = 'name'", "from = 'nom'", &[(NeedsVersion, "books"), (NeedsVersion, "books")]),
         ("factor = 100", "factor = 10", &[(NeedsVersion, "books")]),
+        ("factor = 100", "factor = 100, nearest = true", &[(Safe, "books.price")]),
+        ("factor = 100", "factor = 10, nearest = true", &[(NeedsVersion, "books")]),
         ("{ c = 'b' }", "{ c = 'a' }", &[(NeedsVersion, "books")]),
         (
             "[[versions.changes]]\ncollection = 'books'\n\
@@ -395,6 +397,10 @@ fn what_is_said_of_known_versions_is_compared_too() {
     let single = PAST.replace(", beside = true", "");
     let edits = plan(&read(&single), &read(PAST));
     assert_eq!((edits.len(), edits[0].class), (1, Safe), "{edits:?}");
+    let nearest = PAST.replace("factor = 100", "factor = 100, nearest = true");
+    let edits = plan(&read(&nearest), &read(PAST));
+    assert_eq!((edits.len(), edits[0].class), (1, NeedsVersion), "{edits:?}");
+    assert_eq!(edits[0].place, "books.price");
     // What is kept for older versions only is data, too.
     let dropped = PAST.replace("kept = 'integer'\n", "").replace(
         "removed = { field = 'kept' }",

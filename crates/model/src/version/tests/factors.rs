@@ -1,5 +1,5 @@
-//! Numbers that an older version has in another unit: what it shows can be sent, asked for and
-//! compared with, whatever the factor.
+//! Numbers that an older version has in another unit: what it sends comes back, what it shows can
+//! be sent, asked for and compared with, whatever the factor.
 
 use super::operations::asked;
 use super::random::Dice;
@@ -7,7 +7,6 @@ use super::*;
 use crate::query::Test;
 use crate::record::{Scalar, to_scalar};
 use crate::validate::MAX_INTEGER;
-use crate::version::scale::comes_back;
 
 const FACTORS: [f64; 12] =
     [1.0, 3.0, 7.0, 60.0, 100.0, 1e6, 0.3, 0.01, 1.1, 2.54, 0.45359237, 1e-3];
@@ -19,12 +18,25 @@ struct Bed {
     text: String,
 }
 
+/// Factors by which floats lose nothing.
+const EXACT: [f64; 5] = [1.0, 2.0, 0.5, -1024.0, 0.0078125];
+
+/// Between numbers, digits beyond the fifteenth may be lost, which the change must say.
+fn retype(old: &str, new: &str, factor: f64) -> String {
+    let is_lossy = [old, new] == ["number"; 2] && !EXACT.contains(&factor);
+    let word = if is_lossy { ", nearest = true" } else { "" };
+    format!("retype = {{ field = 'n', from = '{old}', factor = {factor:?}{word} }}")
+}
+
 impl Bed {
     fn new(new: &'static str, old: &str, factor: f64) -> Bed {
+        Bed::of(new, &[retype(old, new, factor)])
+    }
+
+    fn of(new: &'static str, changes: &[String]) -> Bed {
         let fields = format!("n = {{ type = '{new}', filter = true }}");
-        let change = format!("retype = {{ field = 'n', from = '{old}', factor = {factor:?} }}");
-        let versions = service(&fields, &[&change]);
-        Bed { versions, new, text: format!("{new} from {old}, factor {factor}") }
+        let changes: Vec<&str> = changes.iter().map(String::as_str).collect();
+        Bed { versions: service(&fields, &changes), new, text: format!("{new}, {changes:?}") }
     }
 
     fn shown(&self, kept: &Value) -> Value {
@@ -51,10 +63,16 @@ impl Bed {
         })
     }
 
-    /// And once it has, it stays so.
+    /// As it was sent, or where the change says so, as the nearest. And once it has, it stays so.
     fn comes_back(&self, sent: &Value, raised: &Value) {
         let shown = self.shown(raised);
-        assert!(comes_back(sent, &shown), "{}: {sent}, {raised}, {shown}", self.text);
+        let what = format!("{}: {sent}, {raised}, {shown}", self.text);
+        if self.text.contains("nearest") && is_long(sent) {
+            let (sent, shown) = (sent.as_f64().unwrap(), shown.as_f64().unwrap());
+            assert!((sent - shown).abs() <= sent.abs() * 1e-14 + f64::MIN_POSITIVE, "{what}");
+        } else {
+            assert_eq!(sent, &shown, "{what}");
+        }
         let again = self.shown(&self.raised(&shown));
         assert_eq!(again, shown, "{}: {sent}, {raised}", self.text);
     }
@@ -76,6 +94,13 @@ impl Bed {
         assert!(!self.finds(Test::Min(more), kept), "{what}, above");
         assert!(!self.finds(Test::Max(less), kept), "{what}, below");
     }
+}
+
+/// Of more digits than every float holds, as those close to zero hold fewer.
+fn is_long(number: &Value) -> bool {
+    let float = number.as_f64().unwrap();
+    let digits: f64 = format!("{float:.14e}").parse().unwrap();
+    digits != float || !number.is_f64() || float.abs() < 1e-300
 }
 
 fn passes(test: &Test, column: &Scalar) -> bool {
@@ -189,7 +214,7 @@ fn a_number_comes_back_as_it_was_sent_or_is_refused() {
     let mut dice = Dice(5);
     let kinds = ["integer", "number"];
     let mut refused = 0;
-    for factor in factors(&mut dice) {
+    for factor in factors(&mut dice).into_iter().chain(EXACT) {
         for (old, new) in kinds.into_iter().flat_map(|old| kinds.map(|new| (old, new))) {
             let bed = Bed::new(new, old, factor);
             let (view, _) = oldest(&bed.versions);
@@ -221,17 +246,14 @@ fn a_number_comes_back_through_several_units_or_is_refused() {
     for _ in 0..80 {
         let kind = |dice: &mut Dice| kinds[(dice.next() % 2) as usize];
         let new = kind(&mut dice);
-        let steps: Vec<String> = (0..2 + dice.next() % 3)
-            .map(|_| {
-                let factor = factors[(dice.next() % 8) as usize];
-                let old = kind(&mut dice);
-                format!("retype = {{ field = 'n', from = '{old}', factor = {factor:?} }}")
-            })
-            .collect();
-        let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
-        let fields = format!("n = {{ type = '{new}', filter = true }}");
-        let bed =
-            Bed { versions: service(&fields, &steps), new, text: format!("{new}, {steps:?}") };
+        let mut steps: Vec<String> = Vec::new();
+        let mut newer = new;
+        for _ in 0..2 + dice.next() % 3 {
+            let (old, factor) = (kind(&mut dice), factors[(dice.next() % 8) as usize]);
+            steps.push(retype(old, newer, factor));
+            newer = old;
+        }
+        let bed = Bed::of(new, &steps);
         let (view, _) = oldest(&bed.versions);
         let field = &view.schema.collections[0].fields[0];
         let mut sent = long_numbers(&mut dice);
@@ -285,9 +307,7 @@ fn an_amount_that_changed_its_unit_twice_is_sent_back_as_it_is_shown() {
         let change = |factor: f64| {
             format!("retype = {{ field = 'n', from = 'number', factor = {factor:?} }}")
         };
-        let fields = "n = { type = 'integer', filter = true }";
-        let versions = service(fields, &[&change(first), &change(second)]);
-        let bed = Bed { versions, new: "integer", text: format!("{first}, {second}") };
+        let bed = Bed::of("integer", &[change(first), change(second)]);
         for kept in some_numbers(&mut dice) {
             bed.check(&kept);
             if kept.as_i64().unwrap().abs() < 1 << 49 {
@@ -299,4 +319,72 @@ fn an_amount_that_changed_its_unit_twice_is_sent_back_as_it_is_shown() {
     // Who sends more digits than the unit has means something else.
     let too_fine = Bed::new("integer", "number", 100.0).raised(&json!(0.30000000000000004));
     assert!(validate::is_marked(&too_fine));
+}
+
+/// What `check` says to a change between numbers, of which the old ones had these limits.
+fn finding(limits: &str, factor: f64, word: &str) -> Option<String> {
+    let from = format!("{{ type = 'number'{limits} }}");
+    let change = format!("retype = {{ field = 'n', from = {from}, factor = {factor:?}{word} }}");
+    let findings = parse(&file("n = 'number'", &[&change])).err()?;
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    Some(lines.join("\n"))
+}
+
+#[test]
+fn a_factor_by_which_numbers_lose_digits_is_refused_with_one_of_them() {
+    let mut dice = Dice(13);
+    let steep = [1.000001, 1.99, -1.1, 9.81, 1e9, 1.0 / 3.0, 1e-20, 4.35e17];
+    for factor in factors(&mut dice).into_iter().chain(steep).filter(|f| !EXACT.contains(f)) {
+        for limits in ["", ", min = 0, max = 1", ", max = -1000", ", min = 1, max = 1e300"] {
+            let found = finding(limits, factor, "").unwrap_or_default();
+            let begin = "this change loses data: { n = ";
+            assert!(found.contains(begin), "{factor}{limits}: {found}");
+            assert!(found.contains("; `nearest = true` "), "{factor}{limits}: {found}");
+            assert_eq!(finding(limits, factor, ", nearest = true"), None, "{factor}{limits}");
+        }
+    }
+}
+
+#[test]
+fn a_factor_by_which_numbers_lose_nothing_needs_no_word() {
+    for factor in EXACT {
+        assert_eq!(finding("", factor, ""), None, "{factor}");
+    }
+    // Floats are as dense there as those that they become.
+    assert_eq!(finding(", min = 1, max = 1.3", 1.1, ""), None);
+    assert!(finding(", min = 1, max = 1.9", 1.1, "").is_some());
+}
+
+#[test]
+fn the_nearest_is_kept_where_the_change_says_so() {
+    for (old, new, factor, sent, kept, shown) in [
+        ("number", "integer", 100.0, json!(0.295), json!(30), json!(0.3)),
+        ("number", "integer", 100.0, json!(0.1 + 0.2), json!(30), json!(0.3)),
+        ("number", "integer", 100.0, json!(-19.994), json!(-1999), json!(-19.99)),
+        ("integer", "integer", 0.01, json!(149), json!(1), json!(100)),
+        (
+            "number",
+            "number",
+            3.0,
+            json!(22.883771021940003),
+            json!(68.65131306582),
+            json!(22.88377102194),
+        ),
+    ] {
+        let change = |word: &str| {
+            format!("retype = {{ field = 'n', from = '{old}', factor = {factor:?}{word} }}")
+        };
+        let bed = Bed::of(new, &[change(", nearest = true")]);
+        assert_eq!(bed.raised(&sent), kept, "{}: {sent}", bed.text);
+        assert_eq!(bed.shown(&kept), shown, "{}: {sent}", bed.text);
+        if [old, new] != ["number"; 2] {
+            assert!(validate::is_marked(&Bed::of(new, &[change("")]).raised(&sent)), "{sent}");
+        }
+    }
+    // Nothing is near what is too large.
+    for too_large in [json!(1e15), json!(1e300)] {
+        let change = "retype = { field = 'n', from = 'number', factor = 100, nearest = true }";
+        let bed = Bed::of("integer", &[change.to_owned()]);
+        assert!(validate::is_marked(&bed.raised(&too_large)), "{too_large}");
+    }
 }

@@ -166,8 +166,8 @@ fn retype_down(by: &Retyping, old: &Kind, value: &Value) -> Value {
             json!(Timestamp::parse(text).unwrap().0.div_euclid(1000))
         }
         (Retyping::List, Value::Array(items)) => items.first().cloned().unwrap_or_default(),
-        (Retyping::Factor(factor), Value::Number(number)) => {
-            let exact = number.as_f64().unwrap() / factor;
+        (Retyping::Factor { times, .. }, Value::Number(number)) => {
+            let exact = number.as_f64().unwrap() / times;
             let short: f64 = format!("{exact:.14e}").parse().unwrap();
             assert_eq!(*old, Kind::Number);
             if short.fract() == 0.0 { json!(short as i64) } else { json!(short) }
@@ -184,8 +184,8 @@ fn retype_up(by: &Retyping, value: &Value) -> Value {
             json!(Timestamp(number.as_i64().unwrap() * 1000).to_iso())
         }
         (Retyping::List, value) => json!([value]),
-        (Retyping::Factor(factor), Value::Number(number)) => {
-            json!((number.as_f64().unwrap() * factor).round() as i64)
+        (Retyping::Factor { times, .. }, Value::Number(number)) => {
+            json!((number.as_f64().unwrap() * times).round() as i64)
         }
         other => panic!("{other:?}"),
     }

@@ -134,6 +134,11 @@ fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
             &past("retype = { field = 'pages', from = 'string', map = { few = 1 }, factor = 2 }"),
             false,
         ),
+        (&past("retype = { field = 'pages', from = 'number', factor = 2, nearest = true }"), true),
+        (
+            &past("retype = { field = 'pages', from = 'boolean', by = 'text', nearest = true }"),
+            false,
+        ),
         (&past(""), false),
         (
             &(past("collection_added = true")

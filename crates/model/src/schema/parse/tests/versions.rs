@@ -234,6 +234,14 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
             "1:1: `retype` needs one of `by`, `factor` and `map`",
         ),
         (
+            "retype = { field = 'pages', from = 'string', by = 'text', nearest = true }",
+            "1:59: `nearest` is for numbers in another unit, so beside a `factor`",
+        ),
+        (
+            "retype = { field = 'pages', from = 'number', factor = 2, nearest = 1 }",
+            "1:68: `nearest` must be true or false, not a whole number",
+        ),
+        (
             "retype = { field = 'pages', from = 'string', by = 'txt' }",
             "1:51: unknown conversion `txt` (did you mean `text`?); there are: text, seconds, \
              milliseconds, list",

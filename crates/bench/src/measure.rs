@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::load::{Load, Outcome, Source};
-use crate::process::Service;
+use crate::process::{Service, ThreadTimes};
 use crate::report::{Pairs, Sample};
 
 /// Before each measured run: connections, caches and branch predictors.
@@ -19,12 +19,9 @@ pub fn measure(
     duration: Duration,
     source: &dyn Fn(usize) -> Source,
 ) -> Result<Sample> {
-    let load = |duration| load(service, connections, expect, duration);
-    load(WARM_UP).run(source)?;
-    let before = service.cpu()?;
-    let outcome = load(duration).run(source)?;
-    let cpu = service.cpu()?.saturating_sub(before);
-    Ok(sample(&outcome, cpu))
+    let since = |now: &Duration, before: &Duration| now.saturating_sub(*before);
+    let parts = (WARM_UP, duration);
+    timed(service, connections, expect, parts, source, Service::cpu, since)
 }
 
 /// A run of a fraction of a second, one of many in turn. The steps of 10 ms that `measure` counts
@@ -36,17 +33,26 @@ pub fn measure_shortly(
     duration: Duration,
     source: &dyn Fn(usize) -> Source,
 ) -> Result<Sample> {
-    let load = |duration| load(service, connections, expect, duration);
-    load(duration / 5).run(source)?;
-    let before = service.thread_times()?;
-    let outcome = load(duration).run(source)?;
-    let cpu = service.thread_times()?.since(&before);
-    Ok(sample(&outcome, cpu))
+    let parts = (duration / 5, duration);
+    let (clock, since) = (Service::thread_times, ThreadTimes::since);
+    timed(service, connections, expect, parts, source, clock, since)
 }
 
-fn load(service: &Service, connections: usize, expect: u16, duration: Duration) -> Load<'_> {
+fn timed<T>(
+    service: &Service,
+    connections: usize,
+    expect: u16,
+    (warm_up, duration): (Duration, Duration),
+    source: &dyn Fn(usize) -> Source,
+    clock: impl Fn(&Service) -> Result<T>,
+    since: impl Fn(&T, &T) -> Duration,
+) -> Result<Sample> {
     let address = service.address.as_str();
-    Load { address, connections, expect, duration, count: None, label: None }
+    let load = |duration| Load { address, connections, expect, duration, count: None, label: None };
+    load(warm_up).run(source)?;
+    let before = clock(service)?;
+    let outcome = load(duration).run(source)?;
+    Ok(sample(&outcome, since(&clock(service)?, &before)))
 }
 
 fn sample(outcome: &Outcome, cpu: Duration) -> Sample {

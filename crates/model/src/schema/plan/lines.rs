@@ -92,6 +92,7 @@ impl Owner<'_> {
     pub fn retype(self, old: &Field, new: &Field) -> Option<String> {
         let scalar = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number | Kind::Boolean);
         let single = (old.min_length, old.max_length) == (Some(1), Some(1));
+        let is_whole = |value: &Value| validate::of_kind(&Kind::Integer, value.clone()).is_some();
         let by = match (&old.kind, &new.kind) {
             (kind, Kind::String) if scalar(kind) && new.choices.is_empty() => "by = \"text\"",
             (Kind::Integer, Kind::Timestamp) | (Kind::Timestamp, Kind::Integer) => {
@@ -100,6 +101,10 @@ impl Owner<'_> {
             (one, Kind::Array(item)) if **item == *one => "by = \"list\"",
             (Kind::Array(item), one) if **item == *one && single => "by = \"list\"",
             (Kind::Integer, Kind::Number) => "factor = 1",
+            // Fractions are refused, and one that stands for nothing would be refused always.
+            (Kind::Number, Kind::Integer) if old.default.as_ref().is_none_or(is_whole) => {
+                "factor = 1"
+            }
             _ => return None,
         };
         if new.reference.is_some() || !takes_all(old, new) {
@@ -117,7 +122,8 @@ fn takes_all(old: &Field, new: &Field) -> bool {
     let sure = usize::from(!matches!(old.kind, Kind::Array(_)));
     let least = new.min_length.is_none_or(|least| least <= sure);
     let most = new.max_length.is_none_or(|most| most >= 1 && matches!(new.kind, Kind::Array(_)));
-    let numeric = old.kind == Kind::Integer && new.kind == Kind::Number;
+    let is_number = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number);
+    let numeric = is_number(&old.kind) && is_number(&new.kind);
     let above = |new: f64| numeric && old.min.is_some_and(|old| old >= new);
     let below = |new: f64| numeric && old.max.is_some_and(|old| old <= new);
     let numbers = new.min.is_none_or(above) && new.max.is_none_or(below);

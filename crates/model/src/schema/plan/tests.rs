@@ -204,6 +204,8 @@ rank = { type = 'integer', required = true }
 flag = 'boolean'
 one = { type = 'array', items = 'integer', min_length = 1, max_length = 1 }
 at = 'timestamp'
+weight = { type = 'number', min = 1, max = 5 }
+share = { type = 'number', default = 0.5 }
 odd = { type = 'string', default = \"a\\u007f'b\" }
 [collections.books.actions.sell]
 from = ['new']
@@ -259,10 +261,7 @@ fn a_file_with_the_lines_that_are_proposed_needs_nothing_more() {
             "count = { type = 'integer', min = 0, max = 9, default = 3 }",
             "count = { type = 'string', required = true }",
         ),
-        (
-            "rank = { type = 'integer', required = true }",
-            "rank = { type = 'number', required = true }",
-        ),
+        ("rank = { type = 'integer', required", "rank = { type = 'number', required"),
         ("rank = { type = 'integer', required = true }", "rank = 'number'"),
         ("flag = 'boolean'", "flag = 'string'"),
         (
@@ -271,6 +270,11 @@ fn a_file_with_the_lines_that_are_proposed_needs_nothing_more() {
         ),
         ("flag = 'boolean'", "flag = { type = 'array', items = 'boolean' }"),
         ("at = 'timestamp'", "at = 'integer'"),
+        ("weight = { type = 'number', min = 1, max = 5 }", "weight = 'integer'"),
+        (
+            "weight = { type = 'number', min = 1, max = 5 }",
+            "weight = { type = 'integer', min = 0, max = 5, required = true }",
+        ),
         ("odd = { type = 'string', default = \"a\\u007f'b\" }", "odd = 'string'"),
         (
             "title = { type = 'string', required = true, max_length = 9 }",
@@ -310,6 +314,11 @@ fn nothing_is_proposed_that_would_not_do() {
     for (from, to) in [
         ("['a', 'b', 'c']", "['a', 'b']"),
         ("nick = 'string'", "nick = 'integer'"),
+        ("share = { type = 'number', default = 0.5 }", "share = 'integer'"),
+        (
+            "weight = { type = 'number', min = 1, max = 5 }",
+            "weight = { type = 'integer', min = 2, max = 5 }",
+        ),
         (
             "one = { type = 'array', items = 'integer', min_length = 1, max_length = 1 }",
             "one = 'string'",

@@ -3,9 +3,9 @@
 
 use super::expr::Expr;
 use crate::record::Fields;
-use crate::schema::{Change, Collection, Field, Operation, States};
+use crate::schema::{Change, Collection, Field, Operation, Path, States};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest expression of one field. Twenty changes of a field have about that many parts; splits
 /// of merges of splits grow without bound.
@@ -67,6 +67,12 @@ impl Shape {
             let done = done.and_then(|()| self.within_limits());
             if let Err(fault) = done {
                 *self = before;
+                let others = match &fault {
+                    Fault::Missing(_) => self.missing(&change.operation),
+                    Fault::Wrong(_) => Vec::new(),
+                };
+                let others = others.into_iter().filter(|other| *other != fault);
+                faults.extend(others.map(|fault| (place, fault)));
                 faults.push((place, fault));
             }
         }
@@ -107,6 +113,18 @@ impl Shape {
         self.not_fixed(name)?;
         let found = self.fields.iter().position(|field| field.name == name && !field.removed);
         found.ok_or_else(|| Fault::Missing(name.to_owned()))
+    }
+
+    /// All fields that the change needs and this shape lacks.
+    fn missing(&self, operation: &Operation) -> Vec<Fault> {
+        let mut needed = operation.new_places();
+        if let Operation::Move { from: Path { field, member: Some(_) }, .. } = operation {
+            needed.push(field.clone());
+        }
+        let names: BTreeSet<&str> =
+            needed.iter().map(|place| place.split('.').next().unwrap_or(place)).collect();
+        let faults = names.into_iter().filter_map(|name| self.place(name).err());
+        faults.filter(|fault| matches!(fault, Fault::Missing(_))).collect()
     }
 
     pub(super) fn not_fixed(&self, name: &str) -> Result<(), Fault> {

@@ -106,6 +106,7 @@ impl Shape {
                 let mut field = field.cloned().unwrap_or(plain);
                 let object = &self.fields[place];
                 (field.write_only, field.read_only) = (object.write_only, object.read_only);
+                field.deprecated = object.deprecated.clone();
                 // A newer client may put anything into an object: what the field cannot say is
                 // null to older ones, and stays when they write null back.
                 let kind = field.kind.clone();
@@ -191,6 +192,8 @@ impl Shape {
         let mut field = from.clone();
         (field.write_only, field.read_only) = (parts[0].write_only, parts[0].read_only);
         field.search = parts.iter().any(|part| part.search);
+        // Whoever writes it writes them all.
+        field.deprecated = parts.iter().find_map(|part| part.deprecated.clone());
         let first = places.iter().copied().min().unwrap_or(0);
         let parts = to.iter().map(|name| self.lowered(name)).collect();
         self.down.insert(field.name.clone(), Expr::Join { parts, by: by.to_owned() });
@@ -215,7 +218,7 @@ impl Shape {
             let expr = Expr::Part { of, by: by.to_owned(), place: piece, count: from.len() };
             self.down.insert(field.name.clone(), expr);
             let mut field = field.clone();
-            field.search = new.search;
+            (field.search, field.deprecated) = (new.search, new.deprecated.clone());
             (field.write_only, field.read_only) = (new.write_only, new.read_only);
             self.fields.insert(place + piece, field);
         }
@@ -243,6 +246,11 @@ impl Shape {
         if new.reference.is_some() || self.states.as_ref().is_some_and(|s| s.field == name) {
             return Err(wrong(format!("`{name}` holds an id or a state; its type is fixed")));
         }
+        if let (Retyping::Factor { nearest: true, .. }, true) = (by, new.unique) {
+            return Err(wrong(format!(
+                "`{name}` is `unique`, so no two values may become one; remove `nearest`"
+            )));
+        }
         let (up, down) = conversions(by, from, new)?;
         let raised = self.held(name, Expr::sent(name).raised(up));
         let mut old = from.clone();
@@ -250,7 +258,7 @@ impl Shape {
         let scalar = old.kind.is_scalar();
         (old.filter, old.sort) = (new.filter && scalar, new.sort && scalar);
         old.unique = new.unique && scalar;
-        old.search = new.search;
+        (old.search, old.deprecated) = (new.search, new.deprecated.clone());
         (old.write_only, old.read_only) = (new.write_only, new.read_only);
         self.fields[place] = old;
         self.convert_down(name, down);

@@ -52,6 +52,15 @@ impl Decimal {
         })
     }
 
+    /// Without zeros at the end.
+    pub fn trimmed(mut self) -> Decimal {
+        while self.digits > 0 && self.digits.is_multiple_of(10) {
+            self.digits /= 10;
+            self.exponent += 1;
+        }
+        self
+    }
+
     /// None over zero.
     pub fn over(&self, divisor: &Decimal) -> Option<Decimal> {
         let (mut dividend, mut exponent) = (self.digits, self.exponent);

@@ -125,6 +125,13 @@ impl Expr {
 
     /// On the way to an older shape, whose clients must be answered whatever the value is.
     pub fn lowered(self, by: Conversion) -> Expr {
+        // Divided twice, a number would be rounded twice.
+        if let Expr::Convert { of, by: Conversion::Over(newer), marks: false } = &self
+            && let Conversion::Over(older) = &by
+            && let Some(both) = newer.after(older)
+        {
+            return Expr::Convert { of: of.clone(), by: Conversion::Over(both), marks: false };
+        }
         Expr::Convert { of: Box::new(self), by, marks: false }
     }
 

@@ -14,6 +14,7 @@ mod pattern;
 pub(crate) mod proof;
 mod query;
 mod raw;
+mod reach;
 mod refused;
 mod samples;
 mod scale;

@@ -5,11 +5,12 @@ use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift, value_of};
 use super::samples::{self, Dice, Hints};
+use super::scale::is_float;
 use super::{Part, Versions, View, changes_of};
 use crate::record::Fields;
 use crate::schema::{Field, Operation, Retyping, Schema};
 use crate::validate;
-use serde_json::{Number, Value};
+use serde_json::Value;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,10 +38,12 @@ pub(crate) fn losses(schema: &Schema) -> Vec<Loss> {
     for part in parts(&schema) {
         let hints = hints(&schema, part);
         let mut told = BTreeSet::new();
+        let views: Vec<Arc<View>> = versions.iter().cloned().collect();
         // Each view but the newest.
-        for trial in versions.iter().skip(1).filter_map(|view| Trial::new(view, part)) {
+        for trial in views.iter().skip(1).filter_map(|view| Trial::new(view, part)) {
             let changed = changed(&schema, trial.index, part);
-            for (index, field, message) in trial.lose(&hints, &changed, &mut told) {
+            let newer = &views[..trial.index];
+            for (index, field, message) in trial.lose(&hints, &changed, newer, &mut told) {
                 let change = blame(&schema, index, part, &field);
                 found.push(Loss { version: index - 1, change, message });
             }
@@ -105,6 +108,7 @@ pub(super) fn hints(schema: &Schema, part: Part) -> Hints {
 /// Requests of one version.
 pub(super) struct Trial<'a> {
     pub index: usize,
+    pub part: Part,
     pub date: &'a str,
     pub lens: &'a Lens,
     /// What a client of the version may send.
@@ -134,7 +138,7 @@ impl<'a> Trial<'a> {
             (collection, Some(action)) => (view.form(collection, action)?, false),
         };
         let fields = all.iter().filter(|field| !field.read_only && !field.removed).collect();
-        Some(Trial { index: view.index, date: &view.date, lens, fields, read })
+        Some(Trial { index: view.index, part, date: &view.date, lens, fields, read })
     }
 
     /// What each group loses that has one of these fields; `told`: the kept fields that a loss is
@@ -143,6 +147,7 @@ impl<'a> Trial<'a> {
         &self,
         hints: &Hints,
         changed: &BTreeSet<String>,
+        newer: &[Arc<View>],
         told: &mut BTreeSet<String>,
     ) -> Vec<Lost> {
         // For a field that is not looked into, any value does.
@@ -169,11 +174,13 @@ impl<'a> Trial<'a> {
                 values => values,
             };
             let choices: Vec<&[Value]> = group.iter().map(of).collect();
-            combinations(&choices).into_iter().find_map(|chosen| {
+            let combined = combinations(&choices).into_iter().map(|chosen| {
                 let chosen = chosen.into_iter().cloned();
-                let sample: Fields = group.iter().cloned().zip(chosen).collect();
-                self.check(&sample, group)
-            })
+                group.iter().cloned().zip(chosen).collect()
+            });
+            let all: Vec<Fields> = combined.chain(self.reaching(group, newer, hints)).collect();
+            let lost = all.iter().find_map(|sample| self.check(sample, group));
+            lost.or_else(|| self.unreached(group, &all))
         };
         let mut found = Vec::new();
         for group in &groups {
@@ -198,7 +205,7 @@ impl<'a> Trial<'a> {
         found
     }
 
-    fn lifts_of(&self, group: &[String]) -> impl Iterator<Item = &'a Lift> {
+    pub fn lifts_of(&self, group: &[String]) -> impl Iterator<Item = &'a Lift> {
         let lifts = self.lens.lifts.iter();
         lifts.filter(|lift| lift.sent.iter().any(|name| group.contains(name)))
     }
@@ -291,6 +298,32 @@ impl<'a> Trial<'a> {
         groups
     }
 
+    /// A request with it is refused, not changed.
+    fn is_refused(&self, raised: &Fields, group: &[String]) -> bool {
+        self.lifts_of(group).any(|lift| {
+            let value = value_of(raised, &lift.field.name);
+            let of_kind = || validate::of_kind(&lift.field.kind, value.clone()).is_some();
+            validate::is_marked(value) || !value.is_null() && !of_kind()
+        })
+    }
+
+    /// Fields of which newer versions refused all that was tried, which proves nothing.
+    fn unreached(&self, group: &[String], all: &[Fields]) -> Option<Lost> {
+        let said = |sample: &&Fields| sample.values().any(|value| !value.is_null());
+        let proves = |sample: &Fields| !self.is_refused(&self.lens.up(sample), group);
+        let sample = all.iter().find(said)?;
+        if all.iter().filter(said).any(proves) {
+            return None;
+        }
+        let message = format!(
+            "nothing proves that this change loses nothing: newer versions refuse all that was \
+             tried, such as {}, sent in version {}; declare what they take in a simpler way",
+            show(sample, group),
+            self.date
+        );
+        Some((self.index, group[0].clone(), message))
+    }
+
     fn check(&self, sample: &Fields, group: &[String]) -> Option<Lost> {
         let raised = self.lens.up(sample);
         for lift in self.lifts_of(group) {
@@ -338,14 +371,14 @@ impl<'a> Trial<'a> {
         Some((index, name.clone(), message))
     }
 
-    /// How fractions come back that lose digits, since floats of the other unit stand elsewhere.
-    /// None of whole numbers, which have no counterpart where there are too many digits.
+    /// How floats come back that lose digits, since those of the other unit stand elsewhere. None
+    /// of whole numbers with more digits than floats hold, which have no counterpart.
     fn lost_digits(&self, lift: &Lift, sample: &Fields, raised: &Fields) -> Option<String> {
         let source = Parsed { sent: Some(sample), kept: None };
-        let fraction = |place: &Expr| place.eval(&source).as_number().is_some_and(Number::is_f64);
+        let is_float = |place: &Expr| place.eval(&source).as_number().is_some_and(is_float);
         let of_floats = lift.expr.scales().iter().all(|scale| scale.is_of_floats());
         let nearest = lift.expr.eval(&source);
-        if !of_floats || !nearest.is_number() || !lift.multiplied.iter().any(fraction) {
+        if !of_floats || !nearest.is_number() || !lift.multiplied.iter().any(is_float) {
             return None;
         }
         let mut kept = raised.clone();

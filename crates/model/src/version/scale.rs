@@ -23,6 +23,9 @@ pub(super) struct Scale {
 const NEAR: u64 = 2;
 /// By how much many divisions are off.
 pub(super) const SLACK: u64 = 64;
+/// Powers of two from which on all floats are whole, and none are whole numbers of 64 bits.
+const WHOLE: f64 = (1u64 << 53) as f64;
+const HUGE: f64 = (1u128 << 65) as f64;
 /// Numbers in a row that are tried: of the last factors that one would use, one in so many is lost.
 const ROW: u64 = 1024;
 
@@ -34,6 +37,16 @@ impl Scale {
 
     pub fn with_nearest(self, nearest: bool) -> Scale {
         Scale { nearest, ..self }
+    }
+
+    /// Both in one, where that is as exact: between numbers, and of no more digits than a float.
+    pub fn after(&self, older: &Scale) -> Option<Scale> {
+        let decimal = self.decimal.times(&older.decimal)?.trimmed();
+        let factor = decimal.float()?;
+        let exact = Decimal::of_float(factor)? == decimal;
+        let of_floats = self.is_of_floats() && older.is_of_floats();
+        let nearest = self.nearest || older.nearest;
+        (of_floats && exact).then_some(Scale { factor, decimal, nearest, ..self.clone() })
     }
 
     /// Without whole numbers as an aim.
@@ -78,12 +91,12 @@ impl Scale {
             return plain_number(quotient);
         }
         let quotient = Decimal::of(kept)?.over(&self.decimal)?.number()?;
-        let short = quotient.as_f64().filter(|_| quotient.is_f64()).and_then(shortened);
-        let leads_back = |short: &f64| {
-            let product = Decimal::of_float(*short).and_then(|short| short.times(&self.decimal));
-            product.and_then(|product| product.float()) == kept.as_f64()
+        let short = quotient.as_f64().and_then(shortened).and_then(Decimal::of_float);
+        let leads_back = |short: &Decimal| {
+            let product = short.times(&self.decimal).and_then(|product| product.float());
+            product == kept.as_f64()
         };
-        short.filter(leads_back).and_then(plain_number).or(Some(quotient))
+        short.filter(leads_back).and_then(|short| short.number()).or(Some(quotient))
     }
 
     /// The common case, without the detour over digits: floats divide whole numbers as well.
@@ -129,7 +142,7 @@ impl Scale {
         halves.into_iter().find_map(|(sign, least, most)| {
             let least = least.max(0.0);
             let (low, high) = (power_below(least), power_below(most));
-            let powers = [1.0, high, high / 2.0, low, low * 2.0].into_iter();
+            let powers = [1.0, WHOLE, HUGE, high, high / 2.0, low, low * 2.0].into_iter();
             powers.filter(|power| power.is_normal()).find_map(|power| {
                 let (from, to) = (least.max(2.0 * power / steep), most.min(2.0 * power));
                 let middle = from + (to - from) / 2.0;
@@ -186,6 +199,12 @@ fn distance(one: &Number, other: &Number) -> u64 {
     let apart = bits(one).wrapping_sub(bits(other)).unsigned_abs();
     // Beyond what floats hold, two whole numbers may be one float.
     if apart == 0 && one != other { 1 } else { apart }
+}
+
+/// Whether a float holds all of its digits.
+pub(super) fn is_float(number: &Number) -> bool {
+    let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
+    whole.is_none_or(|whole| whole as f64 as i128 == whole)
 }
 
 /// The power of two that a number lies at or above.

@@ -191,6 +191,13 @@ fn fifteen_digits_of_an_old_client_come_back_as_they_were_sent() {
             let sent = normal(json!(digits / 10f64.powi((dice.next() % 15) as i32)));
             assert_eq!(bed.shown(&bed.raised(&sent)), sent, "{}", bed.text);
         }
+        // Whole numbers that no float holds are refused without the word.
+        let mut long = vec![7_403_233_959_222_800, 116_680_426_580_356_000, 10i64.pow(16)];
+        let zeros = |dice: &mut Dice| 10i64.pow((dice.next() % 5) as u32);
+        long.extend((0..20).map(|_| dice.next() as i64 % 900_000_000_000_000 * zeros(&mut dice)));
+        for sent in long.into_iter().filter(|_| bed.text.contains("nearest")).map(Value::from) {
+            assert_eq!(bed.shown(&bed.raised(&sent)), sent, "{}", bed.text);
+        }
     }
 }
 
@@ -335,7 +342,14 @@ fn a_factor_by_which_numbers_lose_digits_is_refused_with_one_of_them() {
     let mut dice = Dice(13);
     let steep = [1.000001, 1.99, -1.1, 9.81, 1e9, 1.0 / 3.0, 1e-20, 4.35e17];
     for factor in factors(&mut dice).into_iter().chain(steep).filter(|f| !EXACT.contains(f)) {
-        for limits in ["", ", min = 0, max = 1", ", max = -1000", ", min = 1, max = 1e300"] {
+        for limits in [
+            "",
+            ", min = 0, max = 1",
+            ", max = -1000",
+            ", min = 1, max = 1e300",
+            ", min = 1e16",
+            ", min = 1e20",
+        ] {
             let found = finding(limits, factor, "").unwrap_or_default();
             let begin = "this change loses data: { n = ";
             assert!(found.contains(begin), "{factor}{limits}: {found}");
@@ -350,9 +364,36 @@ fn a_factor_by_which_numbers_lose_nothing_needs_no_word() {
     for factor in EXACT {
         assert_eq!(finding("", factor, ""), None, "{factor}");
     }
+    // Nor does one by which there is nothing that could be sent, but that proves nothing.
+    let refused = finding(", min = 1e307", 100.0, "").unwrap_or_default();
+    assert!(refused.contains("nothing proves that this change loses nothing"), "{refused}");
     // Floats are as dense there as those that they become.
     assert_eq!(finding(", min = 1, max = 1.3", 1.1, ""), None);
     assert!(finding(", min = 1, max = 1.9", 1.1, "").is_some());
+    for (limits, factor) in [
+        (", min = 2050000000000, max = 2050000000000000", 4.73),
+        (", min = 1704000000000000, max = 17040000000000000", 3e6),
+        (", min = 1e16, max = 1e17", 100.0),
+    ] {
+        assert!(finding(limits, factor, "").is_some(), "{limits} {factor}");
+    }
+}
+
+#[test]
+fn fifteen_digits_come_back_through_several_units_as_well() {
+    let mut dice = Dice(17);
+    for factors in [[1.609344, 1000.0], [60.0, 60.0], [10.0, 1.1], [59.0, 1.1], [0.5, 485.597]] {
+        let bed = Bed::of("number", &factors.map(|factor| retype("number", "number", factor)));
+        let known = [0.11080615248, 0.0006865692623, 466.7602158904, 9.99999999999999, 338.8567];
+        let random = (0..200).map(|_| {
+            let digits = (dice.next() % 1_000_000_000_000_000) as f64;
+            digits / 10f64.powi((dice.next() % 15) as i32)
+        });
+        for sent in known.into_iter().chain([12.0, 0.333333333333333]).chain(random) {
+            let sent = normal(json!(sent));
+            assert_eq!(bed.shown(&bed.raised(&sent)), sent, "{}", bed.text);
+        }
+    }
 }
 
 #[test]

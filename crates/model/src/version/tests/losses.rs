@@ -547,3 +547,56 @@ fn texts_of_a_fixed_length_long_lists_of_words_and_many_separators_are_tried() {
     let fields: Vec<String> = (0..8).map(|at| format!("t{at} = 'string'")).collect();
     check(&fields.join("\n"), &[&merges.join("\n")], &["this change loses data: { a7 = "]);
 }
+
+/// What a version between takes is so little that no sample of the older one gets there by chance.
+#[test]
+fn what_is_lost_on_the_way_to_a_version_that_takes_little_is_found() {
+    let seconds = "retype = { field = 'a', from = 'timestamp', by = 'seconds' }";
+    let merge = "merge = { from = [{ name = 'a', type = 'string' }, { name = 'b', type = 'string' \
+                 }], to = 'm', by = ',' }";
+    for (fields, versions) in [
+        (
+            "a = { type = 'string', enum = ['z'] }",
+            [
+                "retype = { field = 'a', from = { type = 'string', enum = ['q'] }, map = { q = \
+                 'z' } }",
+                "retype = { field = 'a', from = { type = 'array', items = 'string', min_length = 1 \
+                 }, by = 'list' }",
+            ],
+        ),
+        (
+            "m = { type = 'string', enum = ['x'] }",
+            ["enum_map = { field = 'm', values = { \"q,w,e\" = 'x' } }", merge],
+        ),
+        (
+            "m = { type = 'array', items = 'string' }",
+            [
+                "retype = { field = 'm', from = { type = 'string', pattern = '^q,w,e$' }, by = \
+                 'list' }",
+                merge,
+            ],
+        ),
+        (
+            "a = 'integer'",
+            [
+                "retype = { field = 'a', from = { type = 'integer', min = 5, max = 10 }, factor = \
+                 3 }",
+                seconds,
+            ],
+        ),
+        (
+            "a = 'string'",
+            [
+                "retype = { field = 'a', from = { type = 'integer', min = 3, max = 4 }, map = { 3 \
+                 = 'few', 4 = 'many' } }",
+                seconds,
+            ],
+        ),
+    ] {
+        check(fields, &versions, &["this change loses data"]);
+        // As far between as they may be.
+        let rename = "rename = { from = 'old', to = 'title' }";
+        let fields = format!("{fields}\ntitle = 'string'");
+        check(&fields, &[versions[0], rename, versions[1]], &["this change loses data"]);
+    }
+}

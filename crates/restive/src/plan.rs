@@ -17,7 +17,7 @@ pub fn run(files: &Plan) -> anyhow::Result<ExitCode> {
         bail!("{}: version {newest} lies in the future; today is {today}", files.new.display());
     }
     let edits = plan::plan(&old, &new);
-    for line in plan::report(&edits) {
+    for line in plan::report(&edits, &old) {
         println!("{line}");
     }
     Ok(match edits.iter().all(|edit| edit.class == Class::Safe) {

@@ -158,8 +158,18 @@ impl Work<'_> {
     fn field(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         if was.kind != is.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
-            let lines = retyped(owner, was, is);
-            self.breaking(place, what, "clients send and read the old type", lines);
+            match retyped(owner, was, is) {
+                Some(lines) => {
+                    let why = "clients send and read the old type";
+                    self.breaking(place, what, why, Some(lines));
+                }
+                None => {
+                    let why = "clients send and read the old type, and its data would be lost; \
+                               leave it declared, give the new one another name, and declare \
+                               `removed`";
+                    self.destructive(place, what, why, Some(owner.removed(&was.name)));
+                }
+            }
             self.flags(owner, place, was, is);
             return;
         }
@@ -289,8 +299,9 @@ impl Work<'_> {
             }
         }
         if was.write_only != is.write_only {
-            let why = "what was secret would be served, or what was served be gone";
-            self.breaking(place, "`write_only` was switched".to_owned(), why, None);
+            let why = "what was secret would be served, or what was served be hidden, so its data \
+                       would be deleted; put it back";
+            self.destructive(place, "`write_only` was switched".to_owned(), why, None);
         }
         let name = |schema: &crate::Schema, field: &Field| {
             field.reference.map(|at| schema.collections[at].name.clone())

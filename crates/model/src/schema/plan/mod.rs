@@ -82,8 +82,8 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
     work.edits
 }
 
-/// All edits with their lines, and how many there are of each class.
-pub fn report(edits: &[Edit]) -> Vec<String> {
+/// All edits with their lines, how many there are of each class, and where the lines are to stand.
+pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
     let mut told = Vec::new();
     for edit in edits {
         told.push(edit.to_string());
@@ -96,23 +96,32 @@ pub fn report(edits: &[Edit]) -> Vec<String> {
         count(Class::NeedsVersion),
         count(Class::Destructive)
     ));
-    told
-}
-
-/// Why a changed schema is not served over data of the old one, and what to type: the report, why
-/// the data does not fit if it does not, and the flag that accepts all of it.
-pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> {
-    let mut told = report(edits);
-    let declares = |edit: &Edit| {
+    let declares = |edit: &&Edit| {
         edit.lines.as_ref().is_some_and(|lines| lines.contains("[[versions.changes]]"))
     };
-    if edits.iter().any(|edit| edit.class != Class::Safe && declares(edit)) {
+    let (declared, others): (Vec<&Edit>, Vec<&Edit>) =
+        edits.iter().filter(|edit| edit.class != Class::Safe).partition(declares);
+    if !declared.is_empty() {
         told.push(format!(
             "Clients of {0} go on as before if the lines above stand below a `[[versions]]` entry \
              with a newer date, and `service.version` is that date; {0} keeps an entry of its own.",
             old.service.version
         ));
     }
+    if others.iter().any(|edit| edit.lines.is_none()) {
+        told.push(
+            "What has no lines, and is not told with others that have, can be declared by no \
+             change: put it back, or accept it."
+                .to_owned(),
+        );
+    }
+    told
+}
+
+/// Why a changed schema is not served over data of the old one, and what to type: the report, why
+/// the data does not fit if it does not, and the flag that accepts all of it.
+pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> {
+    let mut told = report(edits, old);
     let loses = edits.iter().any(|edit| edit.class == Class::Destructive);
     if misfits.is_empty() {
         told.push(match loses {

@@ -69,7 +69,6 @@ fn edits_that_break_clients_need_a_version() {
             "books.nick",
             "rename = { from = \"nick\", to = \"alias\" }",
         ),
-        ("nick = 'string'", "nick = 'integer'", "books.nick", ""),
         (
             "nick = 'string'",
             "nick = { type = 'string', required = true }",
@@ -313,17 +312,6 @@ fn a_file_with_the_lines_that_are_proposed_needs_nothing_more() {
 fn nothing_is_proposed_that_would_not_do() {
     for (from, to) in [
         ("['a', 'b', 'c']", "['a', 'b']"),
-        ("nick = 'string'", "nick = 'integer'"),
-        ("share = { type = 'number', default = 0.5 }", "share = 'integer'"),
-        (
-            "weight = { type = 'number', min = 1, max = 5 }",
-            "weight = { type = 'integer', min = 2, max = 5 }",
-        ),
-        (
-            "one = { type = 'array', items = 'integer', min_length = 1, max_length = 1 }",
-            "one = 'string'",
-        ),
-        ("tags = { type = 'array', items = 'string', min_length = 1 }", "tags = 'string'"),
         (
             "nick = 'string'",
             "nick = 'string'\nby = { type = 'string', ref = 'authors', required = true }",
@@ -334,6 +322,38 @@ fn nothing_is_proposed_that_would_not_do() {
         let edits = plan(&read(PASTED), &read(&PASTED.replace(from, to)));
         assert_eq!(edits.len(), 1, "{edits:?}");
         assert_eq!((edits[0].class, edits[0].lines.as_ref()), (Class::NeedsVersion, None), "{to}");
+    }
+}
+
+#[test]
+fn a_type_that_nothing_converts_is_data_that_would_be_lost() {
+    for (name, was, is) in [
+        ("nick", "'string'", "'integer'"),
+        ("share", "{ type = 'number', default = 0.5 }", "'integer'"),
+        (
+            "weight",
+            "{ type = 'number', min = 1, max = 5 }",
+            "{ type = 'integer', min = 2, max = 5 }",
+        ),
+        (
+            "one",
+            "{ type = 'array', items = 'integer', min_length = 1, max_length = 1 }",
+            "'string'",
+        ),
+        ("tags", "{ type = 'array', items = 'string', min_length = 1 }", "'string'"),
+        ("flag", "'boolean'", "{ type = 'string', pattern = '^[a-z]$' }"),
+        ("flag", "'boolean'", "{ type = 'string', min_length = 5 }"),
+    ] {
+        let (from, to) = (format!("{name} = {was}\n"), format!("{name} = {is}\n"));
+        assert!(PASTED.contains(&from), "{from}");
+        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{to}: {found:?}"));
+        let edits = plan(&read(PASTED), &read(&PASTED.replace(&from, &to)));
+        assert_eq!(edits.len(), 1, "{edits:?}");
+        assert_eq!(edits[0].class, Class::Destructive, "{edits:?}");
+        let both = PASTED.replace(&from, &format!("{from}other_{to}"));
+        let pasted = with_proposals(&both, &edits);
+        let left = plan(&read(PASTED), &read(&pasted));
+        assert!(left.iter().all(|edit| edit.class == Class::Safe), "{pasted}\n{left:#?}");
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::history::plain;
 use crate::schema::rule::Template;
-use crate::schema::{Assignment, Operation, Path, Version};
+use crate::schema::{Assignment, Operation, Path, Retyping, Version};
 use crate::version::{Part, changes_of};
 use regex::{Captures, Regex};
 use serde_json::Value;
@@ -165,6 +165,8 @@ fn older(operation: &Operation, path: &Path) -> Option<Path> {
 fn way(operation: &Operation, path: &Path, operand: &mut Option<String>) -> Option<String> {
     let null = operand.as_deref() == Some("null");
     match operation {
+        // A number that may have fractions now, or may not, is as large as it was.
+        Operation::Retype { by: Retyping::Factor { times: 1.0, .. }, .. } => None,
         Operation::Retype { field, by, .. } if *field == path.field && !null => {
             Some(format!("{by:?}"))
         }

@@ -548,4 +548,9 @@ fn no_old_request_without_a_unique_field_means_the_same_as_another() {
     let fields = "k = { type = 'integer', unique = true }";
     check_past(fields, ["default = { field = 'k', was = 0 }", ""], &[expected]);
     check_past(fields, ["optional = { field = 'k', fill = 0 }", ""], &[]);
+    let cents =
+        |word: &str| format!("retype = {{ field = 'k', from = 'number', factor = 100{word} }}");
+    let expected = "7:1: `k` is `unique`, so no two values may become one; remove `nearest`";
+    check_past(fields, [&cents(", nearest = true"), ""], &[expected]);
+    check_past(fields, [&cents(""), ""], &[]);
 }

@@ -280,3 +280,28 @@ fn a_new_field_that_an_action_sets_too_is_an_addition() {
     let new = edited(SHOP, &[("title = 'sold'", "title = 'sold', kind = 'b'")]);
     tells(SHOP, &new, &[(NeedsVersion, "sets `kind`, too")]);
 }
+
+#[test]
+fn words_about_numbers_that_may_have_fractions_now_say_the_same() {
+    let orders = |kind: &str| {
+        format!(
+            "[collections.orders.fields]\ntotal = '{kind}'\n[collections.orders.actions.pay]\n\
+             params = {{ amount = '{kind}' }}\nset = {{ total = '=request.amount' }}\nrules = [{{ \
+             when = 'request.amount < 5 || record.total > 3', code = 'low', message = 'm' }}]\n"
+        )
+    };
+    let old = format!("[service]\nversion = '2026-01-01'\n{}", orders("integer"));
+    let retype = |action: &str, field: &str| {
+        format!(
+            "[[versions.changes]]\ncollection = 'orders'\n{action}retype = {{ field = '{field}', \
+             from = 'integer', factor = 1 }}\n"
+        )
+    };
+    let new = format!(
+        "{}[[versions]]\ndate = '2026-02-01'\n{}{}[[versions]]\ndate = '2026-01-01'\n",
+        orders("number"),
+        retype("", "total"),
+        retype("action = 'pay'\n", "amount")
+    );
+    tells(&old, &new, &[]);
+}

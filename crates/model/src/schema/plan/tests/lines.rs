@@ -61,18 +61,6 @@ fn what_no_line_can_declare_is_told_without_any() {
             "nick = 'string'",
             "nick = 'string'\ncode = { type = 'string', unique = true, required = true }",
         ),
-        (
-            "count = { type = 'integer', min = 0, max = 9 }",
-            "count = { type = 'string', pattern = '^[a-z]$' }",
-        ),
-        (
-            "count = { type = 'integer', min = 0, max = 9 }",
-            "count = { type = 'string', min_length = 2 }",
-        ),
-        (
-            "count = { type = 'integer', min = 0, max = 9 }",
-            "count = { type = 'number', min = 0, max = 8 }",
-        ),
     ] {
         let (_, edits) = edits(from, to);
         assert!(edits.iter().any(|edit| edit.class == Class::NeedsVersion), "{to}: {edits:?}");

@@ -17,14 +17,17 @@ pub fn markdown(schema: &Schema) -> String {
     text
 }
 
-/// Collections and fields that will go, whatever the version.
+/// Collections and fields that will go, also those that only older versions have.
 fn push_deprecated(text: &mut String, schema: &Schema) {
     let mut lines = Vec::new();
-    for collection in schema.collections.iter().filter(|one| !one.internal && !one.removed) {
-        let name = &collection.name;
-        lines.extend(collection.deprecated.iter().map(|it| format!("- `{name}`: {}\n", told(it))));
-        for field in collection.fields.iter().filter(|field| !field.removed) {
-            let of = |it| format!("- `{}` of `{name}`: {}\n", field.name, told(it));
+    let who = |removed: bool| if removed { ", in older versions" } else { "" };
+    for collection in schema.collections.iter().filter(|one| !one.internal) {
+        let (name, who_has) = (&collection.name, who(collection.removed));
+        let of = |it| format!("- `{name}`{who_has}: {}\n", told(it));
+        lines.extend(collection.deprecated.iter().map(of));
+        for field in &collection.fields {
+            let who_has = who(field.removed || collection.removed);
+            let of = |it| format!("- `{}` of `{name}`{who_has}: {}\n", field.name, told(it));
             lines.extend(field.deprecated.iter().map(of));
         }
     }

@@ -50,7 +50,7 @@ pub fn fingerprint(key: String, parts: &[&[u8]]) -> Idempotency {
 pub fn reused() -> Problem {
     let message = "This Idempotency-Key was used for another request, or for this one in another \
                    version. Use a new key for a new request; to repeat one, send the \
-                   Restive-Version that it was answered in.";
+                   Restive-Version that it was answered in, if that is still served.";
     Problem::new(Code::IdempotencyKeyReused, message).param("Idempotency-Key")
 }
 

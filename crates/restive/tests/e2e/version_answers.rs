@@ -476,3 +476,56 @@ fn a_page_names_the_version_that_it_shows_and_what_it_depends_on() {
     assert_eq!(first.header("vary"), Some("Accept, Authorization, Restive-Version"));
     assert_eq!(again.header("vary"), first.header("vary"));
 }
+
+#[test]
+fn the_changelog_tells_which_side_is_the_text_and_what_will_go() {
+    let schema = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "notes"
+retype = { field = "size", from = "integer", by = "text" }
+[[versions.changes]]
+collection = "notes"
+retype = { field = "at", from = { type = "timestamp" }, by = "milliseconds" }
+[[versions.changes]]
+collection = "notes"
+retype = { field = "from", from = "integer", by = "seconds" }
+[[versions.changes]]
+collection = "notes"
+required = { field = "kind", fill = "plain" }
+[[versions.changes]]
+collection = "notes"
+removed = { field = "gone" }
+[[versions.changes]]
+collection = "clubs"
+collection_removed = true
+[[versions]]
+date = "2025-01-01"
+[collections.clubs]
+deprecated = "2026-01-01"
+[collections.notes]
+sunset = "2027-01-01"
+[collections.notes.fields]
+size = "string"
+at = "integer"
+from = "timestamp"
+kind = { type = "string", required = true }
+old = { type = "string", deprecated = "2026-01-01" }
+gone = { type = "string", deprecated = "2026-01-01" }
+"#;
+    let server = Start::schema(schema).go();
+    let page = server.ask_anonymously("GET", "/changelog").send();
+    for line in [
+        "`size` was of type integer; the new value is the text of the old one.\n",
+        "`at` was of type timestamp; the new value counts milliseconds.\n",
+        "`from` was of type integer; the old value counts seconds.\n",
+        "`kind` is required; older requests without it mean `\"plain\"`.\n",
+        "- `notes`: **Deprecated**, served until 2027-01-01.\n",
+        "- `old` of `notes`: **Deprecated**, since 2026-01-01.\n",
+        "- `gone` of `notes`, in older versions: **Deprecated**, since 2026-01-01.\n",
+        "- `clubs`, in older versions: **Deprecated**, since 2026-01-01.\n",
+    ] {
+        assert!(page.text.contains(line), "{line}\n{}", page.text);
+    }
+}

@@ -460,48 +460,6 @@ fn the_changelog_tells_what_each_version_changed() {
 }
 
 #[test]
-fn the_changelog_tells_which_side_is_the_text_and_what_will_go() {
-    let schema = r#"
-[[versions]]
-date = "2026-01-01"
-[[versions.changes]]
-collection = "notes"
-retype = { field = "size", from = "integer", by = "text" }
-[[versions.changes]]
-collection = "notes"
-retype = { field = "at", from = { type = "timestamp" }, by = "milliseconds" }
-[[versions.changes]]
-collection = "notes"
-retype = { field = "from", from = "integer", by = "seconds" }
-[[versions.changes]]
-collection = "notes"
-required = { field = "kind", fill = "plain" }
-[[versions]]
-date = "2025-01-01"
-[collections.notes]
-sunset = "2027-01-01"
-[collections.notes.fields]
-size = "string"
-at = "integer"
-from = "timestamp"
-kind = { type = "string", required = true }
-old = { type = "string", deprecated = "2026-01-01" }
-"#;
-    let server = Start::schema(schema).go();
-    let page = server.ask_anonymously("GET", "/changelog").send();
-    for line in [
-        "`size` was of type integer; the new value is the text of the old one.\n",
-        "`at` was of type timestamp; the new value counts milliseconds.\n",
-        "`from` was of type integer; the old value counts seconds.\n",
-        "`kind` is required; older requests without it mean `\"plain\"`.\n",
-        "- `notes`: **Deprecated**, served until 2027-01-01.\n",
-        "- `old` of `notes`: **Deprecated**, since 2026-01-01.\n",
-    ] {
-        assert!(page.text.contains(line), "{line}\n{}", page.text);
-    }
-}
-
-#[test]
 fn commands_plan_edits_check_dates_and_print_old_contracts() {
     let folder = tempfile::TempDir::new().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();

@@ -124,7 +124,8 @@ fn replay(
             format!(
                 "The Idempotency-Key `{}` was used for another request ({}), or for this one in \
                  another version, within the last 24 hours. Use a new key for a new request; to \
-                 repeat one, send the Restive-Version that it was answered in.",
+                 repeat one, send the Restive-Version that it was answered in, if that is still \
+                 served.",
                 idempotency.key, found.request
             ),
         ))),

@@ -247,8 +247,8 @@ impl Source<'_> {
     }
 
     /// Whether the kept values that are shown as this one are no list of stretches: what has no
-    /// word is anything, what is too large for a number may be filled, and numbers that are rounded
-    /// to it may be kept as texts.
+    /// word is anything, what is too large for a number may be filled, numbers that are rounded to
+    /// it may be kept as texts, and so may be all that share a float.
     fn is_scattered(&self, value: &Value) -> bool {
         let expr = &self.line.expr;
         // All values of an `enum` are looked at one by one.
@@ -257,6 +257,8 @@ impl Source<'_> {
             || (value.is_null() || expr.has(Conversion::fills))
                 && !self.counted.has_room_for(&self.field.kind)
             || !ranges(expr) && expr.has(Conversion::rounds)
+            || value.as_f64().is_some_and(|float| float.abs() > MAX_INTEGER as f64)
+                && expr.has(|by| *by == Conversion::FromText(Kind::Number))
     }
 
     /// First and last of the kept values that are shown as this one: a second has many instants, a

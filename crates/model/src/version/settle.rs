@@ -8,6 +8,7 @@ use super::expr::{Expr, Parsed};
 use super::lens::{Lens, Lift};
 use super::scale::{SLACK, Scale, beside};
 use crate::record::Fields;
+use crate::schema::Kind;
 use crate::validate;
 use serde_json::Value;
 
@@ -50,11 +51,7 @@ impl Lens {
             let value = value.clone();
             let mut record = kept.cloned().unwrap_or_default();
             record.extend(raised.iter().map(|(name, value)| (name.clone(), value.clone())));
-            let near = match &value {
-                Value::Number(number) => beside(&lift.field.kind, number, SLACK),
-                _ => Vec::new(),
-            };
-            let all = std::iter::once(value.clone()).chain(near.into_iter().map(Value::Number));
+            let all = std::iter::once(value.clone()).chain(near(&lift.field.kind, &value));
             let settled = all.into_iter().find(|value| {
                 record.insert(name.clone(), value.clone());
                 self.shows(lift, &record, sent)
@@ -78,6 +75,19 @@ impl Lens {
             let is = place.eval(&Parsed { sent: Some(&shown), kept: None }).into_owned();
             !was.is_number() || plain(&was) == is
         })
+    }
+}
+
+/// Numbers next to this one, or lists of one next to that in this list.
+fn near(kind: &Kind, value: &Value) -> Vec<Value> {
+    match (kind, value) {
+        (Kind::Array(item), Value::Array(items)) if items.len() == 1 => {
+            near(item, &items[0]).into_iter().map(|one| Value::Array(vec![one])).collect()
+        }
+        (kind, Value::Number(number)) => {
+            beside(kind, number, SLACK).into_iter().map(Value::Number).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -208,3 +208,30 @@ fn the_nearest_number_of_another_unit_is_kept_only_where_the_schema_says_so() {
     let page = server.ask_anonymously("GET", "/changelog").send();
     assert!(page.text.contains("times 100, or the nearest there is"), "{}", page.text);
 }
+
+/// Numbers that are texts now.
+const SPELT: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "walks"
+retype = { field = "steps", from = "number", by = "text" }
+[[versions]]
+date = "2025-01-01"
+[collections.walks.fields]
+steps = { type = "string", filter = true }
+"#;
+
+/// Floats, by which lists are asked, stand for many of them.
+#[test]
+fn numbers_that_no_float_holds_are_found_by_their_digits() {
+    let server = Start::schema(SPELT).go();
+    for steps in [json!(9_007_199_254_740_993_i64), json!(7_943_365_160_951_631_295_i64)] {
+        let body = json!({ "steps": steps });
+        let post = server.ask("POST", "/v1/walks").version("2025-01-01").json(&body).send();
+        assert_eq!(post.expect(201)["steps"], steps);
+        let path = format!("/v1/walks?steps={steps}");
+        let list = server.ask("GET", &path).version("2025-01-01").send();
+        assert_eq!(list.column("steps"), [steps], "{}", list.text);
+    }
+}

@@ -397,6 +397,19 @@ fn fifteen_digits_come_back_through_several_units_as_well() {
 }
 
 #[test]
+fn fifteen_digits_come_back_out_of_a_list_as_well() {
+    let fields = "n = { type = 'array', items = 'number' }";
+    let list = "retype = { field = 'n', from = 'number', by = 'list' }";
+    let (first, second) = (retype("number", "number", 12.0), retype("number", "number", 0.00376));
+    let versions = service(fields, &[list, &first, &second]);
+    let bed = Bed { versions, new: "array", text: "a list".to_owned() };
+    for sent in [0.999999999999999, 0.11080615248, 338.8567, 12.0] {
+        let sent = normal(json!(sent));
+        assert_eq!(bed.shown(&bed.raised(&sent)), sent);
+    }
+}
+
+#[test]
 fn the_nearest_is_kept_where_the_change_says_so() {
     for (old, new, factor, sent, kept, shown) in [
         ("number", "integer", 100.0, json!(0.295), json!(30), json!(0.3)),

@@ -585,6 +585,10 @@ fn what_is_lost_on_the_way_to_a_version_that_takes_little_is_found() {
             ],
         ),
         (
+            "a = 'number'",
+            ["retype = { field = 'a', from = 'integer', factor = 1e300, nearest = true }", seconds],
+        ),
+        (
             "a = 'string'",
             [
                 "retype = { field = 'a', from = { type = 'integer', min = 3, max = 4 }, map = { 3 \

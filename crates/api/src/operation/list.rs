@@ -19,7 +19,7 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     let parent = target.parent_id().map(str::to_owned);
     let mut asked = query::list(&context.version.schema, target.collection, parent, &pairs)?;
     if let Some(lens) = context.lens() {
-        lens.query(&mut asked.query)?;
+        lens.query(&mut asked.query);
     }
     let fingerprint = fingerprint(context, &pairs);
     let rewrites = context.store.rewrites(target.collection);

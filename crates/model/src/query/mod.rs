@@ -64,13 +64,23 @@ pub enum Test {
     Max(Scalar),
     /// Like one of these texts, in which `*` stands for any.
     Like(Vec<String>),
-    /// What this field of an older version shows is put to a test, record by record
-    /// (`Versions::shown`): what it has no word for is more than can be listed.
+    /// What a field of an older version shows is put to a test, record by record: what it has no
+    /// word for is more than can be listed.
     Shown {
-        version: usize,
-        field: String,
+        by: Shown,
         test: Box<Test>,
     },
+}
+
+/// A field of an older version, as if it were a column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// Place of the version.
+    pub version: usize,
+    /// Its name there.
+    pub field: String,
+    /// What it is made from: one column (`Versions::shown`), or the record (`Versions::shown_of`).
+    pub whole: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -78,9 +88,8 @@ pub struct SortKey {
     /// A sortable field, `created_at`, `updated_at`, or `rank` (search relevance).
     pub field: String,
     pub descending: bool,
-    /// The order is that of what a field of an older version shows of it (`Versions::shown`): its
-    /// place, and the name of the field there.
-    pub shown: Option<(usize, String)>,
+    /// The order is that of what a field of an older version shows of it.
+    pub shown: Option<Shown>,
 }
 
 impl SortKey {

@@ -191,6 +191,18 @@ impl Operation {
         }
     }
 
+    /// Fields of the old shape that it declares.
+    pub fn declared(&self) -> Vec<&Field> {
+        match self {
+            Operation::Move { field: Some(field), .. } | Operation::Gone { field, .. } => {
+                vec![field]
+            }
+            Operation::Split { from, .. } | Operation::Retype { from, .. } => vec![from],
+            Operation::Merge { from, .. } => from.iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The places it touches in the old shape.
     pub fn old_places(&self) -> Vec<String> {
         match self {

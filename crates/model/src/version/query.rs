@@ -4,9 +4,9 @@
 use super::Versions;
 use super::convert::Conversion;
 use super::expr::{Expr, Parsed};
-use super::lens::{Lens, Line, show_one};
-use crate::problem::{Code, Problem, Violation};
-use crate::query::{Filter, Query, Test};
+use super::lens::{Lens, Lift, Line, show_one};
+use super::raw::Raw;
+use crate::query::{Filter, Query, Shown, Test};
 use crate::record::{Fields, Scalar, to_scalar};
 use crate::schema::{CollectionIx, Field, Kind};
 use crate::time::Timestamp;
@@ -14,6 +14,9 @@ use crate::validate::MAX_INTEGER;
 use crate::value::plain_number;
 use serde_json::Value;
 use std::cmp::Ordering;
+
+/// The column that stands for a record as a whole.
+const RECORD: &str = "id";
 
 /// Whether the expression shows kept values in their order. Other words have another one, and what
 /// stands for null has its place among the rest.
@@ -37,37 +40,30 @@ fn ranges(expr: &Expr) -> bool {
 
 impl Lens {
     /// Turns names and values of filters and sort keys into those of the newest version.
-    pub fn query(&self, query: &mut Query) -> Result<(), Problem> {
+    pub fn query(&self, query: &mut Query) {
         let mut filters = Vec::with_capacity(query.filters.len());
-        let mut violations = Vec::new();
         for filter in query.filters.drain(..) {
             match self.declared(&filter.field) {
                 None => filters.push(filter),
-                Some((line, field)) => match self.filter(line, field, &filter.test) {
-                    Ok(raised) => filters.extend(raised),
-                    Err(violation) => violations.push(violation),
-                },
+                Some((line, field)) => filters.extend(self.filter(line, field, &filter.test)),
             }
         }
         query.filters = filters;
         let last = query.sort.len().saturating_sub(1);
         for (place, key) in query.sort.iter_mut().enumerate() {
             let Some((line, _)) = self.declared(&key.field) else { continue };
-            let Some(kept) = line.expr.converted() else {
-                violations.push(refusal("sort", format!("cannot be by `{}`", key.field)));
+            let Some(lift) = self.column(line) else {
+                key.field = RECORD.to_owned();
+                key.shown = Some(self.shown_by(line, true));
                 continue;
             };
-            kept.clone_into(&mut key.field);
+            lift.field.name.clone_into(&mut key.field);
             // What is shown alike is for the next key to tell apart.
             let alike = place < last && line.expr.has(Conversion::joins);
             let by_kept = sorts(&line.expr) && !alike;
-            key.shown = (!by_kept).then(|| (self.version, line.name.clone()));
+            key.shown = (!by_kept).then(|| self.shown_by(line, false));
         }
         query.revealed = self.revealed().map(str::to_owned).collect();
-        match violations.is_empty() {
-            true => Ok(()),
-            false => Err(Problem::of(Code::InvalidParameter, violations)),
-        }
     }
 
     /// The removed fields that this version searches.
@@ -87,10 +83,23 @@ impl Lens {
         Some((line, line.field.as_ref()?))
     }
 
-    fn filter(&self, line: &Line, field: &Field, test: &Test) -> Result<Vec<Filter>, Violation> {
-        let cannot = || refusal(&field.name, "cannot be filtered by in this version".to_owned());
-        let kept = line.expr.converted().ok_or_else(cannot)?;
-        let lift = self.lifts.iter().find(|lift| lift.field.name == kept).ok_or_else(cannot)?;
+    /// The kept field that a field of this version is made from, if it is one with a column.
+    fn column(&self, line: &Line) -> Option<&Lift> {
+        let kept = line.expr.converted()?;
+        self.lifts.iter().find(|lift| lift.field.name == kept && lift.field.has_column())
+    }
+
+    fn shown_by(&self, line: &Line, whole: bool) -> Shown {
+        Shown { version: self.version, field: line.name.clone(), whole }
+    }
+
+    fn filter(&self, line: &Line, field: &Field, test: &Test) -> Vec<Filter> {
+        let Some(lift) = self.column(line) else {
+            let test = Box::new(test.clone());
+            let test = Test::Shown { by: self.shown_by(line, true), test };
+            return vec![Filter { field: RECORD.to_owned(), test }];
+        };
+        let kept = lift.field.name.as_str();
         let counted = counted(&line.expr);
         let source = Source { line, counted, kept, field: &lift.field, up: &lift.expr };
         let (translated, exact) = match test {
@@ -101,13 +110,10 @@ impl Lens {
             Test::Within(_) | Test::Shown { .. } | Test::Like(_) => (Some(test.clone()), true),
         };
         // A bound that leaves too much is of use all the same: an index may serve it.
-        let shown = (translated.is_none() || !exact).then(|| Test::Shown {
-            version: self.version,
-            field: field.name.clone(),
-            test: Box::new(test.clone()),
-        });
+        let shown = (translated.is_none() || !exact)
+            .then(|| Test::Shown { by: self.shown_by(line, false), test: Box::new(test.clone()) });
         let made = |test| Filter { field: kept.to_owned(), test };
-        Ok(translated.into_iter().chain(shown).map(made).collect())
+        translated.into_iter().chain(shown).map(made).collect()
     }
 }
 
@@ -128,6 +134,23 @@ impl Versions {
             let lift = lens.lifts.iter().find(|lift| lift.field.name == name)?;
             let value = show_one(&line.expr, name, &value_of(&lift.field.kind, kept));
             Some(to_scalar(&field.kind, &value))
+        };
+        shown().unwrap_or(Scalar::Null)
+    }
+
+    /// The same of a whole record, for a field that is made from more than one column, or none.
+    pub fn shown_of(
+        &self,
+        version: usize,
+        collection: CollectionIx,
+        field: &str,
+        body: &str,
+        hidden: Option<&str>,
+    ) -> Scalar {
+        let shown = || {
+            let lens = self.get(version)?.lens(collection)?;
+            let (line, field) = lens.declared(field)?;
+            Some(to_scalar(&field.kind, &line.expr.eval(&Raw::read(body, hidden))))
         };
         shown().unwrap_or(Scalar::Null)
     }
@@ -165,10 +188,6 @@ impl Expr {
             _ => Value::Null,
         }
     }
-}
-
-fn refusal(name: &str, what: String) -> Violation {
-    Violation::new(name, Code::InvalidParameter, format!("`{name}` {what}."))
 }
 
 /// A field of the version, and the kept one that it is made from.

@@ -189,12 +189,12 @@ impl Shape {
         self.down.get(name).is_some_and(|expr| expr.always_says(&kept) && fits(expr))
     }
 
-    /// Lists can be asked only for what can be asked of the kept fields.
+    /// Nobody asks for what is not shown, and only one kept field can be `unique`.
     fn limit_queries(&self, field: &mut Field) {
         let Some(expr) = self.down.get(&field.name) else { return };
-        if expr.converted().is_none() {
-            (field.filter, field.sort, field.unique) = (false, false, false);
-        }
+        field.unique &= expr.converted().is_some();
+        field.filter &= !field.write_only;
+        field.sort &= !field.write_only;
         // That is the order of a search.
         field.sort &= field.name != "rank";
     }

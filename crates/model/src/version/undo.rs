@@ -256,7 +256,8 @@ impl Shape {
         let mut old = from.clone();
         name.clone_into(&mut old.name);
         let scalar = old.kind.is_scalar();
-        (old.filter, old.sort) = (new.filter && scalar, new.sort && scalar);
+        (old.filter, old.sort) = (old.filter || new.filter, old.sort || new.sort);
+        (old.filter, old.sort) = (old.filter && scalar, old.sort && scalar);
         old.unique = new.unique && scalar;
         (old.search, old.deprecated) = (new.search, new.deprecated.clone());
         (old.write_only, old.read_only) = (new.write_only, new.read_only);

@@ -162,7 +162,7 @@ impl Condition {
 
 pub struct Key {
     pub field: String,
-    pub shown: Option<(usize, String)>,
+    pub shown: Option<query::Shown>,
     pub column: String,
     pub descending: bool,
     pub nullable: bool,
@@ -254,6 +254,12 @@ impl<'a> Plan<'a> {
         collection: &Collection,
         filter: &Filter,
     ) -> Result<(), Error> {
+        if let Test::Shown { by, test } = &filter.test
+            && by.whole
+        {
+            self.test(&shown::column(self.collection, by, ""), test);
+            return Ok(());
+        }
         if filter.field == "id" && table.feed {
             return self.filter_feed_ids(&filter.test);
         }
@@ -273,8 +279,8 @@ impl<'a> Plan<'a> {
             }
             Test::Min(value) => self.restrict(&format!("{column} >= ?"), [value.clone()]),
             Test::Max(value) => self.restrict(&format!("{column} <= ?"), [value.clone()]),
-            Test::Shown { version, field, test } => {
-                self.test(&shown::column(self.collection, *version, field, column), test);
+            Test::Shown { by, test } => {
+                self.test(&shown::column(self.collection, by, column), test);
             }
             Test::Within(spans) => {
                 let between = |(first, _): &(Scalar, Scalar)| match first {
@@ -528,11 +534,11 @@ fn resolve_key(
     key: &query::SortKey,
 ) -> Result<Key, Error> {
     let mut column = column(table, collection, &key.field)?;
-    if let Some((version, field)) = &key.shown {
-        column = shown::column(ix, *version, field, &column);
+    if let Some(by) = &key.shown {
+        column = shown::column(ix, by, &column);
     }
     // Required ones too: an action may set what a request may not.
-    let nullable = collection.field(&key.field).is_some();
+    let nullable = collection.field(&key.field).is_some() || key.shown.is_some();
     let (field, shown) = (key.field.clone(), key.shown.clone());
     Ok(Key { field, shown, column, descending: key.descending, nullable })
 }

@@ -85,6 +85,9 @@ fn find_action(
         );
         return None;
     }
+    if operation.declared().iter().any(|field| field.filter || field.sort) {
+        report.say(name.at, "`filter` and `sort` are for fields: a parameter is only sent");
+    }
     let fits = matches!(
         operation,
         Operation::Rename { .. }

@@ -181,6 +181,8 @@ pub(super) const OLD_FIELD: &[&str] = &[
     "max_length",
     "pattern",
     "enum",
+    "filter",
+    "sort",
     "description",
 ];
 

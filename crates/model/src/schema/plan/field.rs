@@ -283,8 +283,21 @@ impl Work<'_> {
     }
 
     fn flags(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
-        self.offer(place, "filtering by it", was.filterable(), is.filterable());
-        self.offer(place, "sorting by it", was.sort, is.sort);
+        for (key, what, was, is) in [
+            ("filter", "filtering by it", was.filterable(), is.filterable()),
+            ("sort", "sorting by it", was.sort, is.sort),
+        ] {
+            match was && !is {
+                true => {
+                    let why = format!(
+                        "clients use it; put it back, or where a change declares the old field, \
+                         say `{key} = true` there"
+                    );
+                    self.breaking(place, format!("{what} is gone"), &why, None);
+                }
+                false => self.offer(place, what, was, is),
+            }
+        }
         self.search(owner, place, was.search, is.search);
         for (key, was, is, why) in [
             ("unique", was.unique, is.unique, "values that were taken are refused"),

@@ -277,6 +277,8 @@ fn normal(mut operation: Operation) -> Operation {
 
 fn normal_field(field: &mut Field) {
     field.description = None;
+    // Compared as lists of the version can be asked.
+    (field.filter, field.sort) = (false, false);
     field.choices.sort();
     field.default = plain(field.default.as_ref());
 }

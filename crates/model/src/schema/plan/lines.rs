@@ -110,6 +110,10 @@ impl Owner<'_> {
         if new.reference.is_some() || !takes_all(old, new) {
             return None;
         }
+        // A list cannot be asked by, so the old field says itself that it can.
+        let asked = matches!(new.kind, Kind::Array(_));
+        let (filter, sort) = (asked && old.filter, asked && old.sort);
+        let old = &Field { filter, sort, ..old.clone() };
         let (name, from) = (quoted(&old.name), declaration(old, false));
         Some(self.change(&format!("retype = {{ field = {name}, from = {from}, {by} }}")))
     }
@@ -191,6 +195,9 @@ fn declaration(field: &Field, named: bool) -> String {
     if !field.choices.is_empty() {
         let choices: Vec<String> = field.choices.iter().map(|choice| quoted(choice)).collect();
         say("enum", format!("[{}]", choices.join(", ")));
+    }
+    for (key, _) in [("filter", field.filter), ("sort", field.sort)].iter().filter(|one| one.1) {
+        say(key, "true".to_owned());
     }
     format!("{{ {} }}", members.join(", "))
 }

@@ -53,7 +53,7 @@ impl Bed {
     fn finds(&self, test: Test, kept: &Value) -> bool {
         let (view, lens) = oldest(&self.versions);
         let mut query = asked(&[("n", test)], &[]);
-        lens.query(&mut query).unwrap();
+        lens.query(&mut query);
         let column = to_scalar(&self.versions.kept().collections[0].fields[0].kind, kept);
         query.filters.iter().all(|filter| match &filter.test {
             Test::Shown { test, .. } => {

@@ -415,7 +415,7 @@ fn a_rounded_value_is_found_by_all_that_is_rounded_to_it() {
     let (_, lens) = oldest(&versions);
     let asks = |field: &str, test: Test| {
         let mut query = asked(&[(field, test)], &[]);
-        lens.query(&mut query).unwrap();
+        lens.query(&mut query);
         query.filters.remove(0).test
     };
     let one = |value: i64| Test::AnyOf(vec![Scalar::Integer(value)]);
@@ -459,11 +459,10 @@ fn ranges_are_asked_of_what_is_shown() {
         ("code", None, true),
     ] {
         let mut query = asked(&[(field, at_least.clone())], &[]);
-        lens.query(&mut query).unwrap();
+        lens.query(&mut query);
         let tests: Vec<Test> = query.filters.into_iter().map(|filter| filter.test).collect();
         let shown = looks.then(|| Test::Shown {
-            version: lens.version,
-            field: field.to_owned(),
+            by: query::Shown { version: lens.version, field: field.to_owned(), whole: false },
             test: Box::new(at_least.clone()),
         });
         assert_eq!(tests, translated.into_iter().chain(shown).collect::<Vec<_>>(), "{field}");
@@ -532,7 +531,7 @@ fn lists_are_asked_in_the_words_of_the_version() {
     ];
     for (field, test, expected) in cases {
         let mut query = asked(&[(field, test.clone())], &["name", "created_at"]);
-        lens.query(&mut query).unwrap();
+        lens.query(&mut query);
         let expected: Vec<Filter> = expected
             .into_iter()
             .map(|(field, test)| Filter { field: field.into(), test })
@@ -588,7 +587,8 @@ fn lists_are_sorted_by_what_is_shown() {
            optional = { field = 'lang', fill = 'en' }
            required = { field = 'level', fill = 7 }
            retype = { field = 'price', from = 'number', factor = 100 }
-           split = { from = { name = 'who', type = 'string' }, to = ['first', 'last'], by = ' ' }"],
+           split = { from = { name = 'who', type = 'string', sort = true }, to = ['first', \
+           'last'], by = ' ' }"],
     );
     let (view, lens) = oldest(&versions);
     // In the order of kept values where it is that of the shown ones: an index has it.
@@ -598,12 +598,17 @@ fn lists_are_sorted_by_what_is_shown() {
             "{field}"
         );
         let mut query = asked(&[], &[field]);
-        lens.query(&mut query).unwrap();
-        let expected = shown.then(|| (1, field.to_owned()));
+        lens.query(&mut query);
+        let by = |whole| query::Shown { version: 1, field: field.to_owned(), whole };
+        let expected = shown.then(|| by(false));
         assert_eq!((&query.sort[0].field, &query.sort[0].shown), (&field.to_owned(), &expected));
     }
-    assert!(!query::sortable(&view.schema.collections[0]).contains(&"who".to_owned()));
-    assert!(lens.query(&mut asked(&[], &["who"])).is_err());
+    // What is made of several is looked at record by record, if the old field says so.
+    assert!(query::sortable(&view.schema.collections[0]).contains(&"who".to_owned()));
+    let mut query = asked(&[], &["who"]);
+    lens.query(&mut query);
+    let whole = query::Shown { version: 1, field: "who".to_owned(), whole: true };
+    assert_eq!(query.sort[0].shown, Some(whole));
 }
 
 #[test]
@@ -619,7 +624,7 @@ fn a_fill_is_found_also_where_a_number_is_too_large_to_be_shown() {
     let shown = lens.down(&object(json!({"n": 1e21})));
     assert_eq!(shown["n"], 30);
     let mut query = asked(&[("n", Test::AnyOf(vec![Scalar::Integer(30)]))], &[]);
-    lens.query(&mut query).unwrap();
+    lens.query(&mut query);
     let [Filter { test: Test::Shown { .. }, .. }] = &query.filters[..] else {
         panic!("{:?}", query.filters)
     };
@@ -635,7 +640,7 @@ fn a_fill_is_found_by_its_value() {
     );
     let (_, lens) = oldest(&versions);
     let mut query = asked(&[("rank", Test::AnyOf(vec![Scalar::Integer(7)]))], &[]);
-    lens.query(&mut query).unwrap();
+    lens.query(&mut query);
     assert_eq!(query.filters[0].test, Test::AnyOf(vec![Scalar::Integer(7)]));
 }
 

@@ -30,7 +30,7 @@ pub enum Change {
         must: bool,
     },
     Split {
-        from: String,
+        from: Field,
         to: [String; 2],
         by: String,
     },
@@ -130,7 +130,7 @@ impl Change {
             Change::Split { from, to, .. } => {
                 let pieces = to.each_ref().map(|piece| shape.take(piece));
                 let search = pieces.iter().any(|piece| piece.search);
-                shape.fields.push(Field { search, ..Field::new(from, Kind::Text) });
+                shape.fields.push(Field { search, ..from.clone() });
             }
             Change::Merge { from, to, .. } => {
                 let search = shape.take(to).search;
@@ -181,7 +181,7 @@ impl Change {
             }
             Change::Split { from, to, by } => {
                 let pieces: Vec<Value> = to.iter().map(|piece| take(record, piece)).collect();
-                record.insert(from.clone(), joined(&pieces, by));
+                record.insert(from.name.clone(), joined(&pieces, by));
             }
             Change::Merge { from, to, by } => {
                 let pieces = cut(&take(record, to), by);
@@ -223,7 +223,7 @@ impl Change {
                 record.insert(to.name.clone(), value);
             }
             Change::Split { from, to, by } => {
-                let pieces = cut(&take(record, from), by);
+                let pieces = cut(&take(record, &from.name), by);
                 for (name, piece) in to.iter().zip(pieces) {
                     record.insert(name.clone(), piece);
                 }
@@ -257,7 +257,9 @@ impl Change {
             Change::Rename { from, to, .. } if to == new => names(&[from]),
             Change::Enter { from, object, .. } if object == new => names(&[object, &from.name]),
             Change::Leave { object, to, .. } if to.name == new => names(&[object]),
-            Change::Split { from, to, .. } if to.iter().any(|piece| piece == new) => names(&[from]),
+            Change::Split { from, to, .. } if to.iter().any(|piece| piece == new) => {
+                names(&[&from.name])
+            }
             Change::Merge { from, to, .. } if to == new => names(&[&from[0].name, &from[1].name]),
             _ => names(&[new]),
         }
@@ -267,7 +269,7 @@ impl Change {
     pub fn keeps(&self, old: &str) -> bool {
         match self {
             Change::Enter { from, .. } => from.name != old,
-            Change::Split { from, .. } => from != old,
+            Change::Split { from, .. } => from.name != old,
             Change::Merge { from, .. } => from.iter().all(|field| field.name != old),
             _ => true,
         }

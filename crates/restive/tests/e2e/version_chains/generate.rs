@@ -243,6 +243,13 @@ impl Maker<'_> {
         (name, self.chance.below(versions - 1))
     }
 
+    /// Lists may be asked by it, although no field of its own is kept.
+    fn listed(&mut self, field: Field) -> Field {
+        let may = !self.form && field.kind.is_scalar();
+        let (filter, sort) = (may && self.chance.percent(60), may && self.chance.percent(60));
+        Field { filter, sort, ..field }
+    }
+
     fn fresh(&mut self) -> String {
         self.names += 1;
         format!("f{}", self.names)
@@ -332,6 +339,7 @@ impl Maker<'_> {
             members.iter().filter(|(name, _)| !name.starts_with(MOVED)).collect();
         let (member, kind) = own.get(self.chance.below(own.len().max(1)))?;
         let from = Field::new(&self.older_name(shape, newer), kind.clone());
+        let from = self.listed(from);
         let (object, member, must) = (object.name.clone(), member.clone(), object.required);
         Some(Change::Enter { from, object, member, existing: self.chance.percent(50), must })
     }
@@ -350,7 +358,8 @@ impl Maker<'_> {
         let is_text = |field: &Field| field.is_free() && field.kind == Kind::Text && !field.filled;
         let first = self.find(shape, is_text)?.name;
         let second = self.find(shape, |field| is_text(field) && field.name != first)?.name;
-        let from = self.older_name(shape, newer);
+        let from = Field::new(&self.older_name(shape, newer), Kind::Text);
+        let from = self.listed(from);
         Some(Change::Split { from, to: [first, second], by: self.separator() })
     }
 
@@ -365,7 +374,8 @@ impl Maker<'_> {
         let mut first = Field::new(&self.older_name(shape, newer), Kind::Piece(by.clone()));
         first.required = true;
         let second = Field::new(&self.fresh(), Kind::Text);
-        Some(Change::Merge { from: [first, second], to, by })
+        let from = [first, second].map(|field| self.listed(field));
+        Some(Change::Merge { from, to, by })
     }
 
     fn separator(&mut self) -> String {
@@ -394,6 +404,9 @@ impl Maker<'_> {
         from.choosy |= matches!(how, How::Numbers | How::Map(_));
         from.filter &= from.kind.is_scalar();
         from.sort &= from.kind.is_scalar();
+        if matches!(how, How::Lists) {
+            from = self.listed(from);
+        }
         Some(Change::Retype { field: new.name, from, how })
     }
 
@@ -491,12 +504,7 @@ impl Plan {
             }
             text.push_str(&format!("[collections.{}.fields]\n", collection.name));
             for field in collection.shapes[0].fields.iter().filter(|field| field.of.is_none()) {
-                let flag = |name: &str, on: bool| {
-                    if on { format!("{name} = true, ") } else { String::new() }
-                };
-                let flags = flag("filter", field.filter)
-                    + &flag("sort", field.sort)
-                    + &flag("search", field.search);
+                let flags = asked(field) + &flag("search", field.search);
                 text.push_str(&format!("{} = {}\n", field.name, field.declared(&flags)));
             }
             if let Some(action) = &collection.action {
@@ -511,6 +519,15 @@ impl Plan {
         }
         text
     }
+}
+
+fn flag(name: &str, on: bool) -> String {
+    if on { format!("{name} = true, ") } else { String::new() }
+}
+
+/// What lists may be asked by.
+fn asked(field: &Field) -> String {
+    flag("filter", field.filter) + &flag("sort", field.sort)
 }
 
 impl Action {
@@ -530,7 +547,8 @@ impl Action {
 
 impl Change {
     fn text(&self) -> String {
-        let named = |field: &Field| field.declared(&format!("name = '{}', ", field.name));
+        let named =
+            |field: &Field| field.declared(&format!("name = '{}', {}", field.name, asked(field)));
         match self {
             Change::Rename { from, to, beside } => {
                 let beside = if *beside { ", beside = true" } else { "" };
@@ -543,18 +561,16 @@ impl Change {
             Change::Leave { object, member, to, .. } => {
                 format!("move = {{ from = '{object}.{member}', to = '{}' }}", to.name)
             }
-            Change::Split { from, to, by } => format!(
-                "split = {{ from = {}, to = {}, by = '{by}' }}",
-                named(&Field::new(from, Kind::Text)),
-                json!(to)
-            ),
+            Change::Split { from, to, by } => {
+                format!("split = {{ from = {}, to = {}, by = '{by}' }}", named(from), json!(to))
+            }
             Change::Merge { from: [first, second], to, by } => format!(
                 "merge = {{ from = [{}, {}], to = '{to}', by = '{by}' }}",
                 named(first),
                 named(second)
             ),
             Change::Retype { field, from, how } => {
-                let from = from.declared("");
+                let from = from.declared(&asked(from));
                 format!("retype = {{ field = '{field}', from = {from}, {} }}", how.text())
             }
             Change::EnumMap { field, up: (old, new), down, .. } => {

@@ -234,6 +234,17 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
             "1:1: `retype` needs one of `by`, `factor` and `map`",
         ),
         (
+            "merge = { from = [{ name = 'a', type = 'string', filter = 'x' }, { name = 'b', type = \
+             'string' }], to = 'title', by = ' ' }",
+            "1:59: `filter` must be true or false, not a string",
+        ),
+        (
+            "retype = { field = 'pages', from = { type = 'array', items = 'integer', filter = true \
+             }, by = 'list' }",
+            "1:73: `filter` is for fields of one value only, and `pages` is of type array; remove \
+             it or change the type",
+        ),
+        (
             "retype = { field = 'pages', from = 'string', by = 'text', nearest = true }",
             "1:59: `nearest` is for numbers in another unit, so beside a `factor`",
         ),

@@ -125,3 +125,29 @@ fn a_field_that_a_date_changes_already_needs_a_date_of_its_own() {
         assert!(left.iter().all(|edit| edit.class == Class::Safe), "{pasted}\n{left:#?}");
     }
 }
+
+#[test]
+fn what_lists_were_asked_by_can_be_declared_where_the_old_field_is() {
+    let was = "name = { type = 'string', filter = true, sort = true }";
+    let is = "first = 'string'\nlast = 'string'";
+    let split = |flags: &str| {
+        format!(
+            "split = {{ from = {{ name = 'name', type = 'string'{flags} }}, to = ['first', \
+             'last'], by = ' ' }}"
+        )
+    };
+    let told = behind(was, is, &split(""));
+    for (key, what) in [("filter", "filtering by it is gone"), ("sort", "sorting by it is gone")] {
+        let hint = format!("say `{key} = true` there");
+        let found = |edit: &&String| edit.contains(what) && edit.contains(&hint);
+        assert!(told.iter().any(|edit| found(&edit)), "{told:#?}");
+    }
+    let told = behind(was, is, &split(", filter = true, sort = true"));
+    assert!(told.iter().all(|edit| edit.starts_with("safe: ")), "{told:#?}");
+    // The lines for a value that became a list say it.
+    let (new, edits) = edits(
+        "level = { type = 'integer', required = true, sort = true }",
+        "level = { type = 'array', items = 'integer', required = true }",
+    );
+    assert_eq!(left(&new, &edits), [""; 0]);
+}

@@ -94,14 +94,18 @@ impl Lens {
     }
 
     fn filter(&self, line: &Line, field: &Field, test: &Test) -> Vec<Filter> {
-        let Some(lift) = self.column(line) else {
+        let of_record = || {
             let test = Box::new(test.clone());
             let test = Test::Shown { by: self.shown_by(line, true), test };
-            return vec![Filter { field: RECORD.to_owned(), test }];
+            vec![Filter { field: RECORD.to_owned(), test }]
         };
+        let Some(lift) = self.column(line) else { return of_record() };
         let kept = lift.field.name.as_str();
         let counted = counted(&line.expr);
         let source = Source { line, counted, kept, field: &lift.field, up: &lift.expr };
+        if source.is_beyond_floats(field, test) {
+            return of_record();
+        }
         let (translated, exact) = match test {
             Test::AnyOf(values) => (source.any_of(field, values), true),
             Test::Min(value) => (source.least(field, value), source.says_all()),
@@ -278,6 +282,23 @@ impl Source<'_> {
             || !ranges(expr) && expr.has(Conversion::rounds)
             || value.as_f64().is_some_and(|float| float.abs() > MAX_INTEGER as f64)
                 && expr.has(|by| *by == Conversion::FromText(Kind::Number))
+    }
+
+    /// Whether a number is asked for that is kept as one, in another unit, and may share its float,
+    /// which is all that a column has, with other whole numbers.
+    fn is_beyond_floats(&self, shown: &Field, test: &Test) -> bool {
+        let values = match test {
+            Test::AnyOf(values) => values.as_slice(),
+            Test::Min(value) | Test::Max(value) => std::slice::from_ref(value),
+            Test::Within(_) | Test::Like(_) | Test::Shown { .. } => &[],
+        };
+        let is_beyond = |value: &Scalar| {
+            let raised = raise(self.up, &self.line.name, &value_of(&shown.kind, value));
+            let size = raised.as_f64().map(f64::abs);
+            !raised.is_null() && size.is_none_or(|size| size > MAX_INTEGER as f64)
+        };
+        let converted = self.field.kind == Kind::Number && self.search(shown).is_some();
+        converted && values.iter().any(is_beyond)
     }
 
     /// First and last of the kept values that are shown as this one: a second has many instants, a

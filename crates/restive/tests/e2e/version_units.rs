@@ -235,3 +235,32 @@ fn numbers_that_no_float_holds_are_found_by_their_digits() {
         assert_eq!(list.column("steps"), [steps], "{}", list.text);
     }
 }
+
+/// Columns hold floats, records all digits.
+#[test]
+fn numbers_that_no_float_holds_are_found_in_another_unit() {
+    let schema = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "walks"
+retype = { field = "steps", from = "number", factor = 7, nearest = true }
+[[versions]]
+date = "2025-01-01"
+[collections.walks.fields]
+steps = { type = "number", filter = true, sort = true }
+"#;
+    let server = Start::schema(schema).go();
+    let kept = [-9_007_199_254_740_993_i64, 12_345_678_901_234_567, 7];
+    let ids = kept.map(|steps| server.make("/v1/walks", json!({ "steps": steps })));
+    for id in &ids {
+        let old = |path: &str| server.ask("GET", path).version("2025-01-01").send();
+        let steps = old(&format!("/v1/walks/{id}")).expect(200)["steps"].clone();
+        for query in ["steps=", "min_steps=", "max_steps="] {
+            let list = old(&format!("/v1/walks?{query}{steps}"));
+            let found = list.column("id");
+            assert!(found.contains(&json!(id)), "{query}{steps}: {}", list.text);
+        }
+        assert_eq!(old(&format!("/v1/walks?steps={steps}")).column("id"), [json!(id)]);
+    }
+}

@@ -1,7 +1,7 @@
 //! The page `/changelog`: what each version changed, newest first, as Markdown. Pure: a schema goes
 //! in, text comes out.
 
-use model::schema::{Change, Deprecation, Kind, Operation, Retyping, Schema, Version};
+use model::schema::{Break, Change, Deprecation, Kind, Operation, Retyping, Schema, Version};
 use serde_json::Value;
 
 pub fn markdown(schema: &Schema) -> String {
@@ -49,7 +49,7 @@ fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Vers
     if let Some(description) = &version.description {
         text.push_str(&format!("\n{description}\n"));
     }
-    if !version.changes.is_empty() {
+    if !version.changes.is_empty() || !version.breaks.is_empty() {
         text.push('\n');
     }
     for change in &version.changes {
@@ -57,6 +57,13 @@ fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Vers
         let action = change.action.map(|action| collection.actions[action].name.as_str());
         let of = action.map(|name| format!(", parameters of `{name}`")).unwrap_or_default();
         text.push_str(&format!("- `{}`{of}: {}\n", collection.name, sentence(change)));
+    }
+    for Break { edit, description } in &version.breaks {
+        let told = match description {
+            Some(description) => format!("{description} ({edit})"),
+            None => format!("{edit}."),
+        };
+        text.push_str(&format!("- **For all versions**: {told}\n"));
     }
     if index + 1 == schema.versions.len() {
         text.push_str("\nThe oldest version that is served.\n");
@@ -119,6 +126,14 @@ fn operation(operation: &Operation) -> String {
             Some(was) => format!("`{field}` has another default; it was `{was}`."),
             None => format!("`{field}` has a default; it had none."),
         },
+        Operation::Limits { field, was } => {
+            let told = was.told();
+            let told = told.iter().map(|(key, limit)| format!("`{key}` {}", code(limit)));
+            match told.collect::<Vec<_>>().join(", ") {
+                none if none.is_empty() => format!("`{field}` has limits; it had none."),
+                were => format!("`{field}` has other limits; they were {were}."),
+            }
+        }
         Operation::Optional { field, fill } => {
             format!("`{field}` is no longer required; older versions read `{fill}` without it.")
         }
@@ -135,7 +150,11 @@ fn operation(operation: &Operation) -> String {
 
 /// A text between backticks, as JSON: spaces show.
 fn json(text: &str) -> String {
-    format!("`{}`", Value::from(text))
+    code(&Value::from(text))
+}
+
+fn code(value: &Value) -> String {
+    format!("`{value}`")
 }
 
 fn retyped(by: &Retyping, from: &Kind) -> String {

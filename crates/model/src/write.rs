@@ -22,8 +22,8 @@ pub struct Write {
     /// The parent record, where the collection has one.
     pub parent: Option<String>,
     pub change: Change,
-    /// The version that `Replace` and `Merge` are written in, and a refusal is told in; `None`:
-    /// the newest.
+    /// The version that `Replace` and `Merge` are written in, whose limits hold for what is set,
+    /// and a refusal is told in; `None`: the newest.
     pub view: Option<Arc<View>>,
     pub precondition: Precondition,
     pub idempotency: Option<Idempotency>,
@@ -52,6 +52,12 @@ impl Write {
             let before = before.map(Record::fields).unwrap_or_default();
             lens.blame_change(violation, &before, after);
         }
+    }
+
+    /// The newest collection with the limits that hold for the caller's version.
+    pub(crate) fn held_to<'a>(&'a self, newest: &'a Collection) -> &'a Collection {
+        let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));
+        lens.map_or(newest, |lens| lens.held_to(newest))
     }
 
     /// How the version of a PUT or PATCH shows the collection, where it differs from the newest.

@@ -6,7 +6,7 @@ use crate::problem::{Code, Problem};
 use crate::record::Fields;
 use crate::schema::rule::{Rule, Scene};
 use crate::schema::{Action, Assignment, Field, Kind, Timed};
-use crate::validate::{self, ASSIGNED};
+use crate::validate;
 use crate::write::Callout;
 use serde_json::Value;
 
@@ -141,13 +141,14 @@ fn assign(
     set: &[Assignment],
     scene: &Scene<'_>,
 ) -> Result<(), Problem> {
+    let held_to = stage.write.held_to(stage.collection);
     let mut violations = Vec::new();
     for assignment in set {
         let mut value = assignment.value.value(scene).map_err(|why| {
             let message = format!("`{}` cannot be computed: {why}.", assignment.field);
             Problem::new(Code::GuardFailed, message).param(assignment.field.clone())
         })?;
-        if let Some(field) = stage.collection.field(&assignment.field)
+        if let Some(field) = held_to.field(&assignment.field)
             && !value.is_null()
             && let Err(violation) = validate::value(field, &mut value)
         {
@@ -169,7 +170,8 @@ fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Resu
             let message = format!("The action handler's answer cannot be used: {what}");
             Problem::new(Code::ActionHandlerFailed, message)
         };
-        if ASSIGNED.contains(&name.as_str()) && stage.before.get(name) == Some(value) {
+        // Also what older clients wrote beyond a limit.
+        if stage.before.get(name) == Some(value) {
             continue;
         }
         let field = stage

@@ -47,6 +47,7 @@ pub fn replace(stage: &Stage<'_>, sent: &Fields) -> Result<Decision, Problem> {
         return raise(stage, shown, lens, (Mode::Replace, sent), changes);
     }
     refuse_assigned(stage, sent)?;
+    refuse_beyond(stage, Mode::Replace, sent)?;
     let mut after = kept_by_service(stage);
     for field in stage.collection.fields.iter().filter(|f| !f.read_only && !f.removed) {
         if let Some(value) = sent.get(&field.name) {
@@ -63,6 +64,7 @@ pub fn merge(stage: &Stage<'_>, patch: &Fields) -> Result<Decision, Problem> {
         return raise(stage, shown, lens, (Mode::Merge, patch), changes);
     }
     refuse_assigned(stage, patch)?;
+    refuse_beyond(stage, Mode::Merge, patch)?;
     let mut after = stage.before.clone();
     let mut violations = Vec::new();
     for field in stage.collection.fields.iter().filter(|field| !field.read_only) {
@@ -165,7 +167,15 @@ fn refuse_assigned(stage: &Stage<'_>, sent: &Fields) -> Result<(), Problem> {
     refuse(violations.collect())
 }
 
-/// What an older version does not take, and the record does not have already.
+/// What is beyond a limit that clients of older versions are not held to, unless they wrote it.
+fn refuse_beyond(stage: &Stage<'_>, mode: Mode, sent: &Fields) -> Result<(), Problem> {
+    match stage.collection.fields.iter().any(|field| field.outgrown) {
+        true => refuse(beyond(stage.collection, &stage.before, mode, sent)),
+        false => Ok(()),
+    }
+}
+
+/// What a version does not take, and the record does not have already.
 fn beyond(shown: &Collection, current: &Fields, mode: Mode, sent: &Fields) -> Vec<Violation> {
     let (sent, mut violations) = validate::checked(shown, sent.clone(), mode);
     let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or_default();

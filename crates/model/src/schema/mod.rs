@@ -12,7 +12,7 @@ mod versions;
 pub use builtin::Builtin;
 pub use diagnostic::Diagnostic;
 pub use rule::Rule;
-pub use versions::{Change, Deprecation, Mount, Operation, Path, Retyping, Version};
+pub use versions::{Break, Change, Deprecation, Limits, Mount, Operation, Path, Retyping, Version};
 
 use crate::record::Fields;
 use serde_json::{Map, Value};
@@ -198,6 +198,9 @@ pub struct Field {
     /// Shown as null where clients of another version said nothing, or something that this one has
     /// no word for; also where every body must have it.
     pub voidable: bool,
+    /// Clients of older versions may write what is beyond its limits, which is no fault of whoever
+    /// sends it back.
+    pub outgrown: bool,
     /// The field that this is an old name of, which stays beside it: either is said, both shown.
     pub alias_of: Option<String>,
     pub deprecated: Option<Deprecation>,
@@ -493,6 +496,7 @@ impl Field {
             wildcards: false,
             removed: false,
             voidable: false,
+            outgrown: false,
             alias_of: None,
             deprecated: None,
         }

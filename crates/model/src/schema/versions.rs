@@ -2,8 +2,9 @@
 //! versions they are served under, and what is deprecated. Data only; what a change does to shapes
 //! and records is in `crate::version`.
 
-use super::{CollectionIx, Field, Service};
-use serde_json::Value;
+use super::{CollectionIx, Field, Kind, Pattern, Service};
+use crate::value::plain_number;
+use serde_json::{Number, Value};
 
 /// One date version. `changes` are what it changed: clients of older versions see the old shape.
 #[derive(Clone, Debug)]
@@ -12,6 +13,7 @@ pub struct Version {
     pub description: Option<String>,
     pub deprecated: Option<Deprecation>,
     pub changes: Vec<Change>,
+    pub breaks: Vec<Break>,
 }
 
 /// That something shall not be used any more, and until when it can be. Dates are `YYYY-MM-DD`.
@@ -47,6 +49,14 @@ pub struct Change {
     pub action: Option<usize>,
     pub description: Option<String>,
     pub operation: Operation,
+}
+
+/// An edit that clients of older versions are not spared, in the words of `plan`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Break {
+    /// Where, and what: "books.isbn: became `unique`".
+    pub edit: String,
+    pub description: Option<String>,
 }
 
 /// What was done. "Old" is the shape before the version, "new" the one from it on.
@@ -90,6 +100,11 @@ pub enum Operation {
     Default {
         field: String,
         was: Option<Value>,
+    },
+    /// Old clients may send what these allow; new ones what the field says.
+    Limits {
+        field: String,
+        was: Limits,
     },
     /// Was required, is not any more.
     Optional {
@@ -135,6 +150,16 @@ pub enum Retyping {
     Map(Vec<(Value, Value)>),
 }
 
+/// How large, long and in which form the values of a field may be.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    pub min_length: Option<usize>,
+    pub max_length: Option<usize>,
+    pub pattern: Option<Pattern>,
+}
+
 /// A field, or a member of an object field: `isbn`, `details.isbn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -146,8 +171,52 @@ impl Version {
     /// A version that changed nothing.
     pub fn new(date: &str) -> Version {
         let date = date.to_owned();
-        Version { date, description: None, deprecated: None, changes: Vec::new() }
+        let (changes, breaks) = (Vec::new(), Vec::new());
+        Version { date, description: None, deprecated: None, changes, breaks }
     }
+}
+
+impl Limits {
+    pub fn of(field: &Field) -> Limits {
+        let Field { min, max, min_length, max_length, pattern, .. } = field;
+        let (min_length, max_length) = (*min_length, *max_length);
+        Limits { min: *min, max: *max, min_length, max_length, pattern: pattern.clone() }
+    }
+
+    pub fn set(&self, field: &mut Field) {
+        (field.min, field.max) = (self.min, self.max);
+        (field.min_length, field.max_length) = (self.min_length, self.max_length);
+        field.pattern.clone_from(&self.pattern);
+    }
+
+    /// The keys that say something, and what.
+    pub fn told(&self) -> Vec<(&'static str, Value)> {
+        let mut told = Vec::new();
+        for (key, limit) in [("min", self.min), ("max", self.max)] {
+            told.extend(limit.map(|limit| (key, whole(limit))));
+        }
+        for (key, limit) in [("min_length", self.min_length), ("max_length", self.max_length)] {
+            told.extend(limit.map(|limit| (key, Value::from(limit))));
+        }
+        let pattern = self.pattern.as_ref().map(|pattern| Value::from(pattern.0.as_str()));
+        told.extend(pattern.map(|pattern| ("pattern", pattern)));
+        told
+    }
+
+    /// Whether a field of the type can have the limit.
+    pub fn suits(key: &str, kind: &Kind) -> bool {
+        match key {
+            "min" | "max" => matches!(kind, Kind::Integer | Kind::Number),
+            "min_length" | "max_length" => matches!(kind, Kind::String | Kind::Array(_)),
+            _ => *kind == Kind::String,
+        }
+    }
+}
+
+/// A whole number as such, as far as a file has some.
+fn whole(number: f64) -> Value {
+    let whole = plain_number(number).filter(Number::is_i64);
+    whole.map_or_else(|| Value::from(number), Value::Number)
 }
 
 impl Path {
@@ -182,6 +251,7 @@ impl Operation {
             Operation::Retype { .. } => "retype",
             Operation::EnumMap { .. } => "enum_map",
             Operation::Default { .. } => "default",
+            Operation::Limits { .. } => "limits",
             Operation::Optional { .. } => "optional",
             Operation::Required { .. } => "required",
             Operation::Removed { .. } | Operation::Gone { .. } => "removed",
@@ -232,6 +302,7 @@ impl Operation {
             Operation::Retype { field, .. }
             | Operation::EnumMap { field, .. }
             | Operation::Default { field, .. }
+            | Operation::Limits { field, .. }
             | Operation::Optional { field, .. }
             | Operation::Required { field, .. }
             | Operation::Removed { field } => Some(field.clone()),

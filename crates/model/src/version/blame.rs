@@ -17,6 +17,7 @@ impl Lens {
         sent: &Fields,
         make: impl Fn(&Fields) -> Fields,
     ) -> Result<(), Problem> {
+        let newest = self.held_to(newest);
         validate::raised(newest, made).map_err(|mut problem| {
             let sent = self.fold(sent);
             for violation in &mut problem.violations {

@@ -372,6 +372,15 @@ impl Expr {
         })
     }
 
+    /// Whether it is a field as it was sent, but for what stands where nothing was.
+    pub fn is_as_sent(&self) -> bool {
+        match self {
+            Expr::Sent(_) => true,
+            Expr::Convert { of, by, .. } => by.fills() && of.is_as_sent(),
+            _ => false,
+        }
+    }
+
     /// Whether it is a field, or a member, as it was sent.
     pub fn is_plain(&self) -> bool {
         match self {

@@ -26,6 +26,8 @@ pub struct Lens {
     names: BTreeMap<String, String>,
     /// Whether removed fields are shown, which are kept apart.
     reveals: bool,
+    /// The newest collection with other limits, which hold for what is sent in this version.
+    held_to: Option<Box<Collection>>,
 }
 
 /// A field of the version.
@@ -63,7 +65,10 @@ impl Lens {
         shape: &Shape,
     ) -> Option<Lens> {
         let lines = lines(old, shape);
-        let lifts: Vec<Lift> = newest
+        let held_to = shape.held_to(newest);
+        let lifts: Vec<Lift> = held_to
+            .as_ref()
+            .unwrap_or(newest)
             .fields
             .iter()
             .filter_map(|field| {
@@ -75,7 +80,8 @@ impl Lens {
             .collect();
         let plain = lines.iter().all(|line| line.expr == Expr::kept(&line.name))
             && lifts.iter().all(|lift| lift.expr == Expr::sent(&lift.field.name))
-            && newest.public_names().eq(old.public_names());
+            && newest.public_names().eq(old.public_names())
+            && held_to.is_none();
         if plain {
             return None;
         }
@@ -91,7 +97,13 @@ impl Lens {
                 .collect(),
             lines,
             lifts,
+            held_to: held_to.map(Box::new),
         })
+    }
+
+    /// What holds for kept fields that were made from what is sent in this version.
+    pub(crate) fn held_to<'a>(&'a self, newest: &'a Collection) -> &'a Collection {
+        self.held_to.as_deref().unwrap_or(newest)
     }
 
     /// Kept fields as this version has them. Write-only ones come along where they are given:
@@ -249,6 +261,12 @@ impl Lens {
             Some(_) => None,
             None => Some(kept),
         }
+    }
+
+    /// Whether the field is kept as it is sent, so that a change can tell its limits.
+    pub(crate) fn keeps(&self, name: &str) -> bool {
+        let mut made = self.lifts.iter().filter(|lift| lift.sent.iter().any(|one| one == name));
+        made.all(|lift| lift.expr.is_as_sent())
     }
 
     /// Pairs of names that mean one field, the old one first.

@@ -196,11 +196,14 @@ impl View {
     ) -> Result<Fields, Problem> {
         let shown = &self.schema.collections[collection];
         let (body, mut violations) = validate::checked(shown, sent, mode);
-        // Newer clients may have written what is beyond a limit of this version, and what is sent
-        // back as it is shown is not held to it: `decide` tells.
-        let told_later = mode != Mode::Create
-            && self.lens(collection).is_some()
-            && violations.iter().all(|violation| violation.code.is_limit());
+        // Clients of other versions may have written what is beyond a limit of this one, and what
+        // is sent back as it is shown is not held to it: `decide` tells.
+        let others = |name: &str| {
+            let outgrown = || shown.known(name).is_some_and(|field| field.outgrown);
+            self.lens(collection).is_some() || outgrown()
+        };
+        let may_be = |violation: &Violation| violation.code.is_limit() && others(&violation.field);
+        let told_later = mode != Mode::Create && violations.iter().all(may_be);
         if !violations.is_empty() && !told_later {
             if mode == Mode::Create {
                 violations.extend(self.refused_besides(collection, &body, &violations));

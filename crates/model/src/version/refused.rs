@@ -2,10 +2,11 @@
 //! limit of the newer field stands in other units, or on another side of a split, than the old one,
 //! so the two cannot be compared; values are tried instead.
 
+use super::expr::Expr;
 use super::lens::{Lens, Lift, value_of};
 use super::proof::{Trial, brief, combinations, hints, show};
 use super::samples::{self, Hints};
-use super::{Part, View, expr::Expr};
+use super::{Part, View};
 use crate::record::Fields;
 use crate::schema::{Field, Kind};
 use crate::validate;
@@ -45,7 +46,7 @@ impl View {
 /// The first refusal of each kept field and sort, of fields that end up together.
 fn refusals(trial: &Trial<'_>, group: &[String], hints: &Hints) -> Vec<Refused> {
     let concerned =
-        |lift: &&Lift| lift.sent.iter().any(|name| group.contains(name)) && !is_as_sent(&lift.expr);
+        |lift: &&Lift| lift.sent.iter().any(|name| group.contains(name)) && !lift.expr.is_as_sent();
     let lifts: Vec<&Lift> = trial.lens.lifts.iter().filter(concerned).collect();
     let mut values: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for field in trial.fields.iter().filter(|field| group.contains(&field.name)) {
@@ -92,15 +93,6 @@ fn refusal(lens: &Lens, lift: &Lift, sample: &Fields, group: &[String]) -> Optio
     let first = lift.sent.iter().find(|name| group.contains(name))?;
     let what = format!("{} {why}", show(sample, group));
     Some(Refused { field: first.clone(), kept: lift.field.name.clone(), what, unsayable })
-}
-
-/// Whether the field is kept as it is sent: its limits are compared one by one.
-fn is_as_sent(expr: &Expr) -> bool {
-    match expr {
-        Expr::Sent(_) => true,
-        Expr::Convert { of, by, .. } => by.fills() && is_as_sent(of),
-        _ => false,
-    }
 }
 
 /// A field that no two records may share, made of what they could.

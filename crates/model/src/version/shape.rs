@@ -3,7 +3,7 @@
 
 use super::expr::Expr;
 use crate::record::Fields;
-use crate::schema::{Change, Collection, Field, Operation, Path, States};
+use crate::schema::{Change, Collection, Field, Limits, Operation, Path, States};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,8 @@ pub(crate) struct Shape {
     pub(super) up: BTreeMap<String, Expr>,
     /// Codes of rules: the newest and this version's.
     pub codes: BTreeMap<String, String>,
+    /// Kept fields that what is sent in this shape is held to other limits of.
+    pub(super) limits: BTreeMap<String, Limits>,
     /// The reference to the parent, which nothing changes.
     fixed: Option<String>,
 }
@@ -48,6 +50,7 @@ impl Shape {
             down: names().map(|name| (name.clone(), Expr::Kept(name))).collect(),
             up: names().map(|name| (name.clone(), Expr::Sent(name))).collect(),
             codes: rules.map(|rule| (rule.code.clone(), rule.code.clone())).collect(),
+            limits: BTreeMap::new(),
             fixed: parent.map(|field| field.name.clone()),
         }
     }
@@ -177,6 +180,16 @@ impl Shape {
         });
         self.restate(&mut collection);
         collection
+    }
+
+    /// The newest collection with the limits that hold for what is sent in this shape; none where
+    /// they are its own.
+    pub(super) fn held_to(&self, newest: &Collection) -> Option<Collection> {
+        let mut held = newest.clone();
+        for (name, limits) in &self.limits {
+            held.fields.iter_mut().filter(|field| field.name == *name).for_each(|f| limits.set(f));
+        }
+        (!self.limits.is_empty()).then_some(held)
     }
 
     /// Whether the field has a value whatever is kept. What every body must have is kept.

@@ -311,7 +311,7 @@ impl View {
         let unsaid = |name: &String| newest.field(name).is_some_and(|field| field.required);
         let nulls = fields.iter().filter(|(name, value)| value.is_null() && unsaid(name));
         changed.extend(nulls.map(|(name, value)| (name.clone(), value.clone())));
-        validate::raised(newest, &mut changed)?;
+        validate::raised(lens.held_to(newest), &mut changed)?;
         fields.extend(changed);
         // Fields that only the service sets are not looked at there.
         match fields.iter().find(|(_, value)| validate::is_marked(value)) {

@@ -5,7 +5,7 @@ use super::convert::{Conversion, Declared};
 use super::expr::Expr;
 use super::scale::Scale;
 use super::shape::{Fault, Shape};
-use crate::schema::{Field, Kind, Operation, Path, Retyping};
+use crate::schema::{Field, Kind, Limits, Operation, Path, Retyping};
 use crate::validate;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ impl Shape {
             Operation::Retype { field, from, by } => self.undo_retype(field, from, by),
             Operation::EnumMap { field, values, down } => self.undo_enum_map(field, values, down),
             Operation::Default { field, was } => self.undo_default(field, was.as_ref()),
+            Operation::Limits { field, was } => self.undo_limits(field, was),
             Operation::Optional { field, fill } => self.undo_optional(field, fill),
             Operation::Required { field, fill } => self.undo_required(field, fill),
             Operation::Removed { field } => self.undo_removed(field),
@@ -320,6 +321,36 @@ impl Shape {
         // What had a default need not be sent; what has one still is always there if it is now.
         field.required &= was.is_none() || field.default.is_some();
         field.default = was;
+        Ok(())
+    }
+
+    /// What old clients send is held to the old limits alone, so to no others when it is kept.
+    fn undo_limits(&mut self, name: &str, was: &Limits) -> Done {
+        let place = self.place(name)?;
+        let mut field = self.fields[place].clone();
+        if field.reference.is_some() || self.states.as_ref().is_some_and(|s| s.field == name) {
+            return Err(wrong(format!("`{name}` holds an id or a state, which has no limits")));
+        }
+        for (key, value) in was.told() {
+            let whole = field.kind != Kind::Integer || !value.is_f64();
+            if !Limits::suits(key, &field.kind) || !whole {
+                let kind = field.kind.name();
+                return Err(wrong(format!("`{key}` = {value} is no limit of type {kind}")));
+            }
+        }
+        let as_sent = |(_, expr): &(&String, &Expr)| {
+            expr.is_as_sent() && expr.sent_names() == [name.to_owned()]
+        };
+        let Some((kept, _)) = self.up.iter().find(as_sent) else {
+            return Err(wrong(format!(
+                "newer versions convert `{name}`, and hold it to their limits; its old ones stand \
+                 where it is converted"
+            )));
+        };
+        self.limits.insert(kept.clone(), was.clone());
+        was.set(&mut field);
+        field.default = field.default.take().map(|it| fits(&field, &it, "default")).transpose()?;
+        self.fields[place] = field;
         Ok(())
     }
 

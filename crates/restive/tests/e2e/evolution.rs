@@ -247,7 +247,7 @@ fn an_edit_that_clients_notice_is_refused_with_what_plan_tells() {
     let retyped = DATED.replace("price = { type = \"number\"", "price = { type = \"string\"");
     refused(&folder, &retyped, &["number became string", "retype = ", "--accept-data-loss"]);
     let limited = DATED.replace("type = \"number\",", "type = \"number\", min = 1,");
-    refused(&folder, &limited, &["`min` asks for more", "start once with --accept-changes."]);
+    refused(&folder, &limited, &["`min` is 1 (values", "start once with --accept-changes."]);
     let other = "[service]\nversion = \"2025-06-01\"\n[collections.pens]\n";
     refused(&folder, other, &["destructive: books: the collection is gone", "--accept-data-loss"]);
     // What was refused is not what the next start compares with.

@@ -70,6 +70,7 @@ mod version_chains;
 mod version_changes;
 mod version_doors;
 mod version_edits;
+mod version_limits;
 mod version_events;
 mod version_params;
 mod version_units;

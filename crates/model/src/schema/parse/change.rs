@@ -3,14 +3,17 @@
 
 use super::field::{self, Targets};
 use super::reader::{self, Node, Report, Table, Text};
-use super::{behaviour, collection, keys, naming};
-use crate::schema::{Change, Collection, Field, Kind, Operation, Path, Retyping};
+use super::{behaviour, collection, field_check, keys, naming};
+use crate::schema::{Break, Change, Collection, Field, Kind, Limits, Operation, Path, Retyping};
 use serde_json::Value;
 
 /// Parts of one split or merge.
 const PARTS: usize = 8;
 /// Values of one map.
 const PAIRS: usize = 1000;
+
+/// Characters of an edit that `breaks` names.
+const EDIT_CHARS: usize = 1000;
 
 /// Says why a field, or a parameter, cannot have had this name.
 type NameCheck = fn(&mut Report<'_>, Text<'_>);
@@ -64,6 +67,30 @@ pub(super) fn read(
     Some((Change { collection, action, description, operation }, at))
 }
 
+/// An edit that no operation undoes: `breaks` alone, which names its place itself.
+pub(super) fn read_break(report: &mut Report<'_>, table: &Table<'_>) -> Option<Break> {
+    table.allow(report, keys::CHANGE);
+    for (key, _) in table.entries.iter().filter(|(key, _)| !keys::BREAK.contains(&key.value)) {
+        if keys::CHANGE.contains(&key.value) {
+            let message =
+                format!("`breaks` stands alone, and names its place; remove `{}`", key.value);
+            report.say(key.at, message);
+        }
+    }
+    let edit = table.text(report, "breaks")?;
+    if !edit.value.contains(": ") || edit.value.chars().count() > EDIT_CHARS {
+        report.say(
+            edit.at,
+            format!(
+                "`breaks` repeats an edit as `restive plan` tells it, such as \"books.isbn: became \
+                 `unique`\", in at most {EDIT_CHARS} characters"
+            ),
+        );
+    }
+    let description = table.owned_text(report, "description");
+    Some(Break { edit: edit.value.to_owned(), description })
+}
+
 /// The action whose parameters are changed: they are sent and never shown.
 fn find_action(
     report: &mut Report<'_>,
@@ -96,6 +123,7 @@ fn find_action(
             | Operation::Retype { .. }
             | Operation::EnumMap { .. }
             | Operation::Default { .. }
+            | Operation::Limits { .. }
             | Operation::Optional { .. }
             | Operation::Required { .. }
             | Operation::Gone { .. }
@@ -104,7 +132,7 @@ fn find_action(
         report.say(
             name.at,
             "parameters can be changed by rename, split, merge, retype, enum_map, default, \
-             optional, required, and removed with a declared field",
+             limits, optional, required, and removed with a declared field",
         );
     }
     found.filter(|_| fits)
@@ -150,6 +178,7 @@ fn read_operation(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Opti
             let was = inner.get("was").map(|value| reader::json(report, value));
             Some(Operation::Default { field, was: was.flatten() })
         }
+        "limits" => limits(report, &inner),
         "optional" | "required" => {
             inner.allow(report, keys::FILLED);
             let field = owned(report, &inner, "field");
@@ -428,6 +457,20 @@ fn texts(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<Vec<(S
         }
     }
     (pairs.len() == inner.entries.len()).then_some(pairs)
+}
+
+/// Without `was` there were none.
+fn limits(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::LIMITS);
+    let field = owned(report, table, "field");
+    let mut were = Field::new("was", Kind::Number);
+    if table.get("was").is_some() {
+        let inner = table.table(report, "was", "`was`".to_owned())?;
+        inner.allow(report, keys::WERE);
+        field::read_limits(report, &inner, &mut were);
+        field_check::check_ranges(report, &inner, &were);
+    }
+    Some(Operation::Limits { field: field?, was: Limits::of(&were) })
 }
 
 fn removed(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Option<Operation> {

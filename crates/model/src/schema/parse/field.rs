@@ -132,7 +132,7 @@ fn read_options(report: &mut Report<'_>, table: &Table<'_>, field: &mut Field) {
     }
 }
 
-fn read_limits(report: &mut Report<'_>, table: &Table<'_>, field: &mut Field) {
+pub(super) fn read_limits(report: &mut Report<'_>, table: &Table<'_>, field: &mut Field) {
     field.min = table.number(report, "min");
     field.max = table.number(report, "max");
     // A length beyond 2^31 could not be met: bodies are far smaller.

@@ -51,7 +51,7 @@ fn check_against_kind(report: &mut Report<'_>, table: &Table<'_>, field: &Field)
     }
 }
 
-fn check_ranges(report: &mut Report<'_>, table: &Table<'_>, field: &Field) {
+pub(super) fn check_ranges(report: &mut Report<'_>, table: &Table<'_>, field: &Field) {
     if let (Some(min), Some(max)) = (field.min, field.max)
         && min > max
     {

@@ -129,12 +129,14 @@ pub(super) const CHANGE_OPERATIONS: &[&str] = &[
     "retype",
     "enum_map",
     "default",
+    "limits",
     "optional",
     "required",
     "removed",
     "collection_added",
     "collection_removed",
     "code",
+    "breaks",
 ];
 
 pub(super) const CHANGE: &[&str] = &[
@@ -148,13 +150,18 @@ pub(super) const CHANGE: &[&str] = &[
     "retype",
     "enum_map",
     "default",
+    "limits",
     "optional",
     "required",
     "removed",
     "collection_added",
     "collection_removed",
     "code",
+    "breaks",
 ];
+
+/// Beside `breaks`.
+pub(super) const BREAK: &[&str] = &["breaks", "description"];
 
 pub(super) const RENAME: &[&str] = &["from", "to", "beside"];
 pub(super) const MOVE: &[&str] = &["from", "to", "existing"];
@@ -163,6 +170,8 @@ pub(super) const MERGE: &[&str] = &["from", "to", "by"];
 pub(super) const RETYPE: &[&str] = &["field", "from", "by", "factor", "nearest", "map"];
 pub(super) const ENUM_MAP: &[&str] = &["field", "values", "down"];
 pub(super) const CHANGED_DEFAULT: &[&str] = &["field", "was"];
+pub(super) const LIMITS: &[&str] = &["field", "was"];
+pub(super) const WERE: &[&str] = &["min", "max", "min_length", "max_length", "pattern"];
 pub(super) const FILLED: &[&str] = &["field", "fill"];
 pub(super) const REMOVED: &[&str] = &["field", "value"];
 pub(super) const CODE: &[&str] = &["from", "to"];

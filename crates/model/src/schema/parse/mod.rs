@@ -27,6 +27,7 @@ mod states;
 mod versions;
 
 pub use quantity::duration;
+pub(super) use quantity::show as duration_text;
 
 use super::{Collection, Diagnostic, Schema};
 use behaviour::Told;

@@ -4,6 +4,7 @@
 use super::reader::{Report, Table};
 use super::{change, deprecation, keys};
 use crate::schema::{Collection, CollectionIx, Operation, Service, Version};
+use crate::version::shape;
 use std::collections::BTreeSet;
 
 /// A version a month for fifteen years.
@@ -51,17 +52,21 @@ pub(super) fn read(
     for table in tables.iter().take(VERSIONS) {
         table.allow(report, keys::VERSION);
         let date = read_date(report, table, past.versions.last(), today);
-        let (changes, places) = read_changes(report, table, collections, &mut past.broken);
+        let listed = list_changes(report, table);
+        let (breaks, listed): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|one| one.get("breaks").is_some());
+        let (changes, places) = read_changes(report, &listed, collections, &mut past.broken);
         past.places.push(places);
         past.versions.push(Version {
             date,
             description: table.owned_text(report, "description"),
             deprecated: deprecation::read(report, table),
             changes,
+            breaks: breaks.iter().filter_map(|one| change::read_break(report, one)).collect(),
         });
     }
-    let last =
-        tables.last().filter(|_| past.versions.last().is_some_and(|v| !v.changes.is_empty()));
+    let tells = |version: &Version| !version.changes.is_empty() || !version.breaks.is_empty();
+    let last = tables.last().filter(|_| past.versions.last().is_some_and(tells));
     if let Some(at) = last.and_then(|table| table.key_at("changes")) {
         report.say(at, "the oldest version has no changes: no client sees what was before it");
     }
@@ -73,6 +78,7 @@ pub(super) fn read(
     };
     check_newest(report, file, service, &first);
     mark_removed(collections, &past.versions);
+    mark_outgrown(collections, &past.versions);
     past
 }
 
@@ -99,17 +105,22 @@ fn read_date(
     date
 }
 
-fn read_changes(
-    report: &mut Report<'_>,
-    table: &Table<'_>,
-    collections: &[Collection],
-    broken: &mut BTreeSet<CollectionIx>,
-) -> (Vec<crate::schema::Change>, Vec<usize>) {
-    let listed = table.tables(report, "changes", "change");
+fn list_changes<'t>(report: &mut Report<'_>, table: &Table<'t>) -> Vec<Table<'t>> {
+    let mut listed = table.tables(report, "changes", "change");
     if listed.len() > CHANGES {
         report.say(table.value_at("changes"), format!("a version has at most {CHANGES} changes"));
     }
-    let read = listed.iter().take(CHANGES).filter_map(|one| {
+    listed.truncate(CHANGES);
+    listed
+}
+
+fn read_changes(
+    report: &mut Report<'_>,
+    listed: &[Table<'_>],
+    collections: &[Collection],
+    broken: &mut BTreeSet<CollectionIx>,
+) -> (Vec<crate::schema::Change>, Vec<usize>) {
+    let read = listed.iter().filter_map(|one| {
         let before = report.count();
         let change = change::read(report, one, collections);
         if report.count() > before {
@@ -168,6 +179,19 @@ fn mark_removed(collections: &mut [Collection], versions: &[Version]) {
             }
             Operation::CollectionRemoved => collection.removed = true,
             _ => {}
+        }
+    }
+}
+
+/// Fields whose limits were others for clients of some version.
+fn mark_outgrown(collections: &mut [Collection], versions: &[Version]) {
+    for (at, version) in versions.iter().enumerate() {
+        for change in version.changes.iter().filter(|change| change.action.is_none()) {
+            let Operation::Limits { field, .. } = &change.operation else { continue };
+            let newest = shape::trace(versions, (change.collection, None), field, at, 0);
+            let fields = &mut collections[change.collection].fields;
+            let found = fields.iter_mut().find(|field| Some(field.name.as_str()) == newest);
+            found.into_iter().for_each(|field| field.outgrown = true);
         }
     }
 }

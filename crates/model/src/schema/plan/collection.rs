@@ -1,6 +1,6 @@
 //! Edits of a collection: its settings, its actions and the codes of its rules.
 
-use super::{Work, owner};
+use super::{Work, lines, owner};
 use crate::schema::{Action, Collection, CollectionIx, Feed, Index, Schema};
 
 impl Work<'_> {
@@ -23,12 +23,26 @@ impl Work<'_> {
         };
         if parent(self.old, old) != parent(self.new, seen) {
             let what = "the parent changed".to_owned();
-            self.destructive(&old.name, what, "records cannot move to another parent", None);
+            let said = match parent(self.old, old) {
+                Some(name) => format!("parent = {}", lines::quoted(&name)),
+                None => "# without `parent`".to_owned(),
+            };
+            let lines = lines::put_back(&format!("collections.{}", old.name), &said);
+            let why = "records cannot move to another parent; put it back";
+            self.destructive(&old.name, what, why, Some(lines));
             return;
         }
         if old.feed.is_some() != seen.feed.is_some() {
             let what = "`feed` was switched".to_owned();
-            self.destructive(&old.name, what, "the ids of its records would change", None);
+            let said = match &old.feed {
+                Some(feed) => {
+                    format!("feed = {{ live_name = {} }}", lines::quoted(&feed.live_name))
+                }
+                None => "feed = false".to_owned(),
+            };
+            let lines = lines::put_back(&format!("collections.{}", old.name), &said);
+            let why = "the ids of its records would change; put it back";
+            self.destructive(&old.name, what, why, Some(lines));
             return;
         }
         self.frame(ix, place);
@@ -186,7 +200,7 @@ impl Work<'_> {
             !one.from.is_empty() && (other.from.is_empty() || other.from.iter().any(lacking))
         };
         if lacks(is, was) {
-            let what = "allowed in fewer states".to_owned();
+            let what = format!("allowed in {} only", quoted(&is.from));
             self.breaking(place, what, "calls that worked would be refused", None);
         }
         if lacks(was, is) {
@@ -194,7 +208,11 @@ impl Work<'_> {
             self.safe(place, what, "calls that worked still do");
         }
         if was.to != is.to {
-            let what = "leads to another state".to_owned();
+            let what = match (&was.to, &is.to) {
+                (_, None) => "leads to no other state any more".to_owned(),
+                (None, Some(is)) => format!("leads to `{is}`"),
+                (Some(was), Some(is)) => format!("leads to `{is}`, not `{was}`"),
+            };
             self.breaking(place, what, "clients expect the old one", None);
         }
     }
@@ -217,6 +235,10 @@ impl Work<'_> {
         let codes = codes(&self.new.collections[at]);
         codes.iter().map(|code| self.view.code_down(at, code).to_owned()).collect()
     }
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn codes(collection: &Collection) -> Vec<String> {

@@ -4,6 +4,7 @@
 
 use super::Work;
 use super::words::{Said, Verdict, Words};
+use crate::schema::parse::duration_text;
 use crate::schema::{Action, Assignment, Collection, CollectionIx, Field, Timed};
 
 /// What is said of edits that are the author's to judge.
@@ -101,7 +102,8 @@ impl<'a> Work<'a> {
             self.breaking(place, what, why, None);
         }
         if was.after != is.after {
-            let what = format!("`{state}` lasts {:?}, not {:?}", is.after, was.after);
+            let [is, was] = [is.after, was.after].map(duration_text);
+            let what = format!("`{state}` lasts {is}, not {was}");
             self.breaking(place, what, why, None);
         }
         if was.event != is.event {

@@ -1,9 +1,10 @@
 //! Fields of a collection and parameters of an action, before and after an edit.
 
 use super::history::plain;
-use super::lines::{Owner, apart, later};
+use super::lines::{self, Owner, apart, later};
+use super::retyping::{Retyped, retyped};
 use super::{Work, owner};
-use crate::schema::{Action, Collection, CollectionIx, Field, Kind};
+use crate::schema::{Action, Collection, CollectionIx, Field, Kind, Limits};
 use crate::version::{Part, changes_of};
 use serde_json::Value;
 
@@ -51,7 +52,8 @@ impl Work<'_> {
                 Some(_) if view.lens(at).is_some_and(|lens| lens.makes_up(&was.name)) => {
                     let what = "removed, and kept nowhere".to_owned();
                     let why = "its data would be lost; leave it declared, and name it in `removed`";
-                    self.destructive(&place, what, why, None);
+                    let lines = owner(old).removed(&was.name, &lines::field(self.old, was));
+                    self.destructive(&place, what, why, Some(lines));
                 }
                 Some(is) => {
                     let remark = self.remark((at, None), &was.name);
@@ -96,7 +98,10 @@ impl Work<'_> {
                 }
                 _ => {
                     let what = "the field, kept for older versions, is gone".to_owned();
-                    self.destructive(&place, what, "its data would be lost; put it back", None);
+                    let why = "its data would be lost; put it back";
+                    let table = format!("collections.{}.fields", old.name);
+                    let lines = lines::put_back(&table, &lines::field(self.old, was));
+                    self.destructive(&place, what, why, Some(lines));
                 }
             }
         }
@@ -145,10 +150,13 @@ impl Work<'_> {
             }
             None if old.states.as_ref().is_some_and(|states| states.field == was.name) => {
                 let why = "records have states; put them back";
-                self.destructive(place, "the states are gone".to_owned(), why, None);
+                let table = format!("collections.{}", old.name);
+                let said = old.states.as_ref().map(lines::states).unwrap_or_default();
+                let lines = lines::put_back(&table, &said);
+                self.destructive(place, "the states are gone".to_owned(), why, Some(lines));
             }
             None => {
-                let lines = owner(old).removed(&was.name);
+                let lines = owner(old).removed(&was.name, &lines::field(self.old, was));
                 let why = "its data would be lost; leave it declared, and declare `removed`";
                 self.destructive(place, "the field is gone".to_owned(), why, Some(lines));
             }
@@ -159,27 +167,47 @@ impl Work<'_> {
         if was.kind != is.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
             match retyped(owner, was, is) {
-                Some(lines) => {
+                Some(Retyped { lines, left }) => {
                     let why = "clients send and read the old type";
                     self.breaking(place, what, why, Some(lines));
+                    self.edits.extend(left);
                 }
                 None => {
                     let why = "clients send and read the old type, and its data would be lost; \
                                leave it declared, give the new one another name, and declare \
                                `removed`";
-                    self.destructive(place, what, why, Some(owner.removed(&was.name)));
+                    let lines = owner.removed(&was.name, &lines::field(self.old, was));
+                    self.destructive(place, what, why, Some(lines));
                 }
             }
             self.flags(owner, place, was, is);
             return;
         }
-        let before = self.choices(owner, place, was, is);
-        self.presence(owner, place, was, before.as_ref().ok_or(is));
-        self.limits(place, was, is);
+        self.values(owner, place, was, is, |work, before| work.presence(owner, place, was, before));
         self.flags(owner, place, was, is);
         if was.description != is.description || was.deprecated != is.deprecated {
             self.safe(place, "described otherwise".to_owned(), "only people read it");
         }
+    }
+
+    /// What the field takes, and then whether it must be there: one change after the other.
+    fn values(
+        &mut self,
+        owner: Owner<'_>,
+        place: &str,
+        was: &Field,
+        is: &Field,
+        presence: impl FnOnce(&mut Self, Result<&Field, &Field>),
+    ) {
+        let limited = self.limits(owner, place, was, is);
+        let mut before = is.clone();
+        if limited {
+            Limits::of(was).set(&mut before);
+        }
+        self.remarked(limited.then_some(later as Remark), |work| {
+            let chosen = work.choices(owner, place, was, &before);
+            presence(work, chosen.as_ref().ok_or(&before));
+        });
     }
 
     /// Required, optional, default. `Ok`: the field as it is before another change of it, which is
@@ -225,20 +253,23 @@ impl Work<'_> {
         let fresh: Vec<&str> = without(&is.choices, &was.choices);
         let gone: Vec<&str> = without(&was.choices, &is.choices);
         let pairs: Vec<(&str, &str)> = gone.iter().copied().zip(fresh.iter().copied()).collect();
-        for (at, choice) in gone.iter().enumerate() {
+        // All of them are one change: a date changes a field once.
+        if !pairs.is_empty() {
+            let what = match pairs.as_slice() {
+                [(one, _)] => format!("the value `{one}` is gone"),
+                all => {
+                    let names: Vec<String> =
+                        all.iter().map(|(old, _)| format!("`{old}`")).collect();
+                    format!("the values {} are gone", names.join(", "))
+                }
+            };
+            let lines = owner.enum_map(&was.name, &pairs);
+            self.breaking(place, what, "clients send and read them", Some(lines));
+        }
+        for choice in gone.iter().skip(pairs.len()) {
             let what = format!("the value `{choice}` is gone");
-            match at < pairs.len() {
-                // All of them are one change: a date changes a field once.
-                true => {
-                    let lines = (at == 0).then(|| owner.enum_map(&was.name, &pairs));
-                    self.breaking(place, what, "clients send and read it", lines);
-                }
-                false => {
-                    let why =
-                        "clients send and read it, and no new value stands for it; put it back";
-                    self.breaking(place, what, why, None);
-                }
-            }
+            let why = "clients send and read it, and no new value stands for it; put it back";
+            self.breaking(place, what, why, None);
         }
         for choice in fresh.iter().skip(pairs.len()) {
             let what = format!("the value `{choice}` is new");
@@ -253,7 +284,8 @@ impl Work<'_> {
         (!pairs.is_empty()).then_some(before)
     }
 
-    fn limits(&mut self, place: &str, was: &Field, is: &Field) {
+    /// Whether a change of them is proposed.
+    fn limits(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) -> bool {
         // A length of 0 asks for nothing.
         let some = |length: Option<usize>| length.filter(|length| *length > 0);
         let pattern = |field: &Field| field.pattern.as_ref().map(|p| p.0.as_str().to_owned());
@@ -262,6 +294,11 @@ impl Work<'_> {
             (_, None) => Limit::Looser,
             _ => Limit::Tighter,
         };
+        let (before, after) = (Limits::of(was).told(), Limits::of(is).told());
+        let told = |all: &[(&str, Value)], key: &str| {
+            all.iter().find(|(one, _)| *one == key).map(|(_, limit)| limit.clone())
+        };
+        let mut tighter = Vec::new();
         for (key, change) in [
             ("min", limit(was.min, is.min, true)),
             ("max", limit(was.max, is.max, false)),
@@ -275,11 +312,32 @@ impl Work<'_> {
                     self.safe(place, format!("`{key}` asks for less"), "what was taken still is");
                 }
                 Limit::Tighter => {
-                    let why = "values that were taken are refused";
-                    self.breaking(place, format!("`{key}` asks for more"), why, None);
+                    let not = told(&before, key).map(|limit| format!(", not {limit}"));
+                    let is = told(&after, key).unwrap_or_default();
+                    tighter.push(format!("`{key}` is {is}{}", not.unwrap_or_default()));
                 }
             }
         }
+        if tighter.is_empty() {
+            return false;
+        }
+        let declared = self.keeps(owner, &was.name);
+        let lines = declared.then(|| owner.limits(was));
+        self.breaking(place, tighter.join("; "), "values that were taken are refused", lines);
+        declared
+    }
+
+    /// Whether nothing that is declared converts the field.
+    fn keeps(&self, owner: Owner<'_>, name: &str) -> bool {
+        let Some(at) = self.new.find(owner.collection) else { return true };
+        let lens = match owner.action {
+            Some(action) => {
+                let action = self.new.collections[at].action(action);
+                action.and_then(|action| self.view.form(at, action))
+            }
+            None => self.view.lens(at),
+        };
+        lens.is_none_or(|lens| lens.keeps(name))
     }
 
     fn flags(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
@@ -314,13 +372,19 @@ impl Work<'_> {
         if was.write_only != is.write_only {
             let why = "what was secret would be served, or what was served be hidden, so its data \
                        would be deleted; put it back";
-            self.destructive(place, "`write_only` was switched".to_owned(), why, None);
+            let table = format!("collections.{}.fields", owner.collection);
+            let lines = lines::put_back(&table, &lines::field(self.old, was));
+            self.destructive(place, "`write_only` was switched".to_owned(), why, Some(lines));
         }
         let name = |schema: &crate::Schema, field: &Field| {
             field.reference.map(|at| schema.collections[at].name.clone())
         };
         if name(self.old, was) != name(self.new, is) {
-            let what = "refers to another collection".to_owned();
+            let what = match (name(self.old, was), name(self.new, is)) {
+                (_, None) => "is no reference any more".to_owned(),
+                (None, Some(is)) => format!("refers to `{is}`"),
+                (Some(was), Some(is)) => format!("refers to `{is}`, not `{was}`"),
+            };
             self.breaking(place, what, "ids that were taken are refused", None);
         }
     }
@@ -381,15 +445,18 @@ impl Work<'_> {
     fn param(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         if is.kind != was.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
-            self.breaking(place, what, "clients send the old type", retyped(owner, was, is));
+            let (lines, left) = match retyped(owner, was, is) {
+                Some(Retyped { lines, left }) => (Some(lines), left),
+                None => (None, Vec::new()),
+            };
+            self.breaking(place, what, "clients send the old type", lines);
+            self.edits.extend(left);
             return;
         }
-        let before = self.choices(owner, place, was, is);
-        match (was.required, is.required) {
-            (true, false) => self.safe(place, "became optional".to_owned(), "asks for less"),
-            _ => self.presence(owner, place, was, before.as_ref().ok_or(is)),
-        }
-        self.limits(place, was, is);
+        self.values(owner, place, was, is, |work, before| match (was.required, is.required) {
+            (true, false) => work.safe(place, "became optional".to_owned(), "asks for less"),
+            _ => work.presence(owner, place, was, before),
+        });
     }
 
     fn param_gone(&mut self, owner: Owner<'_>, place: &str, was: &Field, added: &mut Vec<&Field>) {
@@ -410,15 +477,4 @@ impl Work<'_> {
 
 fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a str> {
     all.iter().filter(|one| !others.contains(one)).map(String::as_str).collect()
-}
-
-/// A field of another type: what it must say is changed on the way there.
-fn retyped(owner: Owner<'_>, was: &Field, is: &Field) -> Option<String> {
-    let retype = owner.retype(was, is)?;
-    let operation = match (was.required, is.required) {
-        (false, true) => "required",
-        (true, false) => "optional",
-        _ => return Some(retype),
-    };
-    Some(format!("{}{}", owner.filled(operation, is)?, later(&retype)))
 }

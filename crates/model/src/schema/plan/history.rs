@@ -262,6 +262,7 @@ fn normal(mut operation: Operation) -> Operation {
             values.sort();
             down.sort();
         }
+        Operation::Limits { was, .. } => was.min_length = was.min_length.filter(|min| *min > 0),
         Operation::Default { was, .. } => *was = plain(was.as_ref()),
         Operation::Optional { fill, .. } | Operation::Required { fill, .. } => {
             *fill = plain_value(fill);

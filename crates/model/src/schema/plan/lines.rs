@@ -1,10 +1,10 @@
 //! The lines of TOML that declare an edit, such that the file with them is taken and the edit is
 //! none any more. Where only the author knows a value, one that fits stands there.
 
-use crate::schema::{Field, Kind};
+use crate::schema::{Field, Kind, Limits, Schema, States};
 use crate::validate;
 use crate::version::sample;
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 /// Whose fields a change is about.
 #[derive(Clone, Copy)]
@@ -29,8 +29,13 @@ impl Owner<'_> {
         self.change(&format!("rename = {{ from = {from}, to = {to} }}"))
     }
 
-    pub fn removed(self, field: &str) -> String {
-        self.change(&format!("removed = {{ field = {} }}", quoted(field)))
+    /// `said`: the field as it stays declared.
+    pub fn removed(self, field: &str, said: &str) -> String {
+        let change = self.change(&format!("removed = {{ field = {} }}", quoted(field)));
+        format!(
+            "{change}# The field stays below [collections.{}.fields]:\n# {said}\n",
+            self.collection
+        )
     }
 
     /// A parameter that is taken and not looked at any more.
@@ -47,6 +52,16 @@ impl Owner<'_> {
     pub fn default(self, field: &str, was: Option<&Value>) -> String {
         let was = was.map(|was| format!(", was = {}", value(was))).unwrap_or_default();
         self.change(&format!("default = {{ field = {}{was} }}", quoted(field)))
+    }
+
+    pub fn limits(self, field: &Field) -> String {
+        let told = Limits::of(field).told();
+        let members = told.iter().map(|(key, limit)| format!("{key} = {}", value(limit)));
+        let was = match told.is_empty() {
+            true => String::new(),
+            false => format!(", was = {{ {} }}", members.collect::<Vec<_>>().join(", ")),
+        };
+        self.change(&format!("limits = {{ field = {}{was} }}", quoted(&field.name)))
     }
 
     /// `required` or `optional`. None where no value can be made up: a reference names a record,
@@ -88,50 +103,23 @@ impl Owner<'_> {
         self.change(&format!("enum_map = {{ field = {field}, values = {{ {values} }} }}"))
     }
 
-    /// A change of type, where there is a conversion that loses nothing, and no new limit.
-    pub fn retype(self, old: &Field, new: &Field) -> Option<String> {
-        let scalar = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number | Kind::Boolean);
-        let single = (old.min_length, old.max_length) == (Some(1), Some(1));
-        let is_whole = |value: &Value| validate::of_kind(&Kind::Integer, value.clone()).is_some();
-        let by = match (&old.kind, &new.kind) {
-            (kind, Kind::String) if scalar(kind) && new.choices.is_empty() => "by = \"text\"",
-            (Kind::Integer, Kind::Timestamp) | (Kind::Timestamp, Kind::Integer) => {
-                "by = \"milliseconds\""
-            }
-            (one, Kind::Array(item)) if **item == *one => "by = \"list\"",
-            (Kind::Array(item), one) if **item == *one && single => "by = \"list\"",
-            (Kind::Integer, Kind::Number) => "factor = 1",
-            // Fractions are refused, and one that stands for nothing would be refused always.
-            (Kind::Number, Kind::Integer) if old.default.as_ref().is_none_or(is_whole) => {
-                "factor = 1"
-            }
-            _ => return None,
-        };
-        if new.reference.is_some() || !takes_all(old, new) {
-            return None;
-        }
-        // A list cannot be asked by, so the old field says itself that it can.
-        let asked = matches!(new.kind, Kind::Array(_));
-        let (filter, sort) = (asked && old.filter, asked && old.sort);
-        let old = &Field { filter, sort, ..old.clone() };
+    /// A change of type; `by` says how its values are converted.
+    pub fn retype(self, old: &Field, by: &str) -> String {
         let (name, from) = (quoted(&old.name), declaration(old, false));
-        Some(self.change(&format!("retype = {{ field = {name}, from = {from}, {by} }}")))
+        self.change(&format!("retype = {{ field = {name}, from = {from}, {by} }}"))
     }
 }
 
-/// Whether every value of the old field is one of the new, whose limits stand in other units: on
-/// the numbers they are compared, on lists of one they ask for nothing, else there are none.
-fn takes_all(old: &Field, new: &Field) -> bool {
-    // A number or truth value is one character at least, the item of a list may be none.
-    let sure = usize::from(!matches!(old.kind, Kind::Array(_)));
-    let least = new.min_length.is_none_or(|least| least <= sure);
-    let most = new.max_length.is_none_or(|most| most >= 1 && matches!(new.kind, Kind::Array(_)));
-    let is_number = |kind: &Kind| matches!(kind, Kind::Integer | Kind::Number);
-    let numeric = is_number(&old.kind) && is_number(&new.kind);
-    let above = |new: f64| numeric && old.min.is_some_and(|old| old >= new);
-    let below = |new: f64| numeric && old.max.is_some_and(|old| old <= new);
-    let numbers = new.min.is_none_or(above) && new.max.is_none_or(below);
-    least && most && numbers && new.pattern.is_none() && new.choices.is_empty()
+/// An edit that no change undoes.
+pub(super) fn breaks(edit: &str) -> String {
+    format!("[[versions.changes]]\nbreaks = {}\n", quoted(edit))
+}
+
+/// `map` of a `retype`: old values, written as text, and the new ones.
+pub(super) fn map(pairs: &[(Value, Value)]) -> String {
+    let text = |old: &Value| old.as_str().map_or_else(|| old.to_string(), str::to_owned);
+    let pairs = pairs.iter().map(|(old, new)| format!("{} = {}", key(&text(old)), value(new)));
+    format!("map = {{ {} }}", pairs.collect::<Vec<_>>().join(", "))
 }
 
 /// Says that what follows cannot stand below the date of another change of the field.
@@ -162,13 +150,37 @@ pub(super) fn mount(path: &str, date: &str, newest: bool) -> String {
     format!("{first}[[mounts]]\npath = {}\nversion = \"{date}\"\n", quoted(path))
 }
 
+/// What the file said, and where.
+pub(super) fn put_back(table: &str, said: &str) -> String {
+    format!("# Below [{table}], as it was:\n{said}\n")
+}
+
 /// A field as `from` declares it.
-fn declaration(field: &Field, named: bool) -> String {
+pub(super) fn declaration(field: &Field, named: bool) -> String {
+    let name = named.then(|| format!("name = {}", quoted(&field.name)));
+    let members: Vec<String> = name.into_iter().chain(members(field)).collect();
+    format!("{{ {} }}", members.join(", "))
+}
+
+/// A field as the collection declares it.
+pub(super) fn field(schema: &Schema, field: &Field) -> String {
+    let mut members = members(field);
+    for (key, flag) in [
+        ("unique", field.unique),
+        ("search", field.search),
+        ("write_only", field.write_only),
+        ("read_only", field.read_only),
+    ] {
+        members.extend(flag.then(|| format!("{key} = true")));
+    }
+    let target = field.reference.map(|at| quoted(&schema.collections[at].name));
+    members.extend(target.map(|target| format!("ref = {target}")));
+    format!("{} = {{ {} }}", key(&field.name), members.join(", "))
+}
+
+fn members(field: &Field) -> Vec<String> {
     let mut members = Vec::new();
     let mut say = |key: &str, text: String| members.push(format!("{key} = {text}"));
-    if named {
-        say("name", quoted(&field.name));
-    }
     say("type", quoted(field.kind.name()));
     if let Kind::Array(item) = &field.kind {
         say("items", quoted(item.name()));
@@ -179,27 +191,26 @@ fn declaration(field: &Field, named: bool) -> String {
     if let Some(default) = &field.default {
         say("default", value(default));
     }
-    for (key, limit) in [("min", field.min), ("max", field.max)] {
-        if let Some(limit) = limit.and_then(Number::from_f64) {
-            say(key, limit.to_string());
-        }
-    }
-    for (key, limit) in [("min_length", field.min_length), ("max_length", field.max_length)] {
-        if let Some(limit) = limit {
-            say(key, limit.to_string());
-        }
-    }
-    if let Some(pattern) = &field.pattern {
-        say("pattern", quoted(pattern.0.as_str()));
+    for (key, limit) in Limits::of(field).told() {
+        say(key, value(&limit));
     }
     if !field.choices.is_empty() {
-        let choices: Vec<String> = field.choices.iter().map(|choice| quoted(choice)).collect();
-        say("enum", format!("[{}]", choices.join(", ")));
+        say("enum", texts(&field.choices));
     }
     for (key, _) in [("filter", field.filter), ("sort", field.sort)].iter().filter(|one| one.1) {
         say(key, "true".to_owned());
     }
-    format!("{{ {} }}", members.join(", "))
+    members
+}
+
+fn texts(all: &[String]) -> String {
+    value(&all.iter().map(String::as_str).collect())
+}
+
+pub(super) fn states(states: &States) -> String {
+    let States { field, initial, names } = states;
+    let (field, initial, names) = (quoted(field), quoted(initial), texts(names));
+    format!("states = {{ field = {field}, initial = {initial}, names = {names} }}")
 }
 
 /// JSON as TOML; they differ in tables, in null, which TOML does not have, and in one character.
@@ -217,11 +228,11 @@ fn value(json: &Value) -> String {
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     value(&Value::from(text))
 }
 
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     let bare = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     match !name.is_empty() && name.bytes().all(bare) {
         true => name.to_owned(),

@@ -3,11 +3,13 @@
 //! old one's version, so what a change entry declares is no difference. Pure; `evolve` does the
 //! same for what is on disk.
 
+mod breaks;
 mod collection;
 mod conduct;
 mod field;
 mod history;
 mod lines;
+mod retyping;
 mod rules;
 mod settings;
 mod words;
@@ -79,6 +81,7 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
     for (_, added) in declared(new).filter(|(_, c)| old.find(&c.name).is_none()) {
         work.safe(&added.name, "the collection is new".to_owned(), "nobody asks for it yet");
     }
+    work.broken();
     work.edits
 }
 
@@ -99,21 +102,14 @@ pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
     let declares = |edit: &&Edit| {
         edit.lines.as_ref().is_some_and(|lines| lines.contains("[[versions.changes]]"))
     };
-    let (declared, others): (Vec<&Edit>, Vec<&Edit>) =
-        edits.iter().filter(|edit| edit.class != Class::Safe).partition(declares);
-    if !declared.is_empty() {
+    if edits.iter().any(|edit| declares(&edit)) {
         told.push(format!(
-            "Clients of {0} go on as before if the lines above stand below a `[[versions]]` entry \
-             with a newer date, and `service.version` is that date; {0} keeps an entry of its own.",
+            "The lines above stand below a `[[versions]]` entry with a newer date, and \
+             `service.version` is that date; {0} keeps an entry of its own. Clients of {0} go on \
+             as before, but for what `breaks` tells: nothing stands between that and them, so put \
+             it back, or tell them.",
             old.service.version
         ));
-    }
-    if others.iter().any(|edit| edit.lines.is_none()) {
-        told.push(
-            "What has no lines, and is not told with others that have, can be declared by no \
-             change: put it back, or accept it."
-                .to_owned(),
-        );
     }
     told
 }
@@ -204,7 +200,7 @@ impl Work<'_> {
     /// What version entries newer than the old schema tell.
     fn declared(&mut self) {
         for version in &self.new.versions[..self.view.index] {
-            if version.changes.is_empty() {
+            if version.changes.is_empty() && version.breaks.is_empty() {
                 let what = format!("version {} is new and changes nothing", version.date);
                 self.safe("versions", what, "new clients are pinned to it");
             }

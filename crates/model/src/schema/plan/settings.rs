@@ -1,6 +1,7 @@
 //! Edits of what concerns the whole service: its settings, its log, its live channels.
 
-use super::Work;
+use super::{Work, lines};
+use crate::schema::parse::duration_text;
 use crate::schema::{RateLimit, Schema};
 use std::time::Duration;
 
@@ -42,7 +43,9 @@ impl Work<'_> {
         let windows = is.window.as_millis().div_ceil(was.window.as_millis().max(1));
         if u128::from(is.requests) < u128::from(was.requests) * windows {
             let why = "requests that were taken are refused";
-            self.breaking(place, "allows less".to_owned(), why, None);
+            let (many, span) = (is.requests, is.window);
+            let what = format!("allows {many} requests in {}, which is less", duration_text(span));
+            self.breaking(place, what, why, None);
         } else if was != is {
             self.safe(place, "allows more".to_owned(), "what was taken still is");
         }
@@ -74,7 +77,9 @@ impl Work<'_> {
         let what = format!("{} days became {}", days(was), days(is));
         if is < was {
             let why = "older events are deleted, and cannot be read or replayed any more";
-            self.destructive("events.retention", what, why, None);
+            let said = format!("retention = \"{}\"", duration_text(was));
+            let lines = lines::put_back("events", &said);
+            self.destructive("events.retention", what, why, Some(lines));
         } else if is > was {
             self.safe("events.retention", what, "more is kept");
         }

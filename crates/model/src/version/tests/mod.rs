@@ -3,6 +3,7 @@
 mod chains;
 mod errors;
 mod factors;
+mod limits;
 mod losses;
 mod naive;
 mod operations;

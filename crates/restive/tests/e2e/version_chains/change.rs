@@ -62,6 +62,10 @@ pub enum Change {
         field: String,
         fill: Value,
     },
+    /// There were none before.
+    Limits {
+        field: String,
+    },
     Removed {
         field: String,
     },
@@ -150,6 +154,10 @@ impl Change {
                 let field = shape.field(field);
                 (field.required, field.filled) = (false, true);
             }
+            Change::Limits { field } => {
+                let field = shape.field(field);
+                (field.kind, field.choosy) = (field.kind.unlimited(), false);
+            }
             Change::Removed { field } => shape.field(field).hidden = false,
             Change::Gone { field, value } => {
                 let fixed = Some(value.clone());
@@ -200,6 +208,7 @@ impl Change {
                 record.insert(field.clone(), value);
             }
             Change::Default { .. }
+            | Change::Limits { .. }
             | Change::Removed { .. }
             | Change::Code { .. }
             | Change::CollectionAdded
@@ -242,6 +251,7 @@ impl Change {
             }
             Change::Optional { .. }
             | Change::Default { .. }
+            | Change::Limits { .. }
             | Change::Removed { .. }
             | Change::Code { .. }
             | Change::CollectionAdded

@@ -184,6 +184,7 @@ impl Maker<'_> {
                 field.sort = self.chance.percent(60);
             }
             field.search = field.kind == Kind::Text && self.chance.percent(50);
+            field.choosy = field.kind != field.kind.unlimited();
             match self.chance.below(4) {
                 0 => field.required = true,
                 1 if field.kind.is_scalar() => {
@@ -201,7 +202,7 @@ impl Maker<'_> {
         let mut takes = Vec::new();
         for param in &form.shapes[0].fields {
             let name = self.fresh();
-            shape.fields.push(Field::new(&name, param.kind.clone()));
+            shape.fields.push(Field::new(&name, param.kind.unlimited()));
             takes.push((param.name.clone(), name));
         }
         Action { form: Box::new(form), takes }
@@ -214,12 +215,15 @@ impl Maker<'_> {
             kinds.map(|(name, kind)| (name.to_owned(), kind)).to_vec()
         };
         let item = if self.chance.percent(50) { Kind::Text } else { Kind::Whole };
-        let kinds: [&dyn Fn() -> Kind; 12] = [
+        let kinds: [&dyn Fn() -> Kind; 15] = [
             &|| Kind::Text,
             &|| Kind::Text,
             &|| Kind::Text,
             &|| Kind::Whole,
             &|| Kind::Whole,
+            &|| Kind::Short,
+            &|| Kind::Short,
+            &|| Kind::Small,
             &|| Kind::Number,
             &|| Kind::Flag,
             &|| Kind::Moment,
@@ -281,7 +285,7 @@ impl Maker<'_> {
 
     /// A random change that led to this shape, if the one that was thought of can have.
     fn change(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
-        match self.chance.below(15) {
+        match self.chance.below(17) {
             // Parameters are sent as they are.
             2 | 3 | 13 if self.form => None,
             0 | 1 => {
@@ -316,6 +320,10 @@ impl Maker<'_> {
                 let field = self.find(shape, fits)?;
                 let fill = field.kind.value(self.chance);
                 Some(Change::Required { field: field.name, fill })
+            }
+            15 | 16 => {
+                let fits = |field: &Field| field.is_plain() && field.kind != field.kind.unlimited();
+                Some(Change::Limits { field: self.find(shape, fits)?.name })
             }
             14 => {
                 let to = shape.code.clone().filter(|code| !self.busy.contains(code))?;
@@ -387,6 +395,8 @@ impl Maker<'_> {
             let known = !matches!(
                 field.kind,
                 Kind::Piece(_)
+                    | Kind::Short
+                    | Kind::Small
                     | Kind::Digits
                     | Kind::UpTo(_)
                     | Kind::Number
@@ -462,6 +472,7 @@ fn touched(change: &Change) -> Vec<String> {
         | Change::Default { field, .. }
         | Change::Optional { field, .. }
         | Change::Required { field, .. }
+        | Change::Limits { field }
         | Change::Removed { field } => vec![field.clone()],
         // Not twice on one date.
         Change::Code { from, .. } => vec![from.clone()],
@@ -589,6 +600,7 @@ impl Change {
             Change::Required { field, fill } => {
                 format!("required = {{ field = '{field}', fill = {fill} }}")
             }
+            Change::Limits { field } => format!("limits = {{ field = '{field}' }}"),
             Change::Removed { field } => format!("removed = {{ field = '{field}' }}"),
             Change::Gone { field, value } => {
                 format!("removed = {{ field = {}, value = {value} }}", named(field))

@@ -65,7 +65,13 @@ impl World<'_> {
         let it = self.collection(collection);
         let ordered = matches!(
             field.kind,
-            Kind::Whole | Kind::UpTo(_) | Kind::Number | Kind::Ticks(_) | Kind::Moment | Kind::Day
+            Kind::Whole
+                | Kind::Small
+                | Kind::UpTo(_)
+                | Kind::Number
+                | Kind::Ticks(_)
+                | Kind::Moment
+                | Kind::Day
         );
         if kept.is_empty() || !ordered {
             return;

@@ -73,8 +73,9 @@ fn always() -> Vec<u64> {
 #[test]
 fn the_pasts_that_are_always_tried_have_every_kind_of_change() {
     let kinds = "Rename Enter Leave Split Merge Retype EnumMap Default Optional Required Removed \
-                 Gone CollectionAdded CollectionRemoved";
-    let of_forms = "Rename Split Merge Retype EnumMap Default Optional Required";
+                 Limits Gone CollectionAdded CollectionRemoved";
+    let of_forms = "Rename Split Merge Retype EnumMap Default Optional Required \
+                    Limits";
     let has: BTreeSet<String> =
         always().into_iter().flat_map(|seed| generate::plan(seed).traits()).collect();
     for (what, kinds) in [("feed", kinds), ("records", kinds), ("form", of_forms)] {

@@ -14,6 +14,8 @@ const DAY_MS: i64 = 86_400_000;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     Text,
+    /// A text of at most three characters.
+    Short,
     /// A text without this separator: the first piece of a merge.
     Piece(String),
     /// A text that is a number from 1 to 99.
@@ -21,6 +23,8 @@ pub enum Kind {
     /// One of these words.
     Word(Vec<String>),
     Whole,
+    /// A whole number from -9 to 9.
+    Small,
     /// A whole number from 1 to this.
     UpTo(usize),
     /// Ticks of so many milliseconds since 1970.
@@ -43,6 +47,8 @@ impl Kind {
     pub fn declared(&self) -> String {
         match self {
             Kind::Text => "type = 'string'".to_owned(),
+            Kind::Short => "type = 'string', max_length = 3".to_owned(),
+            Kind::Small => "type = 'integer', min = -9, max = 9".to_owned(),
             Kind::Piece(by) => format!("type = 'string', pattern = '^[^{by}]*$'"),
             Kind::Digits => "type = 'string', pattern = '^[1-9][0-9]?$'".to_owned(),
             Kind::Word(words) => format!("type = 'string', enum = {}", json!(words)),
@@ -77,6 +83,8 @@ impl Kind {
         const DAYS: [&str; 3] = ["2026-01-31", "2024-02-29", "1999-12-31"];
         match self {
             Kind::Text => json!(chance.pick(&TEXTS)),
+            Kind::Short => json!(chance.pick(&["", "a", "x-y", " b", "日本語", "12"])),
+            Kind::Small => json!(chance.below(19) as i64 - 9),
             Kind::Piece(by) => json!(chance.pick(&TEXTS).replace(by.as_str(), "_")),
             Kind::Digits => json!((chance.below(99) + 1).to_string()),
             Kind::Word(words) => json!(words[chance.below(words.len())]),
@@ -101,6 +109,15 @@ impl Kind {
             }
             Kind::Single(item) => json!([item.value(chance)]),
             Kind::Ref => Value::Null,
+        }
+    }
+
+    /// Without the limits that only newer versions have.
+    pub fn unlimited(&self) -> Kind {
+        match self {
+            Kind::Short => Kind::Text,
+            Kind::Small => Kind::Whole,
+            other => other.clone(),
         }
     }
 

@@ -53,6 +53,8 @@ fn an_editor_completes_exactly_the_keys_that_are_read() {
         ("retype", keys::RETYPE),
         ("enum_map", keys::ENUM_MAP),
         ("changed_default", keys::CHANGED_DEFAULT),
+        ("limits", keys::LIMITS),
+        ("were", keys::WERE),
         ("filled", keys::FILLED),
         ("removed", keys::REMOVED),
         ("code", keys::CODE),
@@ -139,6 +141,13 @@ fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
             &past("retype = { field = 'pages', from = 'boolean', by = 'text', nearest = true }"),
             false,
         ),
+        (&past("limits = { field = 'title', was = { max_length = 9 } }"), true),
+        (&past("limits = { field = 'title' }"), true),
+        (&past("limits = { was = { max_length = 9 } }"), false),
+        (&past("limits = { field = 'title', was = { enum = ['a'] } }"), false),
+        (&past("").replace("collection = 'books'", "breaks = 'books.title: other'"), true),
+        (&past("breaks = 'books.title: other'"), false),
+        (&past("").replace("collection = 'books'", "breaks = 'other'"), false),
         (&past(""), false),
         (
             &(past("collection_added = true")

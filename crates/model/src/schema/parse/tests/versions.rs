@@ -45,6 +45,53 @@ fn file(changes: &[&str]) -> String {
 }
 
 #[test]
+fn a_break_repeats_an_edit_and_stands_alone() {
+    let with = |change: &str| {
+        format!(
+            "[collections.books]\n[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\n\
+             {change}\n[[versions]]\ndate = '2025-01-01'"
+        )
+    };
+    let told = with("breaks = 'books.isbn: became `unique`'\ndescription = 'One isbn, one book.'");
+    let schema = parse(&told).unwrap();
+    assert_eq!(schema.versions[0].breaks[0].edit, "books.isbn: became `unique`");
+    assert_eq!(schema.versions[0].breaks[0].description.as_deref(), Some("One isbn, one book."));
+    let form = "`breaks` repeats an edit as `restive plan` tells it, such as \"books.isbn: became \
+                `unique`\", in at most 1000 characters";
+    check(&with("breaks = 'isbn is unique'"), &[&format!("5:10: {form}")]);
+    let long = format!("breaks = 'a: {}'", "x".repeat(1000));
+    check(&with(&long), &[&format!("5:10: {form}")]);
+    check(&with("breaks = 3"), &["5:10: `breaks` must be a string, not a whole number"]);
+    check(
+        &with("collection = 'books'\nbreaks = 'a: b'\ncollection_added = true"),
+        &[
+            "5:1: `breaks` stands alone, and names its place; remove `collection`",
+            "7:1: `breaks` stands alone, and names its place; remove `collection_added`",
+        ],
+    );
+    check(&with("break = 'a: b'"), &["4:1: …", "5:1: …"]);
+    let oldest = "[collections.books]\n[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\n\
+                  breaks = 'a: b'";
+    let none = "the oldest version has no changes: no client sees what was before it";
+    check(oldest, &[&format!("4:12: {none}")]);
+}
+
+#[test]
+fn parameters_are_not_asked_by() {
+    let file = "[collections.books.actions.sell]
+params = { whom = 'string' }
+[[versions]]
+date = '2026-01-01'
+[[versions.changes]]
+collection = 'books'
+action = 'sell'
+retype = { field = 'whom', from = { type = 'integer', filter = true }, by = 'text' }
+[[versions]]
+date = '2025-01-01'";
+    check(file, &["7:10: `filter` and `sort` are for fields: a parameter is only sent"]);
+}
+
+#[test]
 fn a_file_without_versions_has_one() {
     let schema = parse("[service]\nversion = '2026-05-06'\n[collections.books]").unwrap();
     assert_eq!(schema.versions.len(), 1);
@@ -280,6 +327,16 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
         (
             "default = { field = 'pages', was = 'many' }",
             "1:1: `was`: `pages` must be an integer, not a string",
+        ),
+        ("limits = { was = { max = 3 } }", "1:1: `limits` needs `field`"),
+        (
+            "limits = { field = 'pages', was = { max_length = 3 } }",
+            "1:1: `max_length` = 3 is no limit of type integer",
+        ),
+        (
+            "limits = { field = 'pages', was = { maximum = 3 } }",
+            "1:37: unknown key `maximum` in `was`; known: min, max, min_length, max_length, \
+             pattern",
         ),
         (
             "optional = { field = 'title', fill = '' }",

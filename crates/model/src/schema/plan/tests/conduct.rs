@@ -111,7 +111,7 @@ fn words_about_values_that_are_others_now_are_the_authors_to_compare() {
         ("402", "402, extra = { a = 1 }", "`dear` has another `extra`", 2),
         ("to = 'lost'", "to = 'old'", "`why` has another `to`", 2),
         ("'book.lost'", "'book.gone'", "`why` has another `event`", 2),
-        ("after = '1m'", "after = '2m'", "`new` lasts 120s, not 60s", 0),
+        ("after = '1m'", "after = '2m'", "`new` lasts 2m, not 1m", 0),
         ("'book.aged'", "'book.olden'", "`book.olden`, not `book.aged`", 0),
         ("title = 'aged'", "title = 'old'", "what it sets as `title` says something else", 1),
         ("title = 'sold'", "title = 'gone'", "what it sets as `title` says something else", 1),

@@ -51,32 +51,6 @@ fn what_is_proposed_for_parameters_is_taken() {
 }
 
 #[test]
-fn what_no_line_can_declare_is_told_without_any() {
-    for (from, to) in [
-        (
-            "isbn = { type = 'string', unique = true }",
-            "isbn = { type = 'string', unique = true, required = true }",
-        ),
-        (
-            "nick = 'string'",
-            "nick = 'string'\ncode = { type = 'string', unique = true, required = true }",
-        ),
-    ] {
-        let (_, edits) = edits(from, to);
-        assert!(edits.iter().any(|edit| edit.class == Class::NeedsVersion), "{to}: {edits:?}");
-        assert!(edits.iter().all(|edit| edit.lines.is_none()), "{to}: {edits:?}");
-    }
-    for to in [
-        "count = { type = 'number', min = 0, max = 10 }",
-        "count = { type = 'array', items = 'integer', max_length = 3 }",
-    ] {
-        let (new, edits) = edits("count = { type = 'integer', min = 0, max = 9 }", to);
-        assert!(edits.iter().any(|edit| edit.lines.is_some()), "{to}: {edits:?}");
-        assert_eq!(left(&new, &edits), [""; 0], "{to}");
-    }
-}
-
-#[test]
 fn an_order_stays_with_the_lines() {
     let level = "level = { type = 'integer', required = true, sort = true }";
     for (from, to) in [

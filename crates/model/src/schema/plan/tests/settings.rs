@@ -79,10 +79,13 @@ fn a_new_mount_is_told_beside_what_moves_there() {
 
 #[test]
 fn a_limit_that_allows_less_needs_a_version() {
-    let told = "service.rate_limit: allows less";
-    one(SHOP, "requests = 100", "requests = 99", NeedsVersion, told);
-    one(SHOP, "window = '10s'", "window = '11s'", NeedsVersion, told);
-    one(SHOP, "100, window = '10s'", "299, window = '25s'", NeedsVersion, told);
+    for (from, to, told) in [
+        ("requests = 100", "requests = 99", "allows 99 requests in 10s, which is less"),
+        ("window = '10s'", "window = '11s'", "allows 100 requests in 11s, which is less"),
+        ("100, window = '10s'", "299, window = '25s'", "allows 299 requests in 25s, which is less"),
+    ] {
+        one(SHOP, from, to, NeedsVersion, &format!("service.rate_limit: {told}"));
+    }
 }
 
 #[test]

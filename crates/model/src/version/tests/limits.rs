@@ -1,0 +1,160 @@
+//! Limits that only newer versions have: old clients go on under their own.
+
+use super::*;
+use crate::problem::Code;
+use crate::validate::Mode;
+
+fn told(result: Result<Fields, crate::problem::Problem>) -> Vec<(String, Code)> {
+    let violations = result.err().map(|problem| problem.violations.clone()).unwrap_or_default();
+    violations.into_iter().map(|one| (one.field, one.code)).collect()
+}
+
+#[test]
+fn each_version_is_held_to_its_own_limits() {
+    let fields = "title = { type = 'string', max_length = 5 }\n\
+                  pages = { type = 'integer', min = 1, max = 9 }\n\
+                  slug = { type = 'string', pattern = '^[a-z]+$', min_length = 2 }\n\
+                  tags = { type = 'array', items = 'string', max_length = 1 }";
+    let versions = service(
+        fields,
+        &[
+            "limits = { field = 'title', was = { max_length = 10 } }
+             limits = { field = 'pages' }
+             limits = { field = 'slug', was = { pattern = '^[a-z0-9]+$' } }
+             limits = { field = 'tags', was = { min_length = 1, max_length = 2 } }",
+            "limits = { field = 'title', was = { max_length = 20 } }",
+        ],
+    );
+    let long = |count: usize| json!("x".repeat(count));
+    for (version, name, value, wrong) in [
+        (0, "title", long(6), Some(Code::TooLong)),
+        (1, "title", long(6), None),
+        (1, "title", long(11), Some(Code::TooLong)),
+        (2, "title", long(11), None),
+        (2, "title", long(21), Some(Code::TooLong)),
+        (0, "pages", json!(10), Some(Code::TooLarge)),
+        (0, "pages", json!(0), Some(Code::TooSmall)),
+        (1, "pages", json!(-10), None),
+        (2, "pages", json!(1000), None),
+        (1, "pages", json!("ten"), Some(Code::WrongType)),
+        (0, "slug", json!("a1"), Some(Code::PatternMismatch)),
+        (1, "slug", json!("1"), None),
+        (2, "slug", json!("A"), Some(Code::PatternMismatch)),
+        (0, "tags", json!(["a", "b"]), Some(Code::TooLong)),
+        (1, "tags", json!(["a", "b"]), None),
+        (1, "tags", json!([]), Some(Code::TooShort)),
+        (0, "tags", json!([]), None),
+    ] {
+        let view = versions.get(version).unwrap();
+        let sent = object(json!({ name: value }));
+        let expected: Vec<(String, Code)> =
+            wrong.map(|code| (name.to_owned(), code)).into_iter().collect();
+        let made = view.body(0, sent.clone(), Mode::Create);
+        if wrong.is_none() {
+            assert_eq!(made.as_ref().unwrap()[name], sent[name], "{version} {sent:?}");
+        }
+        assert_eq!(told(made), expected, "{version} {sent:?}");
+    }
+}
+
+#[test]
+fn old_limits_go_with_all_else_that_happened_to_the_field() {
+    // Newest first: renamed, must be there, limited, was a number.
+    let versions = service(
+        "title = { type = 'string', required = true, max_length = 3 }",
+        &[
+            "rename = { from = 'name', to = 'title' }",
+            "required = { field = 'name', fill = 'x' }",
+            "limits = { field = 'name', was = { max_length = 6 } }",
+            "retype = { field = 'name', from = { type = 'integer', min = 0 }, by = 'text' }",
+        ],
+    );
+    let made = |version: usize, sent: Value| {
+        versions.get(version).unwrap().body(0, object(sent), Mode::Create)
+    };
+    assert_eq!(told(made(2, json!({ "name": "long" }))), [("name".to_owned(), Code::TooLong)]);
+    assert_eq!(made(3, json!({ "name": "longer" })).unwrap()["title"], "longer");
+    assert_eq!(made(3, json!({})).unwrap()["title"], "x");
+    assert_eq!(made(4, json!({ "name": 123_456 })).unwrap()["title"], "123456");
+    let error = made(4, json!({ "name": 1_234_567 })).unwrap_err();
+    assert_eq!(error.violations[0].field, "name", "{error:?}");
+    // Rows of the old version are brought to the newest as they are.
+    let row = object(json!({ "name": "longer" }));
+    assert_eq!(versions.get(3).unwrap().raise(0, &row).unwrap()["title"], "longer");
+    assert!(versions.get(2).unwrap().raise(0, &row).is_err());
+}
+
+#[test]
+fn parameters_have_limits_of_their_own() {
+    let file = "[collections.books.actions.sell]
+params = { price = { type = 'integer', max = 9 } }
+[[versions]]
+date = '2001-01-01'
+[[versions.changes]]
+collection = 'books'
+action = 'sell'
+limits = { field = 'price', was = { max = 99 } }
+[[versions]]
+date = '2000-01-01'";
+    let versions = Versions::new(&Arc::new(parse(file).unwrap()));
+    let params = |version: usize, price: i64| {
+        versions.get(version).unwrap().params(0, 0, object(json!({ "price": price })))
+    };
+    assert_eq!(told(params(0, 10)), [("price".to_owned(), Code::TooLarge)]);
+    assert_eq!(params(1, 10).unwrap()["price"], 10);
+    assert_eq!(told(params(1, 100)), [("price".to_owned(), Code::TooLarge)]);
+}
+
+#[test]
+fn limits_that_cannot_have_been_are_refused() {
+    for (fields, changes, wrong) in [
+        (
+            "title = 'string'",
+            &["limits = { field = 'titel' }"][..],
+            "`titel` is no field of `books`",
+        ),
+        (
+            "title = 'string'",
+            &["limits = { field = 'title', was = { max = 3 } }"],
+            "`max` = 3 is no limit of type string",
+        ),
+        (
+            "pages = 'integer'",
+            &["limits = { field = 'pages', was = { min = 0.5 } }"],
+            "`min` = 0.5 is no limit of type integer",
+        ),
+        (
+            "pages = 'integer'",
+            &["limits = { field = 'pages', was = { min = 5, max = 3 } }"],
+            "`min` 5 is above `max` 3",
+        ),
+        (
+            "title = { type = 'string', default = 'long' }",
+            &["limits = { field = 'title', was = { max_length = 3 } }"],
+            "`default`: `title`",
+        ),
+        (
+            "price = { type = 'integer', max = 100 }",
+            &[
+                "retype = { field = 'price', from = 'number', factor = 100 }",
+                "limits = { field = 'price', was = { max = 5 } }",
+            ],
+            "newer versions convert `price`, and hold it to their limits",
+        ),
+        (
+            "title = 'string'",
+            &["limits = { field = 'title', was = { enum = ['a'] } }"],
+            "unknown key `enum`",
+        ),
+        ("title = 'string'", &["limits = { field = 'title', was = 3 }"], "`was` must be a table"),
+        (
+            "title = 'string'",
+            &["limits = { field = 'title', was = { pattern = '(' } }"],
+            "`pattern` is no regular expression",
+        ),
+    ] {
+        let found = parse(&file(fields, changes)).unwrap_err();
+        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(told.iter().any(|one| one.contains(wrong)), "{wrong}: {told:?}");
+    }
+}

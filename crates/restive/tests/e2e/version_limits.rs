@@ -1,0 +1,185 @@
+//! Limits that only newer versions have, and edits that nothing stands before: what `plan` prints
+//! is pasted, and served.
+
+use crate::harness::{Start, run};
+use serde_json::{Value, json};
+
+const OLD: &str = "2025-01-01";
+const NEW: &str = "2026-01-01";
+
+const FIRST: &str = r#"
+[service]
+version = "2025-01-01"
+[collections.books.fields]
+title = { type = "string", required = true, max_length = 20, filter = true }
+pages = { type = "integer", min = 0 }
+code = { type = "string", pattern = "^[1-9][0-9]{0,3}$" }
+nick = "string"
+[collections.books.actions.sell]
+params = { price = "integer" }
+set = { pages = "=request.price" }
+"#;
+
+/// Narrower, of another type, and unique.
+fn second() -> String {
+    let mut text = FIRST.to_owned();
+    for (from, to) in [
+        ("max_length = 20", "max_length = 5"),
+        ("min = 0", "min = 0, max = 9"),
+        (r#"{ type = "string", pattern = "^[1-9][0-9]{0,3}$" }"#, r#""integer""#),
+        (r#"nick = "string""#, r#"nick = { type = "string", unique = true }"#),
+        (r#"price = "integer""#, r#"price = { type = "integer", min = 1 }"#),
+    ] {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    text
+}
+
+/// The edited file with the lines that the plan of it prints, below a date of their own.
+fn declared() -> (String, String) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("first.toml", FIRST);
+    write("second.toml", &second());
+    let (said, failed, code) = run(folder.path(), &["plan", "first.toml", "second.toml"]);
+    assert_eq!(code, 1, "{failed}");
+    let lines = said.lines().filter_map(|line| line.strip_prefix("    "));
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    let head = format!("[service]\nversion = \"{OLD}\"\n");
+    let past = format!("[[versions]]\ndate = \"{NEW}\"\n{lines}[[versions]]\ndate = \"{OLD}\"\n");
+    let text = second().replace(&head, "") + &past;
+    write("third.toml", &text);
+    let (again, failed, code) = run(folder.path(), &["plan", "first.toml", "third.toml"]);
+    assert_eq!(code, 0, "{text}\n{again}{failed}");
+    (text, said)
+}
+
+#[test]
+fn every_edit_is_told_with_lines_that_are_taken_as_they_are() {
+    let (_, said) = declared();
+    for line in [
+        "needs a version change: books.title: `max_length` is 5, not 20 (values that were taken",
+        "limits = { field = \"title\", was = { max_length = 20 } }",
+        "needs a version change: books.pages: `max` is 9 (values that were taken are refused)",
+        "limits = { field = \"pages\", was = { min = 0 } }",
+        "needs a version change: books.code: string became integer (clients send and read the old",
+        ", by = \"text\" }",
+        "breaks = \"books.nick: became `unique`\"",
+        "action = \"sell\"",
+        "limits = { field = \"price\" }",
+        "5 in need of a version change, 0 destructive",
+        "stand below a `[[versions]]` entry with a newer date",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+}
+
+#[test]
+fn old_clients_go_on_under_their_limits_and_new_ones_are_held_to_theirs() {
+    let server = Start::schema(FIRST).go();
+    let long = json!({"title": "A rather long title", "pages": 500, "code": "42", "nick": "a"});
+    let id = server.make("/v1/books", long);
+    let (_, folder) = server.stop();
+    let (_, error) = Start::schema(&second()).on(&folder).fails();
+    assert!(error.contains("breaks = \"books.nick: became `unique`\""), "{error}");
+    let (text, _) = declared();
+    let server = Start::schema(&text).on(&folder).go();
+    let ask = |method: &str, path: &str, version: &str, body: Value| {
+        server.ask(method, path).version(version).json(&body).send()
+    };
+    let path = format!("/v1/books/{id}");
+    // What was kept is shown, and comes back from both.
+    let mut shown = server.ask("GET", &path).version(NEW).send().expect(200).clone();
+    assert_eq!((&shown["title"], &shown["code"]), (&json!("A rather long title"), &json!(42)));
+    shown["nick"] = json!("b");
+    assert_eq!(ask("PUT", &path, NEW, shown.clone()).expect(200)["nick"], "b");
+    let patch = json!({"title": "A rather long title", "nick": "c"});
+    assert_eq!(ask("PATCH", &path, NEW, patch).expect(200)["nick"], "c");
+    for method in ["PUT", "PATCH"] {
+        let mut other = shown.clone();
+        other.as_object_mut().unwrap().remove("updated_at");
+        other["title"] = json!("Another long title");
+        let error = ask(method, &path, NEW, other.clone()).error(422, "validation_failed");
+        assert_eq!(
+            (&error["param"], &error["errors"][0]["code"]),
+            (&json!("title"), &json!("too_long"))
+        );
+        assert_eq!(error["errors"].as_array().unwrap().len(), 1, "{error}");
+        other["code"] = json!("42");
+        let answer = ask(method, &path, OLD, other).expect(200);
+        assert_eq!(
+            (&answer["title"], &answer["code"]),
+            (&json!("Another long title"), &json!("42"))
+        );
+        ask(method, &path, OLD, shown_as(&shown, "A rather long title")).expect(200);
+    }
+    for (version, title, pages, wrong) in [
+        (OLD, "Fifteen letters", 300, None),
+        (OLD, "Twenty-one characters", 3, Some(("title", "too_long"))),
+        (OLD, "Short", -1, Some(("pages", "too_small"))),
+        (NEW, "Fifteen letters", 3, Some(("title", "too_long"))),
+        (NEW, "Short", 10, Some(("pages", "too_large"))),
+    ] {
+        let answer = ask("POST", "/v1/books", version, json!({"title": title, "pages": pages}));
+        match wrong {
+            None => drop(answer.expect(201)),
+            Some((param, code)) => {
+                let error = answer.error(422, "validation_failed");
+                let told = (&error["param"], &error["errors"][0]["code"]);
+                assert_eq!(told, (&json!(param), &json!(code)), "{error}");
+            }
+        }
+    }
+    let sell = format!("{path}/sell");
+    assert_eq!(ask("POST", &sell, OLD, json!({"price": 0})).expect(200)["pages"], 0);
+    ask("POST", &sell, NEW, json!({"price": 0})).error(422, "validation_failed");
+    // What an action sets is held to the limits of whoever calls it.
+    assert_eq!(ask("POST", &sell, OLD, json!({"price": 700})).expect(200)["pages"], 700);
+    let error = ask("POST", &sell, OLD, json!({"price": -1})).error(422, "validation_failed");
+    assert_eq!(error["errors"][0]["code"], "too_small", "{error}");
+    let error = ask("POST", &sell, NEW, json!({"price": 10})).error(422, "validation_failed");
+    assert_eq!(error["errors"][0]["code"], "too_large", "{error}");
+    let listed = server.ask("GET", "/v1/books?title=Fifteen+letters").version(NEW).send();
+    assert_eq!(listed.column("pages"), [json!(300)]);
+}
+
+#[test]
+fn what_breaks_tells_holds_for_all_versions() {
+    let (text, _) = declared();
+    let server = Start::schema(&text).go();
+    server.make("/v1/books", json!({"title": "x", "nick": "b"}));
+    for version in [OLD, NEW] {
+        let body = json!({"title": "x", "nick": "b"});
+        let answer = server.ask("POST", "/v1/books").version(version).json(&body).send();
+        let error = answer.error(422, "validation_failed");
+        assert_eq!(error["errors"][0]["code"], "not_unique", "{error}");
+    }
+}
+
+fn shown_as(shown: &Value, title: &str) -> Value {
+    let mut body = shown.clone();
+    body.as_object_mut().unwrap().retain(|name, _| name != "updated_at");
+    (body["title"], body["code"]) = (json!(title), json!("42"));
+    body
+}
+
+#[test]
+fn contracts_and_the_changelog_tell_of_both() {
+    let (text, _) = declared();
+    let server = Start::schema(&text).go();
+    let limit = |version: &str, path: &str| {
+        let document = server.get(&format!("/openapi.json?version={version}")).expect(200);
+        document["components"]["schemas"].pointer(path).cloned().unwrap_or_default()
+    };
+    let title = "/BookCreate/properties/title/maxLength";
+    assert_eq!((limit(OLD, title), limit(NEW, title)), (json!(20), json!(5)));
+    let page = server.get("/changelog");
+    for line in [
+        "- `books`: `title` has other limits; they were `max_length` `20`.\n",
+        "- `books`, parameters of `sell`: `price` has limits; it had none.\n",
+        "- **For all versions**: books.nick: became `unique`.\n",
+    ] {
+        assert!(page.text.contains(line), "{line}\n{}", page.text);
+    }
+}

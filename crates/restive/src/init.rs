@@ -1,14 +1,14 @@
 //! `restive init`: a commented example to start from.
 
 use crate::args::Init;
+use crate::output;
 use anyhow::{Context as _, bail};
 use std::fs;
 use std::path::Path;
 
 pub fn run(init: &Init) -> anyhow::Result<()> {
     if init.json_schema {
-        println!("{}", model::schema::JSON_SCHEMA);
-        return Ok(());
+        return output::print(&format!("{}\n", model::schema::JSON_SCHEMA));
     }
     let file = &init.file;
     if file.exists() {

@@ -1,7 +1,7 @@
 //! `restive openapi`: the document a service with this schema serves at `/openapi.json`.
 
 use crate::args::Openapi;
-use crate::data;
+use crate::{data, output};
 use anyhow::Context as _;
 use model::version::Versions;
 
@@ -16,6 +16,5 @@ pub fn run(openapi: &Openapi) -> anyhow::Result<()> {
         })?,
     };
     let document = api::openapi::of_version(view, openapi.server.as_deref());
-    println!("{}", serde_json::to_string_pretty(&document)?);
-    Ok(())
+    output::print(&format!("{}\n", serde_json::to_string_pretty(&document)?))
 }

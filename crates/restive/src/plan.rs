@@ -3,7 +3,7 @@
 
 use crate::args::{Plan, SchemaFile};
 use crate::check::today;
-use crate::data;
+use crate::{data, output};
 use anyhow::bail;
 use model::schema::plan::{self, Class};
 use std::path::Path;
@@ -17,9 +17,8 @@ pub fn run(files: &Plan) -> anyhow::Result<ExitCode> {
         bail!("{}: version {newest} lies in the future; today is {today}", files.new.display());
     }
     let edits = plan::plan(&old, &new);
-    for line in plan::report(&edits, &old) {
-        println!("{line}");
-    }
+    let told = plan::report(&edits, &old);
+    output::print(&format!("{}\n", told.join("\n")))?;
     Ok(match edits.iter().all(|edit| edit.class == Class::Safe) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

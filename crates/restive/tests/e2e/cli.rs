@@ -36,6 +36,30 @@ fn init_writes_a_file_that_check_accepts_and_serve_serves() {
     assert!(code == 0 && schema["$schema"].is_string());
 }
 
+/// `restive openapi | head`: who has read enough ends the command, and that is no fault.
+#[test]
+fn what_is_printed_may_be_read_in_part() {
+    let folder = TempDir::new().unwrap();
+    let (_, _, code) = run(folder.path(), &["init"]);
+    assert_eq!(code, 0);
+    let other = "[service]\nversion = \"2026-01-01\"\n[collections.pens]\n";
+    std::fs::write(folder.path().join("pens.toml"), other).unwrap();
+    for (arguments, code) in [
+        (&["init", "--json-schema"][..], 0),
+        (&["openapi", "--schema", "restive.toml"], 0),
+        (&["plan", "restive.toml", "pens.toml"], 1),
+    ] {
+        let mut command = Command::new(executable());
+        let (stdout, stderr) = (Stdio::piped(), Stdio::piped());
+        command.args(arguments).current_dir(folder.path()).stdout(stdout).stderr(stderr);
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*error), (Some(code), ""), "{arguments:?}");
+    }
+}
+
 #[test]
 fn check_prints_every_error_with_its_place() {
     let folder = TempDir::new().unwrap();

@@ -130,8 +130,8 @@ fn operation(operation: &Operation) -> String {
             let told = was.told();
             let told = told.iter().map(|(key, limit)| format!("`{key}` {}", code(limit)));
             match told.collect::<Vec<_>>().join(", ") {
-                none if none.is_empty() => format!("`{field}` has limits; it had none."),
-                were => format!("`{field}` has other limits; they were {were}."),
+                none if none.is_empty() => format!("`{field}` had no limits."),
+                were => format!("`{field}` had other limits: {were}."),
             }
         }
         Operation::Optional { field, fill } => {

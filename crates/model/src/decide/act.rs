@@ -6,8 +6,8 @@ use crate::problem::{Code, Problem};
 use crate::record::Fields;
 use crate::schema::rule::{Rule, Scene};
 use crate::schema::{Action, Assignment, Field, Kind, Timed};
-use crate::validate;
-use crate::write::Callout;
+use crate::validate::{self, ASSIGNED};
+use crate::write::{Callout, Change};
 use serde_json::Value;
 
 pub fn act(
@@ -142,6 +142,11 @@ fn assign(
     scene: &Scene<'_>,
 ) -> Result<(), Problem> {
     let held_to = stage.write.held_to(stage.collection);
+    // A transition has no caller: what clients of any version may have written is taken.
+    let excused = |field: &Field, code: Code| {
+        let timed = matches!(stage.write.change, Change::Timed { .. });
+        timed && field.outgrown && code.is_limit()
+    };
     let mut violations = Vec::new();
     for assignment in set {
         let mut value = assignment.value.value(scene).map_err(|why| {
@@ -150,7 +155,9 @@ fn assign(
         })?;
         if let Some(field) = held_to.field(&assignment.field)
             && !value.is_null()
+            && stage.before.get(&assignment.field) != Some(&value)
             && let Err(violation) = validate::value(field, &mut value)
+            && !excused(field, violation.code)
         {
             violations.push(violation);
         }
@@ -170,12 +177,13 @@ fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Resu
             let message = format!("The action handler's answer cannot be used: {what}");
             Problem::new(Code::ActionHandlerFailed, message)
         };
-        // Also what older clients wrote beyond a limit.
-        if stage.before.get(name) == Some(value) {
+        let unchanged = stage.before.get(name) == Some(value);
+        if unchanged && ASSIGNED.contains(&name.as_str()) {
             continue;
         }
         let field = stage
-            .collection
+            .write
+            .held_to(stage.collection)
             .field(name)
             .ok_or_else(|| fault(format!("`{name}` is no field that it may set.")))?;
         let mut value = value.clone();
@@ -183,7 +191,8 @@ fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Resu
             if field.required {
                 return Err(fault(format!("`{name}` is required.")));
             }
-        } else {
+        } else if !unchanged {
+            // Clients of other versions may have written what is beyond a limit.
             validate::value(field, &mut value).map_err(|violation| fault(violation.message))?;
         }
         after.insert(name.clone(), value);

@@ -179,8 +179,10 @@ fn refuse_beyond(stage: &Stage<'_>, mode: Mode, sent: &Fields) -> Result<(), Pro
 fn beyond(shown: &Collection, current: &Fields, mode: Mode, sent: &Fields) -> Vec<Violation> {
     let (sent, mut violations) = validate::checked(shown, sent.clone(), mode);
     let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or_default();
-    violations
-        .retain(|violation| value(current, &violation.field) != value(&sent, &violation.field));
+    let secret = |name: &str| shown.known(name).is_some_and(|field| field.write_only);
+    violations.retain(|Violation { field, .. }| {
+        secret(field) || value(current, field) != value(&sent, field)
+    });
     for violation in &mut violations {
         let (name, value) = (violation.field.clone(), violation.value.take());
         violation.blame(&name, value.as_ref());

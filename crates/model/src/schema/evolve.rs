@@ -140,7 +140,8 @@ impl Stored {
                         let public = c.fields.iter().filter(|f| !f.write_only && !f.removed);
                         public.map(|field| field.name.clone()).collect()
                     };
-                    new.shape = old.shape + i64::from(served(old) != served(&new));
+                    let alike = served(old) == served(&new) && old.object == new.object;
+                    new.shape = old.shape + i64::from(!alike);
                     new.rewrites = old.rewrites;
                 }
                 new

@@ -2,7 +2,7 @@
 //! "nothing". Each conversion goes one way; `None` says that the value has no counterpart there.
 
 use super::scale::Scale;
-use crate::schema::{Field, Kind};
+use crate::schema::{Field, Kind, Limits};
 use crate::time::Timestamp;
 use crate::validate::{self, MAX_INTEGER};
 use crate::value::plain_number;
@@ -47,6 +47,12 @@ pub(super) struct Declared(Arc<Field>);
 impl Declared {
     pub fn new(field: &Field) -> Declared {
         Declared(Arc::new(field.clone()))
+    }
+
+    pub fn unlimited(&self) -> Declared {
+        let mut field = self.field().clone();
+        Limits::default().set(&mut field);
+        Declared::new(&field)
     }
 
     pub fn field(&self) -> &Field {

@@ -273,6 +273,41 @@ impl Expr {
         }
     }
 
+    /// The same where no version between holds the field that was sent to its limits.
+    pub fn unlimited(&self, name: &str) -> Expr {
+        let inner = |of: &Expr| Box::new(of.unlimited(name));
+        match self {
+            Expr::Sent(_) | Expr::Kept(_) | Expr::Fixed(_) => self.clone(),
+            Expr::Member { of, name: member } => {
+                Expr::Member { of: inner(of), name: member.clone() }
+            }
+            Expr::With { of, name: member, value, hollow, fresh } => Expr::With {
+                of: inner(of),
+                name: member.clone(),
+                value: inner(value),
+                hollow: *hollow,
+                fresh: *fresh,
+            },
+            Expr::Or { of, other } => Expr::Or { of: inner(of), other: inner(other) },
+            Expr::Join { parts, by } => Expr::Join {
+                parts: parts.iter().map(|part| part.unlimited(name)).collect(),
+                by: by.clone(),
+            },
+            Expr::Part { of, by, place, count } => {
+                Expr::Part { of: inner(of), by: by.clone(), place: *place, count: *count }
+            }
+            Expr::Convert { of, by, marks } => {
+                let by = match by {
+                    Conversion::Takes(declared) if of.sent_names().iter().any(|n| n == name) => {
+                        Conversion::Takes(declared.unlimited())
+                    }
+                    other => other.clone(),
+                };
+                Expr::Convert { of: inner(of), by, marks: *marks }
+            }
+        }
+    }
+
     /// Every part of it, itself first.
     pub fn visit<'a>(&'a self, see: &mut impl FnMut(&'a Expr)) {
         see(self);

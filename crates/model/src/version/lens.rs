@@ -254,6 +254,12 @@ impl Lens {
         self.lines.iter().any(|line| line.name == name && matches!(line.expr, Expr::Fixed(_)))
     }
 
+    /// Whether the version shows a value of the field where there is none.
+    pub(crate) fn fills(&self, name: &str) -> bool {
+        let fills = |expr: &Expr| matches!(expr, Expr::Convert { by, .. } if by.fills());
+        self.lines.iter().any(|line| line.name == name && fills(&line.expr))
+    }
+
     /// What the version calls a kept field that is as it was but for its name.
     pub(crate) fn sent_as<'a>(&'a self, kept: &'a str) -> Option<&'a str> {
         match self.lifts.iter().find(|lift| lift.field.name == kept).map(|lift| &lift.expr) {
@@ -261,12 +267,6 @@ impl Lens {
             Some(_) => None,
             None => Some(kept),
         }
-    }
-
-    /// Whether the field is kept as it is sent, so that a change can tell its limits.
-    pub(crate) fn keeps(&self, name: &str) -> bool {
-        let mut made = self.lifts.iter().filter(|lift| lift.sent.iter().any(|one| one == name));
-        made.all(|lift| lift.expr.is_as_sent())
     }
 
     /// Pairs of names that mean one field, the old one first.

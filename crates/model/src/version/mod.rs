@@ -203,7 +203,7 @@ impl View {
             self.lens(collection).is_some() || outgrown()
         };
         let may_be = |violation: &Violation| violation.code.is_limit() && others(&violation.field);
-        let told_later = mode != Mode::Create && violations.iter().all(may_be);
+        let told_later = mode != Mode::Create && violations.iter().any(may_be);
         if !violations.is_empty() && !told_later {
             if mode == Mode::Create {
                 violations.extend(self.refused_besides(collection, &body, &violations));

@@ -7,6 +7,7 @@ use super::lens::{Lens, Lift, value_of};
 use super::proof::{Trial, brief, combinations, hints, show};
 use super::samples::{self, Hints};
 use super::{Part, View};
+use crate::problem::Code;
 use crate::record::Fields;
 use crate::schema::{Field, Kind};
 use crate::validate;
@@ -18,11 +19,13 @@ pub(crate) struct Refused {
     /// A field of the older schema.
     pub field: String,
     /// A field of the newer one.
-    kept: String,
+    pub kept: String,
     /// What was sent, and what the newer schema says to it.
     pub what: String,
     /// The newer type has no such value, as the change says; or a limit stands in the way.
     pub unsayable: bool,
+    /// Limits stand in the way, which a change can tell.
+    pub limited: bool,
 }
 
 impl Refused {
@@ -65,8 +68,19 @@ fn refusals(trial: &Trial<'_>, group: &[String], hints: &Hints) -> Vec<Refused> 
         group.iter().map(|name| values[name.as_str()].as_slice()).collect();
     let mut found: Vec<Refused> = Vec::new();
     found.extend(lifts.iter().filter_map(|lift| clash(trial, lift, group)));
+    // What this version does not take is found by comparing declarations.
+    let takes = |sample: &Fields| {
+        let mut lines = trial.lens.lines.iter().filter_map(|line| line.field.as_ref());
+        lines.all(|field| match sample.get(&field.name) {
+            Some(value) if !value.is_null() => validate::value(field, &mut value.clone()).is_ok(),
+            _ => true,
+        })
+    };
     for chosen in combinations(&choices) {
         let sample: Fields = group.iter().cloned().zip(chosen.into_iter().cloned()).collect();
+        if !takes(&sample) {
+            continue;
+        }
         let refused = lifts.iter().filter_map(|lift| refusal(trial.lens, lift, &sample, group));
         for refused in refused {
             if found.iter().all(|told| !refused.is_like(told)) {
@@ -81,18 +95,21 @@ fn refusals(trial: &Trial<'_>, group: &[String], hints: &Hints) -> Vec<Refused> 
 fn refusal(lens: &Lens, lift: &Lift, sample: &Fields, group: &[String]) -> Option<Refused> {
     let mut value = value_of(&lens.up(sample), &lift.field.name).clone();
     let unsayable = validate::is_marked(&value);
+    let mut limited = false;
     let why = match validate::value(&lift.field, &mut value) {
         _ if value.is_null() => return None,
         _ if unsayable => format!("has no counterpart in `{}`", lift.field.name),
         Ok(()) => return None,
         Err(violation) => {
+            limited = violation.code != Code::NotInEnum;
             let said = violation.message.trim_end_matches('.');
             format!("becomes {}: {said}", brief(&value))
         }
     };
     let first = lift.sent.iter().find(|name| group.contains(name))?;
     let what = format!("{} {why}", show(sample, group));
-    Some(Refused { field: first.clone(), kept: lift.field.name.clone(), what, unsayable })
+    let (field, kept) = (first.clone(), lift.field.name.clone());
+    Some(Refused { field, kept, what, unsayable, limited })
 }
 
 /// A field that no two records may share, made of what they could.
@@ -112,7 +129,8 @@ fn clash(trial: &Trial<'_>, lift: &Lift, group: &[String]) -> Option<Refused> {
     let first = lift.sent.iter().find(|name| group.contains(name))?;
     let what = format!("two records may say the same, but `{}` is `unique`", lift.field.name);
     let kept = lift.field.name.clone();
-    Some(Refused { field: first.clone(), kept, what, unsayable: false })
+    let field = first.clone();
+    Some(Refused { field, kept, what, unsayable: false, limited: false })
 }
 
 /// What the older version shows of values that lie just beyond the limits of a kept field; with

@@ -324,34 +324,49 @@ impl Shape {
         Ok(())
     }
 
-    /// What old clients send is held to the old limits alone, so to no others when it is kept.
+    /// What old clients send is held to the old limits alone, so to no others on the way.
     fn undo_limits(&mut self, name: &str, was: &Limits) -> Done {
         let place = self.place(name)?;
         let mut field = self.fields[place].clone();
-        if field.reference.is_some() || self.states.as_ref().is_some_and(|s| s.field == name) {
+        self.can_limit(&field, was)?;
+        was.set(&mut field);
+        field.default = field.default.take().map(|it| fits(&field, &it, "default")).transpose()?;
+        let takes =
+            |choice: &String| validate::value(&field, &mut Value::from(choice.as_str())).is_ok();
+        if !field.choices.is_empty() && !field.choices.iter().any(takes) {
+            return Err(wrong(format!("`was` takes no value of the `enum` of `{name}`")));
+        }
+        for (kept, expr) in &mut self.up {
+            if !expr.sent_names().iter().any(|sent| sent == name) {
+                continue;
+            }
+            // In other units there is nothing to compare with: what the old field takes is taken.
+            let limits = if expr.is_as_sent() { was.clone() } else { Limits::default() };
+            *expr = expr.unlimited(name);
+            self.limits.insert(kept.clone(), limits);
+        }
+        self.fields[place] = field;
+        Ok(())
+    }
+
+    fn can_limit(&self, field: &Field, was: &Limits) -> Done {
+        let (name, kind) = (&field.name, field.kind.name());
+        if field.reference.is_some() || self.states.as_ref().is_some_and(|s| s.field == *name) {
             return Err(wrong(format!("`{name}` holds an id or a state, which has no limits")));
+        }
+        if !["min", "min_length"].iter().any(|key| Limits::suits(key, &field.kind)) {
+            return Err(wrong(format!("`{name}` is of type {kind}, which has no limits")));
         }
         for (key, value) in was.told() {
             let whole = field.kind != Kind::Integer || !value.is_f64();
             if !Limits::suits(key, &field.kind) || !whole {
-                let kind = field.kind.name();
                 return Err(wrong(format!("`{key}` = {value} is no limit of type {kind}")));
             }
         }
-        let as_sent = |(_, expr): &(&String, &Expr)| {
-            expr.is_as_sent() && expr.sent_names() == [name.to_owned()]
-        };
-        let Some((kept, _)) = self.up.iter().find(as_sent) else {
-            return Err(wrong(format!(
-                "newer versions convert `{name}`, and hold it to their limits; its old ones stand \
-                 where it is converted"
-            )));
-        };
-        self.limits.insert(kept.clone(), was.clone());
-        was.set(&mut field);
-        field.default = field.default.take().map(|it| fits(&field, &it, "default")).transpose()?;
-        self.fields[place] = field;
-        Ok(())
+        match was.told() == Limits::of(field).told() {
+            true => Err(wrong(format!("`{name}` has these limits in the newer version, too"))),
+            false => Ok(()),
+        }
     }
 
     fn undo_optional(&mut self, name: &str, fill: &Value) -> Done {

@@ -323,3 +323,17 @@ fn data_without_a_place_is_deleted_when_that_is_accepted() {
     assert_eq!((&book["price"], &book["shelf"]), (&json!(null), &json!(null)), "{book}");
     assert!(server.get("/v1/orders").column("id").is_empty());
 }
+
+#[test]
+fn records_are_called_what_the_file_calls_them() {
+    let folder = dated();
+    let named = DATED.replace(
+        "[collections.books.fields]",
+        "[collections.books]\nobject = \"tome\"\nid_prefix = \"book\"\n[collections.books.fields]",
+    );
+    assert_ne!(named, DATED);
+    refused(&folder, &named, &["breaks = \"books.object: `book` became `tome`\""]);
+    let server = Start::schema(&named).on(&folder).arg("--accept-changes").go();
+    let list = server.get("/v1/books");
+    assert_eq!(list.column("object"), ["tome"]);
+}

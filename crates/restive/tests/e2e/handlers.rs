@@ -334,3 +334,58 @@ fn other_requests_go_on_while_a_handler_thinks() {
     });
     assert_eq!(server.get(&path).expect(200)["note"], "meanwhile");
 }
+
+#[test]
+fn a_handlers_change_wins_also_where_it_is_what_was_before() {
+    let handler = Handler::start();
+    let schema = format!(
+        r#"
+        [collections.orders.fields]
+        title = "string"
+        [collections.orders.actions.ask]
+        params = {{ title = "string" }}
+        set = {{ title = "=request.title" }}
+        handler = "http://{}/ask"
+        "#,
+        handler.address
+    );
+    let server = Start::schema(&schema).go();
+    let id = server.make("/v1/orders", json!({"title": "before"}));
+    handler.will_answer(200, json!({"change": {"title": "before"}}));
+    let answer = server.post(&format!("/v1/orders/{id}/ask"), json!({"title": "wanted"}));
+    assert_eq!(answer.expect(200)["title"], "before");
+}
+
+#[test]
+fn a_handlers_change_is_held_to_the_limits_of_the_caller() {
+    let handler = Handler::start();
+    let schema = format!(
+        r#"
+        [[versions]]
+        date = "2026-01-01"
+        [[versions.changes]]
+        collection = "orders"
+        limits = {{ field = "title", was = {{ max_length = 20 }} }}
+        [[versions]]
+        date = "2025-01-01"
+        [collections.orders.fields]
+        title = {{ type = "string", max_length = 5 }}
+        note = "string"
+        [collections.orders.actions.ask]
+        handler = "http://{}/ask"
+        "#,
+        handler.address
+    );
+    let server = Start::schema(&schema).go();
+    let id = server.make("/v1/orders", json!({"title": "short"}));
+    let ask = |version: &str| {
+        let path = format!("/v1/orders/{id}/ask");
+        server.ask("POST", &path).version(version).json(&json!({})).send()
+    };
+    handler.will_answer(200, json!({"change": {"title": "a longer title"}}));
+    ask("2026-01-01").error(502, "action_handler_failed");
+    assert_eq!(ask("2025-01-01").expect(200)["title"], "a longer title");
+    // Sent back with another change, it is nobody's fault.
+    handler.will_answer(200, json!({"change": {"title": "a longer title", "note": "seen"}}));
+    assert_eq!(ask("2026-01-01").expect(200)["note"], "seen");
+}

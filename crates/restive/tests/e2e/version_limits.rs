@@ -1,7 +1,7 @@
 //! Limits that only newer versions have, and edits that nothing stands before: what `plan` prints
 //! is pasted, and served.
 
-use crate::harness::{Start, run};
+use crate::harness::{Start, eventually, run};
 use serde_json::{Value, json};
 
 const OLD: &str = "2025-01-01";
@@ -176,10 +176,91 @@ fn contracts_and_the_changelog_tell_of_both() {
     assert_eq!((limit(OLD, title), limit(NEW, title)), (json!(20), json!(5)));
     let page = server.get("/changelog");
     for line in [
-        "- `books`: `title` has other limits; they were `max_length` `20`.\n",
-        "- `books`, parameters of `sell`: `price` has limits; it had none.\n",
+        "- `books`: `title` had other limits: `max_length` `20`.\n",
+        "- `books`, parameters of `sell`: `price` had no limits.\n",
         "- **For all versions**: books.nick: became `unique`.\n",
     ] {
         assert!(page.text.contains(line), "{line}\n{}", page.text);
     }
+}
+
+/// `wide` had a narrower limit, `narrow` a wider one.
+const BOTH: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+limits = { field = "wide", was = { max_length = 5 } }
+[[versions.changes]]
+collection = "books"
+limits = { field = "narrow", was = { max_length = 50 } }
+[[versions.changes]]
+collection = "books"
+limits = { field = "copy" }
+[[versions.changes]]
+collection = "books"
+limits = { field = "secret", was = { min_length = 1 } }
+[[versions]]
+date = "2025-01-01"
+[collections.books]
+states = { names = ["new", "done"] }
+[collections.books.fields]
+wide = { type = "string", max_length = 50 }
+narrow = { type = "string", max_length = 5 }
+copy = { type = "string", max_length = 5, read_only = true }
+secret = { type = "string", min_length = 8, write_only = true }
+other = "integer"
+[collections.books.actions.keep]
+set = { wide = "=record.wide", narrow = "=record.narrow" }
+[[collections.books.timed]]
+from = "new"
+to = "done"
+after = "20ms"
+set = { copy = "=record.narrow" }
+"#;
+
+#[test]
+fn what_nobody_changes_is_nobodys_fault() {
+    let server = Start::schema(BOTH).go();
+    let long = "longer than five";
+    let (of_old, of_new) = (json!({"narrow": long, "secret": "abc"}), json!({"wide": long}));
+    let make = |version: &str, body: &Value| {
+        let made = server.ask("POST", "/v1/books").version(version).json(body).send();
+        format!("/v1/books/{}", made.expect(201)["id"].as_str().unwrap())
+    };
+    let (old, new) = (make(OLD, &of_old), make(NEW, &of_new));
+    for (path, version, field) in [(&old, NEW, "narrow"), (&new, OLD, "wide")] {
+        let ask = |method: &str, body: Value| {
+            server.ask(method, path).version(version).json(&body).send()
+        };
+        // Beside what is wrong, it is not told.
+        for method in ["PUT", "PATCH"] {
+            let error = ask(method, json!({field: long, "other": "seven", "more": 1}));
+            let error = error.error(422, "validation_failed");
+            let told: Vec<&str> = error["errors"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|e| e["field"].as_str().unwrap())
+                .collect();
+            assert!(told.contains(&"other") && told.contains(&"more"), "{error}");
+            assert!(!told.contains(&field), "{error}");
+            let error = ask(method, json!({field: "another long one", "other": "seven"}));
+            let error = error.error(422, "validation_failed");
+            assert_eq!(error["errors"].as_array().unwrap().len(), 2, "{error}");
+        }
+        let keep = server.ask("POST", &format!("{path}/keep")).version(version);
+        assert_eq!(keep.json(&json!({})).send().expect(200)[field], long);
+    }
+    // What is never shown cannot be sent back, so it cannot be guessed.
+    for guess in ["abc", "abd"] {
+        let patch = json!({ "secret": guess });
+        let answer = server.ask("PATCH", &old).version(NEW).json(&patch).send();
+        assert_eq!(answer.error(422, "validation_failed")["param"], "secret");
+    }
+    // A transition has no caller, and happens.
+    eventually("the old client's book is done", || {
+        let book = server.get(&old).expect(200);
+        book["status"] == "done" && book["copy"] == long
+    });
 }

@@ -232,6 +232,7 @@ fn present(body: String, shape: i64, table: &Table, collection: &Collection) -> 
     }
     let mut fields = record::parse_object(&body);
     collection.complete(&mut fields);
+    fields.insert("object".to_owned(), collection.object.as_str().into());
     record::encode(collection, &fields)
 }
 

@@ -4,29 +4,33 @@
 use super::{Class, Edit, Work, lines};
 
 impl Work<'_> {
-    /// Takes those that are declared for safe, and proposes to declare the others that nothing else
-    /// is proposed for.
+    /// Of those that nothing else is proposed for: takes what is declared for safe, and proposes to
+    /// declare the others.
     pub(super) fn broken(&mut self) {
         let newer = self.new.versions.iter().filter(|one| one.date > self.old.service.version);
         let told: Vec<(&str, &str)> = newer
             .flat_map(|version| version.breaks.iter().map(|one| (&*version.date, &*one.edit)))
             .collect();
         let mut used = Vec::new();
-        for edit in self.edits.iter_mut().filter(|edit| edit.class == Class::NeedsVersion) {
+        let bare = |edit: &&mut Edit| edit.class == Class::NeedsVersion && edit.lines.is_none();
+        for edit in self.edits.iter_mut().filter(bare) {
             let words = edit.words();
             match told.iter().find(|(_, told)| *told == words) {
                 Some(found) => {
                     used.push(*found);
                     edit.class = Class::Safe;
                     "declared by `breaks`; clients notice it".clone_into(&mut edit.why);
-                    edit.lines = None;
                 }
-                None if edit.lines.is_none() => edit.lines = Some(lines::breaks(&words)),
-                None => {}
+                None => edit.lines = Some(lines::breaks(&words)),
             }
         }
         for (date, words) in told.into_iter().filter(|one| !used.contains(one)) {
-            let what = format!("`breaks` of version {date} tells `{words}`, which is no edit here");
+            let is_there = self.edits.iter().any(|edit| edit.words() == words);
+            let which = match is_there {
+                true => "which other lines are for",
+                false => "which is no edit here",
+            };
+            let what = format!("`breaks` of version {date} tells `{words}`, {which}");
             self.safe("versions", what, "the changelog tells of it all the same");
         }
     }

@@ -1,6 +1,7 @@
 //! Edits of a collection: its settings, its actions and the codes of its rules.
 
-use super::{Work, lines, owner};
+use super::lines::{self, Owner};
+use super::{Work, owner};
 use crate::schema::{Action, Collection, CollectionIx, Feed, Index, Schema};
 
 impl Work<'_> {
@@ -43,11 +44,10 @@ impl Work<'_> {
             let lines = lines::put_back(&format!("collections.{}", old.name), &said);
             let why = "the ids of its records would change; put it back";
             self.destructive(&old.name, what, why, Some(lines));
-            return;
         }
         self.frame(ix, place);
         self.fields(old, place);
-        self.refused(&old.name, (place, None), &old.fields);
+        self.refused(owner(old), &old.name, (place, None), &old.fields);
         self.states(old, place);
         self.actions(old, place);
         self.codes(old, place);
@@ -70,7 +70,11 @@ impl Work<'_> {
         if let (Some(was), Some(is)) = (name(&old.feed), name(&new.feed)) {
             self.setting(&place("feed"), &was, &is, "listeners know it under the old name");
         }
-        let (were, are) = (old.operations, new.operations);
+        let (were, are) = match old.feed.is_some() == new.feed.is_some() {
+            true => (old.operations, new.operations),
+            // Those of a feed are others.
+            false => (old.operations, old.operations),
+        };
         for (name, was, is) in [
             ("list", were.list, are.list),
             ("get", were.get, are.get),
@@ -154,7 +158,8 @@ impl Work<'_> {
             self.setting(&format!("{place}.event"), &was.event, &is.event, why);
             let part = (at, new.action(&was.name));
             self.params(&place, (old, was), part);
-            self.refused(&place, part, &was.params);
+            let of = Owner { collection: &old.name, action: Some(&was.name) };
+            self.refused(of, &place, part, &was.params);
             self.conduct(&place, (old, at), was, &is);
             self.handler(&place, was, &is);
             self.transition(&place, was, &is);

@@ -5,6 +5,7 @@ use super::lines::{self, Owner, apart, later};
 use super::retyping::{Retyped, retyped};
 use super::{Work, owner};
 use crate::schema::{Action, Collection, CollectionIx, Field, Kind, Limits};
+use crate::validate;
 use crate::version::{Part, changes_of};
 use serde_json::Value;
 
@@ -136,8 +137,11 @@ impl Work<'_> {
 
     /// A field that is not there any more: renamed, it seems, or dropped.
     fn gone(&mut self, old: &Collection, place: &str, was: &Field, added: &mut Vec<&Field>) {
-        let alike =
-            |is: &&Field| is.kind == was.kind && is.reference.is_some() == was.reference.is_some();
+        let alike = |is: &&Field| {
+            is.kind == was.kind
+                && is.reference.is_some() == was.reference.is_some()
+                && is.write_only == was.write_only
+        };
         match added.iter().position(alike) {
             Some(found) => {
                 let is = added.remove(found);
@@ -164,6 +168,14 @@ impl Work<'_> {
     }
 
     fn field(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
+        if was.write_only != is.write_only {
+            let why = "what was secret would be served, or what was served be hidden, so its data \
+                       would be deleted; put it back";
+            let table = format!("collections.{}.fields", owner.collection);
+            let lines = lines::put_back(&table, &lines::field(self.old, was));
+            self.destructive(place, "`write_only` was switched".to_owned(), why, Some(lines));
+            return;
+        }
         if was.kind != is.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
             match retyped(owner, was, is) {
@@ -185,8 +197,12 @@ impl Work<'_> {
         }
         self.values(owner, place, was, is, |work, before| work.presence(owner, place, was, before));
         self.flags(owner, place, was, is);
-        if was.description != is.description || was.deprecated != is.deprecated {
+        if was.description != is.description {
             self.safe(place, "described otherwise".to_owned(), "only people read it");
+        }
+        if was.deprecated != is.deprecated {
+            let what = "deprecated otherwise".to_owned();
+            self.safe(place, what, "it is served as before, and answers tell of it");
         }
     }
 
@@ -199,15 +215,29 @@ impl Work<'_> {
         is: &Field,
         presence: impl FnOnce(&mut Self, Result<&Field, &Field>),
     ) {
-        let limited = self.limits(owner, place, was, is);
         let mut before = is.clone();
-        if limited {
-            Limits::of(was).set(&mut before);
-        }
+        Limits::of(was).set(&mut before);
+        let fits = |default: &Value| validate::value(&before, &mut default.clone()).is_ok();
+        // A default that the old limits do not take goes first.
+        let limits_first = is.default.as_ref().is_none_or(fits);
+        let limited = limits_first && self.limits(owner, place, was, is);
+        let is = if limited { &before } else { is };
+        let told = self.edits.len();
         self.remarked(limited.then_some(later as Remark), |work| {
-            let chosen = work.choices(owner, place, was, &before);
-            presence(work, chosen.as_ref().ok_or(&before));
+            let chosen = work.choices(owner, place, was, is);
+            presence(work, chosen.as_ref().ok_or(is));
         });
+        if !limits_first {
+            let lines = self.edits[told..].iter().filter_map(|edit| edit.lines.as_ref());
+            let dates = lines.map(|lines| lines.matches("[[versions.changes]]").count()).sum();
+            let told = self.edits.len();
+            self.limits(owner, place, was, is);
+            for edit in &mut self.edits[told..] {
+                // Of a default that nothing declares, the old limits cannot be told.
+                let lines = edit.lines.take().filter(|_| dates > 0);
+                edit.lines = lines.map(|lines| (0..dates).fold(lines, |it, _| later(&it)));
+            }
+        }
     }
 
     /// Required, optional, default. `Ok`: the field as it is before another change of it, which is
@@ -222,6 +252,12 @@ impl Work<'_> {
         let (Ok(is) | Err(is)) = before;
         let (what, why) = match (was.required, is.required) {
             (false, true) => ("became required", "requests without it would be refused"),
+            // Nobody reads it.
+            (true, false) if was.write_only => {
+                return self.safe(place, "became optional".to_owned(), "asks for less");
+            }
+            // Nobody sends it, and all read a value.
+            (true, false) if is.read_only && self.fills(owner, &was.name) => return,
             (true, false) => {
                 ("became optional", "clients that always found a value would read null")
             }
@@ -235,6 +271,12 @@ impl Work<'_> {
             false => lines,
         });
         self.breaking(place, what.to_owned(), why, lines);
+    }
+
+    /// Whether clients of the old schema are shown something where there is nothing.
+    fn fills(&self, owner: Owner<'_>, name: &str) -> bool {
+        let lens = self.new.find(owner.collection).and_then(|at| self.view.lens(at));
+        lens.is_some_and(|lens| lens.fills(name))
     }
 
     /// The field as it is before the change that is proposed, if one is.
@@ -255,20 +297,20 @@ impl Work<'_> {
         let pairs: Vec<(&str, &str)> = gone.iter().copied().zip(fresh.iter().copied()).collect();
         // All of them are one change: a date changes a field once.
         if !pairs.is_empty() {
-            let what = match pairs.as_slice() {
-                [(one, _)] => format!("the value `{one}` is gone"),
+            let (what, why) = match pairs.as_slice() {
+                [(one, _)] => (format!("the value `{one}` is gone"), "clients use it"),
                 all => {
                     let names: Vec<String> =
                         all.iter().map(|(old, _)| format!("`{old}`")).collect();
-                    format!("the values {} are gone", names.join(", "))
+                    (format!("the values {} are gone", names.join(", ")), "clients use them")
                 }
             };
             let lines = owner.enum_map(&was.name, &pairs);
-            self.breaking(place, what, "clients send and read them", Some(lines));
+            self.breaking(place, what, why, Some(lines));
         }
         for choice in gone.iter().skip(pairs.len()) {
             let what = format!("the value `{choice}` is gone");
-            let why = "clients send and read it, and no new value stands for it; put it back";
+            let why = "clients use it, and no new value stands for it";
             self.breaking(place, what, why, None);
         }
         for choice in fresh.iter().skip(pairs.len()) {
@@ -280,7 +322,9 @@ impl Work<'_> {
         let older = |new: &str| pairs.iter().find(|(_, is)| *is == new).map(|(was, _)| *was);
         let lowered = |value: &Value| value.as_str().and_then(older).map(Value::from);
         let default = is.default.clone().map(|value| lowered(&value).unwrap_or(value));
-        let before = Field { choices: was.choices.clone(), default, ..is.clone() };
+        let unmapped = &gone[pairs.len()..];
+        let choices = was.choices.iter().filter(|one| !unmapped.contains(&one.as_str())).cloned();
+        let before = Field { choices: choices.collect(), default, ..is.clone() };
         (!pairs.is_empty()).then_some(before)
     }
 
@@ -321,23 +365,17 @@ impl Work<'_> {
         if tighter.is_empty() {
             return false;
         }
-        let declared = self.keeps(owner, &was.name);
-        let lines = declared.then(|| owner.limits(was));
-        self.breaking(place, tighter.join("; "), "values that were taken are refused", lines);
-        declared
-    }
-
-    /// Whether nothing that is declared converts the field.
-    fn keeps(&self, owner: Owner<'_>, name: &str) -> bool {
-        let Some(at) = self.new.find(owner.collection) else { return true };
-        let lens = match owner.action {
-            Some(action) => {
-                let action = self.new.collections[at].action(action);
-                action.and_then(|action| self.view.form(at, action))
-            }
-            None => self.view.lens(at),
+        let meets = |word: &String| {
+            let unchosen = Field { choices: Vec::new(), ..is.clone() };
+            validate::value(&unchosen, &mut Value::from(word.as_str())).is_ok()
         };
-        lens.is_none_or(|lens| lens.keeps(name))
+        if !was.choices.is_empty() && was.choices.iter().all(meets) {
+            self.safe(place, tighter.join("; "), "all values that were taken meet that");
+            return false;
+        }
+        let lines = owner.limits(&was.name, &Limits::of(was));
+        self.breaking(place, tighter.join("; "), "values that were taken are refused", Some(lines));
+        true
     }
 
     fn flags(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
@@ -368,13 +406,6 @@ impl Work<'_> {
                 }
                 _ => {}
             }
-        }
-        if was.write_only != is.write_only {
-            let why = "what was secret would be served, or what was served be hidden, so its data \
-                       would be deleted; put it back";
-            let table = format!("collections.{}.fields", owner.collection);
-            let lines = lines::put_back(&table, &lines::field(self.old, was));
-            self.destructive(place, "`write_only` was switched".to_owned(), why, Some(lines));
         }
         let name = |schema: &crate::Schema, field: &Field| {
             field.reference.map(|at| schema.collections[at].name.clone())

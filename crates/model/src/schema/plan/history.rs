@@ -87,7 +87,15 @@ impl Work<'_> {
                 "requests that name it would be refused, accounts and endpoints that are pinned to \
                  it be served {instead}{records}"
             );
-            let lines = lines::version(&version.date);
+            let mut lines = lines::version(&version.date);
+            if let [only] = new.versions.as_slice() {
+                let newest = lines::version(&only.date);
+                let said = "# Newest first; an entry that is there already stays.";
+                lines = match only.date > version.date {
+                    true => format!("{said}\n{newest}{lines}"),
+                    false => format!("{said}\n{lines}{newest}"),
+                };
+            }
             self.breaking(
                 "versions",
                 format!("version {} is gone", version.date),

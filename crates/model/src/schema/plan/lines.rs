@@ -54,14 +54,14 @@ impl Owner<'_> {
         self.change(&format!("default = {{ field = {}{was} }}", quoted(field)))
     }
 
-    pub fn limits(self, field: &Field) -> String {
-        let told = Limits::of(field).told();
+    pub fn limits(self, field: &str, was: &Limits) -> String {
+        let told = was.told();
         let members = told.iter().map(|(key, limit)| format!("{key} = {}", value(limit)));
         let was = match told.is_empty() {
             true => String::new(),
             false => format!(", was = {{ {} }}", members.collect::<Vec<_>>().join(", ")),
         };
-        self.change(&format!("limits = {{ field = {}{was} }}", quoted(&field.name)))
+        self.change(&format!("limits = {{ field = {}{was} }}", quoted(field)))
     }
 
     /// `required` or `optional`. None where no value can be made up: a reference names a record,
@@ -126,6 +126,14 @@ pub(super) fn map(pairs: &[(Value, Value)]) -> String {
 pub(super) fn apart(lines: &str) -> String {
     format!(
         "# Below a date of its own, before the one that changes it already: a date changes a field \
+         once.\n{lines}"
+    )
+}
+
+/// Says that what follows cannot stand below the date of the change that made the field.
+pub(super) fn after(lines: &str) -> String {
+    format!(
+        "# Below a date of its own, after the one that changes it already: a date changes a field \
          once.\n{lines}"
     )
 }

@@ -15,8 +15,9 @@ mod settings;
 mod words;
 
 use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
-use super::{Collection, CollectionIx, Field, Schema};
+use super::{Collection, CollectionIx, Field, Limits, Schema};
 use crate::version::{Part, Versions, View};
+use lines::{Owner, after};
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,7 +75,11 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
                 &collection.name,
                 "the collection is gone".to_owned(),
                 "its records would be lost; put it back, and declare `collection_removed`",
-                Some(owner(collection).change("collection_removed = true")),
+                Some(format!(
+                    "{}# [collections.{}] stays as it was.\n",
+                    owner(collection).change("collection_removed = true"),
+                    collection.name
+                )),
             ),
         }
     }
@@ -140,8 +145,8 @@ pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> 
 }
 
 /// Whose fields the lines are about.
-fn owner(collection: &Collection) -> lines::Owner<'_> {
-    lines::Owner { collection: &collection.name, action: None }
+fn owner(collection: &Collection) -> Owner<'_> {
+    Owner { collection: &collection.name, action: None }
 }
 
 /// The collections of the file, without the service's own.
@@ -184,14 +189,15 @@ impl Work<'_> {
     }
 
     /// What was taken, and is refused behind a declared change.
-    fn refused(&mut self, place: &str, part: Part, sent: &[Field]) {
+    fn refused(&mut self, owner: Owner<'_>, place: &str, part: Part, sent: &[Field]) {
         for refused in self.view.refuses(part, sent) {
             let place = format!("{place}.{}", refused.field);
             match refused.unsayable {
                 true => self.safe(&place, refused.what, "declared; only such values are refused"),
                 false => {
                     let why = "values that were taken are refused";
-                    self.breaking(&place, refused.what, why, None);
+                    let none = || after(&owner.limits(&refused.kept, &Limits::default()));
+                    self.breaking(&place, refused.what, why, refused.limited.then(none));
                 }
             }
         }

@@ -4,7 +4,7 @@
 use super::lines::{Owner, declaration, key, later, map};
 use super::{Class, Edit, plan};
 use crate::schema::parse::parse;
-use crate::schema::{Field, Kind, Schema};
+use crate::schema::{Field, Kind, Limits, Schema};
 use serde_json::Value;
 
 /// Values that a whole number may have and still be mapped one by one.
@@ -16,30 +16,42 @@ pub(super) struct Retyped {
     pub left: Vec<Edit>,
 }
 
-/// None where nothing converts the one type into the other without loss. One that leaves nothing
-/// open goes before all others.
+/// None where nothing converts the one type into the other without loss. What leaves nothing open
+/// goes before all others, and what needs no change of limits before what does.
 pub(super) fn retyped(owner: Owner<'_>, was: &Field, is: &Field) -> Option<Retyped> {
     // No record is there in every account that a value could be converted into.
     if is.reference.is_some() {
         return None;
     }
+    let filled = match (was.required, is.required) {
+        (false, true) => Some(owner.filled("required", is)?),
+        (true, false) => Some(owner.filled("optional", is)?),
+        _ => None,
+    };
     let mut found: Option<Retyped> = None;
     for by in conversions(was, is) {
-        let Some(tried) = tried(owner, was, is, &by) else { continue };
-        if tried.left.is_empty() {
-            found = Some(tried);
-            break;
+        let retype = owner.retype(&asked(was, is), &by);
+        let unlimited = owner.limits(&is.name, &Limits::default());
+        for limits in [None, Some(unlimited)] {
+            let steps = filled.iter().chain(&limits).chain([&retype]).cloned().collect::<Vec<_>>();
+            let Some(left) = left(owner, was, is, &steps) else { continue };
+            let mut lines = steps.into_iter();
+            let first = lines.next().unwrap_or_default();
+            let lines = lines.fold(first, |all, step| all + &later(&step));
+            if left.is_empty() {
+                return Some(Retyped { lines, left });
+            }
+            found = found.or(Some(Retyped { lines, left }));
         }
-        found = found.or(Some(tried));
     }
-    let found = found?;
-    let operation = match (was.required, is.required) {
-        (false, true) => "required",
-        (true, false) => "optional",
-        _ => return Some(found),
-    };
-    let lines = format!("{}{}", owner.filled(operation, is)?, later(&found.lines));
-    Some(Retyped { lines, ..found })
+    found
+}
+
+/// The old field; a list cannot be asked by, so it says itself that it can.
+fn asked(was: &Field, is: &Field) -> Field {
+    let asked = matches!(is.kind, Kind::Array(_));
+    let (filter, sort) = (asked && was.filter, asked && was.sort);
+    Field { filter, sort, ..was.clone() }
 }
 
 /// All that might do; values that stand for one another in the order of the declarations last.
@@ -75,25 +87,21 @@ fn few(field: &Field) -> Option<Vec<Value>> {
     }
 }
 
-/// What a file with this change leaves open; none if it is not taken.
-fn tried(owner: Owner<'_>, was: &Field, is: &Field, by: &str) -> Option<Retyped> {
-    // A list cannot be asked by, so the old field says itself that it can.
-    let asked = matches!(is.kind, Kind::Array(_));
-    let (filter, sort) = (asked && was.filter, asked && was.sort);
-    let old = &Field { filter, sort, ..was.clone() };
-    let lines = owner.retype(old, by);
-    // Whether it must be there is for another change.
-    let default = is.default.clone().filter(|_| !was.required);
-    let is = &Field { required: was.required, default, ..is.clone() };
-    let head = "[service]\nversion = \"2000-01-02\"\n";
-    let past = format!(
-        "[[versions]]\ndate = \"2000-01-02\"\n{lines}[[versions]]\ndate = \"2000-01-01\"\n"
-    );
-    let old = file(&head.replace("02", "01"), owner, old)?;
-    let new = file(&format!("{past}{head}"), owner, is)?;
+/// What a file with these changes, newest first, leaves open; none if it is not taken.
+fn left(owner: Owner<'_>, was: &Field, is: &Field, steps: &[String]) -> Option<Vec<Edit>> {
+    let date = |place: usize| format!("2000-01-0{}", place + 1);
+    let mut past = String::new();
+    for (place, step) in steps.iter().enumerate() {
+        let date = date(steps.len() - place);
+        past.push_str(&format!("[[versions]]\ndate = \"{date}\"\n{step}"));
+    }
+    past.push_str(&format!("[[versions]]\ndate = \"{}\"\n", date(0)));
+    let head = format!("[service]\nversion = \"{}\"\n", date(0));
+    let old = file(&head, owner, &asked(was, is))?;
+    let new = file(&past, owner, is)?;
     let mut left = plan(&old, &new);
     left.retain(|edit| edit.class != Class::Safe);
-    Some(Retyped { lines, left })
+    Some(left)
 }
 
 /// A schema with one field, or one parameter.

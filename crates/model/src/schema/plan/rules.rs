@@ -53,8 +53,13 @@ impl Work<'_> {
         let asks = |was: &Told<'_>, is: &Told<'_>| was.when.text == is.when.text;
         let same = |was: &Told<'_>, is: &Told<'_>| was.code == is.code;
         let both = |was: &Told<'_>, is: &Told<'_>| asks(was, is) && same(was, is);
-        let paired = pairs(&before, &after, &[&both, &asks, &same]);
         let kept = self.kept_codes(at);
+        let known: Vec<&String> =
+            of.0.actions.iter().flat_map(|a| &a.rules).map(|r| &r.code).collect();
+        // With another code, which is declared by itself.
+        let recoded =
+            |was: &Told<'_>, is: &Told<'_>| !kept.contains(&was.code) && !known.contains(&&is.code);
+        let paired = pairs(&before, &after, &[&both, &asks, &same, &recoded]);
         for (was, is) in &paired {
             let (was, is) = (&before[*was], &after[*is]);
             self.rule(place, was, is);

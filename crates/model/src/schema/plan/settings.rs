@@ -94,7 +94,8 @@ impl Work<'_> {
                 self.breaking("live.origins", what, "its pages could not connect", None);
             }
         }
-        if new.origins.iter().any(|origin| !old.origins.contains(origin)) {
+        let more = |origin: &String| !old.origins.contains(origin) && !open(&old.origins);
+        if new.origins.iter().any(more) {
             self.safe("live.origins", "more pages may connect".to_owned(), "nobody is refused");
         }
         if old.poll_timeout != new.poll_timeout {

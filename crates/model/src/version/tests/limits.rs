@@ -84,6 +84,40 @@ fn old_limits_go_with_all_else_that_happened_to_the_field() {
     assert!(versions.get(2).unwrap().raise(0, &row).is_err());
 }
 
+/// In other units they cannot be compared, so only those of the version hold.
+#[test]
+fn old_limits_stand_behind_conversions_too() {
+    let versions = service(
+        "price = { type = 'integer', max = 100 }\ntags = { type = 'array', items = 'string' }\n\
+         kind = { type = 'string', enum = ['a', 'bb'], max_length = 2 }",
+        &[
+            "retype = { field = 'price', from = { type = 'number', max = 1 }, factor = 100 }
+             retype = { field = 'tags', from = { type = 'string', max_length = 3 }, by = 'list' }
+             enum_map = { field = 'kind', values = { ccc = 'bb' } }",
+            "limits = { field = 'price', was = { max = 50 } }
+             limits = { field = 'tags', was = { max_length = 6 } }
+             limits = { field = 'kind' }",
+            "retype = { field = 'tags', from = 'integer', by = 'text' }",
+        ],
+    );
+    for (version, name, value, kept) in [
+        (1, "price", json!(2), None),
+        (2, "price", json!(2), Some(json!(200))),
+        (2, "price", json!(51), None),
+        (1, "tags", json!("long"), None),
+        (2, "tags", json!("longer"), Some(json!(["longer"]))),
+        (2, "tags", json!("too long"), None),
+        (3, "tags", json!(123_456), Some(json!(["123456"]))),
+        (3, "tags", json!(1_234_567), None),
+        (1, "kind", json!("ccc"), None),
+        (2, "kind", json!("ccc"), Some(json!("bb"))),
+    ] {
+        let view = versions.get(version).unwrap();
+        let made = view.body(0, object(json!({ name: value })), Mode::Create);
+        assert_eq!(made.ok().map(|made| made[name].clone()), kept, "{version} {name} {value}");
+    }
+}
+
 #[test]
 fn parameters_have_limits_of_their_own() {
     let file = "[collections.books.actions.sell]
@@ -133,13 +167,26 @@ fn limits_that_cannot_have_been_are_refused() {
             &["limits = { field = 'title', was = { max_length = 3 } }"],
             "`default`: `title`",
         ),
+        ("flag = 'boolean'", &["limits = { field = 'flag' }"], "`flag` is of type boolean, which"),
         (
-            "price = { type = 'integer', max = 100 }",
+            "title = { type = 'string', max_length = 3 }",
+            &["limits = { field = 'title', was = { max_length = 3 } }"],
+            "`title` has these limits in the newer version, too",
+        ),
+        (
+            "kind = { type = 'string', enum = ['aa', 'bb'] }",
+            &["limits = { field = 'kind', was = { max_length = 1 } }"],
+            "`was` takes no value of the `enum` of `kind`",
+        ),
+        (
+            "title = 'string'",
             &[
-                "retype = { field = 'price', from = 'number', factor = 100 }",
-                "limits = { field = 'price', was = { max = 5 } }",
+                "retype = { field = 'title', from = { type = 'integer', max = 9 }, by = 'text' }",
+                "retype = { field = 'title', from = { type = 'string', pattern = '^[0-9]$' }, by = \
+                 'text' }",
+                "limits = { field = 'title' }",
             ],
-            "newer versions convert `price`, and hold it to their limits",
+            "this change loses data",
         ),
         (
             "title = 'string'",

@@ -334,7 +334,7 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
             "1:1: `max_length` = 3 is no limit of type integer",
         ),
         (
-            "limits = { field = 'pages', was = { maximum = 3 } }",
+            "limits = { field = 'pages', was = { maximum = 3, max = 2 } }",
             "1:37: unknown key `maximum` in `was`; known: min, max, min_length, max_length, \
              pattern",
         ),

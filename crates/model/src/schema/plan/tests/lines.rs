@@ -125,3 +125,169 @@ fn what_lists_were_asked_by_can_be_declared_where_the_old_field_is() {
     );
     assert_eq!(left(&new, &edits), [""; 0]);
 }
+
+/// The file with one field, or one parameter, and others beside it.
+fn single(field: &str, action: bool) -> String {
+    let head = "[service]\nversion = '2026-01-01'\n";
+    match action {
+        true => format!("{head}[collections.books.actions.go.params]\nx = {field}\n"),
+        false => format!("{head}[collections.books.fields]\nx = {field}\ny = 'string'\n"),
+    }
+}
+
+#[test]
+fn several_edits_of_one_field_are_declared_together() {
+    for (was, is) in [
+        ("{ type = 'integer', required = true }", "{ type = 'integer', read_only = true }"),
+        ("{ type = 'integer', max = 5 }", "{ type = 'integer', min = 0, default = 9 }"),
+        (
+            "{ type = 'string', max_length = 3 }",
+            "{ type = 'string', pattern = 'o', default = 'long' }",
+        ),
+        (
+            "{ type = 'string', max_length = 3, required = true }",
+            "{ type = 'string', pattern = 'o', default = 'long' }",
+        ),
+        (
+            "{ type = 'string', enum = ['x', 'y'], default = 'y' }",
+            "{ type = 'string', enum = ['z'], default = 'z' }",
+        ),
+        ("{ type = 'string', enum = ['x', 'y'] }", "{ type = 'string', enum = ['z'] }"),
+        ("'integer'", "{ type = 'string', pattern = '^[A-Z]+$', required = true }"),
+        (
+            "{ type = 'string', enum = ['x', 'y'], max_length = 3, default = 'x' }",
+            "{ type = 'string', enum = ['x', 'z'], max_length = 2, required = true }",
+        ),
+    ] {
+        for action in [false, true] {
+            if action && is.contains("read_only") {
+                continue;
+            }
+            let (old, new) = (single(was, action), single(is, action));
+            let edits = plan(&read(&old), &read(&new));
+            let told = |edit: &Edit| edit.class == Class::Safe || edit.lines.is_some();
+            assert!(edits.iter().all(told), "{was} {is}: {edits:#?}");
+            let pasted = with_proposals(&new, &edits);
+            let left = plan(&read(&old), &read(&pasted));
+            let safe = left.iter().all(|edit| edit.class == Class::Safe);
+            assert!(safe, "{was} {is}\n{pasted}\n{left:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_all_old_values_meet_or_nobody_reads_is_safe() {
+    for (was, is) in [
+        ("{ type = 'string', enum = ['red', 'blue'] }", "{ type = 'string', max_length = 10 }"),
+        (
+            "{ type = 'string', enum = ['red', 'blue'] }",
+            "{ type = 'string', pattern = '^[a-z]+$' }",
+        ),
+        (
+            "{ type = 'string', required = true, write_only = true }",
+            "{ type = 'string', write_only = true }",
+        ),
+        ("'string'", "{ type = 'string', deprecated = '2026-01-01' }"),
+    ] {
+        let edits = plan(&read(&single(was, false)), &read(&single(is, false)));
+        assert!(!edits.is_empty(), "{is}");
+        assert!(edits.iter().all(|edit| edit.class == Class::Safe), "{edits:#?}");
+        assert!(edits.iter().all(|edit| edit.what != "described otherwise"), "{edits:#?}");
+    }
+    let (was, is) =
+        ("{ type = 'string', enum = ['red', 'blue'] }", "{ type = 'string', max_length = 3 }");
+    let edits = plan(&read(&single(was, false)), &read(&single(is, false)));
+    assert!(edits.iter().any(|edit| edit.class == Class::NeedsVersion), "{edits:#?}");
+}
+
+#[test]
+fn a_field_that_became_secret_is_put_back_whole() {
+    for (was, is) in [
+        ("{ type = 'string', required = true, write_only = true }", "'string'"),
+        ("{ type = 'boolean', write_only = true }", "{ type = 'boolean', required = true }"),
+    ] {
+        let edits = plan(&read(&single(was, false)), &read(&single(is, false)));
+        assert_eq!((edits.len(), edits[0].class), (1, Class::Destructive), "{edits:#?}");
+    }
+    // Another that is secret is none of its names.
+    let old = single("{ type = 'string', write_only = true }", false);
+    let new = old.replace("x = { type = 'string', write_only = true }", "z = 'string'");
+    let edits = plan(&read(&old), &read(&new));
+    assert!(edits.iter().any(|edit| edit.what == "the field is gone"), "{edits:#?}");
+}
+
+#[test]
+fn limits_behind_a_declared_change_have_lines_too() {
+    for (was, is, change, kept) in [
+        (
+            "x = 'number'",
+            "x = { type = 'integer', max = 100 }",
+            "retype = { field = 'x', from = 'number', factor = 100 }",
+            "x",
+        ),
+        (
+            "x = { type = 'string', max_length = 20 }",
+            "first = { type = 'string', max_length = 9 }\nlast = 'string'",
+            "split = { from = { name = 'x', type = 'string', max_length = 20 }, to = ['first', \
+             'last'], by = ' ' }",
+            "first",
+        ),
+    ] {
+        let head = "[collections.books.fields]\n";
+        let old = format!("[service]\nversion = '2026-01-01'\n{head}{was}\n");
+        let new = |lines: &str| {
+            format!(
+                "{head}{is}\n{lines}[[versions]]\ndate = '2026-02-01'\n[[versions.changes]]\n\
+                 collection = 'books'\n{change}\n[[versions]]\ndate = '2026-01-01'\n"
+            )
+        };
+        let edits = plan(&read(&old), &read(&new("")));
+        let edit = edits.iter().find(|edit| edit.class == Class::NeedsVersion).unwrap();
+        let lines = edit.lines.clone().unwrap_or_default();
+        assert!(lines.starts_with("# Below a date of its own, after the one"), "{lines}");
+        assert!(lines.contains(&format!("limits = {{ field = \"{kept}\" }}")), "{lines}");
+        let pasted = new(&format!("[[versions]]\ndate = '2026-03-01'\n{lines}"));
+        let left = plan(&read(&old), &read(&pasted));
+        assert!(left.iter().all(|edit| edit.class == Class::Safe), "{pasted}\n{left:#?}");
+    }
+}
+
+#[test]
+fn a_rule_with_another_code_and_other_words_is_one_rule() {
+    let old = "[service]
+version = '2026-01-01'
+[collections.books.fields]
+n = 'integer'
+[[collections.books.actions.go.rules]]
+when = 'record.n > 1'
+code = 'p'
+message = 'No.'
+";
+    let new = old.replace("> 1", "> 2").replace("'p'", "'q'");
+    let edits = plan(&read(old), &read(&new));
+    let left = plan(&read(old), &read(&with_proposals(&new, &edits)));
+    assert!(left.iter().all(|edit| edit.class == Class::Safe), "{left:#?}");
+    assert!(left.iter().all(|edit| !edit.what.contains("which is no edit")), "{left:#?}");
+}
+
+#[test]
+fn a_date_that_moved_is_told_with_both() {
+    let old = single("'string'", false);
+    let new = old.replace("2026-01-01", "2026-02-01");
+    let edits = plan(&read(&old), &read(&new));
+    let lines = edits[0].lines.clone().unwrap_or_default();
+    let left = plan(&read(&old), &read(&(new + &lines)));
+    assert!(left.iter().all(|edit| edit.class == Class::Safe), "{lines}\n{left:#?}");
+}
+
+#[test]
+fn a_feed_that_was_switched_hides_no_other_edit() {
+    let old = single("'number'", false);
+    let new = single("'timestamp'", false).replace(
+        "[collections.books.fields]",
+        "[collections.books]\nfeed = true\n[collections.books.fields]",
+    );
+    let edits = plan(&read(&old), &read(&new));
+    let told: Vec<&str> = edits.iter().map(|edit| edit.what.as_str()).collect();
+    assert_eq!(told, ["`feed` was switched", "number became timestamp"], "{edits:#?}");
+}

@@ -94,37 +94,48 @@ fn each_conversion_that_loses_nothing_is_found() {
     }
 }
 
-/// Limits of the new type are no matter of conversion: what they refuse is told beside it.
+/// Limits of the new type are no matter of conversion: old clients go on under theirs.
 #[test]
-fn what_the_new_type_refuses_is_told_beside_the_conversion() {
-    for (was, is, how, refused) in [
+fn limits_of_the_new_type_stand_before_the_conversion() {
+    for (was, is, how) in [
         (
             "{ type = 'number', min = 1, max = 5 }",
             "{ type = 'integer', min = 2, max = 5 }",
             "factor = 1",
-            "{ x = 1 } becomes 1: `x` must be at least 2",
         ),
+        ("'integer'", "{ type = 'string', max_length = 3 }", "by = \"text\""),
+        ("'boolean'", "{ type = 'string', min_length = 5 }", "by = \"text\""),
         (
             "'integer'",
-            "{ type = 'string', max_length = 3 }",
+            "{ type = 'string', pattern = '^[A-Z]+$', required = true }",
             "by = \"text\"",
-            "{ x = 1111 } becomes \"1111\": `x`",
         ),
         (
-            "'boolean'",
-            "{ type = 'string', min_length = 5 }",
-            "by = \"text\"",
-            "{ x = true } becomes \"true\": `x`",
+            "{ type = 'integer', max = 1000, required = true }",
+            "{ type = 'number', max = 10, default = 5 }",
+            "factor = 1",
         ),
     ] {
-        let (old, new) = (file(was), file(is));
-        let edits = plan(&read(&old), &read(&new));
-        assert!(edits.iter().all(|edit| edit.class == Class::NeedsVersion), "{edits:#?}");
-        assert!(edits[0].lines.as_ref().is_some_and(|lines| lines.contains(how)), "{edits:#?}");
-        assert!(edits[1].what.starts_with(refused), "{edits:#?}");
-        let (_, left) = proposed(&old, &new);
+        let (edit, left) = proposed(&file(was), &file(is));
+        let lines = edit.lines.unwrap_or_default();
+        assert!(lines.contains("limits = { field = \"x\" }") && lines.contains(how), "{lines}");
         assert!(left.is_empty(), "{was} {is}: {left:#?}");
     }
+}
+
+/// What it can say only otherwise is told beside the conversion.
+#[test]
+fn words_that_the_new_type_lacks_are_told_beside_the_conversion() {
+    let (old, new) = (file("'integer'"), file("{ type = 'string', enum = ['1', '2'] }"));
+    let edits = plan(&read(&old), &read(&new));
+    let told: Vec<(Class, &str)> = edits.iter().map(|edit| (edit.class, &*edit.what)).collect();
+    let refused = "{ x = 0 } becomes \"0\": `x` must be one of: 1, 2";
+    assert_eq!(
+        told,
+        [(Class::NeedsVersion, "integer became string"), (Class::NeedsVersion, refused)]
+    );
+    let (_, left) = proposed(&old, &new);
+    assert!(left.is_empty(), "{left:#?}");
 }
 
 #[test]

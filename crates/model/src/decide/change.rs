@@ -179,6 +179,7 @@ fn refuse_beyond(stage: &Stage<'_>, mode: Mode, sent: &Fields) -> Result<(), Pro
 fn beyond(shown: &Collection, current: &Fields, mode: Mode, sent: &Fields) -> Vec<Violation> {
     let (sent, mut violations) = validate::checked(shown, sent.clone(), mode);
     let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or_default();
+    // What is never shown cannot be sent back, so it is not told whether it was.
     let secret = |name: &str| shown.known(name).is_some_and(|field| field.write_only);
     violations.retain(|Violation { field, .. }| {
         secret(field) || value(current, field) != value(&sent, field)

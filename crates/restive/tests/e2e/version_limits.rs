@@ -200,6 +200,9 @@ limits = { field = "copy" }
 [[versions.changes]]
 collection = "books"
 limits = { field = "secret", was = { min_length = 1 } }
+[[versions.changes]]
+collection = "books"
+limits = { field = "pin", was = { max_length = 5 } }
 [[versions]]
 date = "2025-01-01"
 [collections.books]
@@ -209,6 +212,7 @@ wide = { type = "string", max_length = 50 }
 narrow = { type = "string", max_length = 5 }
 copy = { type = "string", max_length = 5, read_only = true }
 secret = { type = "string", min_length = 8, write_only = true }
+pin = { type = "string", max_length = 50, write_only = true }
 other = "integer"
 [collections.books.actions.keep]
 set = { wide = "=record.wide", narrow = "=record.narrow" }
@@ -223,7 +227,8 @@ set = { copy = "=record.narrow" }
 fn what_nobody_changes_is_nobodys_fault() {
     let server = Start::schema(BOTH).go();
     let long = "longer than five";
-    let (of_old, of_new) = (json!({"narrow": long, "secret": "abc"}), json!({"wide": long}));
+    let (of_old, of_new) =
+        (json!({"narrow": long, "secret": "abc"}), json!({"wide": long, "pin": long}));
     let make = |version: &str, body: &Value| {
         let made = server.ask("POST", "/v1/books").version(version).json(body).send();
         format!("/v1/books/{}", made.expect(201)["id"].as_str().unwrap())
@@ -253,10 +258,15 @@ fn what_nobody_changes_is_nobodys_fault() {
         assert_eq!(keep.json(&json!({})).send().expect(200)[field], long);
     }
     // What is never shown cannot be sent back, so it cannot be guessed.
-    for guess in ["abc", "abd"] {
-        let patch = json!({ "secret": guess });
-        let answer = server.ask("PATCH", &old).version(NEW).json(&patch).send();
-        assert_eq!(answer.error(422, "validation_failed")["param"], "secret");
+    for (path, version, field, guess) in [
+        (&old, NEW, "secret", "abc"),
+        (&old, NEW, "secret", "abd"),
+        (&new, OLD, "pin", long),
+        (&new, OLD, "pin", "as long as that"),
+    ] {
+        let patch = json!({ field: guess });
+        let answer = server.ask("PATCH", path).version(version).json(&patch).send();
+        assert_eq!(answer.error(422, "validation_failed")["param"], field);
     }
     // A transition has no caller, and happens.
     eventually("the old client's book is done", || {

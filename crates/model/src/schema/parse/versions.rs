@@ -191,9 +191,7 @@ fn mark_outgrown(collections: &mut [Collection], versions: &[Version]) {
             let newest = shape::trace(versions, (change.collection, None), field, at, 0);
             let fields = &mut collections[change.collection].fields;
             let found = fields.iter_mut().find(|field| Some(field.name.as_str()) == newest);
-            // What is never shown cannot be sent back.
-            let shown = found.filter(|field| !field.write_only);
-            shown.into_iter().for_each(|field| field.outgrown = true);
+            found.into_iter().for_each(|field| field.outgrown = true);
         }
     }
 }

@@ -41,7 +41,9 @@ pub(super) fn retyped(owner: Owner<'_>, was: &Field, is: &Field) -> Option<Retyp
             if left.is_empty() {
                 return Some(Retyped { lines, left });
             }
-            found = found.or(Some(Retyped { lines, left }));
+            if found.as_ref().is_none_or(|found| left.len() < found.left.len()) {
+                found = Some(Retyped { lines, left });
+            }
         }
     }
     found
@@ -97,8 +99,11 @@ fn left(owner: Owner<'_>, was: &Field, is: &Field, steps: &[String]) -> Option<V
     }
     past.push_str(&format!("[[versions]]\ndate = \"{}\"\n", date(0)));
     let head = format!("[service]\nversion = \"{}\"\n", date(0));
-    let old = file(&head, owner, &asked(was, is))?;
-    let new = file(&past, owner, is)?;
+    // What else is said of the two is compared by itself.
+    let unique = was.unique && is.unique;
+    let old = file(&head, owner, &Field { unique, ..asked(was, is) })?;
+    let (filter, sort) = (false, false);
+    let new = file(&past, owner, &Field { unique, filter, sort, ..is.clone() })?;
     let mut left = plan(&old, &new);
     left.retain(|edit| edit.class != Class::Safe);
     Some(left)

@@ -106,6 +106,11 @@ fn limits_of_the_new_type_stand_before_the_conversion() {
         ("'integer'", "{ type = 'string', max_length = 3 }", "by = \"text\""),
         ("'boolean'", "{ type = 'string', min_length = 5 }", "by = \"text\""),
         (
+            "{ type = 'integer', unique = true, sort = true }",
+            "{ type = 'string', min_length = 3, search = true }",
+            "by = \"text\"",
+        ),
+        (
             "'integer'",
             "{ type = 'string', pattern = '^[A-Z]+$', required = true }",
             "by = \"text\"",

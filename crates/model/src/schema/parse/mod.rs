@@ -29,7 +29,7 @@ mod versions;
 pub use quantity::duration;
 pub(super) use quantity::show as duration_text;
 
-use super::{Collection, Diagnostic, Schema};
+use super::{Change, Collection, Diagnostic, Schema};
 use behaviour::Told;
 use reader::{Report, Table};
 use std::collections::BTreeMap;
@@ -48,6 +48,20 @@ pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
 /// The same, and complains about versions that are newer than `today`, a date `YYYY-MM-DD`.
 pub fn parse_at(source: &str, today: &str) -> Result<Schema, Vec<Diagnostic>> {
     read(source, Some(today))
+}
+
+/// Changes by themselves, of these collections: `[[versions.changes]]` and what follows.
+pub(super) fn changes(lines: &str, collections: &[Collection]) -> Option<Vec<Change>> {
+    let source = format!("[[versions]]\n{lines}");
+    let mut report = Report::new(&source);
+    let (tree, errors) = DeTable::parse_recoverable(&source);
+    let file = Table::new("the file", 0, tree.get_ref());
+    let version = file.tables(&mut report, "versions", "version").pop()?;
+    let tables = version.tables(&mut report, "changes", "change");
+    let read = tables.iter().map(|table| change::read(&mut report, table, collections));
+    let read: Option<Vec<_>> = read.collect();
+    let (changes, _): (Vec<_>, Vec<_>) = read?.into_iter().unzip();
+    (errors.is_empty() && report.is_empty()).then_some(changes)
 }
 
 fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {

@@ -45,6 +45,15 @@ impl Work<'_> {
             let why = "the ids of its records would change; put it back";
             self.destructive(&old.name, what, why, Some(lines));
         }
+        match old.removed {
+            // No change is about what the version does not serve.
+            true => self.undeclared(|work| work.parts(ix, place)),
+            false => self.parts(ix, place),
+        }
+    }
+
+    fn parts(&mut self, ix: CollectionIx, place: CollectionIx) {
+        let old = &self.old.collections[ix];
         self.frame(ix, place);
         self.fields(old, place);
         self.refused(owner(old), &old.name, (place, None), &old.fields);
@@ -225,7 +234,8 @@ impl Work<'_> {
     /// Codes of refusals, which clients tell apart.
     fn codes(&mut self, old: &Collection, at: CollectionIx) {
         let kept = self.kept_codes(at);
-        let were = codes(old);
+        let mut were = codes(old);
+        were.dedup();
         let mut fresh: Vec<&String> = kept.iter().filter(|code| !were.contains(code)).collect();
         for code in were.iter().filter(|code| !kept.contains(code)) {
             let what = format!("no rule answers with the code `{code}` any more");

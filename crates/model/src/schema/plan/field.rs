@@ -3,7 +3,7 @@
 use super::history::plain;
 use super::lines::{self, Owner, apart, later};
 use super::retyping::{Retyped, retyped};
-use super::{Work, owner};
+use super::{Class, Work, owner};
 use crate::schema::{Action, Collection, CollectionIx, Field, Kind, Limits};
 use crate::validate;
 use crate::version::{Part, changes_of};
@@ -109,10 +109,11 @@ impl Work<'_> {
     }
 
     /// Edits that no change can declare.
-    fn undeclared(&mut self, compare: impl FnOnce(&mut Self)) {
+    pub(super) fn undeclared(&mut self, compare: impl FnOnce(&mut Self)) {
         let told = self.edits.len();
         compare(self);
-        self.edits[told..].iter_mut().for_each(|edit| edit.lines = None);
+        let bare = self.edits[told..].iter_mut().filter(|edit| edit.class == Class::NeedsVersion);
+        bare.for_each(|edit| edit.lines = None);
     }
 
     /// Edits of a field that another change is about already: their lines say where they stand.

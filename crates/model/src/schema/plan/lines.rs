@@ -122,27 +122,26 @@ pub(super) fn map(pairs: &[(Value, Value)]) -> String {
     format!("map = {{ {} }}", pairs.collect::<Vec<_>>().join(", "))
 }
 
+/// Begins what is said of lines that need a date of their own.
+pub(super) const APART: &str = "# Below a date of its own";
+/// The same of one that is newer than what the file declares.
+pub(super) const AFTER: &str = "# Below a date of its own, after";
+
 /// Says that what follows cannot stand below the date of another change of the field.
 pub(super) fn apart(lines: &str) -> String {
     format!(
-        "# Below a date of its own, before the one that changes it already: a date changes a field \
-         once.\n{lines}"
+        "{APART}, before the one that changes it already: a date changes a field once.\n{lines}"
     )
 }
 
 /// Says that what follows cannot stand below the date of the change that made the field.
 pub(super) fn after(lines: &str) -> String {
-    format!(
-        "# Below a date of its own, after the one that changes it already: a date changes a field \
-         once.\n{lines}"
-    )
+    format!("{AFTER} the one that changes it already: a date changes a field once.\n{lines}")
 }
 
 /// Says that what follows cannot stand below the same date.
 pub(super) fn later(lines: &str) -> String {
-    format!(
-        "# Below a date of its own, before the one above: a date changes a field once.\n{lines}"
-    )
+    format!("{APART}, before the one above: a date changes a field once.\n{lines}")
 }
 
 pub(super) fn version(date: &str) -> String {

@@ -9,6 +9,7 @@ mod conduct;
 mod field;
 mod history;
 mod lines;
+mod proposed;
 mod retyping;
 mod rules;
 mod settings;
@@ -18,6 +19,7 @@ use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
 use super::{Collection, CollectionIx, Field, Limits, Schema};
 use crate::version::{Part, Versions, View};
 use lines::{Owner, after};
+use proposed::is_thought;
 use std::fmt;
 use std::sync::Arc;
 
@@ -58,8 +60,43 @@ impl fmt::Display for Edit {
     }
 }
 
-/// Every edit between two schemas, in the order of the old file, additions last.
+/// So often what was proposed is thought to be declared.
+const ROUNDS: usize = 4;
+
+/// Every edit between two schemas, in the order of the old file, additions last. What no change is
+/// proposed for is told as it is once the proposals are declared.
 pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
+    let first = compare(old, new);
+    let mut edits = first.clone();
+    let mut schema = new.clone();
+    let mut proposals: Vec<Edit> = Vec::new();
+    for _ in 0..ROUNDS {
+        let Some(declared) = proposed::with(old, &schema, &edits) else { break };
+        let is_proposal = |edit: &mut Edit| proposed::is_proposal(edit, new);
+        proposals.extend(edits.extract_if(.., is_proposal));
+        schema = declared;
+        edits = compare(old, &schema);
+        // What is told again is not declared by what was proposed.
+        for edit in &mut edits {
+            let again = |proposal: &mut Edit| proposal.words() == edit.words();
+            if proposals.extract_if(.., again).count() > 0 {
+                edit.settle(old, new);
+            }
+        }
+    }
+    // What a proposal makes safe is told with it.
+    let of_proposal = |edit: &Edit| proposals.iter().any(|one| one.place == edit.place);
+    edits.retain(|edit| edit.class != Class::Safe || first.contains(edit) || !of_proposal(edit));
+    edits.splice(0..0, proposals);
+    let place = |edit: &Edit| first.iter().position(|one| one.place == edit.place);
+    edits.sort_by_key(|edit| place(edit).unwrap_or(usize::MAX));
+    let unused = breaks::unused(old, new, &edits);
+    edits.extend(unused);
+    edits
+}
+
+/// What is told of the schema as it is.
+fn compare(old: &Schema, new: &Schema) -> Vec<Edit> {
     let schema = Arc::new(new.clone());
     let versions = Versions::new(&schema);
     let found = versions.find(&old.service.version);
@@ -205,7 +242,8 @@ impl Work<'_> {
 
     /// What version entries newer than the old schema tell.
     fn declared(&mut self) {
-        for version in &self.new.versions[..self.view.index] {
+        let newer = self.new.versions[..self.view.index].iter();
+        for version in newer.filter(|version| !is_thought(version)) {
             if version.changes.is_empty() && version.breaks.is_empty() {
                 let what = format!("version {} is new and changes nothing", version.date);
                 self.safe("versions", what, "new clients are pinned to it");

@@ -2,7 +2,7 @@
 //! on files with that field and the change alone: what `check` takes loses nothing.
 
 use super::lines::{Owner, declaration, key, later, map};
-use super::{Class, Edit, plan};
+use super::{Class, Edit, compare};
 use crate::schema::parse::parse;
 use crate::schema::{Field, Kind, Limits, Schema};
 use serde_json::Value;
@@ -104,7 +104,7 @@ fn left(owner: Owner<'_>, was: &Field, is: &Field, steps: &[String]) -> Option<V
     let old = file(&head, owner, &Field { unique, ..asked(was, is) })?;
     let (filter, sort) = (false, false);
     let new = file(&past, owner, &Field { unique, filter, sort, ..is.clone() })?;
-    let mut left = plan(&old, &new);
+    let mut left = compare(&old, &new);
     left.retain(|edit| edit.class != Class::Safe);
     Some(left)
 }

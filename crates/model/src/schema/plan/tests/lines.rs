@@ -291,3 +291,53 @@ fn a_feed_that_was_switched_hides_no_other_edit() {
     let told: Vec<&str> = edits.iter().map(|edit| edit.what.as_str()).collect();
     assert_eq!(told, ["`feed` was switched", "number became timestamp"], "{edits:#?}");
 }
+
+const STATES: &str = "[service]
+version = '2026-01-01'
+[collections.books.states]
+names = ['new', 'sold', 'lost']
+[collections.books.fields]
+price = 'number'
+tag = 'string'
+[collections.books.actions.sell]
+from = ['new']
+to = 'sold'
+[[collections.books.actions.sell.rules]]
+when = 'record.price > 10.0 && record.tag.size() > 2'
+code = 'dear'
+message = 'Too dear.'
+[[collections.books.actions.sell.rules]]
+when = \"record.status == 'lost'\"
+code = 'dear'
+message = 'Lost.'
+[[collections.books.timed]]
+from = 'new'
+to = 'lost'
+after = '1h'
+";
+
+/// What is told beside proposals is told as it is with them: one plan says all.
+#[test]
+fn what_proposals_are_about_is_told_with_them() {
+    for replacements in [
+        &[("'new'", "'fresh'")][..],
+        &[("'lost'", "'gone'"), ("after = '1h'", "after = '2h'")],
+        &[("'sold'", "'done'"), ("to = 'done'", "to = 'lost'")],
+        &[("tag = 'string'", "tag = { type = 'array', items = 'string' }")],
+        &[("price = 'number'", "cost = 'number'"), ("record.price", "record.cost")],
+        &[("'dear'", "'costly'"), ("> 10.0", "> 20.0")],
+        &[("price = 'number'", "price = 'integer'"), ("> 10.0", "> 10")],
+    ] {
+        let mut new = STATES.to_owned();
+        for (from, to) in replacements {
+            assert!(new.contains(from), "{from}");
+            new = new.replace(from, to);
+        }
+        let edits = plan(&read(STATES), &read(&new));
+        let pasted = with_proposals(&new, &edits);
+        let left = plan(&read(STATES), &read(&pasted));
+        assert!(left.iter().all(|edit| edit.class == Class::Safe), "{pasted}\n{left:#?}");
+        let stale = |edit: &Edit| edit.what.contains("which is no edit here");
+        assert!(!left.iter().any(stale), "{pasted}\n{left:#?}");
+    }
+}

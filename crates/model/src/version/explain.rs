@@ -70,10 +70,10 @@ impl View {
             let head = name.split('.').next().unwrap_or(name);
             let sent = params.iter().any(|param| param.name == head);
             let lens = if sent { form } else { lens };
-            lens.map_or(name, |lens| lens.name_down(name)).to_owned()
+            lens.map_or_else(|| Some(name.to_owned()), |lens| lens.name_down(name))
         };
         problem.message = reworded(&problem.message, down);
-        problem.param = problem.param.take().map(|param| down(&param));
+        problem.param = problem.param.take().and_then(|param| down(&param));
         problem
     }
 
@@ -86,41 +86,59 @@ impl View {
 
 /// Names and values as the lens shows them.
 pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Problem {
-    let down = |name: &str| lens.name_sent(lens.name_down(name), sent);
+    let down = |name: &str| Some(lens.name_sent(&lens.name_down(name)?, sent));
     problem.message = reworded(&problem.message, down);
     if let Some(param) = problem.param.take() {
         problem.value = problem.value.take().and_then(|value| shown(lens, &param, value));
-        problem.param = Some(down(&param));
+        problem.param = down(&param);
     }
-    let told = !problem.violations.is_empty();
-    for violation in &mut problem.violations {
-        let blamed = violation.blamed.take();
-        let value = violation.value.take();
-        violation.value = match &blamed {
-            Some(_) => value,
-            None => value.and_then(|value| shown(lens, &violation.field, value)),
-        };
-        let name = match &blamed {
-            Some(name) => lens.name_sent(name, sent),
-            None => down(&violation.field),
-        };
-        violation.message = reworded(&violation.message, |part| match part == violation.field {
-            true => name.clone(),
-            false => down(part),
-        });
-        // "Another book has this title."
-        if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
-            violation.message = format!("{head} {name}.");
+    if problem.violations.is_empty() {
+        return problem;
+    }
+    // What the version has no field for is told in words alone, after what the client can mend.
+    let (mut told, mut unseen) = (Vec::new(), Vec::new());
+    for mut violation in std::mem::take(&mut problem.violations) {
+        match retell(lens, sent, &mut violation) {
+            true => told.push(violation),
+            false => unseen.push(violation),
         }
-        violation.field = name;
     }
-    if told {
-        tell_once(&mut problem.violations);
-        let whole = Problem::of(problem.code, problem.violations.clone());
-        (problem.message, problem.param) = (whole.message.clone(), whole.param.clone());
-        problem.value.clone_from(&whole.value);
-    }
+    tell_once(&mut told);
+    problem.message = Problem::of(problem.code, [&*told, &*unseen].concat()).message.clone();
+    problem.param = told.first().map(|first| first.field.clone());
+    problem.value = told.first().and_then(|first| first.value.clone());
+    problem.violations = told;
     problem
+}
+
+/// One violation as the lens shows it; whether the version has a field that it is of.
+fn retell(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
+    let down = |name: &str| Some(lens.name_sent(&lens.name_down(name)?, sent));
+    let value = violation.value.take();
+    let name = match violation.blamed.take() {
+        Some(name) => {
+            violation.value = value;
+            Some(lens.name_sent(&name, sent))
+        }
+        None => {
+            violation.value = value.and_then(|value| shown(lens, &violation.field, value));
+            down(&violation.field)
+        }
+    };
+    // "Another book has this title."
+    if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
+        violation.message = match &name {
+            Some(name) => format!("{head} {name}."),
+            None => format!("{head} `{}`.", violation.field),
+        };
+    }
+    violation.message = reworded(&violation.message, |part| match part == violation.field {
+        true => name.clone(),
+        false => down(part),
+    });
+    let seen = name.is_some();
+    violation.field = name.unwrap_or_default();
+    seen
 }
 
 /// Several kept fields may be wrong in one way that is one thing in this version.
@@ -134,24 +152,35 @@ fn tell_once(violations: &mut Vec<Violation>) {
     *violations = told;
 }
 
+/// Stands for names that a version does not have.
+const UNSEEN: &str = "…";
+
 /// Names stand between backticks in messages.
-fn reworded(message: &str, down: impl Fn(&str) -> String) -> String {
+fn reworded(message: &str, down: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(message.len());
+    let mut unseen = false;
     for (place, part) in message.split('`').enumerate() {
         if place > 0 {
             out.push('`');
         }
         match place % 2 {
-            1 => out.push_str(&down(part)),
+            1 => {
+                let name = down(part);
+                unseen |= name.is_none();
+                out.push_str(name.as_deref().unwrap_or(UNSEEN));
+            }
             _ => out.push_str(part),
         }
+    }
+    if unseen {
+        out.push_str(&format!(" (`{UNSEEN}` is of a newer version.)"));
     }
     out
 }
 
 /// What this version shows of a kept value; nothing where more than that value would be shown.
 fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
-    let name = lens.name_down(kept);
+    let name = lens.name_down(kept)?;
     let Some(line) = lens.lines.iter().find(|line| line.name == name) else {
         // A member that moved is no field; what was converted, too, cannot be taken back here.
         let lift = lens.lifts.iter().find(|lift| lift.field.name == kept);

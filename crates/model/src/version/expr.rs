@@ -449,6 +449,18 @@ impl Expr {
         }
     }
 
+    /// Whether a kept field is in it as it is, alone or beside others.
+    pub fn shows_whole(&self, kept: &str) -> bool {
+        match self {
+            Expr::Kept(name) => name == kept,
+            Expr::With { of, value, .. } => of.shows_whole(kept) || value.shows_whole(kept),
+            Expr::Or { of, other } => of.shows_whole(kept) || other.shows_whole(kept),
+            Expr::Convert { of, by, .. } => by.fills() && of.shows_whole(kept),
+            Expr::Sent(_) | Expr::Fixed(_) => false,
+            Expr::Member { .. } | Expr::Join { .. } | Expr::Part { .. } => false,
+        }
+    }
+
     /// How many parts it has.
     pub fn size(&self) -> usize {
         let mut count = 0;

@@ -24,6 +24,8 @@ pub struct Lens {
     aliases: Vec<(String, String)>,
     /// Kept names, and the field of the version that tells of them.
     names: BTreeMap<String, String>,
+    /// Kept fields that no field of the version tells of.
+    unseen: BTreeSet<String>,
     /// Whether removed fields are shown, which are kept apart.
     reveals: bool,
     /// The newest collection with other limits, which hold for what is sent in this version.
@@ -86,10 +88,13 @@ impl Lens {
             return None;
         }
         let hidden = |name: &String| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
+        let names = names(&lines, &lifts);
+        let kept = newest.fields.iter().map(|field| field.name.clone());
         Some(Lens {
             version,
+            unseen: kept.filter(|name| !names.contains_key(name)).collect(),
+            names,
             reveals: lines.iter().any(|line| line.is_served() && line.kept.iter().any(hidden)),
-            names: names(&lines, &lifts),
             aliases: old
                 .fields
                 .iter()
@@ -236,11 +241,25 @@ impl Lens {
             .collect()
     }
 
-    /// The field of this version that tells of a kept one: for the names in errors.
-    pub fn name_down<'a>(&'a self, newest: &'a str) -> &'a str {
-        let whole = self.names.get(newest);
-        let head = || self.names.get(newest.split('.').next()?);
-        whole.or_else(head).map_or(newest, String::as_str)
+    /// The field of this version that tells of a kept one or of a member of it: for the names in
+    /// errors. None where no field does; what is no field is called the same.
+    pub fn name_down(&self, newest: &str) -> Option<String> {
+        if let Some(name) = self.names.get(newest) {
+            return Some(name.clone());
+        }
+        let head = newest.split('.').next().unwrap_or(newest);
+        let Some(name) = self.names.get(head) else {
+            return (!self.unseen.contains(head)).then(|| newest.to_owned());
+        };
+        let members = self
+            .lifts
+            .iter()
+            .any(|lift| lift.field.name == head && lift.field.kind == Kind::Object);
+        match self.lines.iter().any(|line| line.expr.shows_whole(head)) {
+            true => Some(format!("{name}{}", &newest[head.len()..])),
+            // Of an object, other members are shown.
+            false => (!members).then(|| name.clone()),
+        }
     }
 
     /// The kept field that a field of this version shows.

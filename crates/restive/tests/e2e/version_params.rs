@@ -165,6 +165,86 @@ fn rules_name_parameters_as_the_version_calls_them() {
     }
 }
 
+/// A member that became a field, of an object that the oldest version does not have.
+const UNSEEN: &str = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "orders"
+move = { from = "info.sku", to = "sku" }
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "orders"
+move = { from = "note", to = "info.note" }
+[[versions.changes]]
+collection = "orders"
+rename = { from = "label", to = "tag" }
+[[versions]]
+date = "2025-01-01"
+
+[collections.orders.fields]
+info = "object"
+sku = { type = "string", unique = true, max_length = 4 }
+tag = { type = "string", max_length = 8 }
+[collections.orders.actions.mark]
+params = { code = "string" }
+set = { sku = "=request.code", tag = "=request.code" }
+[[collections.orders.actions.mark.rules]]
+when = "request.code == 'none'"
+code = "no_sku"
+param = "sku"
+message = "The `sku` is none; see `info.lang`, `info.note` and `code`."
+"#;
+
+#[test]
+fn what_a_version_has_no_word_for_is_told_without_its_name() {
+    let server = Start::schema(UNSEEN).go();
+    server.make("/v1/orders", json!({"sku": "A1"}));
+    let order = server.make("/v1/orders", json!({}));
+    let marked = |version: &str, code: &str| {
+        let ask = server.ask("POST", &format!("/v1/orders/{order}/mark"));
+        ask.version(version).json(&json!({ "code": code })).send()
+    };
+    let unseen = "(`…` is of a newer version.)";
+    for (version, param, message) in [
+        ("2026-06-01", json!("sku"), "The `sku` is none; see `info.lang`, `info.note` and `code`."),
+        (
+            "2026-01-01",
+            json!("info.sku"),
+            "The `info.sku` is none; see `info.lang`, `info.note` and `code`.",
+        ),
+        (
+            "2025-01-01",
+            Value::Null,
+            &format!("The `…` is none; see `…`, `note` and `code`. {unseen}"),
+        ),
+    ] {
+        let error = marked(version, "none").error(422, "no_sku");
+        assert_eq!((&error["param"], &error["message"]), (&param, &json!(message)), "{version}");
+        let contract = server.get(&format!("/openapi.json?version={version}")).expect(200);
+        let described = &contract["components"]["responses"]["UnprocessableEntity"]["description"];
+        let line = format!("- `no_sku`: {message}");
+        assert!(described.as_str().unwrap().lines().any(|told| told == line), "{described}");
+    }
+    for (code, message) in
+        [("A1", "Another order has this `…`."), ("A12345", "`…` must have at most 4 characters.")]
+    {
+        let error = marked("2025-01-01", code).error(422, "validation_failed");
+        assert_eq!(error["message"], format!("{message} {unseen}"));
+        assert_eq!((&error["param"], &error["errors"]), (&Value::Null, &json!([])), "{error}");
+        assert!(error.get("value").is_none(), "{error}");
+        let newer = marked("2026-01-01", code).error(422, "validation_failed");
+        assert_eq!(newer["errors"][0]["field"], "info.sku");
+    }
+    // What can be mended is told by name, and first.
+    let error = marked("2025-01-01", "A12345678").error(422, "validation_failed");
+    let told = (&error["param"], &error["errors"][0]["field"]);
+    assert_eq!(told, (&json!("label"), &json!("label")), "{error}");
+    assert_eq!(error["message"], "`label` must have at most 8 characters. (and 1 more)");
+    assert_eq!(error["errors"].as_array().unwrap().len(), 1, "{error}");
+}
+
 #[test]
 fn changes_of_parameters_are_checked_and_planned() {
     let folder = tempfile::TempDir::new().unwrap();

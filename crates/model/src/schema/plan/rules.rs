@@ -103,9 +103,10 @@ impl Work<'_> {
             true => self.view.form(at, action),
             false => self.view.lens(at),
         };
-        let param = lens.map_or(param, |lens| lens.name_down(param));
+        let unchanged = || Some(param.to_owned());
+        let param = lens.map_or_else(unchanged, |lens| lens.name_down(param)).unwrap_or_default();
         let to = rule.to.as_deref().map(|to| self.state(at, to)).unwrap_or_default();
-        Told::new(rule, words, self.view.code_down(at, &rule.code), param, &to)
+        Told::new(rule, words, self.view.code_down(at, &rule.code), &param, &to)
     }
 
     /// A state as the old version shows it.

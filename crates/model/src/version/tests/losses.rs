@@ -256,7 +256,7 @@ fn what_a_moved_field_s_old_type_cannot_say_is_null_there() {
     assert_eq!(changed, json!({"d": {"isbn": 1, "pages": 4, "x": 2}}));
     let changed = Value::Object(lens.replace(&kept, &object(json!({"isbn": "1"}))));
     assert_eq!(changed, json!({"d": {"isbn": "1", "x": 2}}));
-    assert_eq!(lens.name_down("d.isbn"), "isbn");
+    assert_eq!(lens.name_down("d.isbn").as_deref(), Some("isbn"));
     assert!(view.schema.collections[0].fields.iter().all(|field| field.voidable));
 }
 

@@ -107,6 +107,26 @@ pub enum How {
     Map(Vec<(Value, Value)>),
 }
 
+/// A field, or a member of one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub field: String,
+    pub member: Option<String>,
+}
+
+impl Place {
+    fn whole(field: &str) -> Place {
+        Place { field: field.to_owned(), member: None }
+    }
+
+    pub fn path(self) -> String {
+        match self.member {
+            Some(member) => format!("{}.{member}", self.field),
+            None => self.field,
+        }
+    }
+}
+
 /// A value that the new version cannot say.
 #[derive(Debug)]
 pub struct Unsayable;
@@ -166,6 +186,31 @@ impl Change {
             Change::Code { from, .. } => shape.code = Some(from.clone()),
             Change::CollectionAdded => shape.served = false,
             Change::CollectionRemoved => shape.served = true,
+        }
+    }
+
+    /// Where the old version has what the new one has in a place.
+    pub fn places(&self, new: Place) -> Vec<Place> {
+        match self {
+            Change::Rename { from, to, .. } if *to == new.field => {
+                vec![Place { field: from.clone(), ..new }]
+            }
+            Change::Enter { from, object, member, existing, .. } if *object == new.field => {
+                let concerned = new.member.as_ref().is_none_or(|one| one == member);
+                let stays = *existing && new.member.as_ref() != Some(member);
+                let entered = concerned.then(|| Place::whole(&from.name));
+                entered.into_iter().chain(stays.then_some(new)).collect()
+            }
+            Change::Leave { object, member, to, .. } if to.name == new.field => {
+                vec![Place { field: object.clone(), member: Some(member.clone()) }]
+            }
+            Change::Split { from, to, .. } if to.contains(&new.field) => {
+                vec![Place::whole(&from.name)]
+            }
+            Change::Merge { from, to, .. } if *to == new.field => {
+                from.iter().map(|piece| Place::whole(&piece.name)).collect()
+            }
+            _ => vec![new],
         }
     }
 

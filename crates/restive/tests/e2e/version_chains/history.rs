@@ -1,7 +1,7 @@
 //! A service with a past, and what a record of it is in each of its versions. Versions are counted
 //! from the newest, which is 0.
 
-use super::change::{Change, How, Unsayable, of};
+use super::change::{Change, How, Place, Unsayable, of};
 use super::shape::{Field, Fields, Shape};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -26,6 +26,12 @@ impl Plan {
         for it in &self.collections {
             found.extend(it.parent.map(|_| "children".to_owned()));
             let form = it.action.iter().map(|action| (&*action.form, "form"));
+            // A rule names the first field.
+            let unseen = |version| it.telling(version, &it.shapes[0].fields[0].name).is_empty();
+            let served = |version: &usize| it.is_served(*version);
+            if it.shapes[0].code.is_some() && (0..it.shapes.len()).filter(served).any(unseen) {
+                found.insert("unseen".to_owned());
+            }
             let own = (it, if it.feed { "feed" } else { "records" });
             for (part, what) in [own].into_iter().chain(form) {
                 for change in part.steps.iter().flatten() {
@@ -111,6 +117,15 @@ impl Collection {
         let visible = self.shapes[version].visible();
         let value = |field: &Field| of(&record, field.of.as_ref().unwrap_or(&field.name));
         visible.map(|field| (field.name.clone(), value(field))).collect()
+    }
+
+    /// Where a version has what the newest has in a field: fields and paths of members.
+    pub fn telling(&self, version: usize, newest: &str) -> BTreeSet<String> {
+        let mut places = BTreeSet::from([Place { field: newest.to_owned(), member: None }]);
+        for change in self.since(version) {
+            places = places.into_iter().flat_map(|place| change.places(place)).collect();
+        }
+        places.into_iter().map(Place::path).collect()
     }
 
     /// What is kept when a client of a version creates.

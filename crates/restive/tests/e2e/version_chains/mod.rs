@@ -83,7 +83,7 @@ fn the_pasts_that_are_always_tried_have_every_kind_of_change() {
             assert!(has.contains(&format!("{what} {kind}")), "{what} {kind}: {has:#?}");
         }
     }
-    for one in ["mounts", "children", "records Code", "records beside", "feed beside"] {
+    for one in ["mounts", "children", "unseen", "records Code", "records beside", "feed beside"] {
         assert!(has.contains(one), "{one}: {has:#?}");
     }
 }

@@ -224,7 +224,7 @@ pub fn value(field: &Field, value: &mut Value) -> Result<(), Violation> {
     match value {
         Value::Number(number) => check_range(field, number),
         Value::String(text) if field.kind == Kind::String => check_text(field, text),
-        Value::Array(items) => check_length(field, items.len(), MAX_ARRAY_ITEMS, "items"),
+        Value::Array(items) => check_length(field, items.len(), MAX_ARRAY_ITEMS, "item"),
         Value::Object(_) if value.to_string().len() > MAX_OBJECT_BYTES => {
             fail(Code::TooLong, format!("`{}` exceeds {MAX_OBJECT_BYTES} bytes.", field.name))
         }
@@ -332,7 +332,7 @@ fn check_range(field: &Field, number: &Number) -> Result<(), Violation> {
 }
 
 fn check_text(field: &Field, text: &str) -> Result<(), Violation> {
-    check_length(field, text.chars().count(), MAX_STRING_CHARS, "characters")?;
+    check_length(field, text.chars().count(), MAX_STRING_CHARS, "character")?;
     if !field.choices.is_empty() && !field.choices.iter().any(|choice| choice == text) {
         let message = format!("`{}` must be one of: {}.", field.name, field.choices.join(", "));
         return Err(Violation::new(&field.name, Code::NotInEnum, message));
@@ -348,12 +348,13 @@ fn check_text(field: &Field, text: &str) -> Result<(), Violation> {
 fn check_length(field: &Field, length: usize, ceiling: usize, unit: &str) -> Result<(), Violation> {
     let min = field.min_length.unwrap_or(0);
     let max = field.max_length.unwrap_or(ceiling);
+    let so_many = |count| format!("{count} {unit}{}", if count == 1 { "" } else { "s" });
     if length < min {
-        let message = format!("`{}` must have at least {min} {unit}.", field.name);
+        let message = format!("`{}` must have at least {}.", field.name, so_many(min));
         return Err(Violation::new(&field.name, Code::TooShort, message));
     }
     if length > max {
-        let message = format!("`{}` must have at most {max} {unit}.", field.name);
+        let message = format!("`{}` must have at most {}.", field.name, so_many(max));
         return Err(Violation::new(&field.name, Code::TooLong, message));
     }
     Ok(())

@@ -26,6 +26,7 @@ fn an_error_is_structured_unless_asked_otherwise() {
         (&find("title")["code"], &find("author")["code"]),
         (&json!("too_short"), &json!("required"))
     );
+    assert_eq!(find("title")["message"], "`title` must have at least 1 character.");
     assert!(errors.iter().any(|entry| entry["field"] == error["param"]));
 
     let ask = server.ask("POST", "/v1/books").header("accept", "application/problem+json");

@@ -9,10 +9,12 @@ mod conduct;
 mod field;
 mod history;
 mod lines;
+mod params;
 mod proposed;
 mod retyping;
 mod rules;
 mod settings;
+mod values;
 mod words;
 
 use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};

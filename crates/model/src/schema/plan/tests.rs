@@ -28,6 +28,11 @@ feed = true
 [collections.pens]
 ";
 
+#[track_caller]
+fn read(text: &str) -> Schema {
+    parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"))
+}
+
 /// The old file with some of its text replaced, and what that means.
 #[track_caller]
 fn check(replacements: &[(&str, &str)], expected: &[(Class, &str)]) -> Vec<Edit> {
@@ -36,7 +41,6 @@ fn check(replacements: &[(&str, &str)], expected: &[(Class, &str)]) -> Vec<Edit>
         assert!(new.contains(from), "{from}");
         new = new.replace(from, to);
     }
-    let read = |text: &str| parse(text).unwrap_or_else(|findings| panic!("{findings:?}\n{text}"));
     let edits = plan(&read(OLD), &read(&new));
     let found: Vec<(Class, &str)> = edits.iter().map(|edit| (edit.class, &*edit.place)).collect();
     let told: Vec<String> = edits.iter().map(ToString::to_string).collect();
@@ -308,8 +312,6 @@ fn a_file_with_the_lines_that_are_proposed_needs_nothing_more() {
         if to.contains("'done'") {
             new = new.replace("to = 'old'", "to = 'done'");
         }
-        let read =
-            |text: &str| parse(text).unwrap_or_else(|found| panic!("{to}: {found:?}\n{text}"));
         let edits = plan(&read(PASTED), &read(&new));
         assert!(edits.iter().any(|edit| edit.lines.is_some()), "{to}: {edits:?}");
         let pasted = with_proposals(&new, &edits);
@@ -377,7 +379,6 @@ fn what_is_said_of_known_versions_is_compared_too() {
         ),
         ("'2026-03-01'", "'2026-04-01'", &[(NeedsVersion, "versions")]),
     ];
-    let read = |text: &str| parse(text).unwrap_or_else(|findings| panic!("{findings:?}\n{text}"));
     for (from, to, expected) in cases {
         assert!(PAST.contains(from), "{from}");
         let new = if from.is_empty() { PAST.to_owned() } else { PAST.replace(from, to) };
@@ -452,7 +453,6 @@ fn settings_that_clients_meet_are_compared() {
         ),
     ] {
         assert!(PASTED.contains(from), "{from}");
-        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{to}: {found:?}"));
         let edits = plan(&read(PASTED), &read(&PASTED.replace(from, to)));
         assert_eq!(edits.len(), 1, "{to}: {edits:?}");
         assert_eq!((edits[0].class, &*edits[0].place), (class, place), "{to}");
@@ -483,7 +483,6 @@ set = { b = 3 }
 
 #[track_caller]
 fn classes(old: &str, new: &str) -> Vec<(Class, String)> {
-    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
     let edits = plan(&read(old), &read(new));
     edits.into_iter().map(|edit| (edit.class, edit.place)).collect()
 }
@@ -616,7 +615,6 @@ fn further_edits_of_a_renamed_field_are_told_with_the_rename() {
     ] {
         assert!(PASTED.contains(from), "{from}");
         let new = PASTED.replace(from, to);
-        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
         let edits = plan(&read(PASTED), &read(&new));
         let pasted = with_proposals(&new, &edits);
         let left = plan(&read(PASTED), &read(&pasted));
@@ -633,7 +631,6 @@ fn behind(was: &str, is: &str, change: &str) -> Vec<String> {
         "[collections.books.fields]\n{is}\n[[versions]]\ndate = '2026-02-01'\n\
          [[versions.changes]]\ncollection = 'books'\n{change}\n[[versions]]\ndate = '2026-01-01'\n"
     );
-    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
     plan(&read(&old), &read(&new)).iter().map(ToString::to_string).collect()
 }
 

@@ -33,10 +33,6 @@ to = 'old'
 after = '1m'
 ";
 
-fn read(text: &str) -> Schema {
-    parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"))
-}
-
 /// Old and new text of the file, and words of the edit.
 const EDITS: &[(&str, &str, &str)] = &[
     ("nick = 'string'", "nick = { type = 'string', unique = true }", "became `unique`"),

@@ -58,7 +58,6 @@ fn in_cents() -> String {
 /// What is told of the conduct, which is neither declared nor about values without counterpart.
 #[track_caller]
 fn told(old: &str, new: &str) -> Vec<(Class, String)> {
-    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
     let mut edits = plan(&read(old), &read(new));
     edits.retain(|edit| !edit.why.starts_with("declared"));
     edits.into_iter().map(|edit| (edit.class, format!("{}: {}", edit.place, edit.what))).collect()
@@ -304,4 +303,27 @@ fn words_about_numbers_that_may_have_fractions_now_say_the_same() {
         retype("action = 'pay'\n", "amount")
     );
     tells(&old, &new, &[]);
+}
+
+#[test]
+fn a_rule_of_a_member_of_a_renamed_object_answers_as_before() {
+    let old = "[service]
+version = '2026-01-01'
+[collections.books.fields]
+details = 'object'
+[collections.books.actions.sell]
+rules = [{ when = 'record.details == null', message = 'A', param = 'details.sku' }]
+";
+    let renamed = old.replace("details", "info").replace("version = '2026-01-01'\n", "")
+        + "[[versions]]
+date = '2026-02-01'
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'details', to = 'info' }
+[[versions]]
+date = '2026-01-01'
+";
+    tells(old, &renamed, &[]);
+    let other = renamed.replace("'info.sku'", "'info.isbn'");
+    tells(old, &other, &[(NeedsVersion, "has another `param`")]);
 }

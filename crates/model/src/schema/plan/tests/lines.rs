@@ -16,10 +16,6 @@ count = { type = 'integer', min = 0, max = 9 }
 params = { limit = 'string', pages = { type = 'integer', default = 7 } }
 ";
 
-fn read(text: &str) -> Schema {
-    parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"))
-}
-
 #[track_caller]
 fn edits(from: &str, to: &str) -> (String, Vec<Edit>) {
     assert!(SHOP.contains(from), "{from}");

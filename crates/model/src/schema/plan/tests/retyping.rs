@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn read(text: &str) -> Schema {
-    parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"))
-}
-
 fn file(field: &str) -> String {
     format!("[service]\nversion = '2026-01-01'\n[collections.books.fields]\nx = {field}\n")
 }

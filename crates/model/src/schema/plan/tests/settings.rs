@@ -26,7 +26,6 @@ date = '2025-01-01'
 #[track_caller]
 fn one(old: &str, from: &str, to: &str, class: Class, told: &str) {
     assert!(old.contains(from), "{from}");
-    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
     let edits = plan(&read(old), &read(&old.replace(from, to)));
     let [edit] = &edits[..] else { panic!("{to}: {edits:#?}") };
     assert!(edit.class == class && edit.to_string().contains(told), "{to}: {edit}");
@@ -69,7 +68,6 @@ fn every_edit_of_a_setting_is_told() {
 #[test]
 fn a_new_mount_is_told_beside_what_moves_there() {
     let mounts = "[[mounts]]\npath = '/v0'\nversion = '2025-01-01'\n[collections.notes.fields]";
-    let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
     let new = SHOP.replace("[collections.notes.fields]", mounts);
     let told: Vec<(Class, String)> =
         plan(&read(SHOP), &read(&new)).into_iter().map(|edit| (edit.class, edit.what)).collect();
@@ -110,7 +108,6 @@ fn searches_that_find_more_need_a_version() {
 #[test]
 fn a_limit_that_asks_for_nothing_is_no_edit() {
     for to in ["nick = { type = 'string', min_length = 0 }", "nick = 'string'"] {
-        let read = |text: &str| parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"));
         let new = SHOP.replace("nick = 'string'", to);
         assert_eq!(plan(&read(SHOP), &read(&new)), []);
         assert_eq!(plan(&read(&new), &read(SHOP)), []);

@@ -221,7 +221,7 @@ impl Expr {
     }
 
     /// Whether a field, or a member of one, that it looks at has changed.
-    fn differs(&self, was: &impl Source, is: &impl Source) -> bool {
+    pub fn differs(&self, was: &impl Source, is: &impl Source) -> bool {
         let differs = |of: &Expr| of.differs(was, is);
         match self {
             _ if self.is_place() => self.eval(was) != self.eval(is),

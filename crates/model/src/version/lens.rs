@@ -7,7 +7,7 @@ use super::scale;
 use super::shape::Shape;
 use crate::record::{Fields, Record, push_json};
 use crate::schema::{Collection, Field, Kind};
-use crate::validate::ASSIGNED;
+use crate::validate::{self, ASSIGNED};
 use crate::value;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,9 +199,8 @@ impl Lens {
     fn raise(&self, shown: &Fields, wanted: &Fields, current: &Fields) -> Fields {
         let was = Parsed { sent: Some(shown), kept: Some(current) };
         let is = Parsed { sent: Some(wanted), kept: Some(current) };
-        let differs = |name: &String| value_of(shown, name) != value_of(wanted, name);
         let lifts = self.lifts.iter().filter(|lift| !lift.field.read_only);
-        let touched = lifts.filter(|lift| lift.sent.iter().any(differs));
+        let touched = lifts.filter(|lift| lift.expr.differs(&was, &is));
         let mut raised: Fields = touched
             .map(|lift| {
                 let name = &lift.field.name;
@@ -209,8 +208,34 @@ impl Lens {
             })
             .collect();
         self.settle(&mut raised, wanted, Some(current));
+        self.spare(&mut raised, current);
         raised.retain(|name, value| value_of(current, name) != value);
         raised
+    }
+
+    /// Leaves out of what changes the pieces that look the same without: where one field became
+    /// several, the client may not see all that they say.
+    fn spare(&self, raised: &mut Fields, current: &Fields) {
+        let shares = |lift: &&Lift| {
+            let others = self.lifts.iter().filter(|other| other.field.name != lift.field.name);
+            let mut others = others.filter(|other| raised.contains_key(&other.field.name));
+            raised.contains_key(&lift.field.name)
+                && others.any(|other| other.sent.iter().any(|name| lift.sent.contains(name)))
+        };
+        let pieces: Vec<&Lift> = self.lifts.iter().filter(shares).collect();
+        if pieces.is_empty() || raised.values().any(validate::is_marked) {
+            return;
+        }
+        let mut after = current.clone();
+        after.extend(raised.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let wanted = self.down(&after);
+        for name in pieces.iter().map(|lift| &lift.field.name) {
+            let piece = after.insert(name.clone(), value_of(current, name).clone());
+            match self.down(&after) == wanted {
+                true => drop(raised.remove(name)),
+                false => after.extend(piece.map(|piece| (name.clone(), piece))),
+            }
+        }
     }
 
     /// `previous_attributes` in this version, from the kept record after the change and the old

@@ -74,5 +74,6 @@ mod version_limits;
 mod version_events;
 mod version_params;
 mod version_units;
+mod version_unseen;
 mod versions;
 mod versions_log;

@@ -604,3 +604,70 @@ fn what_is_lost_on_the_way_to_a_version_that_takes_little_is_found() {
         check(&fields, &[versions[0], rename, versions[1]], &["this change loses data"]);
     }
 }
+
+#[test]
+fn a_member_that_is_kept_otherwise_stays_when_others_of_its_object_are_written() {
+    let moved = "move = { from = 'info.m', to = 'm' }";
+    let list = "m = { type = 'array', items = 'string' }";
+    for (fields, change, kept) in [
+        (list, "retype = { field = 'm', from = 'string', by = 'list' }", json!(["a", "b"])),
+        ("m = 'string'", "retype = { field = 'm', from = 'integer', by = 'text' }", json!("dear")),
+        ("m = 'integer'", "retype = { field = 'm', from = 'integer', factor = 100 }", json!(1234)),
+        (
+            "m = { type = 'string', enum = ['s', 'l', 'huge'] }",
+            "retype = { field = 'm', from = { type = 'integer', min = 1, max = 2 }, \
+             map = { 1 = 's', 2 = 'l' } }",
+            json!("huge"),
+        ),
+        (
+            "m = { type = 'string', enum = ['b', 'c'] }",
+            "enum_map = { field = 'm', values = { a = 'b' }, down = { c = 'a' } }",
+            json!("c"),
+        ),
+        (
+            "m = 'timestamp'",
+            "retype = { field = 'm', from = 'integer', by = 'seconds' }",
+            json!("2026-01-01T00:00:00.500Z"),
+        ),
+        // Of another size than the version between took.
+        (
+            "m = 'integer'",
+            "retype = { field = 'm', from = { type = 'number', max = 5 }, factor = 100 }",
+            json!(1234),
+        ),
+    ] {
+        let versions = service(&format!("info = 'object'\n{fields}"), &[change, moved]);
+        let (_, lens) = oldest(&versions);
+        let current = object(json!({"m": kept, "info": {"y": 1}}));
+        let changed = lens.merge(&current, &object(json!({"info": {"x": 1}})));
+        assert_eq!(Value::Object(changed), json!({"info": {"y": 1, "x": 1}}), "{change}");
+        let mut sent = lens.down(&current);
+        sent["info"]["x"] = json!(1);
+        let changed = lens.replace(&current, &sent);
+        assert_eq!(Value::Object(changed), json!({"info": {"y": 1, "x": 1}}), "{change}");
+    }
+}
+
+#[test]
+fn a_part_that_is_kept_otherwise_stays_when_the_other_is_written() {
+    let versions = service(
+        "first = 'string'\nlast = { type = 'array', items = 'string' }",
+        &[
+            "retype = { field = 'last', from = 'string', by = 'list' }",
+            "split = { from = { name = 'name', type = 'string' }, to = ['first', 'last'], \
+             by = ' ' }",
+        ],
+    );
+    let (_, lens) = oldest(&versions);
+    let current = object(json!({"first": "Ada", "last": ["B", "C"]}));
+    for (name, expected) in [
+        ("Eve B", json!({"first": "Eve"})),
+        ("Ada D", json!({"last": ["D"]})),
+        ("Ada", json!({"last": null})),
+        ("Ada B", json!({})),
+        ("B", json!({"first": "B", "last": null})),
+    ] {
+        let changed = lens.merge(&current, &object(json!({ "name": name })));
+        assert_eq!(Value::Object(changed), expected, "{name}");
+    }
+}

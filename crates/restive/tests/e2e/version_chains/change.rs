@@ -285,6 +285,10 @@ impl Change {
             Change::Merge { from, to, by } => {
                 let pieces: Vec<Value> =
                     from.iter().map(|field| take(record, &field.name)).collect();
+                // The second part alone would be read as the first.
+                if pieces[0].is_null() && !pieces[1].is_null() {
+                    return Err(Unsayable);
+                }
                 record.insert(to.clone(), joined(&pieces, by));
             }
             Change::Gone { field, .. } => drop(record.remove(&field.name)),

@@ -22,6 +22,7 @@ impl World<'_> {
             self.read_in_all(place);
             self.put(version, place);
             self.read_in_all(place);
+            self.touch_up(place);
             self.act(version, place);
         }
     }
@@ -103,6 +104,32 @@ impl World<'_> {
         self.say_otherwise(version, collection, &mut patch);
         let fields = it.patched(version, &self.records[place].fields, &patch).unwrap();
         self.change(version, place, ("PATCH", patch), fields);
+    }
+
+    /// Clients of some versions change a little of what one of the newest wrote, which they may not
+    /// see all of.
+    fn touch_up(&mut self, place: usize) {
+        let collection = self.records[place].collection;
+        let it = self.collection(collection);
+        let versions = self.plan.dates.len();
+        if it.is_served(0) {
+            self.put(0, place);
+        }
+        for _ in 0..2 {
+            let version = self.chance.below(versions);
+            if !it.is_served(version) {
+                continue;
+            }
+            let mut patch = it.shapes[version].patch(&mut self.chance);
+            self.refer(version, collection, &mut patch);
+            let field = self.chance.below(patch.len().max(1));
+            let patch: Fields = patch.into_iter().skip(field).take(1).collect();
+            // What newer versions cannot say is refused, and told elsewhere.
+            let written = it.patched(version, &self.records[place].fields, &patch);
+            let Ok(fields) = written else { continue };
+            self.change(version, place, ("PATCH", patch), fields);
+            self.read_in_all(place);
+        }
     }
 
     fn put(&mut self, version: usize, place: usize) {

@@ -127,9 +127,8 @@ impl World<'_> {
 
     fn compare_events(&self, version: usize, expected: &[Told]) {
         let date = self.plan.dates[version];
-        let list = self.ask(version, "GET", "/events?sort=created&limit=100", None).expect(200);
-        let listed: Vec<&Value> =
-            list["data"].as_array().unwrap().iter().filter(|event| self.is_ours(event)).collect();
+        let mut listed = self.log_in(version);
+        listed.retain(|event| self.is_ours(event));
         let told: Vec<Told> = listed.iter().map(|event| in_short(event, date)).collect();
         for (one, other) in told.iter().zip(expected) {
             assert_eq!(one, other, "/events in {date}");
@@ -139,6 +138,20 @@ impl World<'_> {
             let path = format!("/events/{}", last["id"].as_str().unwrap());
             let read = self.ask(version, "GET", &path, None).expect(200);
             assert_eq!(in_short(&read, date), expected[expected.len() - 1], "{path}");
+        }
+    }
+
+    /// All pages of the log.
+    fn log_in(&self, version: usize) -> Vec<Value> {
+        let first = "/events?sort=created&limit=100".to_owned();
+        let (mut path, mut listed) = (first.clone(), Vec::new());
+        loop {
+            let page = self.ask(version, "GET", &path, None).expect(200);
+            listed.extend(page["data"].as_array().unwrap().iter().cloned());
+            match page["pagination"]["next_cursor"].as_str() {
+                Some(cursor) => path = format!("{first}&after={cursor}"),
+                None => return listed,
+            }
         }
     }
 

@@ -1,0 +1,166 @@
+//! What a version cannot see: it is not named there, and it stays when clients of that version write
+//! beside it.
+
+use crate::harness::Start;
+use serde_json::{Value, json};
+
+/// Members of an object became fields, whose values older versions cannot all say.
+const FINER: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+retype = { field = "tags", from = "string", by = "list" }
+[[versions.changes]]
+collection = "books"
+enum_map = { field = "kind", values = { soft = "paper" }, down = { audio = "soft" } }
+[[versions.changes]]
+collection = "books"
+retype = { field = "price", from = { type = "number", max = 5 }, factor = 100 }
+[[versions.changes]]
+collection = "books"
+retype = { field = "last", from = "string", by = "list" }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "books"
+move = { from = "info.tags", to = "tags" }
+[[versions.changes]]
+collection = "books"
+move = { from = "info.kind", to = "kind" }
+[[versions.changes]]
+collection = "books"
+move = { from = "info.price", to = "price" }
+[[versions.changes]]
+collection = "books"
+split = { from = { name = "author", type = "string" }, to = ["first", "last"], by = " " }
+[[versions]]
+date = "2024-01-01"
+
+[collections.books.fields]
+info = "object"
+tags = { type = "array", items = "string" }
+kind = { type = "string", enum = ["paper", "audio"] }
+price = "integer"
+first = "string"
+last = { type = "array", items = "string" }
+"#;
+
+#[test]
+fn what_is_not_seen_stays_when_something_beside_it_is_written() {
+    let server = Start::schema(FINER).go();
+    let fine = json!({ "tags": ["a", "b"], "kind": "audio", "price": 1234, "info": { "y": 1 },
+                       "first": "Ada", "last": ["King", "Noel"] });
+    let path = format!("/v1/books/{}", server.make("/v1/books", fine.clone()));
+    let old = |method: &str, body: Value| {
+        server.ask(method, &path).version("2024-01-01").json(&body).send().expect(200)
+    };
+    let shown = json!({ "tags": "a", "kind": "soft", "price": 12.34, "y": 1 });
+    let read = server.ask("GET", &path).version("2024-01-01").send().expect(200);
+    assert_eq!((&read["info"], &read["author"]), (&shown, &json!("Ada King")));
+    let is = |expected: &Value| {
+        let now = server.get(&path).expect(200);
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(now[name], *value, "{name}");
+        }
+    };
+    let mut expected = fine;
+    old("PATCH", json!({ "info": { "x": 2 } }));
+    expected["info"] = json!({ "y": 1, "x": 2 });
+    is(&expected);
+    old("PATCH", json!({ "author": "Eve King" }));
+    expected["first"] = json!("Eve");
+    is(&expected);
+    let mut whole = shown;
+    (whole["tags"], whole["z"]) = (json!("c"), json!(3));
+    old("PUT", json!({ "info": whole, "author": "Eve King" }));
+    (expected["tags"], expected["info"]) = (json!(["c"]), json!({ "y": 1, "z": 3 }));
+    is(&expected);
+    let events = server.get("/v1/events?type=book.updated&sort=created").expect(200);
+    let named = |event: &Value| {
+        let previous = event["data"]["previous_attributes"].as_object().unwrap();
+        previous.keys().cloned().collect::<Vec<_>>()
+    };
+    let named: Vec<_> = events["data"].as_array().unwrap().iter().map(named).collect();
+    assert_eq!(named, [vec!["info"], vec!["first"], vec!["info", "tags"]]);
+}
+
+/// A member that became a field, of an object that the oldest version does not have.
+const UNSEEN: &str = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "orders"
+move = { from = "info.sku", to = "sku" }
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "orders"
+move = { from = "note", to = "info.note" }
+[[versions.changes]]
+collection = "orders"
+rename = { from = "label", to = "tag" }
+[[versions]]
+date = "2025-01-01"
+
+[collections.orders.fields]
+info = "object"
+sku = { type = "string", unique = true, max_length = 4 }
+tag = { type = "string", max_length = 8 }
+[collections.orders.actions.mark]
+params = { code = "string" }
+set = { sku = "=request.code", tag = "=request.code" }
+[[collections.orders.actions.mark.rules]]
+when = "request.code == 'none'"
+code = "no_sku"
+param = "sku"
+message = "The `sku` is none; see `info.lang`, `info.note` and `code`."
+"#;
+
+#[test]
+fn what_a_version_has_no_word_for_is_told_without_its_name() {
+    let server = Start::schema(UNSEEN).go();
+    server.make("/v1/orders", json!({"sku": "A1"}));
+    let order = server.make("/v1/orders", json!({}));
+    let marked = |version: &str, code: &str| {
+        let ask = server.ask("POST", &format!("/v1/orders/{order}/mark"));
+        ask.version(version).json(&json!({ "code": code })).send()
+    };
+    let unseen = "(`…` is of a newer version.)";
+    for (version, param, message) in [
+        ("2026-06-01", json!("sku"), "The `sku` is none; see `info.lang`, `info.note` and `code`."),
+        (
+            "2026-01-01",
+            json!("info.sku"),
+            "The `info.sku` is none; see `info.lang`, `info.note` and `code`.",
+        ),
+        (
+            "2025-01-01",
+            Value::Null,
+            &format!("The `…` is none; see `…`, `note` and `code`. {unseen}"),
+        ),
+    ] {
+        let error = marked(version, "none").error(422, "no_sku");
+        assert_eq!((&error["param"], &error["message"]), (&param, &json!(message)), "{version}");
+        let contract = server.get(&format!("/openapi.json?version={version}")).expect(200);
+        let described = &contract["components"]["responses"]["UnprocessableEntity"]["description"];
+        let line = format!("- `no_sku`: {message}");
+        assert!(described.as_str().unwrap().lines().any(|told| told == line), "{described}");
+    }
+    for (code, message) in
+        [("A1", "Another order has this `…`."), ("A12345", "`…` must have at most 4 characters.")]
+    {
+        let error = marked("2025-01-01", code).error(422, "validation_failed");
+        assert_eq!(error["message"], format!("{message} {unseen}"));
+        assert_eq!((&error["param"], &error["errors"]), (&Value::Null, &json!([])), "{error}");
+        assert!(error.get("value").is_none(), "{error}");
+        let newer = marked("2026-01-01", code).error(422, "validation_failed");
+        assert_eq!(newer["errors"][0]["field"], "info.sku");
+    }
+    // What can be mended is told by name, and first.
+    let error = marked("2025-01-01", "A12345678").error(422, "validation_failed");
+    let told = (&error["param"], &error["errors"][0]["field"]);
+    assert_eq!(told, (&json!("label"), &json!("label")), "{error}");
+    assert_eq!(error["message"], "`label` must have at most 8 characters. (and 1 more)");
+    assert_eq!(error["errors"].as_array().unwrap().len(), 1, "{error}");
+}

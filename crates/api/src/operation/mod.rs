@@ -85,7 +85,7 @@ impl<'a> Context<'a> {
 
     /// Whether the version may have other names, values or codes than what is kept.
     fn speaks_otherwise(&self) -> bool {
-        self.version.index > 0 || self.lens().is_some()
+        self.version.index > 0 || self.version.words(self.target.collection).is_some()
     }
 
     /// Whether the records are events, and not asked for in the newest version: what they are about

@@ -20,7 +20,7 @@ impl View {
         if let Some(declared) = &mut problem.declared {
             declared.code = self.code_down(collection, &declared.code).to_owned();
         }
-        let Some(lens) = self.lens(collection) else { return problem };
+        let Some(lens) = self.words(collection) else { return problem };
         let restated = self.restate(collection, lens, &mut problem);
         let mut problem = explained(lens, sent, problem);
         if let Some(message) = restated {
@@ -65,7 +65,7 @@ impl View {
         declared.code = self.code_down(collection, &declared.code).to_owned();
         let params = &self.newest.collections[collection].actions[action].params;
         let form = self.forms.get(&(collection, action));
-        let lens = self.lens(collection);
+        let lens = self.words(collection);
         let down = |name: &str| {
             let head = name.split('.').next().unwrap_or(name);
             let sent = params.iter().any(|param| param.name == head);
@@ -173,7 +173,7 @@ fn reworded(message: &str, down: impl Fn(&str) -> Option<String>) -> String {
         }
     }
     if unseen {
-        out.push_str(&format!(" (`{UNSEEN}` is of a newer version.)"));
+        out.push_str(&format!(" (`{UNSEEN}` is of another version.)"));
     }
     out
 }

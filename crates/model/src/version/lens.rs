@@ -59,13 +59,12 @@ pub(super) struct Lift {
 }
 
 impl Lens {
-    /// None where the version shows the collection as it is kept.
     pub(super) fn new(
         version: usize,
         newest: &Collection,
         old: &Collection,
         shape: &Shape,
-    ) -> Option<Lens> {
+    ) -> Lens {
         let lines = lines(old, shape);
         let held_to = shape.held_to(newest);
         let lifts: Vec<Lift> = held_to
@@ -80,17 +79,10 @@ impl Lens {
                 Some(Lift { field: field.clone(), expr, sent, multiplied, nearest })
             })
             .collect();
-        let plain = lines.iter().all(|line| line.expr == Expr::kept(&line.name))
-            && lifts.iter().all(|lift| lift.expr == Expr::sent(&lift.field.name))
-            && newest.public_names().eq(old.public_names())
-            && held_to.is_none();
-        if plain {
-            return None;
-        }
         let hidden = |name: &String| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
         let names = names(&lines, &lifts);
         let kept = newest.fields.iter().map(|field| field.name.clone());
-        Some(Lens {
+        Lens {
             version,
             unseen: kept.filter(|name| !names.contains_key(name)).collect(),
             names,
@@ -103,7 +95,20 @@ impl Lens {
             lines,
             lifts,
             held_to: held_to.map(Box::new),
-        })
+        }
+    }
+
+    /// Whether the version shows the collection as it is kept.
+    pub(super) fn is_plain(&self, newest: &Collection, old: &Collection) -> bool {
+        self.lines.iter().all(|line| line.expr == Expr::kept(&line.name))
+            && self.lifts.iter().all(|lift| lift.expr == Expr::sent(&lift.field.name))
+            && newest.public_names().eq(old.public_names())
+            && self.held_to.is_none()
+    }
+
+    /// Whether something is kept that no field of the version tells of.
+    pub(super) fn is_blind(&self) -> bool {
+        !self.unseen.is_empty()
     }
 
     /// What holds for kept fields that were made from what is sent in this version.
@@ -407,7 +412,11 @@ fn names(lines: &[Line], lifts: &[Lift]) -> BTreeMap<String, String> {
         }
     }
     for lift in lifts {
-        if let Some(first) = lift.expr.sent_path() {
+        let known = |path: &String| {
+            let head = path.split('.').next();
+            lines.iter().any(|line| head == Some(&line.name))
+        };
+        if let Some(first) = lift.expr.sent_path().filter(known) {
             names.insert(lift.field.name.clone(), first);
         }
     }

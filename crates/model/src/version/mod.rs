@@ -50,6 +50,8 @@ pub struct View {
     pub schema: Arc<Schema>,
     newest: Arc<Schema>,
     lenses: Vec<Option<Lens>>,
+    /// Collections that are shown as they are kept, but for fields that are kept for others.
+    words: BTreeMap<CollectionIx, Lens>,
     /// Whether any collection is shown otherwise than it is kept.
     differs: bool,
     /// Actions whose parameters have another shape: these are sent, never shown.
@@ -120,12 +122,19 @@ impl View {
         let mut schema = Schema::clone(newest);
         let date = newest.versions[index].date.clone();
         schema.service.version.clone_from(&date);
-        let mut lenses = Vec::new();
+        let (mut lenses, mut words) = (Vec::new(), BTreeMap::new());
         for (place, shape) in shapes.iter().enumerate() {
             let shape = with_aliases(newest, place, index, shape);
             let kept = &newest.collections[place];
             let old = shape.collection(kept);
-            lenses.push(Lens::new(index, kept, &old, &shape));
+            let lens = Lens::new(index, kept, &old, &shape);
+            let plain = lens.is_plain(kept, &old);
+            if plain && lens.is_blind() {
+                words.insert(place, lens);
+                lenses.push(None);
+            } else {
+                lenses.push((!plain).then_some(lens));
+            }
             schema.collections[place] = old;
         }
         let mut forms = BTreeMap::new();
@@ -133,7 +142,10 @@ impl View {
             let kept = newest.collections[place].form(action);
             let old = shape.collection(&kept);
             schema.collections[place].actions[action].params.clone_from(&old.fields);
-            forms.extend(Lens::new(index, &kept, &old, shape).map(|lens| ((place, action), lens)));
+            let lens = Lens::new(index, &kept, &old, shape);
+            if !lens.is_plain(&kept, &old) {
+                forms.insert((place, action), lens);
+            }
         }
         crate::schema::hide_what_is_below(&mut schema.collections);
         let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
@@ -141,12 +153,27 @@ impl View {
         let same = index == 0 && lenses.iter().all(Option::is_none);
         let schema = if same { Arc::clone(newest) } else { Arc::new(schema) };
         let differs = lenses.iter().any(Option::is_some);
-        View { index, date, schema, newest: Arc::clone(newest), lenses, differs, forms, codes }
+        View {
+            index,
+            date,
+            schema,
+            newest: Arc::clone(newest),
+            lenses,
+            words,
+            differs,
+            forms,
+            codes,
+        }
     }
 
     /// None: this version shows the collection as it is kept.
     pub fn lens(&self, collection: CollectionIx) -> Option<&Lens> {
         self.lenses.get(collection)?.as_ref()
+    }
+
+    /// What names things in errors: also where nothing is shown otherwise, and yet not all.
+    pub fn words(&self, collection: CollectionIx) -> Option<&Lens> {
+        self.lens(collection).or_else(|| self.words.get(&collection))
     }
 
     /// None: this version has the parameters of the action as they are.

@@ -126,7 +126,7 @@ fn what_a_version_has_no_word_for_is_told_without_its_name() {
         let ask = server.ask("POST", &format!("/v1/orders/{order}/mark"));
         ask.version(version).json(&json!({ "code": code })).send()
     };
-    let unseen = "(`…` is of a newer version.)";
+    let unseen = "(`…` is of another version.)";
     for (version, param, message) in [
         ("2026-06-01", json!("sku"), "The `sku` is none; see `info.lang`, `info.note` and `code`."),
         (
@@ -163,4 +163,60 @@ fn what_a_version_has_no_word_for_is_told_without_its_name() {
     assert_eq!(told, (&json!("label"), &json!("label")), "{error}");
     assert_eq!(error["message"], "`label` must have at most 8 characters. (and 1 more)");
     assert_eq!(error["errors"].as_array().unwrap().len(), 1, "{error}");
+}
+
+/// A field that only the oldest version has.
+const PARTED: &str = r#"
+[[versions]]
+date = "2026-06-01"
+[[versions.changes]]
+collection = "orders"
+default = { field = "note" }
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "orders"
+removed = { field = "sku" }
+[[versions]]
+date = "2025-01-01"
+
+[collections.orders.fields]
+sku = { type = "string", unique = true, max_length = 4 }
+note = { type = "string", default = "none" }
+[collections.orders.actions.mark]
+params = { code = "string" }
+set = { sku = "=request.code" }
+[[collections.orders.actions.mark.rules]]
+when = "request.code == 'none'"
+code = "unmarked"
+param = "sku"
+message = "The `sku` is none."
+"#;
+
+#[test]
+fn what_a_version_lost_is_not_named_there_either() {
+    let server = Start::schema(PARTED).go();
+    let made = json!({ "sku": "A1" });
+    server.ask("POST", "/v1/orders").version("2025-01-01").json(&made).send().expect(201);
+    let order = server.make("/v1/orders", json!({}));
+    for (version, known) in [("2025-01-01", true), ("2026-01-01", false), ("2026-06-01", false)] {
+        for (code, told, message) in [
+            ("none", "unmarked", "The `sku` is none."),
+            ("A1", "validation_failed", "Another order has this sku."),
+            ("A12345", "validation_failed", "`sku` must have at most 4 characters."),
+        ] {
+            let ask = server.ask("POST", &format!("/v1/orders/{order}/mark"));
+            let ask = ask.version(version).json(&json!({ "code": code }));
+            let error = ask.send().error(422, told);
+            let unnamed = message.replace("`sku`", "`…`").replace(" sku.", " `…`.");
+            let (param, message) = match known {
+                true => (json!("sku"), message.to_owned()),
+                false => (Value::Null, format!("{unnamed} (`…` is of another version.)")),
+            };
+            assert_eq!((&error["param"], &error["message"]), (&param, &json!(message)));
+            assert!(known || !error.to_string().contains("sku\""), "{error}");
+        }
+        let contract = server.get(&format!("/openapi.json?version={version}")).text;
+        assert_eq!(contract.contains("The `sku` is none."), known, "{version}");
+    }
 }

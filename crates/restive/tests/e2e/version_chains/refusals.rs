@@ -54,7 +54,7 @@ impl World<'_> {
         let (known, message) = match error["param"].as_str() {
             Some(param) => (telling.contains(param), format!("The `{param}` says no.")),
             None => {
-                let message = "The `…` says no. (`…` is of a newer version.)";
+                let message = "The `…` says no. (`…` is of another version.)";
                 (telling.is_empty(), message.to_owned())
             }
         };

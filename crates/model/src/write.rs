@@ -54,6 +54,14 @@ impl Write {
         }
     }
 
+    /// Says what an action may not set in the words of the caller's version.
+    pub fn blame_set(&self, newest: &Collection, violation: &mut Violation, after: &Fields) {
+        let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));
+        if let Some(lens) = lens {
+            lens.blame_set(newest, violation, after);
+        }
+    }
+
     /// The newest collection with the limits that hold for the caller's version.
     pub(crate) fn held_to<'a>(&'a self, newest: &'a Collection) -> &'a Collection {
         let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));

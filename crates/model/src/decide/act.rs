@@ -166,6 +166,9 @@ fn assign(
     if violations.is_empty() {
         return Ok(());
     }
+    for violation in &mut violations {
+        stage.write.blame_set(stage.collection, violation, after);
+    }
     Err(Problem::of(Code::ValidationFailed, violations))
 }
 

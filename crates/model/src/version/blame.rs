@@ -46,6 +46,16 @@ impl Lens {
         violation.blame(name, lift.is_echoed().then(|| value_of(&after, name)));
     }
 
+    /// Tells of what the service sets in a kept field, and may not, as if a client of this version
+    /// had sent what it would be shown.
+    pub fn blame_set(&self, newest: &Collection, violation: &mut Violation, after: &Fields) {
+        if self.name_down(&violation.field).is_some() {
+            let sent = self.down(after);
+            self.blame(self.held_to(newest), violation, &sent, &|part| self.up(part));
+            self.retell(violation, &sent);
+        }
+    }
+
     /// What was sent is put together field by field, until the kept one is wrong.
     fn blame(
         &self,

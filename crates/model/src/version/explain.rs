@@ -6,7 +6,7 @@ use super::lens::{Lens, show_one};
 use crate::decide::wrong_state;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
-use crate::schema::CollectionIx;
+use crate::schema::{CollectionIx, Field, Kind};
 use serde_json::Value;
 
 impl View {
@@ -68,8 +68,9 @@ impl View {
         let lens = self.words(collection);
         let down = |name: &str| {
             let head = name.split('.').next().unwrap_or(name);
-            let sent = params.iter().any(|param| param.name == head);
-            let lens = if sent { form } else { lens };
+            let sent =
+                |param: &Field| param.name == head && (name == head || param.kind == Kind::Object);
+            let lens = if params.iter().any(sent) { form } else { lens };
             lens.map_or_else(|| Some(name.to_owned()), |lens| lens.name_down(name))
         };
         problem.message = reworded(&problem.message, down);

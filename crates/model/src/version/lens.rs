@@ -274,21 +274,29 @@ impl Lens {
     /// The field of this version that tells of a kept one or of a member of it: for the names in
     /// errors. None where no field does; what is no field is called the same.
     pub fn name_down(&self, newest: &str) -> Option<String> {
-        if let Some(name) = self.names.get(newest) {
+        let mut known = newest;
+        let name = loop {
+            match (self.names.get(known), known.rfind('.')) {
+                (Some(name), _) => break name,
+                (None, Some(dot)) => known = &known[..dot],
+                (None, None) => return (!self.unseen.contains(known)).then(|| newest.to_owned()),
+            }
+        };
+        if known == newest {
             return Some(name.clone());
         }
-        let head = newest.split('.').next().unwrap_or(newest);
-        let Some(name) = self.names.get(head) else {
-            return (!self.unseen.contains(head)).then(|| newest.to_owned());
+        let is_member = known.contains('.');
+        let whole = match is_member {
+            true => name.contains('.') || self.is_object(name),
+            false => self.lines.iter().any(|line| line.expr.shows_whole(known)),
         };
-        let members = self
-            .lifts
-            .iter()
-            .any(|lift| lift.field.name == head && lift.field.kind == Kind::Object);
-        match self.lines.iter().any(|line| line.expr.shows_whole(head)) {
-            true => Some(format!("{name}{}", &newest[head.len()..])),
+        let path = format!("{name}{}", &newest[known.len()..]);
+        let is_object = |lift: &Lift| lift.field.name == known && lift.field.kind == Kind::Object;
+        match whole {
+            // What stands there in this version may be something else.
+            true => (!self.names.values().any(|other| *other == path)).then_some(path),
             // Of an object, other members are shown.
-            false => (!members).then(|| name.clone()),
+            false => (!is_member && !self.lifts.iter().any(is_object)).then(|| name.clone()),
         }
     }
 

@@ -134,19 +134,23 @@ rename = { from = "bound", to = "amount" }
 [[versions.changes]]
 collection = "orders"
 rename = { from = "due", to = "total" }
+[[versions.changes]]
+collection = "orders"
+rename = { from = "extra", to = "way" }
 [[versions]]
 date = "2025-01-01"
 
 [collections.orders.fields]
 amount = "integer"
 total = "integer"
+way = "object"
 [collections.orders.actions.pay]
 params = { amount = "integer", way = "string" }
 [[collections.orders.actions.pay.rules]]
 when = "request.amount > record.total"
 code = "too_much"
 param = "amount"
-message = "The `amount` is more than the `total`; choose another `way`."
+message = "The `amount` is more than the `total`; choose another `way` than `way.last`."
 "#;
 
 #[test]
@@ -157,10 +161,14 @@ fn rules_name_parameters_as_the_version_calls_them() {
         let ask = server.ask("POST", &format!("/v1/orders/{order}/pay"));
         ask.version(version).json(&params).send().error(422, "too_much")
     };
-    for (version, sent, due) in [("2025-01-01", "sum", "due"), ("2026-01-01", "amount", "total")] {
+    for (version, sent, due, last) in
+        [("2025-01-01", "sum", "due", "extra.last"), ("2026-01-01", "amount", "total", "way.last")]
+    {
         let error = refused(version, json!({ sent: 6 }));
         assert_eq!(error["param"], sent, "{error}");
-        let message = format!("The `{sent}` is more than the `{due}`; choose another `way`.");
+        // A text has no members.
+        let message =
+            format!("The `{sent}` is more than the `{due}`; choose another `way` than `{last}`.");
         assert_eq!(error["message"], message);
     }
 }

@@ -264,3 +264,88 @@ steps = { type = "number", filter = true, sort = true }
         assert_eq!(old(&format!("/v1/walks?steps={steps}")).column("id"), [json!(id)]);
     }
 }
+
+/// An action sets what it is sent, in fields that were others.
+const SET: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+retype = { field = "price", from = "number", factor = 100 }
+[[versions.changes]]
+collection = "books"
+enum_map = { field = "kind", values = { soft = "paper" } }
+[[versions.changes]]
+collection = "books"
+retype = { field = "tags", from = "string", by = "list" }
+[[versions.changes]]
+collection = "books"
+merge = { from = [
+  { name = "first", type = "string", pattern = "^[^ ]*$", required = true },
+  { name = "last", type = "string" },
+], to = "name", by = " " }
+[[versions]]
+date = "2025-01-01"
+
+[collections.books.fields]
+price = { type = "integer", min = -500, max = 1000 }
+kind = { type = "string", enum = ["paper", "hard"] }
+tags = { type = "array", items = "string", max_length = 1 }
+name = { type = "string", max_length = 8, required = true }
+[collections.books.actions.mark]
+params = { price = "integer", kind = "string", tags = { type = "array", items = "string" }, name = "string" }
+set = { price = "=request.price", kind = "=request.kind", tags = "=request.tags", name = "=request.name != null ? request.name : record.name" }
+"#;
+
+#[test]
+fn what_an_action_may_not_set_is_told_in_the_units_of_the_version() {
+    let server = Start::schema(SET).go();
+    let book = server.make("/v1/books", json!({"name": "Ada King"}));
+    let refused = |version: &str, params: Value| {
+        let ask = server.ask("POST", &format!("/v1/books/{book}/mark")).version(version);
+        ask.json(&params).send().error(422, "validation_failed")
+    };
+    for (params, param, newest, old) in [
+        (
+            json!({"price": 1001}),
+            "price",
+            "`price` must be at most 1000.",
+            "`price` must be at most 10.",
+        ),
+        (
+            json!({"price": -501}),
+            "price",
+            "`price` must be at least -500.",
+            "`price` must be at least -5.",
+        ),
+        (
+            json!({"kind": "thin"}),
+            "kind",
+            "`kind` must be one of: paper, hard.",
+            "`kind` has a value that newer versions of this service do not take.",
+        ),
+        (
+            json!({"tags": ["a", "b"]}),
+            "tags",
+            "`tags` must have at most 1 item.",
+            "`tags` is longer than newer versions of this service keep it.",
+        ),
+        (
+            json!({"name": "Ada Lovelace"}),
+            "last",
+            "`name` must have at most 8 characters.",
+            "`last` is longer than newer versions of this service keep it.",
+        ),
+        (
+            json!({"name": "Augustina K"}),
+            "first",
+            "`name` must have at most 8 characters.",
+            "`first` is longer than newer versions of this service keep it.",
+        ),
+    ] {
+        assert_eq!(refused("2026-01-01", params.clone())["message"], newest);
+        let error = refused("2025-01-01", params);
+        assert_eq!((&error["message"], &error["param"]), (&json!(old), &json!(param)));
+        assert_eq!(error["errors"][0]["field"], param);
+    }
+}

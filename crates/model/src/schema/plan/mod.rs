@@ -103,7 +103,8 @@ fn compare(old: &Schema, new: &Schema) -> Vec<Edit> {
     let versions = Versions::new(&schema);
     let found = versions.find(&old.service.version);
     let view = found.unwrap_or_else(|| versions.newest());
-    let mut work = Work { old, new, view, edits: Vec::new() };
+    let before = Versions::new(&Arc::new(old.clone()));
+    let mut work = Work { old, new, before: before.newest(), view, edits: Vec::new() };
     work.settings();
     work.history();
     work.declared();
@@ -196,6 +197,8 @@ fn declared(schema: &Schema) -> impl Iterator<Item = (CollectionIx, &Collection)
 struct Work<'a> {
     old: &'a Schema,
     new: &'a Schema,
+    /// The old schema as its clients see it.
+    before: &'a View,
     /// The new schema as clients of the old one see it.
     view: &'a View,
     edits: Vec<Edit>,

@@ -4,8 +4,9 @@
 use super::Work;
 use super::conduct::{Of, pairs, unpaired};
 use super::words::{Said, Words};
+use crate::problem::Problem;
 use crate::record::Fields;
-use crate::schema::{Action, CollectionIx, Rule, Schema};
+use crate::schema::{Action, Collection, CollectionIx, Rule, Schema};
 use serde_json::Value;
 
 /// A rule in the words of the old version.
@@ -13,27 +14,26 @@ struct Told<'a> {
     rule: &'a Rule,
     when: Said,
     code: String,
+    message: String,
     /// Further keys and what they say.
     answer: [(&'static str, String); 6],
 }
 
 impl<'a> Told<'a> {
-    fn new(rule: &'a Rule, words: Words<'_>, code: &str, param: &str, to: &str) -> Told<'a> {
+    /// `refusal` and `to`: what it answers, and the state it leads to, in those words.
+    fn new(rule: &'a Rule, words: Words<'_>, refusal: &Problem, to: &str) -> Told<'a> {
         let Rule { status, kind, extra, event, .. } = rule;
         let answer = [
             ("status", status.to_string()),
             ("type", kind.clone()),
-            ("param", param.to_owned()),
+            ("param", refusal.param.clone().unwrap_or_default()),
             ("extra", Value::Object(extra.clone()).to_string()),
             ("to", to.to_owned()),
             ("event", event.clone().unwrap_or_default()),
         ];
-        Told { rule, when: words.expression(&rule.when.text), code: code.to_owned(), answer }
-    }
-
-    fn old(rule: &'a Rule) -> Told<'a> {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        Told::new(rule, Words::default(), &rule.code, &text(&rule.param), &text(&rule.to))
+        let code = refusal.declared.as_ref().map(|declared| declared.code.clone());
+        let (code, message) = (code.unwrap_or_default(), refusal.message.clone());
+        Told { rule, when: words.expression(&rule.when.text), code, message, answer }
     }
 
     fn answers_like(&self, other: &Told<'_>) -> bool {
@@ -47,7 +47,8 @@ impl Work<'_> {
         let at = of.1;
         let words = self.words(at, Some(action));
         let rules = &self.new.collections[at].actions[action].rules;
-        let before: Vec<Told<'_>> = was.rules.iter().map(Told::old).collect();
+        let before: Vec<Told<'_>> =
+            was.rules.iter().map(|rule| self.as_it_was(rule, of.0, was)).collect();
         let after: Vec<Told<'_>> =
             rules.iter().map(|rule| self.lowered(rule, words, at, action)).collect();
         let asks = |was: &Told<'_>, is: &Told<'_>| was.when.text == is.when.text;
@@ -88,6 +89,13 @@ impl Work<'_> {
         }
     }
 
+    fn as_it_was<'r>(&self, rule: &'r Rule, of: &Collection, action: &Action) -> Told<'r> {
+        let at = self.old.find(&of.name).unwrap_or_default();
+        let action = of.actions.iter().position(|one| one.name == action.name);
+        let refusal = self.before.explain_rule(at, action.unwrap_or_default(), rule.refusal());
+        Told::new(rule, Words::default(), &refusal, rule.to.as_deref().unwrap_or_default())
+    }
+
     fn lowered<'r>(
         &self,
         rule: &'r Rule,
@@ -95,18 +103,9 @@ impl Work<'_> {
         at: CollectionIx,
         action: usize,
     ) -> Told<'r> {
-        let newest = &self.new.collections[at];
-        // As refusals name it: a parameter if there is one of the name, else a field.
-        let param = rule.param.as_deref().unwrap_or_default();
-        let head = param.split('.').next().unwrap_or(param);
-        let lens = match newest.actions[action].params.iter().any(|one| one.name == head) {
-            true => self.view.form(at, action),
-            false => self.view.lens(at),
-        };
-        let unchanged = || Some(param.to_owned());
-        let param = lens.map_or_else(unchanged, |lens| lens.name_down(param)).unwrap_or_default();
         let to = rule.to.as_deref().map(|to| self.state(at, to)).unwrap_or_default();
-        Told::new(rule, words, self.view.code_down(at, &rule.code), &param, &to)
+        let refusal = self.view.explain_rule(at, action, rule.refusal());
+        Told::new(rule, words, &refusal, &to)
     }
 
     /// A state as the old version shows it.
@@ -129,7 +128,7 @@ impl Work<'_> {
                 self.breaking(place, what, "clients rely on how they are refused", None);
             }
         }
-        if was.rule.message != is.rule.message {
+        if was.message != is.message {
             self.safe(place, format!("{what} has another message"), "only people read it");
         }
     }

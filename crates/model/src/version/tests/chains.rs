@@ -47,6 +47,34 @@ fn changes_add_up_over_all_versions_between() {
     }
     let between = versions.get(1).unwrap().lens(0).unwrap();
     assert_eq!(between.name_down("info.x").as_deref(), Some("details.x"));
+    assert_eq!(between.name_down("info.x.y").as_deref(), Some("details.x.y"));
+}
+
+#[test]
+fn paths_are_named_where_the_version_has_them() {
+    let versions = service(
+        "o = 'object'\np = 'object'\nlabels = 'object'\nname = 'string'\nk = 'object'",
+        &[
+            "move = { from = 'o.x', to = 'p.x', existing = true }
+             move = { from = { name = 'isbn', type = 'integer' }, to = 'k.isbn', existing = true }",
+            "move = { from = 'labels.name', to = 'name' }",
+        ],
+    );
+    let (_, lens) = oldest(&versions);
+    for (newest, name) in [
+        ("p.x", Some("o.x")),
+        ("p.x.y", Some("o.x.y")),
+        ("p.z", Some("p.z")),
+        ("k.isbn", Some("isbn")),
+        ("k.isbn.y", None),
+        ("k.z", Some("k.z")),
+        ("name", Some("labels.name")),
+        // There, it is the other one.
+        ("labels.name", None),
+        ("labels.z", Some("labels.z")),
+    ] {
+        assert_eq!(lens.name_down(newest).as_deref(), name, "{newest}");
+    }
 }
 
 #[test]

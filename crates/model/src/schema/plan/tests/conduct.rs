@@ -306,24 +306,52 @@ fn words_about_numbers_that_may_have_fractions_now_say_the_same() {
 }
 
 #[test]
-fn a_rule_of_a_member_of_a_renamed_object_answers_as_before() {
+fn rules_that_name_renamed_fields_answer_as_before() {
     let old = "[service]
 version = '2026-01-01'
 [collections.books.fields]
 details = 'object'
+isbn = 'string'
 [collections.books.actions.sell]
-rules = [{ when = 'record.details == null', message = 'A', param = 'details.sku' }]
+params = { why = 'string' }
+rules = [
+  { when = 'record.details == null', message = 'A `details.sku`', param = 'details.sku' },
+  { when = 'request.why == null', message = 'No `why` for `isbn`', param = 'why', code = 'why' },
+]
 ";
-    let renamed = old.replace("details", "info").replace("version = '2026-01-01'\n", "")
+    let renamed = old
+        .replace("details", "info")
+        .replace("isbn", "number")
+        .replace("why", "reason")
+        .replace("code = 'reason'", "code = 'why'")
+        .replace("version = '2026-01-01'\n", "")
         + "[[versions]]
 date = '2026-02-01'
 [[versions.changes]]
 collection = 'books'
 rename = { from = 'details', to = 'info' }
+[[versions.changes]]
+collection = 'books'
+rename = { from = 'isbn', to = 'number' }
+[[versions.changes]]
+collection = 'books'
+action = 'sell'
+rename = { from = 'why', to = 'reason' }
 [[versions]]
 date = '2026-01-01'
 ";
     tells(old, &renamed, &[]);
-    let other = renamed.replace("'info.sku'", "'info.isbn'");
+    let other = renamed.replace("param = 'info.sku'", "param = 'info.isbn'");
     tells(old, &other, &[(NeedsVersion, "has another `param`")]);
+    let other = renamed.replace("No `reason`", "Some `reason`");
+    tells(old, &other, &[(Safe, "has another message")]);
+    // Nor is a field that only older versions have an edit of the rules that name it.
+    let removed = "[[versions.changes]]\ncollection = 'books'\nremoved = { field = 'number' }\n";
+    let newest = "date = '2026-02-01'\n";
+    let undeclared = renamed.replace(
+        "[[versions.changes]]\ncollection = 'books'\nrename = { from = 'isbn', to = 'number' }\n",
+        "",
+    );
+    let removed = undeclared.replace(newest, &format!("{newest}{removed}"));
+    tells(&removed, &removed, &[]);
 }

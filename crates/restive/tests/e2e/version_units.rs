@@ -292,9 +292,16 @@ price = { type = "integer", min = -500, max = 1000 }
 kind = { type = "string", enum = ["paper", "hard"] }
 tags = { type = "array", items = "string", max_length = 1 }
 name = { type = "string", max_length = 8, required = true }
-[collections.books.actions.mark]
-params = { price = "integer", kind = "string", tags = { type = "array", items = "string" }, name = "string" }
-set = { price = "=request.price", kind = "=request.kind", tags = "=request.tags", name = "=request.name != null ? request.name : record.name" }
+[collections.books.actions.mark.params]
+price = "integer"
+kind = "string"
+tags = { type = "array", items = "string" }
+name = "string"
+[collections.books.actions.mark.set]
+price = "=request.price"
+kind = "=request.kind"
+tags = "=request.tags"
+name = "=request.name != null ? request.name : record.name"
 "#;
 
 #[test]

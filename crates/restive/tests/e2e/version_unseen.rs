@@ -1,5 +1,5 @@
-//! What a version cannot see: it is not named there, and it stays when clients of that version write
-//! beside it.
+//! What a version cannot see: it is not named there, and it stays when clients of that version
+//! write beside it.
 
 use crate::harness::Start;
 use serde_json::{Value, json};

@@ -218,16 +218,11 @@ impl Lens {
         raised
     }
 
-    /// Leaves out of what changes the pieces that look the same without: where one field became
-    /// several, the client may not see all that they say.
+    /// Leaves out of what changes the pieces of a split field that look the same without: the client
+    /// may not see all that they say.
     fn spare(&self, raised: &mut Fields, current: &Fields) {
-        let shares = |lift: &&Lift| {
-            let others = self.lifts.iter().filter(|other| other.field.name != lift.field.name);
-            let mut others = others.filter(|other| raised.contains_key(&other.field.name));
-            raised.contains_key(&lift.field.name)
-                && others.any(|other| other.sent.iter().any(|name| lift.sent.contains(name)))
-        };
-        let pieces: Vec<&Lift> = self.lifts.iter().filter(shares).collect();
+        let is_piece = |lift: &&Lift| lift.is_part() && raised.contains_key(&lift.field.name);
+        let pieces: Vec<&Lift> = self.lifts.iter().filter(is_piece).collect();
         if pieces.is_empty() || raised.values().any(validate::is_marked) {
             return;
         }

@@ -78,7 +78,7 @@ impl Lens {
 
 impl Lift {
     /// Whether it is kept in pieces.
-    fn is_part(&self) -> bool {
+    pub(super) fn is_part(&self) -> bool {
         let mut found = false;
         self.expr.visit(&mut |expr| found |= matches!(expr, Expr::Part { .. }));
         found

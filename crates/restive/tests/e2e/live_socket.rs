@@ -300,6 +300,8 @@ fn a_socket_is_pinged_and_one_that_is_silent_is_closed_and_its_user_offline() {
 fn a_socket_whose_client_has_vanished_is_given_up_and_its_user_offline() {
     let server = hurried(quick_start(), 20).go();
     let mut watcher = Socket::open(&server, "/ws?user=ann&types=online");
+    // From then on it hears of others.
+    watcher.typed("welcome");
     let stream = ask_for(&server, "/ws?user=ben", &handshake().map(str::to_owned));
     let online = |watcher: &mut Socket, online: bool| {
         let mut told = std::iter::repeat_with(|| watcher.typed("online"));

@@ -111,6 +111,11 @@ impl Conversion {
         matches!(self, Conversion::Fill(_))
     }
 
+    /// Whether a value that it takes stays what it is.
+    pub fn keeps_values(&self) -> bool {
+        matches!(self, Conversion::Fill(_) | Conversion::OfKind(_) | Conversion::Takes(_))
+    }
+
     /// Whether what becomes of a value depends on it.
     pub fn looks_into(&self) -> bool {
         !matches!(self, Conversion::Fill(_) | Conversion::ToList)

@@ -173,16 +173,7 @@ impl Expr {
                     None => value,
                 }
             }
-            Expr::Convert { of, by, marks } => {
-                let value = of.eval(source);
-                match by.apply(&value) {
-                    // It stays what could not be said before.
-                    _ if *marks && validate::is_marked(&value) => value,
-                    Some(converted) => Cow::Owned(converted),
-                    None if *marks => Cow::Owned(validate::marked(value.into_owned())),
-                    None => Cow::Borrowed(&NULL),
-                }
-            }
+            Expr::Convert { of, by, marks } => convert(by, *marks, of.eval(source)),
         }
     }
 
@@ -201,6 +192,14 @@ impl Expr {
                 };
                 let rest = of.changed(was, is, &without(kept, name));
                 return with(rest, name, member, *hollow);
+            }
+            Expr::Or { of, other } => {
+                let value = of.changed(was, is, kept);
+                return if value.is_null() { other.eval(is).into_owned() } else { value };
+            }
+            Expr::Convert { of, by, marks } if by.keeps_values() => {
+                let value = Cow::Owned(of.changed(was, is, kept));
+                return convert(by, *marks, value).into_owned();
             }
             _ => {}
         }
@@ -421,13 +420,7 @@ impl Expr {
         match self {
             Expr::Sent(_) => true,
             Expr::Member { of, .. } | Expr::Or { of, .. } => of.is_plain(),
-            Expr::Convert { of, by, .. } => {
-                let as_it_is = matches!(
-                    by,
-                    Conversion::Fill(_) | Conversion::OfKind(_) | Conversion::Takes(_)
-                );
-                as_it_is && of.is_plain()
-            }
+            Expr::Convert { of, by, .. } => by.keeps_values() && of.is_plain(),
             _ => false,
         }
     }
@@ -487,6 +480,16 @@ fn join(values: &[Cow<'_, Value>], by: &str) -> Value {
     match texts.is_empty() {
         true => Value::Null,
         false => Value::String(texts.join(by)),
+    }
+}
+
+fn convert<'v>(by: &Conversion, marks: bool, value: Cow<'v, Value>) -> Cow<'v, Value> {
+    match by.apply(&value) {
+        // It stays what could not be said before.
+        _ if marks && validate::is_marked(&value) => value,
+        Some(converted) => Cow::Owned(converted),
+        None if marks => Cow::Owned(validate::marked(value.into_owned())),
+        None => Cow::Borrowed(&NULL),
     }
 }
 

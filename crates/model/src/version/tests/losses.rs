@@ -671,3 +671,27 @@ fn a_part_that_is_kept_otherwise_stays_when_the_other_is_written() {
         assert_eq!(Value::Object(changed), expected, "{name}");
     }
 }
+
+#[test]
+fn what_stands_for_nothing_is_not_kept_with_the_other_part() {
+    let versions = service(
+        "d = 'object'",
+        &[
+            "move = { from = { name = 'f', type = 'string' }, to = 'd.m', existing = true }",
+            "merge = { from = [{ name = 'a', type = 'string', pattern = '^[^-]*$', \
+             required = true }, { name = 'b', type = 'string' }], to = 'f', by = '-' }",
+            "optional = { field = 'b', fill = '12' }",
+        ],
+    );
+    let (_, lens) = oldest(&versions);
+    for (kept, patch, changed) in [
+        (json!({}), json!({"a": "x"}), json!({"m": "x"})),
+        (json!({"m": "x"}), json!({"a": "y"}), json!({"m": "y"})),
+        (json!({"m": "x-z"}), json!({"a": "y"}), json!({"m": "y-z"})),
+        (json!({"m": "x"}), json!({"b": "z"}), json!({"m": "x-z"})),
+        (json!({"m": "x"}), json!({"d": {"n": 1}}), json!({"m": "x", "n": 1})),
+    ] {
+        let raised = lens.merge(&object(json!({ "d": kept })), &object(patch.clone()));
+        assert_eq!(Value::Object(raised), json!({ "d": changed }), "{patch} on {kept}");
+    }
+}

@@ -111,6 +111,23 @@ impl Conversion {
         matches!(self, Conversion::Fill(_))
     }
 
+    /// What becomes of this value, as far as it can be told.
+    pub fn taken_back(&self, value: &Value) -> Option<Value> {
+        match self {
+            _ if self.keeps_values() => Some(value.clone()),
+            Conversion::ToList => Conversion::FromList.apply(value),
+            Conversion::FromText(_) => Conversion::ToText.apply(value),
+            Conversion::Table(pairs) => {
+                let known = pairs.iter().find(|(_, new)| new == value);
+                Some(known.map_or(value, |(old, _)| old).clone())
+            }
+            Conversion::Only(pairs) => {
+                pairs.iter().find(|(_, new)| new == value).map(|(old, _)| old.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a value that it takes stays what it is.
     pub fn keeps_values(&self) -> bool {
         matches!(self, Conversion::Fill(_) | Conversion::OfKind(_) | Conversion::Takes(_))

@@ -59,6 +59,15 @@ pub(super) enum Expr {
     },
 }
 
+/// What parts of a text that a write leaves alone are.
+#[derive(Clone, Copy)]
+pub(super) enum Rest {
+    /// Those of the kept text.
+    Kept,
+    /// Those that the client was shown.
+    Shown,
+}
+
 /// Where the fields come from.
 pub(super) trait Source {
     fn sent(&self, name: &str) -> Cow<'_, Value>;
@@ -179,26 +188,27 @@ impl Expr {
 
     /// A kept value after what was sent has changed from one to the other. Members and parts that
     /// come of what is the same stay as they are kept: this version may not see all of them.
-    pub fn changed(&self, was: &impl Source, is: &impl Source, kept: &Value) -> Value {
+    pub fn changed(&self, was: &impl Source, is: &impl Source, kept: &Value, rest: Rest) -> Value {
         match self {
-            Expr::Join { parts, by } => return rejoined(parts, by, (was, is), kept),
+            Expr::Join { parts, by } => return rejoined(parts, by, (was, is), kept, rest),
             Expr::With { of, name, value, hollow, fresh } => {
                 let there = kept.get(name).unwrap_or(&NULL);
                 let taken = *fresh && of.eval(is).get(name).is_some_and(|sent| !sent.is_null());
                 let member = match value.differs(was, is) {
                     _ if taken => validate::taken(there.clone()),
-                    true => value.changed(was, is, there),
+                    true => value.changed(was, is, there, rest),
                     false => there.clone(),
                 };
-                let rest = of.changed(was, is, &without(kept, name));
-                return with(rest, name, member, *hollow);
+                let others = of.changed(was, is, &without(kept, name), rest);
+                return with(others, name, member, *hollow);
             }
             Expr::Or { of, other } => {
-                let value = of.changed(was, is, kept);
+                let value = of.changed(was, is, kept, rest);
                 return if value.is_null() { other.eval(is).into_owned() } else { value };
             }
-            Expr::Convert { of, by, marks } if by.keeps_values() => {
-                let value = Cow::Owned(of.changed(was, is, kept));
+            Expr::Convert { of, by, marks } if of.joins() => {
+                let before = by.taken_back(kept).unwrap_or_default();
+                let value = Cow::Owned(of.changed(was, is, &before, rest));
                 return convert(by, *marks, value).into_owned();
             }
             _ => {}
@@ -233,6 +243,39 @@ impl Expr {
             }
             Expr::Join { parts, .. } => parts.iter().any(differs),
         }
+    }
+
+    /// Whether it is put together from several texts.
+    fn joins(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |part| found |= matches!(part, Expr::Join { .. }));
+        found
+    }
+
+    /// What was sent, and is put together with others.
+    pub(super) fn joined(&self) -> Vec<Expr> {
+        let mut found = Vec::new();
+        self.visit(&mut |part| {
+            if let Expr::Join { parts, .. } = part {
+                for part in parts {
+                    part.visit(&mut |part| {
+                        if part.is_place() && !found.contains(part) {
+                            found.push(part.clone());
+                        }
+                    });
+                }
+            }
+        });
+        found
+    }
+
+    /// Whether nothing becomes something in it.
+    pub(super) fn fills(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |part| {
+            found |= matches!(part, Expr::Convert { by, .. } if by.fills());
+        });
+        found
     }
 
     /// Whether it is what was sent somewhere.
@@ -498,12 +541,16 @@ fn rejoined(
     by: &str,
     (was, is): (&impl Source, &impl Source),
     kept: &Value,
+    rest: Rest,
 ) -> Value {
     let mut pieces = kept.as_str().into_iter().flat_map(|text| text.splitn(parts.len(), by));
     let mut values = Vec::new();
     for part in parts {
         let piece = pieces.next().map(Value::from).unwrap_or_default();
-        values.push(if part.differs(was, is) { part.eval(is) } else { Cow::Owned(piece) });
+        values.push(match rest {
+            Rest::Kept if !part.differs(was, is) => Cow::Owned(piece),
+            _ => part.eval(is),
+        });
     }
     let joined = join(&values, by);
     // What follows a part that is not there would be read as that part.

@@ -1,7 +1,7 @@
 //! One collection seen from one older version. Records go down through it, requests go up. Built
 //! once; knows nothing of other versions, since everything between is in its expressions.
 
-use super::expr::{Expr, Parsed};
+use super::expr::{Expr, Parsed, Rest};
 use super::raw::Raw;
 use super::scale;
 use super::shape::Shape;
@@ -54,6 +54,8 @@ pub(super) struct Lift {
     pub sent: Vec<String>,
     /// What of them is in another unit.
     pub multiplied: Vec<Expr>,
+    /// What of them is a part of a text.
+    pub joined: Vec<Expr>,
     /// Whether the nearest number in the newest unit will do, for each change on the way.
     pub nearest: bool,
 }
@@ -74,9 +76,10 @@ impl Lens {
             .iter()
             .filter_map(|field| {
                 let expr = shape.up.get(&field.name)?.clone();
-                let (sent, multiplied) = (expr.sent_names(), expr.multiplied());
+                let sent = expr.sent_names();
+                let (multiplied, joined) = (expr.multiplied(), expr.joined());
                 let nearest = scale::finds_nearest(&expr.scales());
-                Some(Lift { field: field.clone(), expr, sent, multiplied, nearest })
+                Some(Lift { field: field.clone(), expr, sent, multiplied, joined, nearest })
             })
             .collect();
         let hidden = |name: &String| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
@@ -209,19 +212,23 @@ impl Lens {
         let mut raised: Fields = touched
             .map(|lift| {
                 let name = &lift.field.name;
-                (name.clone(), lift.expr.changed(&was, &is, value_of(current, name)))
+                (name.clone(), lift.expr.changed(&was, &is, value_of(current, name), Rest::Kept))
             })
             .collect();
+        self.rejoin(&mut raised, (&was, &is), (wanted, current));
         self.settle(&mut raised, wanted, Some(current));
         self.spare(&mut raised, current);
         raised.retain(|name, value| value_of(current, name) != value);
         raised
     }
 
-    /// Leaves out of what changes the pieces of a split field that look the same without: the client
-    /// may not see all that they say.
+    /// Leaves out of what changes what looks the same without, where the client may not see all of
+    /// it: pieces of a split field, and what is filled where nothing is sent.
     fn spare(&self, raised: &mut Fields, current: &Fields) {
-        let is_piece = |lift: &&Lift| lift.is_part() && raised.contains_key(&lift.field.name);
+        let is_piece = |lift: &&Lift| {
+            let filled = lift.field.kind != Kind::Object && lift.expr.fills();
+            (lift.is_part() || filled) && raised.contains_key(&lift.field.name)
+        };
         let pieces: Vec<&Lift> = self.lifts.iter().filter(is_piece).collect();
         if pieces.is_empty() || raised.values().any(validate::is_marked) {
             return;

@@ -7,6 +7,7 @@ mod limits;
 mod losses;
 mod naive;
 mod operations;
+mod parts;
 mod random;
 mod told;
 

@@ -9,6 +9,7 @@ use crate::validate::{self, MAX_INTEGER};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What a missing field says.
 pub(super) static NULL: Value = Value::Null;
@@ -44,12 +45,14 @@ pub(super) enum Expr {
         parts: Vec<Expr>,
         by: String,
     },
-    /// One of `count` pieces of a text; the last one is the rest.
+    /// One of `count` pieces of a text; the last one is the rest. `whole`: on the way up, the text
+    /// that the kept pieces make, shared by all of them.
     Part {
         of: Box<Expr>,
         by: String,
         place: usize,
         count: usize,
+        whole: Option<Arc<Expr>>,
     },
     /// A value without counterpart becomes null on the way down, and is marked on the way up.
     Convert {
@@ -172,16 +175,7 @@ impl Expr {
                 let values: Vec<_> = parts.iter().map(|part| part.eval(source)).collect();
                 Cow::Owned(join(&values, by))
             }
-            Expr::Part { of, by, place, count } => {
-                let value = of.eval(source);
-                match value.as_str() {
-                    Some(text) => {
-                        let piece = text.splitn(*count, by).nth(*place);
-                        Cow::Owned(piece.map(Value::from).unwrap_or_default())
-                    }
-                    None => value,
-                }
-            }
+            Expr::Part { of, by, place, count, .. } => part(of.eval(source), by, *place, *count),
             Expr::Convert { of, by, marks } => convert(by, *marks, of.eval(source)),
         }
     }
@@ -199,8 +193,17 @@ impl Expr {
                     true => value.changed(was, is, there, rest),
                     false => there.clone(),
                 };
-                let others = of.changed(was, is, &without(kept, name), rest);
+                let others = without(kept.clone(), name);
+                let others = match self.rest_differs(was, is) {
+                    true => of.changed(was, is, &others, rest),
+                    false => others,
+                };
                 return with(others, name, member, *hollow);
+            }
+            Expr::Part { of, by, place, count, whole: Some(whole) } if of.joins() => {
+                let before = whole.eval(was);
+                let value = Cow::Owned(of.changed(was, is, &before, rest));
+                return part(value, by, *place, *count).into_owned();
             }
             Expr::Or { of, other } => {
                 let value = of.changed(was, is, kept, rest);
@@ -238,10 +241,29 @@ impl Expr {
             Expr::Member { of, .. } | Expr::Part { of, .. } | Expr::Convert { of, .. } => {
                 differs(of)
             }
-            Expr::With { of, value: other, .. } | Expr::Or { of, other } => {
-                differs(of) || differs(other)
-            }
+            Expr::With { value, .. } => differs(value) || self.rest_differs(was, is),
+            Expr::Or { of, other } => differs(of) || differs(other),
             Expr::Join { parts, .. } => parts.iter().any(differs),
+        }
+    }
+
+    /// Whether an object has changed in more than its last member, or those that are replaced.
+    fn rest_differs(&self, was: &impl Source, is: &impl Source) -> bool {
+        let (mut object, mut replaced) = (self, Vec::new());
+        while let Expr::With { of, name, value, fresh, .. } = object {
+            if !std::ptr::eq(object, self) && value.differs(was, is) {
+                return true;
+            }
+            // One that the object cannot have yet is looked at, to be refused.
+            replaced.extend((!fresh).then_some(name));
+            object = of;
+        }
+        let rest = |whole: Cow<'_, Value>| {
+            replaced.iter().fold(whole.into_owned(), |rest, name| without(rest, name))
+        };
+        match object.is_place() {
+            true => rest(object.eval(was)) != rest(object.eval(is)),
+            false => object.differs(was, is),
         }
     }
 
@@ -306,8 +328,9 @@ impl Expr {
                 parts: parts.iter().map(|part| part.substitute(sent)).collect(),
                 by: by.clone(),
             },
-            Expr::Part { of, by, place, count } => {
-                Expr::Part { of: inner(of), by: by.clone(), place: *place, count: *count }
+            Expr::Part { of, by, place, count, whole } => {
+                let (by, whole) = (by.clone(), whole.clone());
+                Expr::Part { of: inner(of), by, place: *place, count: *count, whole }
             }
             Expr::Convert { of, by, marks } => {
                 Expr::Convert { of: inner(of), by: by.clone(), marks: *marks }
@@ -335,8 +358,9 @@ impl Expr {
                 parts: parts.iter().map(|part| part.unlimited(name)).collect(),
                 by: by.clone(),
             },
-            Expr::Part { of, by, place, count } => {
-                Expr::Part { of: inner(of), by: by.clone(), place: *place, count: *count }
+            Expr::Part { of, by, place, count, whole } => {
+                let (by, whole) = (by.clone(), whole.clone());
+                Expr::Part { of: inner(of), by, place: *place, count: *count, whole }
             }
             Expr::Convert { of, by, marks } => {
                 let by = match by {
@@ -526,6 +550,16 @@ fn join(values: &[Cow<'_, Value>], by: &str) -> Value {
     }
 }
 
+fn part<'v>(value: Cow<'v, Value>, by: &str, place: usize, count: usize) -> Cow<'v, Value> {
+    match value.as_str() {
+        Some(text) => {
+            let piece = text.splitn(count, by).nth(place);
+            Cow::Owned(piece.map(Value::from).unwrap_or_default())
+        }
+        None => value,
+    }
+}
+
 fn convert<'v>(by: &Conversion, marks: bool, value: Cow<'v, Value>) -> Cow<'v, Value> {
     match by.apply(&value) {
         // It stays what could not be said before.
@@ -558,8 +592,7 @@ fn rejoined(
     if gap && !validate::is_marked(&joined) { validate::marked(joined) } else { joined }
 }
 
-fn without(object: &Value, name: &str) -> Value {
-    let mut object = object.clone();
+fn without(mut object: Value, name: &str) -> Value {
     if let Value::Object(members) = &mut object {
         members.remove(name);
     }

@@ -223,11 +223,12 @@ impl Lens {
     }
 
     /// Leaves out of what changes what looks the same without, where the client may not see all of
-    /// it: pieces of a split field, and what is filled where nothing is sent.
+    /// it: pieces of a split field, and what is filled where nothing is sent. What is taken away is
+    /// gone, whatever it looked like.
     fn spare(&self, raised: &mut Fields, current: &Fields) {
         let is_piece = |lift: &&Lift| {
             let filled = lift.field.kind != Kind::Object && lift.expr.fills();
-            (lift.is_part() || filled) && raised.contains_key(&lift.field.name)
+            (lift.is_part() || filled) && !value_of(raised, &lift.field.name).is_null()
         };
         let pieces: Vec<&Lift> = self.lifts.iter().filter(is_piece).collect();
         if pieces.is_empty() || raised.values().any(validate::is_marked) {

@@ -9,6 +9,7 @@ use crate::schema::{Field, Kind, Limits, Operation, Path, Retyping};
 use crate::validate;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type Done = Result<(), Fault>;
 
@@ -197,10 +198,13 @@ impl Shape {
         field.deprecated = parts.iter().find_map(|part| part.deprecated.clone());
         let first = places.iter().copied().min().unwrap_or(0);
         let parts = to.iter().map(|name| self.lowered(name)).collect();
-        self.down.insert(field.name.clone(), Expr::Join { parts, by: by.to_owned() });
-        let whole = || Box::new(Expr::sent(&from.name));
-        let (by, count) = (by.to_owned(), to.len());
-        let piece = |place| Expr::Part { of: whole(), by: by.clone(), place, count };
+        let whole = Expr::Join { parts, by: by.to_owned() };
+        self.down.insert(field.name.clone(), whole.clone());
+        let (whole, count) = (Arc::new(whole), to.len());
+        let piece = |place| {
+            let (of, whole) = (Box::new(Expr::sent(&from.name)), Some(whole.clone()));
+            Expr::Part { of, by: by.to_owned(), place, count, whole }
+        };
         let sent = to.iter().enumerate();
         let sent = sent.map(|(place, name)| (name.clone(), self.held(name, piece(place))));
         self.substitute(&sent.collect());
@@ -215,8 +219,8 @@ impl Shape {
         let whole = self.lowered(to);
         let new = self.fields[place].clone();
         for (piece, field) in from.iter().enumerate() {
-            let of = Box::new(whole.clone());
-            let expr = Expr::Part { of, by: by.to_owned(), place: piece, count: from.len() };
+            let (of, by, count) = (Box::new(whole.clone()), by.to_owned(), from.len());
+            let expr = Expr::Part { of, by, place: piece, count, whole: None };
             self.down.insert(field.name.clone(), expr);
             let mut field = field.clone();
             (field.search, field.deprecated) = (new.search, new.deprecated.clone());

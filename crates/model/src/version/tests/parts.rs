@@ -89,6 +89,56 @@ fn what_is_filled_for_newer_versions_is_not_put_beside_what_is_written() {
 }
 
 #[test]
+fn what_is_filled_stays_out_of_a_text_that_was_split_since() {
+    let split = "split = { from = { name = 't', type = 'string' }, to = ['p', 'r'], by = '-' }";
+    let merge = MERGE.replace(
+        "name = 'b', type = 'string'",
+        "name = 'b', type = 'string', \
+                 pattern = '^[^-]+$', required = true }, { name = 'c', type = 'string'",
+    );
+    let optional = "optional = { field = 'c', fill = 'fi' }";
+    let cases = [
+        (json!({"p": "Zoe"}), json!({"a": "x y"}), Some(json!({"p": "x y"}))),
+        (json!({"p": "Zoe"}), json!({"b": "x"}), Some(json!({"p": "Zoe", "r": "x"}))),
+        (json!({"p": "Zoe"}), json!({"c": "x"}), None),
+        (json!({"p": "Zoe", "r": "y"}), json!({"a": "x"}), Some(json!({"p": "x", "r": "y"}))),
+        (json!({"p": "Zoe", "r": "y-z"}), json!({"b": "x"}), Some(json!({"p": "Zoe", "r": "x-z"}))),
+    ];
+    writes("p = 'string'\nr = 'string'", &[split, &merge, optional], &cases);
+}
+
+#[test]
+fn what_is_taken_away_is_gone_from_all_parts() {
+    let split = "split = { from = { name = 't', type = 'string' }, to = ['p', 'r'], by = '-' }";
+    let number = "retype = { field = 't', from = 'integer', by = 'text' }";
+    let cases = [
+        (json!({"p": "", "r": "12"}), json!({"t": null}), Some(json!({"p": null, "r": null}))),
+        (json!({"p": "", "r": "12"}), json!({"t": 12}), Some(json!({"p": "12", "r": null}))),
+    ];
+    writes("p = 'string'\nr = 'string'", &[split, number], &cases);
+}
+
+#[test]
+fn an_object_stays_as_it_is_kept_when_members_that_became_fields_are_written() {
+    let first = "move = { from = 'o.x', to = 'x' }";
+    let second = "move = { from = 'o.y', to = 'y' }";
+    let fields = "o = 'object'\nx = 'integer'\ny = 'integer'";
+    let versions = service(fields, &[first, second]);
+    let (_, lens) = oldest(&versions);
+    for (kept, patch, expected) in [
+        (json!({"x": 1, "y": 2}), json!({"x": 3}), json!({"x": 3})),
+        (json!({"x": 1, "y": 2}), json!({"x": null}), json!({"x": null})),
+        (json!({"x": 1, "y": 2}), json!({"x": null, "y": 4}), json!({"x": null, "y": 4})),
+        (json!({"x": 1, "y": 2}), json!({"z": 3}), json!({"o": {"z": 3}})),
+        (json!({"o": {}, "x": 1}), json!({"x": 3}), json!({"x": 3})),
+        (json!({"o": {"z": 1}, "x": 1}), json!({"x": 3, "z": null}), json!({"o": {}, "x": 3})),
+    ] {
+        let changes = lens.merge(&object(kept.clone()), &object(json!({ "o": patch })));
+        assert_eq!(Value::Object(changes), expected, "{patch} on {kept}");
+    }
+}
+
+#[test]
 fn what_is_left_out_and_means_what_is_shown_changes_nothing() {
     for (field, change, required, kept) in [
         (

@@ -247,23 +247,15 @@ impl Expr {
         }
     }
 
-    /// Whether an object has changed in more than its last member, or those that are replaced.
+    /// Whether an object in which a member is replaced has changed in more than that member. One
+    /// that had nothing but the member, and lost it, is an empty one now.
     fn rest_differs(&self, was: &impl Source, is: &impl Source) -> bool {
-        let (mut object, mut replaced) = (self, Vec::new());
-        while let Expr::With { of, name, value, fresh, .. } = object {
-            if !std::ptr::eq(object, self) && value.differs(was, is) {
-                return true;
-            }
-            // One that the object cannot have yet is looked at, to be refused.
-            replaced.extend((!fresh).then_some(name));
-            object = of;
-        }
-        let rest = |whole: Cow<'_, Value>| {
-            replaced.iter().fold(whole.into_owned(), |rest, name| without(rest, name))
-        };
-        match object.is_place() {
-            true => rest(object.eval(was)) != rest(object.eval(is)),
-            false => object.differs(was, is),
+        let Expr::With { of, name, fresh, .. } = self else { return self.differs(was, is) };
+        let (was, is) = (of.eval(was).into_owned(), of.eval(is).into_owned());
+        let has = |object: &Value| object.get(name).is_some_and(|member| !member.is_null());
+        match *fresh || has(&was) != has(&is) {
+            true => was != is,
+            false => without(was, name) != without(is, name),
         }
     }
 

@@ -85,6 +85,115 @@ fn what_is_not_seen_stays_when_something_beside_it_is_written() {
     assert_eq!(named, [vec!["info"], vec!["first"], vec!["info", "tags"]]);
 }
 
+/// A text that was put together from three and split in two since; a number that became a text in
+/// two pieces; members that became fields.
+const PARTS: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+split = { from = { name = "label", type = "string" }, to = ["shelf", "place"], by = "-" }
+[[versions.changes]]
+collection = "books"
+split = { from = { name = "count", type = "string" }, to = ["sign", "digits"], by = "-" }
+[[versions.changes]]
+collection = "books"
+move = { from = "info.pages", to = "pages" }
+[[versions]]
+date = "2025-01-01"
+[[versions.changes]]
+collection = "books"
+[versions.changes.merge]
+to = "label"
+by = "-"
+from = [
+  { name = "room", type = "string", pattern = "^[^-]+$", required = true },
+  { name = "row", type = "string", pattern = "^[^-]+$", required = true },
+  { name = "spot", type = "string" },
+]
+[[versions.changes]]
+collection = "books"
+retype = { field = "count", from = "integer", by = "text" }
+[[versions.changes]]
+collection = "books"
+move = { from = "info.year", to = "year" }
+[[versions]]
+date = "2024-01-01"
+[[versions.changes]]
+collection = "books"
+optional = { field = "spot", fill = "top" }
+[[versions]]
+date = "2023-01-01"
+
+[collections.books.fields]
+shelf = "string"
+place = "string"
+sign = "string"
+digits = "string"
+pages = "integer"
+year = "integer"
+info = "object"
+"#;
+
+#[test]
+fn parts_that_an_old_client_leaves_alone_stay_as_they_are_kept() {
+    let server = Start::schema(PARTS).go();
+    let empty = json!({ "shelf": null, "place": null, "sign": null, "digits": null, "pages": null,
+                        "year": null, "info": null });
+    let with = |base: &Value, members: &Value| {
+        let mut base = base.clone();
+        base.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        base
+    };
+    for (kept, patch, expected) in [
+        // What stands for nothing is not stored, nor read as the part before it.
+        (json!({"shelf": "A"}), json!({"room": "B"}), json!({"shelf": "B"})),
+        (json!({"shelf": "A"}), json!({"row": "2"}), json!({"shelf": "A", "place": "2"})),
+        (
+            json!({"shelf": "A", "place": "2-low"}),
+            json!({"row": "3"}),
+            json!({"shelf": "A", "place": "3-low"}),
+        ),
+        (json!({"sign": "", "digits": "12"}), json!({"count": null}), json!({})),
+        (json!({"sign": "", "digits": "12"}), json!({"count": 7}), json!({"sign": "7"})),
+        (
+            json!({"pages": 90, "year": 1999}),
+            json!({"info": {"pages": 91}}),
+            json!({"pages": 91, "year": 1999}),
+        ),
+        (
+            json!({"pages": 90, "info": {"x": 1}}),
+            json!({"info": {"pages": null, "y": 2}}),
+            json!({"info": {"x": 1, "y": 2}}),
+        ),
+    ] {
+        let path = format!("/v1/books/{}", server.make("/v1/books", kept.clone()));
+        let old = |method: &str| server.ask(method, &path).version("2023-01-01");
+        let mut wanted = old("GET").send().expect(200);
+        for (name, change) in patch.as_object().unwrap() {
+            match change.as_object() {
+                Some(_) => wanted[name] = with(&wanted[name], change),
+                None => wanted[name] = change.clone(),
+            }
+        }
+        let (name, _) = patch.as_object().unwrap().iter().next().unwrap();
+        if let Some(members) = wanted[name].as_object_mut() {
+            members.retain(|_, value| !value.is_null());
+        }
+        let answer = old("PATCH").json(&patch).send().expect(200);
+        assert_eq!(answer[name], wanted[name], "{patch} on {kept}");
+        let now = server.get(&path).expect(200);
+        for (name, value) in with(&empty, &expected).as_object().unwrap() {
+            assert_eq!(now[name], *value, "{name} after {patch} on {kept}");
+        }
+    }
+    let path = format!("/v1/books/{}", server.make("/v1/books", json!({"shelf": "A"})));
+    let refused = server.ask("PATCH", &path).version("2023-01-01").json(&json!({"spot": "low"}));
+    let error = refused.send().expect(422);
+    assert_eq!(error["error"]["param"], "spot", "{error}");
+    assert_eq!(server.get(&path).expect(200)["shelf"], "A");
+}
+
 /// A member that became a field, of an object that the oldest version does not have.
 const UNSEEN: &str = r#"
 [[versions]]

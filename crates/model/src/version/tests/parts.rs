@@ -127,8 +127,10 @@ fn an_object_stays_as_it_is_kept_when_members_that_became_fields_are_written() {
     let (_, lens) = oldest(&versions);
     for (kept, patch, expected) in [
         (json!({"x": 1, "y": 2}), json!({"x": 3}), json!({"x": 3})),
-        (json!({"x": 1, "y": 2}), json!({"x": null}), json!({"x": null})),
-        (json!({"x": 1, "y": 2}), json!({"x": null, "y": 4}), json!({"x": null, "y": 4})),
+        (json!({"x": 1, "y": 2}), json!({"y": null}), json!({"y": null})),
+        // It is shown as an object still, in the version between as well.
+        (json!({"x": 1, "y": 2}), json!({"x": null}), json!({"o": {}, "x": null})),
+        (json!({"x": 1}), json!({"x": null}), json!({"o": {}, "x": null})),
         (json!({"x": 1, "y": 2}), json!({"z": 3}), json!({"o": {"z": 3}})),
         (json!({"o": {}, "x": 1}), json!({"x": 3}), json!({"x": 3})),
         (json!({"o": {"z": 1}, "x": 1}), json!({"x": 3, "z": null}), json!({"o": {}, "x": 3})),

@@ -335,7 +335,8 @@ impl Change {
     }
 
     /// What an old client's write makes of the new record: what depends on a field that differs
-    /// from what the client was shown. The rest stays, seen or unseen.
+    /// from what the client was shown. The rest stays, seen or unseen; so does an object in which
+    /// nothing but another value of the member that left it was written.
     pub fn write(
         &self,
         current: &Fields,
@@ -348,7 +349,17 @@ impl Change {
         }
         self.up(&mut raised)?;
         let differs = |name: &String| of(shown, name) != of(wanted, name);
-        let touched = |name: &String| self.sources(name).iter().any(differs);
+        let touched = |name: &String| match self {
+            Change::Leave { object, member, .. } if object == name => {
+                let rest = |fields: &Fields| {
+                    let mut rest = of(fields, object);
+                    let member = rest.as_object_mut().and_then(|members| members.remove(member));
+                    (rest, member.is_some())
+                };
+                rest(shown) != rest(wanted)
+            }
+            _ => self.sources(name).iter().any(differs),
+        };
         let value = |name: &String| of(if touched(name) { &raised } else { current }, name);
         Ok(current.keys().map(|name| (name.clone(), value(name))).collect())
     }

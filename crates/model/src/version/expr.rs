@@ -575,7 +575,7 @@ fn rejoined(
         let piece = pieces.next().map(Value::from).unwrap_or_default();
         values.push(match rest {
             Rest::Kept if !part.differs(was, is) => Cow::Owned(piece),
-            _ => part.eval(is),
+            _ => Cow::Owned(part.changed(was, is, &piece, rest)),
         });
     }
     let joined = join(&values, by);

@@ -4,6 +4,7 @@
 use super::expr::{Expr, Parsed, Rest};
 use super::raw::Raw;
 use super::scale;
+use super::settle;
 use super::shape::Shape;
 use crate::record::{Fields, Record, push_json};
 use crate::schema::{Collection, Field, Kind};
@@ -234,8 +235,7 @@ impl Lens {
         if pieces.is_empty() || raised.values().any(validate::is_marked) {
             return;
         }
-        let mut after = current.clone();
-        after.extend(raised.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let mut after = settle::after(Some(current), raised);
         let wanted = self.down(&after);
         for name in pieces.iter().map(|lift| &lift.field.name) {
             let piece = after.insert(name.clone(), value_of(current, name).clone());

@@ -7,7 +7,7 @@
 
 use super::convert::Conversion;
 use super::expr::{Expr, Parsed, Rest};
-use super::lens::{Lens, Lift, value_of};
+use super::lens::{Lens, Lift, Line, value_of};
 use super::scale::{SLACK, Scale, beside};
 use crate::record::Fields;
 use crate::schema::Kind;
@@ -43,7 +43,7 @@ impl Expr {
 }
 
 impl Lens {
-    /// Looks at what was made of what was sent, beside what is kept already.
+    /// Numbers in another unit that were made of what was sent, beside what is kept already.
     pub(super) fn settle(&self, raised: &mut Fields, sent: &Fields, kept: Option<&Fields>) {
         for lift in self.lifts.iter().filter(|lift| !lift.multiplied.is_empty()) {
             let name = &lift.field.name;
@@ -51,14 +51,15 @@ impl Lens {
                 continue;
             };
             let value = value.clone();
-            let mut record = kept.cloned().unwrap_or_default();
-            record.extend(raised.iter().map(|(name, value)| (name.clone(), value.clone())));
             let all = std::iter::once(value.clone()).chain(near(&lift.field.kind, &value));
-            let settled = all.into_iter().find(|value| {
-                record.insert(name.clone(), value.clone());
-                self.shows(lift, &record, sent)
-            });
-            let settled = settled.unwrap_or_else(|| match lift.nearest {
+            let same = |shown: &Fields| {
+                lift.multiplied.iter().all(|place| {
+                    let (was, is) = (at(place, sent), at(place, shown));
+                    !was.is_number() || plain(&was) == is
+                })
+            };
+            let found = self.first_shown(lift, after(kept, raised), all, same);
+            let settled = found.unwrap_or_else(|| match lift.nearest {
                 true => value,
                 false => validate::marked(value),
             });
@@ -66,25 +67,8 @@ impl Lens {
         }
     }
 
-    /// Whether the numbers that became this field are shown as they were sent.
-    fn shows(&self, lift: &Lift, record: &Fields, sent: &Fields) -> bool {
-        let shown = self.shown_of(lift, record);
-        lift.multiplied.iter().all(|place| {
-            let (was, is) = (at(place, sent), at(place, &shown));
-            !was.is_number() || plain(&was) == is
-        })
-    }
-
-    /// What the fields that make this one show of a record.
-    fn shown_of(&self, lift: &Lift, record: &Fields) -> Fields {
-        let kept = Parsed { sent: None, kept: Some(record) };
-        let lines = self.lines.iter().filter(|line| lift.sent.contains(&line.name));
-        lines.map(|line| (line.name.clone(), line.expr.eval(&kept).into_owned())).collect()
-    }
-
     /// Texts of several parts, of which some have changed. The others stay as they are kept, or
-    /// else as they are shown, where that stands for what is not kept: so that all of them are
-    /// shown as they were sent.
+    /// else as they are shown, where that stands for what is not kept.
     pub(super) fn rejoin(
         &self,
         raised: &mut Fields,
@@ -98,28 +82,52 @@ impl Lens {
             };
             let kept = kept.clone();
             let shown = lift.expr.changed(was, is, value_of(current, name), Rest::Shown);
-            let mut record = current.clone();
-            record.extend(raised.iter().map(|(name, value)| (name.clone(), value.clone())));
-            let mut fits = |value: &Value, texts_alone: bool| {
-                record.insert(name.clone(), value.clone());
-                let shown = self.shown_of(lift, &record);
-                let same = |place: &Expr| match (at(place, wanted), at(place, &shown)) {
+            let same = |shown: &Fields, texts_alone: bool| {
+                lift.joined.iter().all(|place| match (at(place, wanted), at(place, shown)) {
                     (Value::String(wanted), shown) => shown == wanted,
                     (Value::Null, shown) => texts_alone || shown.is_null(),
                     _ => true,
-                };
-                !validate::is_marked(value) && lift.joined.iter().all(same)
+                })
             };
             // A part that is left out may stand for something.
-            let choice = [(&kept, false), (&shown, false), (&kept, true), (&shown, true)];
-            let found = choice.into_iter().find(|(value, texts_alone)| fits(value, *texts_alone));
-            let found = found.map(|(value, _)| value.clone());
+            let found = [false, true].into_iter().find_map(|texts_alone| {
+                let both = [kept.clone(), shown.clone()];
+                let both = both.into_iter().filter(|value| !validate::is_marked(value));
+                let record = after(Some(current), raised);
+                self.first_shown(lift, record, both, |shown| same(shown, texts_alone))
+            });
             let unsayable =
                 || if validate::is_marked(&kept) { kept } else { validate::marked(kept) };
             let settled = found.unwrap_or_else(unsayable);
             raised.insert(name.clone(), settled);
         }
     }
+
+    /// The first of several values of a kept field with which the fields that make it are shown
+    /// as they should be.
+    fn first_shown(
+        &self,
+        lift: &Lift,
+        mut record: Fields,
+        values: impl IntoIterator<Item = Value>,
+        same: impl Fn(&Fields) -> bool,
+    ) -> Option<Value> {
+        let lines = self.lines.iter().filter(|line| lift.sent.contains(&line.name));
+        let lines: Vec<_> = lines.collect();
+        values.into_iter().find(|value| {
+            record.insert(lift.field.name.clone(), value.clone());
+            let kept = Parsed { sent: None, kept: Some(&record) };
+            let show = |line: &&Line| (line.name.clone(), line.expr.eval(&kept).into_owned());
+            same(&lines.iter().map(show).collect())
+        })
+    }
+}
+
+/// A kept record after a change.
+pub(super) fn after(kept: Option<&Fields>, raised: &Fields) -> Fields {
+    let mut after = kept.cloned().unwrap_or_default();
+    after.extend(raised.iter().map(|(name, value)| (name.clone(), value.clone())));
+    after
 }
 
 /// Numbers next to this one, or lists of one next to that in this list.

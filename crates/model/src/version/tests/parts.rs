@@ -86,6 +86,14 @@ fn what_is_filled_for_newer_versions_is_not_put_beside_what_is_written() {
     ];
     let fields = "t = { type = 'array', items = 'string', required = true }";
     writes(fields, &[list, &merge, required], &cases);
+    let above = "merge = { from = [{ name = 'c', type = 'string', pattern = '^[^ ]+$', \
+                 required = true }, { name = 't', type = 'string' }], to = 'u', by = ' ' }";
+    let cases = [
+        (json!({"u": "x one"}), json!({"a": "two"}), Some(json!({"u": "x two"}))),
+        (json!({"u": "x one"}), json!({"b": "y"}), Some(json!({"u": "x one-y"}))),
+        (json!({"u": "x one-y"}), json!({"c": "z"}), Some(json!({"u": "z one-y"}))),
+    ];
+    writes("u = 'string'", &[above, &merge, required], &cases);
 }
 
 #[test]

@@ -159,7 +159,11 @@ impl World<'_> {
             ask.json(&Value::Object(body.clone())).send()
         };
         let answer = ask();
-        assert_eq!(answer.status, 200, "{about}: {method} {body:?}: {}", answer.text);
+        assert_eq!(
+            answer.status, 200,
+            "{about}: {method} {body:?} on {:?}: {}",
+            kept.fields, answer.text
+        );
         let changed = fields != kept.fields;
         let assigned = self.assigned(kept.collection, &answer.json);
         let after = Kept { fields, assigned, ..kept.clone() };

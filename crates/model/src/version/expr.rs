@@ -195,10 +195,21 @@ impl Expr {
                 };
                 let others = without(kept.clone(), name);
                 let others = match self.rest_differs(was, is) {
+                    // Before the member left it, there was an object.
+                    true if others.is_null() && of.eval(was).is_object() => {
+                        of.changed(was, is, &Value::Object(Map::new()), rest)
+                    }
                     true => of.changed(was, is, &others, rest),
                     false => others,
                 };
                 return with(others, name, member, *hollow);
+            }
+            Expr::Member { name, .. } => {
+                if let Some((of, value)) = self.replacing()
+                    && of.eval(is).get(name).is_none_or(Value::is_null)
+                {
+                    return value.changed(was, is, kept, rest);
+                }
             }
             Expr::Part { of, by, place, count, whole: Some(whole) } if of.joins() => {
                 let before = whole.eval(was);
@@ -238,12 +249,27 @@ impl Expr {
         match self {
             _ if self.is_place() => self.eval(was) != self.eval(is),
             Expr::Sent(_) | Expr::Kept(_) | Expr::Fixed(_) => false,
-            Expr::Member { of, .. } | Expr::Part { of, .. } | Expr::Convert { of, .. } => {
-                differs(of)
-            }
+            Expr::Member { of, name } => match self.replacing() {
+                Some((of, value)) => {
+                    differs(value) || of.eval(was).get(name) != of.eval(is).get(name)
+                }
+                None => differs(of),
+            },
+            Expr::Part { of, .. } | Expr::Convert { of, .. } => differs(of),
             Expr::With { value, .. } => differs(value) || self.rest_differs(was, is),
             Expr::Or { of, other } => differs(of) || differs(other),
             Expr::Join { parts, .. } => parts.iter().any(differs),
+        }
+    }
+
+    /// Of a member that an object cannot have had: the object before, and the value.
+    fn replacing(&self) -> Option<(&Expr, &Expr)> {
+        match self {
+            Expr::Member { of, name } => match &**of {
+                Expr::With { of, name: there, value, .. } if there == name => Some((of, value)),
+                _ => None,
+            },
+            _ => None,
         }
     }
 

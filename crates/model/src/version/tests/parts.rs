@@ -149,6 +149,30 @@ fn an_object_stays_as_it_is_kept_when_members_that_became_fields_are_written() {
 }
 
 #[test]
+fn a_field_that_was_a_member_for_a_while_changes_with_nothing_beside_it() {
+    let finer = "enum_map = { field = 'e', values = { aa = 'bb' }, down = { cc = 'aa' } }";
+    let left = "move = { from = 'o.m', to = 'e' }";
+    let entered = "move = { from = { name = 'f', type = 'string', enum = ['aa'] }, to = 'o.m', \
+                   existing = true }";
+    let fields = "o = 'object'\ne = { type = 'string', enum = ['bb', 'cc'] }";
+    let cases = [
+        (json!({"e": "cc"}), json!({"o": {"z": 1}}), Some(json!({"e": "cc", "o": {"z": 1}}))),
+        // The object that it is shown beside `f` is still there.
+        (json!({"e": "cc"}), json!({"f": null}), Some(json!({"e": null, "o": {}}))),
+        (json!({"e": "cc", "o": {"z": 1}}), json!({"o": {"m": 1}}), None),
+    ];
+    writes(fields, &[finer, left, entered], &cases);
+    let list = "retype = { field = 'e', from = 'string', by = 'list' }";
+    let entered = "move = { from = { name = 't', type = 'string' }, to = 'o.m', existing = true }";
+    let fields = "o = 'object'\ne = { type = 'array', items = 'string' }";
+    let required = "required = { field = 'b', fill = 'fi' }";
+    let merge = MERGE
+        .replace("name = 'b', type = 'string'", "name = 'b', type = 'string', required = true");
+    let cases = [(json!({"e": ["one"]}), json!({"a": "two"}), Some(json!({"e": ["two"]})))];
+    writes(fields, &[list, left, entered, &merge, required], &cases);
+}
+
+#[test]
 fn what_is_left_out_and_means_what_is_shown_changes_nothing() {
     for (field, change, required, kept) in [
         (

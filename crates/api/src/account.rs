@@ -80,10 +80,10 @@ pub async fn serve(
 
 fn refuse_parameters(query: &str) -> Result<(), Problem> {
     let pairs = route::query_pairs(query)?;
-    let Some((name, _)) = pairs.first() else { return Ok(()) };
-    let shown: String = name.chars().take(100).collect();
-    let message = format!("There is no parameter `{shown}` here.");
-    Err(Problem::new(Code::UnknownParameter, message).param(shown))
+    match pairs.first() {
+        Some((name, _)) => Err(route::unknown_parameter(name)),
+        None => Ok(()),
+    }
 }
 
 /// Pins an account to the newest version, which its first call was answered in. Nobody's request

@@ -95,10 +95,11 @@ impl Pages {
 
     /// Place of the version whose contract is asked for: without a word, the newest.
     fn described(&self, query: &str) -> Result<usize, Problem> {
-        let pairs = route::query_pairs(query)?;
-        let Some((_, date)) = pairs.iter().find(|(name, _)| name == "version") else {
-            return Ok(0);
-        };
+        let pairs = route::parameters(query)?;
+        if let Some((name, _)) = pairs.iter().find(|(name, _)| name != "version") {
+            return Err(route::unknown_parameter(name));
+        }
+        let Some((_, date)) = pairs.first() else { return Ok(0) };
         let view = self.versions.find(date).ok_or_else(|| {
             let shown: String = date.chars().take(40).collect();
             self.versions.unknown(&shown, "version")

@@ -5,6 +5,7 @@ use http::Method;
 use model::problem::{Code, Problem};
 use model::schema::{Collection, CollectionIx, Mount, Schema};
 use percent_encoding::percent_decode_str;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Paths that an answer about an unknown one names.
@@ -357,4 +358,37 @@ pub fn query_pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
             }
         })
         .collect()
+}
+
+/// The same, each given once: twice would mean two things at once.
+pub fn parameters(query: &str) -> Result<Vec<(String, String)>, Problem> {
+    let pairs = query_pairs(query)?;
+    let mut seen = HashSet::new();
+    if let Some((name, _)) = pairs.iter().find(|(name, _)| !seen.insert(name)) {
+        let shown: String = name.chars().take(100).collect();
+        let message = format!("`{shown}` is given more than once.");
+        return Err(Problem::new(Code::InvalidParameter, message).param(shown));
+    }
+    Ok(pairs)
+}
+
+pub fn unknown_parameter(name: &str) -> Problem {
+    let shown: String = name.chars().take(100).collect();
+    let message = format!("There is no parameter `{shown}` here.");
+    Problem::new(Code::UnknownParameter, message).param(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_given_once() {
+        assert_eq!(parameters("since=1&wait=true").unwrap().len(), 2);
+        assert!(parameters("").unwrap().is_empty());
+        for twice in ["since=1&since=2", "since=1&wait=true&since=1", "access_token&access_token"] {
+            let problem = parameters(twice).unwrap_err();
+            assert_eq!(problem.code, Code::InvalidParameter, "{twice}");
+        }
+    }
 }

@@ -25,7 +25,6 @@ use live::{Answer, Asked, Asking, Epoch, Full, Polled, Visitor};
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
 use serde_json::json;
-use std::collections::HashSet;
 use std::sync::Arc;
 use wire::{Exchange, Response, accepted, wants_events, websocket};
 
@@ -98,18 +97,6 @@ fn offer(
     }
 }
 
-/// The parameters of a query. One given twice means two things at once.
-fn parameters(query: &str) -> Result<Vec<(String, String)>, Problem> {
-    let pairs = route::query_pairs(query)?;
-    let mut seen = HashSet::new();
-    if let Some((name, _)) = pairs.iter().find(|(name, _)| !seen.insert(name)) {
-        let shown: String = name.chars().take(100).collect();
-        let message = format!("`{shown}` is given more than once.");
-        return Err(Problem::new(Code::InvalidParameter, message).param(shown));
-    }
-    Ok(pairs)
-}
-
 /// `GET /api/messages?since=<id>[&wait=true]`
 async fn poll(
     core: &Arc<Core>,
@@ -117,7 +104,7 @@ async fn poll(
     feed: CollectionIx,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
-    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
+    let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
     let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
     negotiate::check_accept(&exchange.headers)?;
     let collection = &core.schema.collections[feed];
@@ -173,7 +160,7 @@ async fn stream(
     exchange: &Exchange,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
-    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
+    let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
     let visitor = match visit::visitor(core, exchange, &pairs, trace).await {
         // An EventSource would never come back after an error that passes by itself.
         Err(Failure::Problem(problem))
@@ -218,7 +205,7 @@ async fn socket(
     request_id: &str,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
-    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
+    let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
     let options = websocket::Options { protocols: &[live::PROTOCOL], compress: true };
     let accepted =
         websocket::accept(&exchange.method, exchange.version, &exchange.headers, &options);
@@ -328,16 +315,14 @@ async fn presence(
     exchange: &Exchange,
     trace: &mut Trace,
 ) -> Result<Reply, Failure> {
-    let pairs = parameters(exchange.uri.query().unwrap_or_default())?;
+    let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
     let identity = core.identify(exchange, trace).await?;
     core.choose_version(exchange, &identity, trace)?;
     core.take(&identity, trace)?;
     visit::may(&identity, PRESENCE_SCOPE, model::caller::Access::Read)?;
     negotiate::check_accept(&exchange.headers)?;
     if let Some((name, _)) = pairs.first() {
-        let shown: String = name.chars().take(100).collect();
-        let message = format!("There is no parameter `{shown}` here.");
-        return Err(Problem::new(Code::UnknownParameter, message).param(shown).into());
+        return Err(route::unknown_parameter(name).into());
     }
     let position = *core.store.position().borrow();
     let (users, total) = core.hub.presence.list(identity.caller.scope);
@@ -364,16 +349,6 @@ async fn presence(
 mod tests {
     use super::*;
     use http::header::ACCEPT;
-
-    #[test]
-    fn a_parameter_is_given_once() {
-        assert_eq!(parameters("since=1&wait=true").unwrap().len(), 2);
-        assert!(parameters("").unwrap().is_empty());
-        for twice in ["since=1&since=2", "since=1&wait=true&since=1", "access_token&access_token"] {
-            let problem = parameters(twice).unwrap_err();
-            assert_eq!(problem.code, Code::InvalidParameter, "{twice}");
-        }
-    }
 
     fn accepting(text: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(text))])

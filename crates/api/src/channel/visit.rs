@@ -49,7 +49,8 @@ pub async fn visitor(
     let named = version(core, pairs);
     if let Some(identity) = trace.identity.clone() {
         core.choose_version(exchange, &identity, trace)?;
-        trace.version = named.as_ref().ok().copied().flatten().or(trace.version);
+        // One that does not exist is nobody's.
+        trace.version = named.as_ref().map_or(None, |named| named.or(trace.version));
         core.take(&identity, trace)?;
         // What comes over the channel is in some version, too.
         if identity.account.pin.is_none() {

@@ -192,9 +192,11 @@ impl Shape {
         (!self.limits.is_empty()).then_some(held)
     }
 
-    /// Whether the field has a value whatever is kept. What every body must have is kept.
+    /// Whether the field has a value whatever is kept. What every body must have is kept, unless
+    /// there are newer clients that do not know it.
     fn always_says(&self, name: &str, newest: &Collection) -> bool {
-        let kept = |name: &str| newest.field(name).is_some_and(|field| field.required);
+        let sent = |field: &Field| field.required && !field.removed;
+        let kept = |name: &str| newest.field(name).is_some_and(sent);
         let fits = |expr: &Expr| {
             let made_from = expr.converted().and_then(|name| newest.field(name));
             made_from.is_none_or(|field| expr.has_room_for(&field.kind))

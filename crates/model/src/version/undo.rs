@@ -199,7 +199,7 @@ impl Shape {
         let first = places.iter().copied().min().unwrap_or(0);
         let parts = to.iter().map(|name| self.lowered(name)).collect();
         let whole = Expr::Join { parts, by: by.to_owned() };
-        self.down.insert(field.name.clone(), whole.clone());
+        self.down.insert(field.name.clone(), worded(whole.clone(), &field));
         let (whole, count) = (Arc::new(whole), to.len());
         let piece = |place| {
             let (of, whole) = (Box::new(Expr::sent(&from.name)), Some(whole.clone()));
@@ -221,7 +221,7 @@ impl Shape {
         for (piece, field) in from.iter().enumerate() {
             let (of, by, count) = (Box::new(whole.clone()), by.to_owned(), from.len());
             let expr = Expr::Part { of, by, place: piece, count, whole: None };
-            self.down.insert(field.name.clone(), expr);
+            self.down.insert(field.name.clone(), worded(expr, field));
             let mut field = field.clone();
             (field.search, field.deprecated) = (new.search, new.deprecated.clone());
             (field.write_only, field.read_only) = (new.write_only, new.read_only);
@@ -266,8 +266,9 @@ impl Shape {
         old.unique = new.unique && scalar;
         (old.search, old.deprecated) = (new.search, new.deprecated.clone());
         (old.write_only, old.read_only) = (new.write_only, new.read_only);
+        let shown = worded(self.lowered(name).lowered(down), &old);
+        self.down.insert(name.to_owned(), shown);
         self.fields[place] = old;
-        self.convert_down(name, down);
         self.substitute(&BTreeMap::from([(name.to_owned(), raised)]));
         Ok(())
     }
@@ -456,12 +457,16 @@ impl Shape {
 
 /// What an old field can say of a value that may be anything.
 fn known(value: Expr, field: &Field) -> Expr {
-    let shown = value.lowered(Conversion::OfKind(field.kind.clone()));
+    worded(value.lowered(Conversion::OfKind(field.kind.clone())), field)
+}
+
+/// What of it an old field has a word for, where it has an `enum`.
+fn worded(value: Expr, field: &Field) -> Expr {
     if field.choices.is_empty() {
-        return shown;
+        return value;
     }
     let choices = field.choices.iter().map(|choice| (choice, choice));
-    shown.lowered(Conversion::Only(table(choices)))
+    value.lowered(Conversion::Only(table(choices)))
 }
 
 fn table<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Vec<(Value, Value)> {

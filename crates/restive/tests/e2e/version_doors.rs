@@ -407,6 +407,11 @@ fn every_version_has_its_contract() {
     assert!(!paths.keys().any(|path| path.starts_with("/v2") || path.contains("clubs")));
     assert_eq!(old["paths"]["/v1/books"]["get"]["deprecated"], true);
     server.get("/openapi.json?version=2020-01-01").error(400, "unknown_version");
+    let error = server.get("/openapi.json?versio=2024-01-01").error(400, "unknown_parameter");
+    assert_eq!(error["param"], "versio");
+    server
+        .get("/openapi.json?version=2024-01-01&version=2025-06-01")
+        .error(400, "invalid_parameter");
     for version in ["2026-11-01", "2026-01-01", "2025-06-01", "2024-01-01"] {
         whole(&contract(&format!("?version={version}")));
     }

@@ -85,6 +85,84 @@ fn what_is_not_seen_stays_when_something_beside_it_is_written() {
     assert_eq!(named, [vec!["info"], vec!["first"], vec!["info", "tags"]]);
 }
 
+/// Texts that were one of a few words once, and a field that newer clients do not know.
+const WORDS: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+retype = { field = "grade", from = { type = "string", enum = ["1", "2"] }, by = "text" }
+[[versions.changes]]
+collection = "books"
+retype = { field = "tags", from = { type = "string", enum = ["a", "b"] }, by = "list" }
+[[versions.changes]]
+collection = "books"
+split = { from = { name = "size", type = "string", enum = ["a b"] }, to = ["w", "h"], by = " " }
+[[versions.changes]]
+collection = "books"
+[versions.changes.merge]
+to = "place"
+by = " "
+from = [
+  { name = "room", type = "string", enum = ["north"], required = true },
+  { name = "row", type = "string", enum = ["x"] },
+]
+[[versions.changes]]
+collection = "books"
+removed = { field = "code" }
+[[versions]]
+date = "2025-01-01"
+
+[collections.books.fields]
+grade = { type = "integer", filter = true }
+tags = { type = "array", items = "string" }
+w = "string"
+h = "string"
+place = "string"
+code = { type = "string", required = true }
+"#;
+
+#[test]
+fn words_that_an_old_enum_does_not_have_are_null_there_as_its_contract_says() {
+    let server = Start::schema(WORDS).go();
+    let old = |method: &str, path: &str| server.ask(method, path).version("2025-01-01");
+    let contract = server.get("/openapi.json?version=2025-01-01").expect(200);
+    let declared = &contract["components"]["schemas"]["Book"]["properties"];
+    let names = ["grade", "tags", "size", "room", "row", "code"];
+    let pick = |record: &Value| names.map(|name| record[name].clone());
+    for (kept, shown) in [
+        (
+            json!({"grade": 2, "tags": ["b", "z"], "w": "a", "h": "b", "place": "north x"}),
+            json!(["2", "b", "a b", "north", "x", null]),
+        ),
+        (
+            json!({"grade": 9, "tags": ["z", "b"], "w": "q", "h": "r", "place": "south y"}),
+            json!([null, null, null, null, null, null]),
+        ),
+    ] {
+        let path = format!("/v1/books/{}", server.make("/v1/books", kept.clone()));
+        let read = old("GET", &path).send().expect(200);
+        assert_eq!(json!(pick(&read)), shown, "{kept}");
+        for (name, value) in names.iter().zip(pick(&read)) {
+            let (kinds, words) = (&declared[name]["type"], &declared[name]["enum"]);
+            let nullable = kinds.as_array().is_some_and(|kinds| kinds.contains(&json!("null")));
+            assert!(!value.is_null() || nullable, "{name}: {kinds}");
+            assert!(words.as_array().is_none_or(|words| words.contains(&value)), "{name}: {words}");
+        }
+        // What is sent back as it is shown stays, said or not.
+        old("PATCH", &path).json(&json!({"grade": read["grade"]})).send().expect(200);
+        let now = server.get(&path).expect(200);
+        for (name, value) in kept.as_object().unwrap() {
+            assert_eq!(now[name], *value, "{name}");
+        }
+    }
+    let found = |filter: &str| {
+        let list = old("GET", &format!("/v1/books?{filter}")).send().expect(200);
+        list["data"].as_array().unwrap().len()
+    };
+    assert_eq!([found("grade=2"), found("grade=1"), found("grade=null")], [1, 0, 1]);
+}
+
 /// A text that was put together from three and split in two since; a number that became a text in
 /// two pieces; members that became fields.
 const PARTS: &str = r#"

@@ -411,9 +411,28 @@ fn a_remembered_refusal_keeps_its_words_over_the_restart_and_is_no_other_version
 #[test]
 fn a_channel_cannot_ask_for_a_version_that_there_is_not() {
     let server = Start::schema(SECOND).go();
-    for target in ["/api/messages?version=2020-01-01", "/api/events?version=new"] {
-        server.get(target).error(400, "unknown_version");
+    let old = SECOND.lines().rev().find_map(|line| line.strip_prefix("date = ")).unwrap();
+    let old = old.trim_matches('"');
+    server.post("/v1/account", json!({ "api_version": old })).expect(200);
+    let used = || {
+        let usage = server.get("/v1/version-usage").expect(200);
+        usage["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["requests"].clone())
+            .collect::<Vec<_>>()
+    };
+    let before = used();
+    let by_url = ["/api/messages?version=2020-01-01", "/api/events?version=new"];
+    let mut answers: Vec<_> = by_url.into_iter().map(|target| server.get(target)).collect();
+    answers.push(server.ask("GET", "/api/messages").version("2020-01-01").send());
+    for answer in answers {
+        // By whichever way it is asked for, it is nobody's: not the one that the account has.
+        assert_eq!(answer.header("restive-version"), Some("2026-11-01"));
+        answer.error(400, "unknown_version");
     }
+    assert_eq!(used(), before);
 }
 
 #[test]

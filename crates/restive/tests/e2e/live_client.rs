@@ -3,6 +3,7 @@
 
 use crate::carry::{self, Bytewise};
 use crate::harness::{PATIENCE, Server};
+use bytes::{Buf as _, BytesMut};
 use serde_json::{Value, json};
 use socket2::{Domain, SockFilter, SockRef, Socket as Socket2, Type};
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ pub struct Opened {
     pub head: String,
     stream: Box<dyn Bytewise>,
     /// Bytes behind the head.
-    rest: Vec<u8>,
+    rest: BytesMut,
 }
 
 impl Opened {
@@ -52,7 +53,7 @@ impl Opened {
         headers.iter().for_each(|line| request.push_str(&format!("{line}\r\n")));
         request.push_str("\r\n");
         stream.write_all(request.as_bytes())?;
-        let mut bytes = Vec::new();
+        let mut bytes = BytesMut::new();
         let end = loop {
             if let Some(end) = bytes.windows(BLANK.len()).position(|four| four == BLANK) {
                 break end;
@@ -75,8 +76,9 @@ impl Opened {
 
     /// The rest until the server closes.
     pub fn body(mut self) -> String {
-        let _ = self.stream.read_to_end(&mut self.rest);
-        String::from_utf8_lossy(&self.rest).into_owned()
+        let mut body = self.rest.to_vec();
+        let _ = self.stream.read_to_end(&mut body);
+        String::from_utf8_lossy(&body).into_owned()
     }
 
     /// The body, whole, if it is as long as was told.
@@ -87,7 +89,7 @@ impl Opened {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        String::from_utf8(self.rest).map_err(io::Error::other)
+        String::from_utf8(self.rest.to_vec()).map_err(io::Error::other)
     }
 
     /// Its body as an event stream, which ends with the connection unless its length was told.
@@ -102,7 +104,7 @@ impl Opened {
     }
 }
 
-fn fill(from: &mut (impl Read + ?Sized), bytes: &mut Vec<u8>) -> io::Result<usize> {
+fn fill(from: &mut (impl Read + ?Sized), bytes: &mut BytesMut) -> io::Result<usize> {
     let mut piece = [0; 16 << 10];
     let count = from.read(&mut piece)?;
     bytes.extend_from_slice(&piece[..count]);
@@ -182,7 +184,7 @@ impl Block {
 /// Reads an event stream.
 pub struct Events {
     from: Box<dyn Read + Send>,
-    bytes: Vec<u8>,
+    bytes: BytesMut,
     pub head: String,
 }
 
@@ -222,7 +224,7 @@ impl Events {
 
     /// What somebody else reads, such as curl.
     pub fn of(from: impl Read + Send + 'static) -> Events {
-        Events { from: Box::new(from), bytes: Vec::new(), head: String::new() }
+        Events { from: Box::new(from), bytes: BytesMut::new(), head: String::new() }
     }
 
     /// Takes a little, whatever it is.
@@ -234,9 +236,9 @@ impl Events {
     pub fn try_next(&mut self) -> io::Result<Option<Block>> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|two| two == b"\n\n") {
-                let text: Vec<u8> = self.bytes.drain(..end + 2).collect();
-                let text = String::from_utf8(text).map_err(io::Error::other)?;
-                return Ok(Some(Block::read(&text)));
+                let text = self.bytes.split_to(end + 2);
+                let text = str::from_utf8(&text).map_err(io::Error::other)?;
+                return Ok(Some(Block::read(text)));
             }
             if fill(&mut *self.from, &mut self.bytes)? == 0 {
                 let whole = self.bytes.is_empty();
@@ -339,7 +341,7 @@ pub struct Frame {
 /// A WebSocket, the client's side.
 pub struct Socket {
     stream: Box<dyn Bytewise>,
-    bytes: Vec<u8>,
+    bytes: BytesMut,
 }
 
 impl Socket {
@@ -383,7 +385,7 @@ impl Socket {
     pub fn try_frame(&mut self) -> io::Result<Option<Frame>> {
         loop {
             if let Some((frame, length)) = parse(&self.bytes) {
-                self.bytes.drain(..length);
+                self.bytes.advance(length);
                 return Ok(Some(frame));
             }
             if fill(&mut *self.stream, &mut self.bytes)? == 0 {

@@ -133,7 +133,7 @@ const VERSIONS: [(&str, &str); 2] = [("HTTP/2", "http2"), ("HTTP/3", "http3")];
 
 /// The same tests once more, in another version of HTTP.
 fn api_over(version: &str) -> Result<()> {
-    let mut command = cargo(["test", "--locked", "-p", "restive", "--test", "e2e", "--"]);
+    let mut command = cargo(["test", "--workspace", "--locked", "--test", "e2e", "--"]);
     let skipped = FIRST_VERSION_TESTS.iter().flat_map(|test| ["--skip", test]);
     run(command.args(API_TESTS).args(skipped).env("RESTIVE_E2E_OVER", version))
 }
@@ -147,7 +147,7 @@ fn judges(summary: &mut Summary, tools: Option<&Tools>) {
     const JUDGES: [&str; 4] =
         ["openapi-spec-validator", "spectral", "schemathesis", "SIGTERM ends the server with 0"];
     let server = summary.step("start the server", || {
-        run(&mut cargo(["build", "--locked", "-p", "restive"]))?;
+        build_judged()?;
         start_server(&target_dir()?)
     });
     let (Some(tools), Some(mut server)) = (tools, server) else {
@@ -190,11 +190,18 @@ fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent,
         return summary.left_out(JUDGE, &format!("{error:#}"));
     }
     summary.step(JUDGE, || {
-        run(&mut cargo(["build", "--locked", "-p", "wire", "--example", "echo"]))?;
+        build_judged()?;
         let target = target_dir()?;
         let echo = target.join("debug/examples/echo");
         autobahn::run(tools, &echo, &target.join("judge-websockets"), extent)
     });
+}
+
+/// The programs that are judged. Of the whole workspace, as the tests are: chosen alone, a package
+/// needs fewer features of what it is made of, and all of that would be built once more.
+fn build_judged() -> Result<()> {
+    let programs = ["--bin", "restive", "--example", "echo"];
+    run(cargo(["build", "--workspace", "--locked"]).args(programs))
 }
 
 fn start_server(target: &Path) -> Result<Server> {

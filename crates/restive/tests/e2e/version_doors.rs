@@ -409,6 +409,7 @@ fn every_version_has_its_contract() {
     server.get("/openapi.json?version=2020-01-01").error(400, "unknown_version");
     let error = server.get("/openapi.json?versio=2024-01-01").error(400, "unknown_parameter");
     assert_eq!(error["param"], "versio");
+    assert_eq!(error["message"], "There is no parameter `versio` here; there are: version.");
     server
         .get("/openapi.json?version=2024-01-01&version=2025-06-01")
         .error(400, "invalid_parameter");

@@ -61,7 +61,7 @@ pub async fn serve(
     if moves {
         negotiate::check_content_type(&exchange.method, &exchange.headers)?;
     }
-    refuse_parameters(exchange.uri.query().unwrap_or_default())?;
+    route::refuse_parameters(exchange.uri.query().unwrap_or_default())?;
     let text = match own {
         Own::VersionUsage => usage(core, &identity),
         Own::Account if moves => {
@@ -76,14 +76,6 @@ pub async fn serve(
         }
     };
     Ok(respond::unkept(Reply::json(StatusCode::OK, text)))
-}
-
-fn refuse_parameters(query: &str) -> Result<(), Problem> {
-    let pairs = route::query_pairs(query)?;
-    match pairs.first() {
-        Some((name, _)) => Err(route::unknown_parameter(name)),
-        None => Ok(()),
-    }
 }
 
 /// Pins an account to the newest version, which its first call was answered in. Nobody's request

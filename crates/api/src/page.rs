@@ -97,7 +97,7 @@ impl Pages {
     fn described(&self, query: &str) -> Result<usize, Problem> {
         let pairs = route::parameters(query)?;
         if let Some((name, _)) = pairs.iter().find(|(name, _)| name != "version") {
-            return Err(route::unknown_parameter(name));
+            return Err(Problem::unknown_parameter(name, &["version"]));
         }
         let Some((_, date)) = pairs.first() else { return Ok(0) };
         let view = self.versions.find(date).ok_or_else(|| {

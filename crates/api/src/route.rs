@@ -337,6 +337,14 @@ fn decode(segment: &str) -> Option<String> {
     percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned())
 }
 
+/// Where none is taken.
+pub fn refuse_parameters(query: &str) -> Result<(), Problem> {
+    match query_pairs(query)?.first() {
+        Some((name, _)) => Err(Problem::unknown_parameter(name, &[])),
+        None => Ok(()),
+    }
+}
+
 /// The parameters of a query string, in their order.
 pub fn query_pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
     let decode = |text: &str| {
@@ -370,12 +378,6 @@ pub fn parameters(query: &str) -> Result<Vec<(String, String)>, Problem> {
         return Err(Problem::new(Code::InvalidParameter, message).param(shown));
     }
     Ok(pairs)
-}
-
-pub fn unknown_parameter(name: &str) -> Problem {
-    let shown: String = name.chars().take(100).collect();
-    let message = format!("There is no parameter `{shown}` here.");
-    Problem::new(Code::UnknownParameter, message).param(shown)
 }
 
 #[cfg(test)]

@@ -102,7 +102,10 @@ impl Asked {
                 "since" | "last_event_id" => asked.since = Some(place(epoch, name, value)?),
                 VERSION => {}
                 other if others.contains(&other) => {}
-                other => return Err(unknown(other, others)),
+                other => {
+                    let known = ["types", "resource", "parent", "since", "last_event_id", VERSION];
+                    return Err(Problem::unknown_parameter(other, &[&known, others].concat()));
+                }
             }
         }
         // What the browser sends by itself is newer than what the page was loaded with.
@@ -187,14 +190,6 @@ fn text(name: &str, value: &str) -> Result<String, Problem> {
 pub fn invalid(name: &str, value: &str, message: impl Into<String>) -> Problem {
     let shown: String = value.chars().take(100).collect();
     Problem::new(Code::InvalidParameter, message).param(name).value(shown)
-}
-
-fn unknown(name: &str, others: &[&str]) -> Problem {
-    let shown: String = name.chars().take(100).collect();
-    let mut known = vec!["types", "resource", "parent", "since", "last_event_id", VERSION];
-    known.extend(others);
-    let message = format!("There is no parameter `{shown}`; there are: {}.", known.join(", "));
-    Problem::new(Code::UnknownParameter, message).param(shown)
 }
 
 #[cfg(test)]

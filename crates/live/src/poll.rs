@@ -8,7 +8,7 @@ use crate::position::{Epoch, Place};
 use crate::ring::Reach;
 use crate::shard::{Seat, ticks};
 use model::Scope;
-use model::problem::{Code, Problem};
+use model::problem::Problem;
 use model::query::{Filter, Page, Query, SortKey, Test};
 use model::record::Scalar;
 use model::schema::CollectionIx;
@@ -74,10 +74,8 @@ impl Asking {
                 VERSION => {}
                 other if others.contains(&other) => {}
                 other => {
-                    let shown: String = other.chars().take(100).collect();
-                    let message =
-                        format!("There is no parameter `{shown}`; there are: since, wait, limit.");
-                    return Err(Problem::new(Code::UnknownParameter, message).param(shown));
+                    let known = [&["since", "wait", "limit", VERSION], others].concat();
+                    return Err(Problem::unknown_parameter(other, &known));
                 }
             }
         }
@@ -259,6 +257,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::problem::Code;
 
     fn ask(name: &str, value: &str) -> Result<Asking, Problem> {
         let pairs = [(name.to_owned(), value.to_owned())];

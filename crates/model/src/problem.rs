@@ -181,6 +181,17 @@ impl Problem {
         }))
     }
 
+    /// A parameter that is not among those that are taken here.
+    pub fn unknown_parameter(name: &str, known: &[&str]) -> Problem {
+        let shown: String = name.chars().take(100).collect();
+        let known = match known {
+            [] => "none is taken".to_owned(),
+            _ => format!("there are: {}", known.join(", ")),
+        };
+        let message = format!("There is no parameter `{shown}` here; {known}.");
+        Problem::new(Code::UnknownParameter, message).param(shown)
+    }
+
     pub fn param(mut self, name: impl Into<String>) -> Problem {
         self.param = Some(name.into());
         self

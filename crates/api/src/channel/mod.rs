@@ -322,7 +322,7 @@ async fn presence(
     visit::may(&identity, PRESENCE_SCOPE, model::caller::Access::Read)?;
     negotiate::check_accept(&exchange.headers)?;
     if let Some((name, _)) = pairs.first() {
-        return Err(route::unknown_parameter(name).into());
+        return Err(Problem::unknown_parameter(name, &[]).into());
     }
     let position = *core.store.position().borrow();
     let (users, total) = core.hub.presence.list(identity.caller.scope);

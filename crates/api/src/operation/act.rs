@@ -1,8 +1,9 @@
 //! Actions. One without a handler is a write like any other. One with a handler asks the operator's
 //! service first, outside any transaction, and commits what it answered.
 
-use super::{Context, Failure, commit, own, refuse_parameters};
+use super::{Context, Failure, commit, own};
 use crate::respond::Reply;
+use crate::route::refuse_parameters;
 use crate::{body, idempotency};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
@@ -21,7 +22,7 @@ use wire::OutgoingFault;
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure> {
-    refuse_parameters(context)?;
+    refuse_parameters(context.query)?;
     let declared = &context.collection().actions[action];
     let sent = body::object(context.body, true)?;
     let mut params = context.version.params(context.target.collection, action, sent)?;

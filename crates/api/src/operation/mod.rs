@@ -229,12 +229,3 @@ fn read_view(context: &Context<'_>) -> Result<View, Problem> {
     let pairs = crate::route::query_pairs(context.query)?;
     model::query::view(&context.version.schema, context.target.collection, &pairs)
 }
-
-/// Writes take no query parameters.
-fn refuse_parameters(context: &Context<'_>) -> Result<(), Problem> {
-    let pairs = crate::route::query_pairs(context.query)?;
-    let Some((name, _)) = pairs.first() else { return Ok(()) };
-    let shown: String = name.chars().take(100).collect();
-    let message = format!("There is no parameter `{shown}` here; a write takes none.");
-    Err(Problem::new(Code::UnknownParameter, message).param(shown))
-}

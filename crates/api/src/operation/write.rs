@@ -1,8 +1,9 @@
 //! Create, replace (PUT), update (PATCH) and delete.
 
-use super::{Context, Failure, commit, own, refuse_parameters};
+use super::{Context, Failure, commit, own};
 use crate::body;
 use crate::respond::Reply;
+use crate::route::refuse_parameters;
 use model::validate::Mode;
 use model::write::{Change, Committed, Response, Write};
 
@@ -27,7 +28,7 @@ pub async fn create_record(context: &Context<'_>) -> Result<(String, bool), Fail
 }
 
 async fn creation(context: &Context<'_>) -> Result<Write, Failure> {
-    refuse_parameters(context)?;
+    refuse_parameters(context.query)?;
     let sent = body::object(context.body, false)?;
     let mut fields = context.version.body(context.target.collection, sent, Mode::Create)?;
     own::complete(context, &mut fields);
@@ -38,21 +39,21 @@ async fn creation(context: &Context<'_>) -> Result<Write, Failure> {
 }
 
 pub async fn replace(context: &Context<'_>) -> Result<Reply, Failure> {
-    refuse_parameters(context)?;
+    refuse_parameters(context.query)?;
     let sent = body::object(context.body, false)?;
     let fields = context.version.body(context.target.collection, sent, Mode::Replace)?;
     existing(context, Change::Replace { fields }).await
 }
 
 pub async fn update(context: &Context<'_>) -> Result<Reply, Failure> {
-    refuse_parameters(context)?;
+    refuse_parameters(context.query)?;
     let sent = body::object(context.body, false)?;
     let patch = context.version.body(context.target.collection, sent, Mode::Merge)?;
     existing(context, Change::Merge { patch }).await
 }
 
 pub async fn delete(context: &Context<'_>) -> Result<Reply, Failure> {
-    refuse_parameters(context)?;
+    refuse_parameters(context.query)?;
     existing(context, Change::Delete).await
 }
 

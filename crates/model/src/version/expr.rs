@@ -194,7 +194,7 @@ impl Expr {
                     false => there.clone(),
                 };
                 let others = without(kept.clone(), name);
-                let others = match self.rest_differs(was, is) {
+                let others = match rest_differs((of, name), *fresh, was, is) {
                     // Before the member left it, there was an object.
                     true if others.is_null() && of.eval(was).is_object() => {
                         of.changed(was, is, &Value::Object(Map::new()), rest)
@@ -256,7 +256,9 @@ impl Expr {
                 None => differs(of),
             },
             Expr::Part { of, .. } | Expr::Convert { of, .. } => differs(of),
-            Expr::With { value, .. } => differs(value) || self.rest_differs(was, is),
+            Expr::With { of, name, value, fresh, .. } => {
+                differs(value) || rest_differs((of, name), *fresh, was, is)
+            }
             Expr::Or { of, other } => differs(of) || differs(other),
             Expr::Join { parts, .. } => parts.iter().any(differs),
         }
@@ -270,18 +272,6 @@ impl Expr {
                 _ => None,
             },
             _ => None,
-        }
-    }
-
-    /// Whether an object in which a member is replaced has changed in more than that member. One
-    /// that had nothing but the member, and lost it, is an empty one now.
-    fn rest_differs(&self, was: &impl Source, is: &impl Source) -> bool {
-        let Expr::With { of, name, fresh, .. } = self else { return self.differs(was, is) };
-        let (was, is) = (of.eval(was).into_owned(), of.eval(is).into_owned());
-        let has = |object: &Value| object.get(name).is_some_and(|member| !member.is_null());
-        match *fresh || has(&was) != has(&is) {
-            true => was != is,
-            false => without(was, name) != without(is, name),
         }
     }
 
@@ -608,6 +598,22 @@ fn rejoined(
     // What follows a part that is not there would be read as that part.
     let gap = values.windows(2).any(|two| two[0].is_null() && !two[1].is_null());
     if gap && !validate::is_marked(&joined) { validate::marked(joined) } else { joined }
+}
+
+/// Whether an object in which a member is replaced has changed in more than that member. One that
+/// had nothing but the member, and lost it, is an empty one now.
+fn rest_differs(
+    (of, name): (&Expr, &str),
+    fresh: bool,
+    was: &impl Source,
+    is: &impl Source,
+) -> bool {
+    let (was, is) = (of.eval(was).into_owned(), of.eval(is).into_owned());
+    let has = |object: &Value| object.get(name).is_some_and(|member| !member.is_null());
+    match fresh || has(&was) != has(&is) {
+        true => was != is,
+        false => without(was, name) != without(is, name),
+    }
 }
 
 fn without(mut object: Value, name: &str) -> Value {

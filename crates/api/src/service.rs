@@ -530,7 +530,14 @@ impl Core {
         let tag = operation::plain_view(&view.schema, &*self.store, target.collection);
         let collection = &self.schema.collections[target.collection];
         let response = self.versions.response(collection, view, before.response);
-        let reply = respond::written(view, target, response, tag, shape, &before.request);
+        let mut reply = respond::written(view, target, response, tag, shape, &before.request);
+        // Not even a field that was added since: it is the answer that was given.
+        if let Some((date, text)) = before.as_written
+            && collection.builtin.is_none()
+            && self.versions.shows_as_written(target.collection, &date, view)
+        {
+            reply.body = text.into();
+        }
         Ok(Some(respond::replayed(reply)))
     }
 

@@ -80,6 +80,11 @@ impl Versioning {
         }
     }
 
+    /// Whether a version shows texts of a collection as they were written under a date.
+    pub fn shows_as_written(&self, collection: CollectionIx, date: &str, view: &View) -> bool {
+        self.views.shows_as_written(collection, date, view)
+    }
+
     /// Whether some version shows a collection otherwise than another. The same request may then be
     /// answered otherwise tomorrow, when the account has moved, and the record has not changed.
     pub fn differ(&self, collection: CollectionIx) -> bool {

@@ -228,6 +228,9 @@ pub struct Child {
 pub struct Remembered {
     pub fingerprint: [u8; 32],
     pub response: Response,
+    /// The text of its record under the date on which it was written, where that is not the newest
+    /// any more.
+    pub as_written: Option<(String, String)>,
     /// Id of the request that was answered so.
     pub request: String,
 }

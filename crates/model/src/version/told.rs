@@ -208,6 +208,17 @@ impl Versions {
         if view.index == 0 { None } else { view.lens(collection) }
     }
 
+    /// Whether a version shows texts as they were written under a date.
+    pub fn shows_as_written(&self, collection: CollectionIx, written: &str, view: &View) -> bool {
+        match (self.written_lens(collection, written), view.lens(collection)) {
+            (None, None) => true,
+            (Some(from), _) => {
+                view.index == self.written(written).index && from.aliases().next().is_none()
+            }
+            (None, Some(_)) => false,
+        }
+    }
+
     fn told<'e>(&self, event: &'e Event, view: &View) -> Told<'e> {
         let texts = Texts {
             written: &event.api_version,
@@ -230,16 +241,10 @@ impl Versions {
     ) -> Told<'e> {
         // What is published from outside has no collection whose shape could differ.
         let Some(ix) = collection else { return texts.as_they_are() };
-        let (from, to) = (self.written_lens(ix, texts.written), view.lens(ix));
-        let same = view.index == self.written(texts.written).index;
-        let as_written = match (from, to) {
-            (None, None) => true,
-            (Some(from), _) => same && from.aliases().next().is_none(),
-            (None, Some(_)) => false,
-        };
-        if as_written || is_erased(texts.object) {
+        if self.shows_as_written(ix, texts.written, view) || is_erased(texts.object) {
             return texts.as_they_are();
         }
+        let (from, to) = (self.written_lens(ix, texts.written), view.lens(ix));
         let hidden = Hidden::parse(texts.hidden);
         let mut after = whole(texts.object, &hidden.object);
         let mut previous = texts.previous.map(|text| whole(text, &hidden.previous));

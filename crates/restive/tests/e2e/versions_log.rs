@@ -383,6 +383,37 @@ date = "2024-01-01"
 "#;
 
 #[test]
+fn a_repeated_write_is_answered_as_it_was_although_fields_were_added_since() {
+    let server = Start::schema(FIRST).go();
+    let book = dune(&server);
+    let ask = |server: &Server, method: &str, path: &str, body: Value| {
+        let ask = server.ask(method, path).header("Restive-Version", OLD);
+        ask.header("Idempotency-Key", &body.to_string()).json(&body).send()
+    };
+    let write = |server: &Server| {
+        let create = json!({ "name": "Emma", "price": 4.5, "nickname": "E" });
+        let path = format!("/v1/books/{book}");
+        [
+            ask(server, "POST", "/v1/books", create),
+            ask(server, "PATCH", &path, json!({ "price": 2.25 })),
+            // Changes nothing, and has no event.
+            ask(server, "PATCH", &path, json!({ "price": 2.25, "name": "Dune" })),
+        ]
+    };
+    let before = write(&server);
+    let fields = "price = \"integer\"\nsubtitle = \"string\"\n\
+                  pages = { type = \"integer\", default = 1 }";
+    let second = SECOND.replace("price = \"integer\"", fields);
+    let server = Start::schema(&second).on(&server.stop().1).go();
+    for (again, before) in write(&server).iter().zip(&before) {
+        assert_eq!(again.header("idempotent-replayed"), Some("true"), "{}", again.text);
+        assert_eq!((again.status, &again.text), (before.status, &before.text), "byte for byte");
+    }
+    let read = server.ask("GET", &format!("/v1/books/{book}")).header("Restive-Version", OLD);
+    assert_eq!(read.send().json["subtitle"], Value::Null, "it was added");
+}
+
+#[test]
 fn a_remembered_refusal_keeps_its_words_over_the_restart_and_is_no_other_versions() {
     let first = sums("service.version = \"2024-01-01\"", "fee", "amount");
     let server = Start::schema(&first).go();

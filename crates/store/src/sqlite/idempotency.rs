@@ -59,8 +59,16 @@ pub fn find(
             }
             let (id, text): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
             let (id, text) = (id.unwrap_or_default(), text.unwrap_or_default());
+            let written: Option<String> = row.get(10)?;
+            let as_written = written
+                .filter(|date| *date != shared.schema.service.version)
+                .map(|date| (date, text.clone()));
             let record = |id, body| -> Result<Record, rusqlite::Error> {
-                let (body, hidden) = as_it_would_be_now(row, shared, body)?;
+                let hidden = hidden(row)?;
+                let (body, hidden) = match &as_written {
+                    Some((date, _)) => raised(&shared.versions, date, body, hidden),
+                    None => (body, hidden),
+                };
                 Ok(Record {
                     id,
                     number: row.get(4)?,
@@ -78,33 +86,26 @@ pub fn find(
                     Problem::new(model::Code::Internal, "the remembered answer is unreadable")
                 })),
             };
-            Ok(Some(Remembered { fingerprint: row.get(0)?, response, request: row.get(8)? }))
+            let is_record = matches!(response, Response::Created(_) | Response::Updated(_));
+            let as_written = as_written.filter(|_| is_record);
+            let (fingerprint, request) = (row.get(0)?, row.get(8)?);
+            Ok(Some(Remembered { fingerprint, response, as_written, request }))
         })
         .optional()?;
     Ok(found.flatten())
 }
 
-/// A remembered record in the newest version, whatever it was answered under.
-fn as_it_would_be_now(
-    row: &Row<'_>,
-    shared: &Shared,
-    body: String,
-) -> Result<(String, Option<String>), rusqlite::Error> {
-    let written: Option<String> = row.get(10)?;
-    let hidden: Option<String> = match row.get(9)? {
+/// What is kept of a remembered record beside its text.
+fn hidden(row: &Row<'_>) -> Result<Option<String>, rusqlite::Error> {
+    match row.get(9)? {
         // The event tells of it.
         true => {
             let text: Option<String> = row.get(12)?;
             let object = Hidden::parse(text.as_deref()).object;
-            (!object.is_empty()).then(|| Value::Object(object).to_string())
+            Ok((!object.is_empty()).then(|| Value::Object(object).to_string()))
         }
-        false => row.get(11)?,
-    };
-    let newest = &shared.schema.service.version;
-    let Some(written) = written.filter(|written| written != newest) else {
-        return Ok((body, hidden));
-    };
-    Ok(raised(&shared.versions, &written, body, hidden))
+        false => row.get(11),
+    }
 }
 
 /// A record that was written under a date, in the newest shape.

@@ -7,10 +7,12 @@ mod error;
 pub mod follow;
 pub mod sqlite;
 pub mod usage;
+mod watchdog;
 
 pub use delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
 pub use error::Error;
 pub use follow::Follower;
+pub use watchdog::{Heartbeat, Stuck, Watchdog};
 
 use model::event::Event;
 use model::query::{Position, Query};
@@ -20,6 +22,7 @@ use model::{CollectionIx, Problem, Scope, Timestamp};
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::sync::watch;
 use usage::{Used, UsedInAll};
 
@@ -201,6 +204,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether reads and writes work right now.
     fn health(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Where the long-running loops of the service report that they move.
+    fn watchdog(&self) -> &Arc<Watchdog>;
 
     /// Figures for the metrics page.
     fn figures(&self) -> Figures;

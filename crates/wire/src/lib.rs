@@ -7,6 +7,7 @@
 //! `h1` or `h2` (the bytes become an exchange) → `call` → the service → `h1` or `h2` again (the
 //! answer becomes bytes). HTTP/3 has a thread and a socket of its own: `listen` → `h3`.
 
+mod budget;
 mod body;
 mod channel;
 mod exchange;
@@ -40,6 +41,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use body::{Body, BodyFault};
+pub use budget::{Budget, Share};
 pub use exchange::{Exchange, Response};
 pub use fault::{Fault, accepted, wants_events};
 #[doc(hidden)]

@@ -31,7 +31,7 @@ pub use shared::Clock;
 
 use crate::delivery::{Delivery, Retries, Settlement, Standing};
 use crate::usage::{Used, UsedInAll};
-use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store};
+use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store, Watchdog};
 use checkpoint::Checkpoints;
 use layout::Source;
 use model::event::Event;
@@ -153,6 +153,7 @@ impl SqliteStore {
             key_generation: AtomicU64::new(0),
             search_position: AtomicI64::new(opened.search_position),
             unwell: AtomicBool::new(false),
+            watchdog: Watchdog::new(),
             counters: Counters::default(),
         });
         Ok(Arc::new(SqliteStore {
@@ -487,6 +488,10 @@ impl Store for SqliteStore {
             self.shared.readers.with(|connection| Ok(log::newest(connection).map(drop)?))?;
             self.writer.probe().await
         })
+    }
+
+    fn watchdog(&self) -> &Arc<Watchdog> {
+        &self.shared.watchdog
     }
 
     fn figures(&self) -> Figures {

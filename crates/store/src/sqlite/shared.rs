@@ -4,7 +4,7 @@
 use super::layout::Table;
 use super::readers::Pool;
 use crate::usage::UsedInAll;
-use crate::{Error, Figures};
+use crate::{Error, Figures, Watchdog};
 use model::version::Versions;
 use model::{CollectionIx, Schema, Scope, Timestamp};
 use parking_lot::RwLock;
@@ -49,6 +49,7 @@ pub struct Shared {
     pub search_position: AtomicI64,
     /// The last commit failed; health tries one before it answers.
     pub unwell: AtomicBool,
+    pub watchdog: Arc<Watchdog>,
     pub counters: Counters,
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use store::usage::{Used, UsedInAll};
 use store::{
     BoxFuture, Child, Delivery, Due, Error, Figures, Page, Remembered, Retries, Retry, Settlement,
-    Standing, Status, Store,
+    Standing, Status, Store, Watchdog,
 };
 use tokio::sync::watch;
 
@@ -30,6 +30,7 @@ pub struct Memory {
     pub settlements: AtomicUsize,
     /// Most events ever read at a time.
     pub largest_read: AtomicUsize,
+    watchdog: Arc<Watchdog>,
 }
 
 #[derive(Default)]
@@ -66,6 +67,7 @@ impl Memory {
             deaf: AtomicBool::new(false),
             settlements: AtomicUsize::new(0),
             largest_read: AtomicUsize::new(0),
+            watchdog: Watchdog::new(),
         }
     }
 
@@ -475,6 +477,10 @@ impl Store for Memory {
 
     fn health(&self) -> BoxFuture<'_, Result<(), Error>> {
         now(Ok(()))
+    }
+
+    fn watchdog(&self) -> &Arc<Watchdog> {
+        &self.watchdog
     }
 
     fn figures(&self) -> Figures {

@@ -1,0 +1,184 @@
+//! A bounded amount (of bytes, of places) that many holders share. One holder alone may take half of
+//! it; the more holders there are, the smaller the share of each. So what is left is always enough
+//! for one more: a holder that takes all it can get leaves room for the others.
+//!
+//! The rule is the dynamic threshold of shared-memory switches: a holder may hold at most as much as
+//! is still free. With `n` greedy holders each gets `1/(n+1)` of the total, and `1/(n+1)` stays free
+//! for the next. Nothing has to be reserved, and nobody has to know who waits.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The shared amount. `K` names a holder: an account, an address.
+#[derive(Debug)]
+pub struct Budget<K> {
+    total: usize,
+    state: Mutex<State<K>>,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    held: usize,
+    holders: HashMap<K, usize>,
+}
+
+/// A part of the budget. Dropping it gives the part back.
+#[derive(Debug)]
+pub struct Share<K: Copy + Eq + Hash> {
+    budget: Arc<Budget<K>>,
+    holder: K,
+    amount: usize,
+}
+
+impl<K: Copy + Eq + Hash> Budget<K> {
+    pub fn new(total: usize) -> Arc<Budget<K>> {
+        let state = State { held: 0, holders: HashMap::new() };
+        Arc::new(Budget { total, state: Mutex::new(state) })
+    }
+
+    /// A part for this holder; `None` while it would hold more than its share. The first part of a
+    /// holder may be larger than a share, so that one large item can always pass.
+    pub fn take(self: &Arc<Budget<K>>, holder: K, amount: usize) -> Option<Share<K>> {
+        self.add(holder, amount).then(|| Share { budget: self.clone(), holder, amount })
+    }
+
+    /// Whether `take` would succeed.
+    pub fn has_room(&self, holder: K, amount: usize) -> bool {
+        let state = self.lock();
+        state.allows(self.total, &holder, amount)
+    }
+
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// How much all holders have together.
+    pub fn held(&self) -> usize {
+        self.lock().held
+    }
+
+    /// How much one holder has.
+    pub fn held_by(&self, holder: K) -> usize {
+        self.lock().holders.get(&holder).copied().unwrap_or_default()
+    }
+
+    fn add(&self, holder: K, amount: usize) -> bool {
+        let mut state = self.lock();
+        let allowed = state.allows(self.total, &holder, amount);
+        if allowed && amount > 0 {
+            state.held += amount;
+            *state.holders.entry(holder).or_default() += amount;
+        }
+        allowed
+    }
+
+    fn remove(&self, holder: K, amount: usize) {
+        let mut state = self.lock();
+        state.held = state.held.saturating_sub(amount);
+        if let Some(held) = state.holders.get_mut(&holder) {
+            *held = held.saturating_sub(amount);
+            if *held == 0 {
+                state.holders.remove(&holder);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        // The counts are whole after every statement, so a panic elsewhere leaves them usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Copy + Eq + Hash> State<K> {
+    fn allows(&self, total: usize, holder: &K, amount: usize) -> bool {
+        let Some(left) = total.checked_sub(self.held.saturating_add(amount)) else { return false };
+        match self.holders.get(holder) {
+            None => true,
+            Some(held) => held.saturating_add(amount) <= left,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Share<K> {
+    pub fn amount(&self) -> usize {
+        self.amount
+    }
+
+    /// Takes more; says whether there was room. Nothing changes if there was none.
+    pub fn grow(&mut self, amount: usize) -> bool {
+        let grown = self.budget.add(self.holder, amount);
+        if grown {
+            self.amount += amount;
+        }
+        grown
+    }
+
+    /// Gives a part back.
+    pub fn shrink(&mut self, amount: usize) {
+        let amount = amount.min(self.amount);
+        self.budget.remove(self.holder, amount);
+        self.amount -= amount;
+    }
+}
+
+impl<K: Copy + Eq + Hash> Drop for Share<K> {
+    fn drop(&mut self) {
+        self.budget.remove(self.holder, self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes units until there is no room; returns how many it got.
+    fn fill(budget: &Arc<Budget<u8>>, holder: u8, kept: &mut Vec<Share<u8>>) -> usize {
+        let before = budget.held_by(holder);
+        while let Some(share) = budget.take(holder, 1) {
+            kept.push(share);
+        }
+        budget.held_by(holder) - before
+    }
+
+    #[test]
+    fn greedy_holders_leave_room_for_one_more() {
+        let (budget, mut kept) = (Budget::new(1200), Vec::new());
+        assert_eq!(fill(&budget, 1, &mut kept), 600);
+        assert_eq!(fill(&budget, 2, &mut kept), 300);
+        assert_eq!(fill(&budget, 3, &mut kept), 150);
+        assert_eq!(fill(&budget, 1, &mut kept), 0, "it has more than its share by now");
+        // As soon as it gives some back, the others come up to it.
+        let mut given_back = 0;
+        kept.retain(|share| {
+            given_back += usize::from(share.holder == 1);
+            share.holder != 1 || given_back > 400
+        });
+        assert_eq!(budget.held_by(1), 200);
+        fill(&budget, 2, &mut kept);
+        fill(&budget, 3, &mut kept);
+        assert!(budget.held_by(3) > 150 && budget.has_room(4, 100));
+    }
+
+    #[test]
+    fn the_first_item_may_be_larger_than_a_share_but_not_than_the_rest() {
+        let budget = Budget::new(100);
+        let large = budget.take(1, 90).unwrap();
+        assert!(!budget.has_room(1, 1) && !budget.has_room(2, 11));
+        assert!(budget.take(2, 10).is_some());
+        drop(large);
+        assert!(budget.take(3, 101).is_none());
+    }
+
+    #[test]
+    fn shares_grow_shrink_and_come_back() {
+        let budget = Budget::new(100);
+        let mut share = budget.take(7, 0).unwrap();
+        assert!(share.grow(40));
+        assert!(!share.grow(20), "60 of 100 would be more than what is left");
+        share.shrink(30);
+        assert_eq!((share.amount(), budget.held(), budget.held_by(7)), (10, 10, 10));
+        drop(share);
+        assert_eq!((budget.held(), budget.lock().holders.len()), (0, 0));
+    }
+}

@@ -9,11 +9,25 @@ use model::{Scope, Timestamp};
 #[derive(Clone, Debug, Default)]
 pub struct Settlement {
     pub outcomes: Vec<Outcome>,
+    /// Up to here every endpoint without a position of its own has come.
+    pub head: Option<i64>,
     /// Endpoint and the event up to which it has come: every earlier one that it wants has an
-    /// outcome. May lag behind; never runs ahead.
-    pub positions: Vec<(i64, i64)>,
+    /// outcome. `None` when it has come as far as the head. May lag behind; never runs ahead.
+    pub positions: Vec<(i64, Option<i64>)>,
     /// Endpoint and the moment until which it asked to be left alone; a past one ends a pause.
     pub pauses: Vec<(i64, Timestamp)>,
+    /// Endpoint and its failures in a row; none after a success.
+    pub failures: Vec<(i64, Option<Failures>)>,
+    /// Endpoints that were deleted: nothing of the above is kept of them.
+    pub gone: Vec<i64>,
+}
+
+/// Failures of an endpoint since its last success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failures {
+    pub count: u32,
+    pub first: Timestamp,
+    pub last: Timestamp,
 }
 
 /// What became of one event at one endpoint, for now.
@@ -72,11 +86,20 @@ pub struct Retry {
 #[derive(Clone, Debug, Default)]
 pub struct Retries {
     pub due: Vec<Retry>,
-    /// When the next one after these is due.
+    /// When the next one after these is due, past or not.
     pub next: Option<Timestamp>,
 }
 
-/// How an endpoint stands, for the engine that starts.
+/// How the endpoints stand, for the engine that starts.
+#[derive(Clone, Debug, Default)]
+pub struct Standings {
+    /// Up to here every endpoint has come that has no position of its own; `None` in a file of an
+    /// older program: such an endpoint is at its creation.
+    pub head: Option<i64>,
+    /// Those that have a position, a retry, a pause or failures.
+    pub endpoints: Vec<Standing>,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     pub endpoint: i64,
@@ -85,4 +108,5 @@ pub struct Standing {
     pub due: Option<Timestamp>,
     /// Until when it asked to be left alone.
     pub paused: Option<Timestamp>,
+    pub failures: Option<Failures>,
 }

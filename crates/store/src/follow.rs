@@ -1,7 +1,7 @@
 //! Following the log: the one loop of everything that leaves the service. A follower has a
 //! position, wakes on commit, never skips a committed event and never sees an uncommitted one.
 
-use crate::{Error, Store};
+use crate::{Error, Store, Stretch};
 use model::Scope;
 use model::event::Event;
 use std::sync::Arc;
@@ -28,17 +28,27 @@ impl Follower {
 
     /// Waits until there is something after the position, then returns at most `max` events.
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Event>, Error> {
+        self.next_batch_within(max, usize::MAX).await
+    }
+
+    /// Like `next_batch`, and at most `bytes` of events, but for the first.
+    pub async fn next_batch_within(
+        &mut self,
+        max: usize,
+        bytes: usize,
+    ) -> Result<Vec<Event>, Error> {
         loop {
             let newest = *self.newest.borrow_and_update();
             if newest > self.position {
-                let batch = self.store.events(self.scope, self.position, max).await?;
-                match batch.last() {
-                    Some(last) if batch.len() == max => self.position = last.seq,
+                let read = self.store.events_within(self.scope, self.position, max, bytes);
+                let Stretch { events, more } = read.await?;
+                match events.last() {
+                    Some(last) if more => self.position = last.seq,
                     // Everything up to `newest` was looked at, foreign scopes included.
                     last => self.position = newest.max(last.map_or(0, |event| event.seq)),
                 }
-                if !batch.is_empty() {
-                    return Ok(batch);
+                if !events.is_empty() {
+                    return Ok(events);
                 }
             }
             if self.newest.changed().await.is_err() {

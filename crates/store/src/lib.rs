@@ -9,7 +9,9 @@ pub mod sqlite;
 pub mod usage;
 mod watchdog;
 
-pub use delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
+pub use delivery::{
+    Delivery, Failures, Outcome, Retries, Retry, Settlement, Standing, Standings, Status,
+};
 pub use error::Error;
 pub use follow::Follower;
 pub use watchdog::{Heartbeat, Stuck, Watchdog};
@@ -102,7 +104,19 @@ pub trait Store: Send + Sync + 'static {
         scope: Option<Scope>,
         after: i64,
         max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Event>, Error>>;
+    ) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        let stretch = self.events_within(scope, after, max, usize::MAX);
+        Box::pin(async move { stretch.await.map(|stretch| stretch.events) })
+    }
+
+    /// Like `events`, and no more than `bytes` of them as `event_bytes` counts, but for the first.
+    fn events_within(
+        &self,
+        scope: Option<Scope>,
+        after: i64,
+        max: usize,
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Stretch, Error>>;
 
     /// Records of a collection in every scope, by row number, oldest first.
     fn every(
@@ -122,8 +136,11 @@ pub trait Store: Send + Sync + 'static {
     /// Grows when somebody asked for a delivery to be tried again.
     fn nudged(&self) -> watch::Receiver<u64>;
 
-    /// How every endpoint stands that has a position or a retry.
-    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, Error>>;
+    /// How the endpoints stand.
+    fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>>;
+
+    /// Endpoints with a delivery that somebody asked to be tried again.
+    fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>>;
 
     /// Those of these endpoints that have retries, with the time of the oldest event among them.
     fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>>;
@@ -132,13 +149,19 @@ pub trait Store: Send + Sync + 'static {
     /// set back since.
     fn newest_retry(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>>;
 
-    /// Retries of one endpoint that are due, those asked for first, then by their time.
+    /// Retries of one endpoint that are due, those asked for first, then by their time; no more
+    /// than `bytes` of events, but for the first.
     fn retries(
         &self,
         endpoint: i64,
         now: Timestamp,
         max: usize,
+        bytes: usize,
     ) -> BoxFuture<'_, Result<Retries, Error>>;
+
+    /// Records and events of an endpoint's retries, due or not: no bodies are read.
+    fn census(&self, endpoint: i64, max: usize)
+    -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>>;
 
     /// Those of these events that have a delivery at the endpoint.
     fn deliveries<'a>(
@@ -210,6 +233,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Figures for the metrics page.
     fn figures(&self) -> Figures;
+}
+
+/// Events in the order of the log.
+#[derive(Clone, Debug, Default)]
+pub struct Stretch {
+    pub events: Vec<Event>,
+    /// Whether a bound ended the read: more may follow.
+    pub more: bool,
+}
+
+/// What an event takes in memory, roughly: its texts and what else there is of it.
+pub fn event_bytes(event: &Event) -> usize {
+    const OVERHEAD_BYTES: usize = 256;
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    event.object.len() + optional(&event.previous) + optional(&event.hidden) + OVERHEAD_BYTES
 }
 
 /// One page of a list.

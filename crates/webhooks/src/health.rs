@@ -4,11 +4,12 @@
 use crate::limits::Limits;
 use model::Timestamp;
 use std::time::Duration;
+use store::Failures;
 
 /// Parts of the time until an endpoint is disabled, in percent, at which its owner is told.
 const WARNINGS: [i64; 3] = [50, 70, 90];
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
     first_failure: Option<Timestamp>,
     last_failure: Option<Timestamp>,
@@ -34,6 +35,18 @@ pub enum Remark {
 }
 
 impl Health {
+    /// As it was before a restart.
+    pub fn resume(failures: Failures) -> Health {
+        let (first, last) = (Some(failures.first), Some(failures.last));
+        Health { first_failure: first, last_failure: last, warned: 0 }
+    }
+
+    /// What a restart must not forget; `None` while nothing fails.
+    pub fn failures(&self, count: u32) -> Option<Failures> {
+        let (first, last) = self.first_failure.zip(self.last_failure)?;
+        (count > 0).then_some(Failures { count, first, last })
+    }
+
     pub fn succeeded(&mut self, failing_since: Option<Timestamp>) -> Option<Remark> {
         *self = Health::default();
         failing_since.map(|_| Remark::Recovered)
@@ -58,10 +71,14 @@ impl Health {
             self.warned = 0;
             return Some(Remark::Failing(now));
         }
+        // What happened before is not known (a data file of an older program): it begins here.
+        if last.is_none() && now.0.saturating_sub(since.0) > millis(quiet) {
+            self.warned = 0;
+            return Some(Remark::Failing(now));
+        }
         let whole = millis(limits.disable_after).max(1);
         let passed = now.0.saturating_sub(since.0);
-        // One failure alone, after a restart, says nothing of the time before.
-        if passed >= whole && last.is_some() {
+        if passed >= whole {
             return Some(Remark::Disabled { since });
         }
         let due =
@@ -126,13 +143,24 @@ mod tests {
         let late = Timestamp(200 * HOUR);
         let expected = Some(Remark::Failing(late));
         assert_eq!(health.failed(Some(since), 6, late, &limits), expected);
-        // Nor by the first failure after a restart.
+        // Nor by failures after a restart, whether those before it are known or not.
         let mut fresh = Health::default();
-        let remark = fresh.failed(Some(since), 1, late, &limits);
-        assert!(matches!(remark, Some(Remark::Warned { .. })), "{remark:?}");
-        assert!(matches!(
-            fresh.failed(Some(since), 2, late, &limits),
-            Some(Remark::Disabled { .. })
-        ));
+        assert_eq!(fresh.failed(Some(since), 1, late, &limits), expected);
+        let known = Failures { count: 5, first: since, last: Timestamp(HOUR) };
+        assert_eq!(Health::resume(known).failed(Some(since), 6, late, &limits), expected);
+    }
+
+    #[test]
+    fn an_endpoint_that_fails_throughout_is_disabled_whatever_restarts_there_are() {
+        let (mut health, limits) = (Health::default(), Limits::default());
+        let since = Timestamp(0);
+        let mut last = None;
+        for hour in 0..=120 {
+            last = health.failed(Some(since), 9, Timestamp(hour * HOUR), &limits);
+            health = Health::resume(health.failures(9).unwrap());
+        }
+        assert_eq!(last, Some(Remark::Disabled { since }));
+        health.succeeded(Some(since));
+        assert_eq!(health.failures(0), None);
     }
 }

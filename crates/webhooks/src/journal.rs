@@ -3,13 +3,17 @@
 //! durable a little later, many at a time; waiting for that before the next request would cost half
 //! the speed. Only a machine that loses power loses this file's end, and sends a little more again.
 //!
-//! Two pages take turns: one is written while what stands on the other becomes durable. Does not
-//! know what an outcome means.
+//! Two pages take turns: one is written while what stands on the other becomes durable. Every line
+//! begins with its length and checksum: a line that a power cut tore is ignored. Does not know what
+//! an outcome means.
 
 use crate::insist::insist;
 use crate::limits::Limits;
+use model::event::Event;
+use model::record::{Fields, parse_object};
 use model::{Scope, Timestamp};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,6 +28,8 @@ const NAMES: [&str; 2] = ["outcomes.0", "outcomes.1"];
 const PAGE_BYTES: u64 = 1 << 20;
 /// Of one line, at most: an attempt is far below.
 const LINE_BYTES: u64 = 1 << 20;
+/// Length and checksum of a line in hexadecimal, each followed by a space.
+const PREFIX_BYTES: usize = 18;
 
 /// Which page an outcome stands on; `None` where nothing is written down.
 pub type Place = Option<usize>;
@@ -61,6 +67,8 @@ struct Page {
     bytes: u64,
     /// Outcomes on it that are not durable yet.
     open: usize,
+    /// Something on it was erased: it is emptied as soon as all its outcomes are durable.
+    erased: bool,
 }
 
 impl Journal {
@@ -88,6 +96,8 @@ impl Journal {
         let page = self.pages.as_mut()?.get_mut(self.active)?;
         // By hand: the attempt is JSON already, and this is on the way of every delivery.
         let out = &mut self.buffer;
+        let start = out.len();
+        out.extend_from_slice(&[b' '; PREFIX_BYTES]);
         push_number(out, "{\"endpoint\":", outcome.endpoint);
         push_number(out, ",\"seq\":", outcome.event);
         push_word(out, ",\"event\":\"", event);
@@ -102,7 +112,11 @@ impl Journal {
         push_number(out, ",\"now\":", outcome.now.0);
         push_number(out, ",\"asked\":", outcome.asked);
         push_word(out, ",\"attempt\":", outcome.attempt.as_deref().unwrap_or("null"));
-        out.extend_from_slice(b"}\n");
+        out.push(b'}');
+        let line = &out[start + PREFIX_BYTES..];
+        let prefix = format!("{:08x} {:08x} ", line.len(), crc32fast::hash(line));
+        out[start..start + PREFIX_BYTES].copy_from_slice(prefix.as_bytes());
+        out.push(b'\n');
         page.open += 1;
         Some(self.active)
     }
@@ -118,7 +132,8 @@ impl Journal {
         page.bytes += self.buffer.len() as u64;
         self.buffer.clear();
         let other = 1 - self.active;
-        if page.bytes >= PAGE_BYTES && pages[other].open == 0 {
+        let full = page.bytes >= PAGE_BYTES || page.erased;
+        if full && pages[other].open == 0 && !pages[other].erased {
             written = written.and_then(|()| pages[other].begin());
             self.active = other;
         }
@@ -132,6 +147,29 @@ impl Journal {
     pub fn settled(&mut self, place: Place) {
         if let (Some(pages), Some(place)) = (&mut self.pages, place) {
             pages[place].open = pages[place].open.saturating_sub(1);
+            self.empty_erased();
+        }
+    }
+
+    /// Events were erased: what receivers answered to them must not stay here.
+    pub fn erase(&mut self) {
+        for page in self.pages.iter_mut().flatten() {
+            page.erased = true;
+        }
+        self.empty_erased();
+    }
+
+    /// Empties the pages that must be and can be. What is noted and not written yet counts as on
+    /// the active page.
+    fn empty_erased(&mut self) {
+        for page in self.pages.iter_mut().flatten() {
+            if !page.erased || page.open > 0 {
+                continue;
+            }
+            match page.file.set_len(0).and_then(|()| page.begin()) {
+                Ok(()) => page.erased = false,
+                Err(error) => tracing::warn!(%error, "webhooks: the journal cannot be emptied"),
+            }
         }
     }
 
@@ -159,7 +197,7 @@ fn push_number(out: &mut Vec<u8>, name: &str, number: i64) {
 impl Page {
     fn create(path: PathBuf) -> io::Result<Page> {
         let file = OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
-        Ok(Page { file, bytes: 0, open: 0 })
+        Ok(Page { file, bytes: 0, open: 0, erased: false })
     }
 
     /// What stands there is written over, not cut off: that spares the file system finding room
@@ -207,9 +245,21 @@ fn read_some(reader: &mut impl BufRead, most: usize) -> Vec<(String, Outcome)> {
         if !read.is_ok_and(|bytes| bytes > 0) {
             break;
         }
-        noted.extend(serde_json::from_slice::<Line<'_>>(&line).ok().and_then(Line::outcome));
+        let whole = unwrapped(&line).and_then(|line| serde_json::from_slice(line).ok());
+        noted.extend(whole.and_then(Line::outcome));
     }
     noted
+}
+
+/// A line without its length and checksum, if both are right.
+fn unwrapped(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\n")?;
+    let (prefix, text) = line.split_at_checked(PREFIX_BYTES)?;
+    let prefix = std::str::from_utf8(prefix).ok()?;
+    let (length, sum) = (prefix.get(..8)?, prefix.get(9..17)?);
+    let is = |text: &str, value: u64| u64::from_str_radix(text, 16) == Ok(value);
+    let sound = is(length, text.len() as u64) && is(sum, u64::from(crc32fast::hash(text)));
+    sound.then_some(text)
 }
 
 /// Those whose event is still the same and whose attempt has no row yet.
@@ -237,12 +287,29 @@ async fn unknown(
         }
         let ask = || store.events(Some(outcome.scope), outcome.event - 1, 1);
         let logged = insist("the log", limits, ask).await;
-        if logged.first().is_some_and(|logged| logged.id == event) {
+        if let Some(logged) = logged.first().filter(|logged| logged.id == event) {
             *known = outcome.attempts;
-            found.push(outcome);
+            found.push(without_erased(outcome, logged));
         }
     }
     found
+}
+
+/// What a receiver answered to an event that was erased since is not kept.
+fn without_erased(mut outcome: Outcome, event: &Event) -> Outcome {
+    let object = parse_object(&event.object);
+    if object.get("erased") == Some(&Value::Bool(true))
+        && let Some(attempt) = outcome.attempt.as_deref().map(parse_object)
+    {
+        let names = ["response_body", "response_headers"];
+        let blank = |(name, value): (String, Value)| match names.contains(&name.as_str()) {
+            true => (name, Value::Null),
+            false => (name, value),
+        };
+        let attempt: Fields = attempt.into_iter().map(blank).collect();
+        outcome.attempt = Some(Value::Object(attempt).to_string());
+    }
+    outcome
 }
 
 impl Line<'_> {
@@ -269,5 +336,79 @@ impl Line<'_> {
             attempt: self.attempt.map(|text| text.get().to_owned()),
         };
         Some((self.event.into_owned(), outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(event: i64) -> Outcome {
+        Outcome {
+            scope: Scope::new(1, false),
+            endpoint: 4,
+            event,
+            id: "dlv_1".into(),
+            number: None,
+            status: Status::Succeeded,
+            attempts: 1,
+            next: None,
+            now: Timestamp(7),
+            asked: 0,
+            attempt: Some("{\"id\":\"att_1\",\"response_body\":\"secret\"}".into()),
+        }
+    }
+
+    fn journal(folder: &Path) -> Journal {
+        let pages = NAMES.map(|name| Page::create(folder.join(name)).unwrap());
+        Journal { pages: Some(pages), ..Journal::default() }
+    }
+
+    #[test]
+    fn lines_that_are_torn_or_changed_are_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = journal(folder.path());
+        for event in 1..=3 {
+            journal.note(&outcome(event), "evt_1");
+        }
+        journal.flush();
+        let text = std::fs::read(folder.path().join(NAMES[0])).unwrap();
+        let read = |bytes: &[u8]| -> Vec<i64> {
+            let noted = read_some(&mut BufReader::new(bytes), 10);
+            noted.iter().map(|(_, outcome)| outcome.event).collect()
+        };
+        assert_eq!(read(&text), [1, 2, 3]);
+        let line = text.len() / 3;
+        assert_eq!(read(&text[..2 * line + 9]), [1, 2]);
+        // A line that lost its middle and still is JSON.
+        let mut torn = text.clone();
+        let at = torn.windows(6).position(|six| six == b"secret").unwrap();
+        torn[at] = b'S';
+        assert_eq!(read(&torn), [2, 3]);
+        assert_eq!(read(b"{\"endpoint\":4}\n\n00 \n"), [0; 0]);
+    }
+
+    #[test]
+    fn an_erasure_removes_what_was_answered_once_it_is_durable() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = journal(folder.path());
+        let holds = || {
+            let read = |name| std::fs::read(folder.path().join(name)).unwrap();
+            NAMES.iter().any(|name| read(name).windows(6).any(|six| six == b"secret"))
+        };
+        let first = journal.note(&outcome(1), "evt_1");
+        journal.flush();
+        journal.erase();
+        assert!(holds(), "it is not durable elsewhere yet");
+        let clean = Outcome { attempt: None, ..outcome(2) };
+        let second = journal.note(&clean, "evt_2");
+        journal.flush();
+        let third = journal.note(&clean, "evt_3");
+        journal.flush();
+        assert_ne!(second, third, "the other page is written from here on");
+        journal.settled(first);
+        journal.settled(second);
+        assert!(!holds());
+        assert!(std::fs::metadata(folder.path().join(NAMES[1])).unwrap().len() > 0);
     }
 }

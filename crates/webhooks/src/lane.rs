@@ -15,17 +15,18 @@ use model::record::Fields;
 use model::webhook::Endpoint;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 use store::Status;
 use tokio::time::Instant;
 
 /// Loaded events per place in the window: enough not to run dry between two reads.
 const LOADED_PER_WINDOW: usize = 16;
 const LOADED_LEAST: usize = 32;
-/// One endpoint's part of all loaded bytes, at most.
-const BYTES_PART: usize = 16;
 
 /// Pings that are remembered. One that was forgotten may come twice, as any event may.
 const PINGS: usize = 256;
+/// The wall clock may be set ahead in the meantime: looked at again after this, at the latest.
+const FARTHEST_MS: i64 = 3_600_000;
 
 /// Something to be sent.
 pub struct Job {
@@ -67,6 +68,20 @@ pub enum Census {
     Known,
 }
 
+/// What a lane has to ask the store for next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    Nothing,
+    /// Nothing before this moment.
+    At(Instant),
+    Census,
+    Retries,
+    /// Ordered events whose turn has come.
+    Held,
+    /// The log, from `seen` on.
+    Read,
+}
+
 /// What the endpoint's record shall say.
 pub struct Wish {
     pub fields: Fields,
@@ -83,11 +98,17 @@ pub struct Lane {
     pub seen: i64,
     /// The head knows it since: what came earlier it must read itself.
     pub known_since: i64,
-    pub reading: bool,
-    pub hungry: bool,
+    /// It is in the queue of those that want to ask the store something.
+    pub waiting: bool,
+    /// A question of it is under way.
+    pub asking: bool,
+    /// What the next event weighs, where it found no room.
+    pub reserve: usize,
     queue: VecDeque<Rc<Prepared>>,
     queue_bytes: usize,
-    /// Sent whatever the pace: pings, and what somebody asked for.
+    /// Ordered events whose turn has come, read again.
+    freed: VecDeque<Rc<Prepared>>,
+    /// Sent whatever the pace: pings, and manual retries.
     pub urgent: VecDeque<Job>,
     /// Pings it was given: they overtake what waits, and would come up again in the log.
     pings: BTreeSet<i64>,
@@ -101,9 +122,8 @@ pub struct Lane {
     pub overtaken: HashSet<i64>,
     /// When the next retry is due.
     pub due: Option<Timestamp>,
-    pub asking: bool,
     /// The time of the oldest event that has a retry, as of the last look.
-    pub waiting: Option<Timestamp>,
+    pub oldest_retry: Option<Timestamp>,
     pub nudged: bool,
     pub order: Order,
     pub census: Census,
@@ -120,9 +140,11 @@ pub struct Lane {
     pub wishing: bool,
     pub ready: bool,
     pub crowded: bool,
-    pub wake: Option<Instant>,
-    pub dirty: bool,
-    pub written: i64,
+    /// The position that the store has for it; `None` where it is that of the head.
+    pub stored: Option<i64>,
+    /// Its failures changed since they were written.
+    pub health_changed: bool,
+    pub has_stored_failures: bool,
 }
 
 /// Places of the window for what nobody waits for. One more is kept, where there is more than one,
@@ -150,10 +172,12 @@ impl Lane {
             feed: Feed::Behind,
             seen,
             known_since,
-            reading: false,
-            hungry: false,
+            waiting: false,
+            asking: false,
+            reserve: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            freed: VecDeque::new(),
             urgent: VecDeque::new(),
             pings: BTreeSet::new(),
             retries: VecDeque::new(),
@@ -161,8 +185,7 @@ impl Lane {
             wanted_again: false,
             overtaken: HashSet::new(),
             due: None,
-            asking: false,
-            waiting: None,
+            oldest_retry: None,
             nudged: false,
             order: Order::default(),
             census: match endpoint.ordered && endpoint.enabled {
@@ -181,10 +204,14 @@ impl Lane {
             wishing: false,
             ready: false,
             crowded: false,
-            wake: None,
-            dirty: false,
-            written: seen,
+            stored: None,
+            health_changed: false,
+            has_stored_failures: false,
         }
+    }
+
+    pub fn account(&self) -> i64 {
+        self.endpoint.scope.account_number()
     }
 
     /// Takes over a changed record.
@@ -226,37 +253,95 @@ impl Lane {
         self.reorder();
     }
 
-    /// Begins anew with keeping order, or ends it: what is only recorded needs none.
+    /// Begins again with keeping order, or ends it: what is only recorded needs none.
     fn reorder(&mut self) {
         let needed = self.endpoint.ordered && self.enabled;
         self.census = if needed { Census::Needed } else { Census::Known };
-        for event in self.order.dissolve().into_iter().rev() {
-            self.queue_bytes += event.weight();
-            self.queue.push_front(event);
-        }
+        self.give_back();
+        let held = self.order.dissolve();
+        self.return_to_log(held);
     }
 
-    /// Whether another event may be loaded.
-    pub fn has_room(&self, limits: &Limits) -> bool {
-        let bytes = limits.loaded_bytes / BYTES_PART;
-        self.queue.len() < self.capacity(limits)
-            && (self.queue_bytes < bytes || self.queue.is_empty())
-            && self.order.held() < limits.held
+    /// Whether another event of this weight may be loaded; `room` is what its account may load.
+    pub fn has_room(&self, weight: usize, room: usize, now: Instant, limits: &Limits) -> bool {
+        self.queue.len() < self.capacity(now, limits)
+            // As an account among accounts: what one endpoint holds leaves as much for the others.
+            && (self.queue.is_empty() || self.queue_bytes + weight <= room)
+            && self.takes_more(limits)
+    }
+
+    fn takes_more(&self, limits: &Limits) -> bool {
+        self.order.held() < limits.held && self.urgent.len() < limits.queue
     }
 
     /// Whether it is time to read on: half of what it may have loaded is used up.
-    pub fn is_low(&self, limits: &Limits) -> bool {
-        self.queue.len() <= self.capacity(limits) / 2 && self.has_room(limits)
+    fn is_low(&self, room: usize, now: Instant, limits: &Limits) -> bool {
+        let capacity = self.capacity(now, limits);
+        capacity > 0
+            && self.queue.len() <= capacity / 2
+            && self.has_room(self.reserve, room, now, limits)
     }
 
-    /// How many events it may have loaded. One that fails holds no more than the next try.
-    pub fn capacity(&self, limits: &Limits) -> usize {
-        match self.enabled && self.pace.is_held() {
-            true => 1,
-            false if !self.enabled => limits.queue,
-            false => (self.pace.window() * LOADED_PER_WINDOW)
-                .clamp(LOADED_LEAST.min(limits.queue), limits.queue),
+    /// What it has to ask the store for; its account may load `room` bytes more.
+    pub fn need(&self, room: usize, now: Instant, time: Timestamp, limits: &Limits) -> Need {
+        // What is under way is in the store only once it is durable.
+        if self.census == Census::Needed && self.ledger.is_empty() {
+            return Need::Census;
         }
+        let retries = self.need_of_retries(now, time);
+        if retries == Need::Retries {
+            return retries;
+        }
+        if !self.order.free().is_empty() && self.freed.is_empty() {
+            return Need::Held;
+        }
+        let closed = self.pace.closed_until(now).filter(|_| self.enabled);
+        match (self.feed, closed) {
+            (Feed::Head, _) => retries,
+            (Feed::Behind, Some(until)) => earlier(retries, until),
+            (Feed::Behind, None) if self.is_low(room, now, limits) => Need::Read,
+            (Feed::Behind, None) => retries,
+        }
+    }
+
+    fn need_of_retries(&self, now: Instant, time: Timestamp) -> Need {
+        if !self.retries.is_empty() {
+            return Need::Nothing;
+        }
+        match self.due {
+            None if !self.nudged => return Need::Nothing,
+            Some(due) if due > time && !self.nudged => {
+                let wait = (due.0 - time.0).clamp(1, FARTHEST_MS).unsigned_abs();
+                return Need::At(now + Duration::from_millis(wait));
+            }
+            _ => {}
+        }
+        if !self.enabled || self.nudged {
+            return Need::Retries;
+        }
+        match self.pace.gate(self.in_flight, now) {
+            Gate::Open => Need::Retries,
+            Gate::Until(at) => Need::At(at),
+            // Looked at again when something comes back.
+            Gate::Full => Need::Nothing,
+        }
+    }
+
+    /// How many events it may have loaded. While nothing may be sent, none: others need the room.
+    /// One that fails has no more than the next try.
+    pub fn capacity(&self, now: Instant, limits: &Limits) -> usize {
+        if !self.enabled {
+            return limits.queue;
+        }
+        if self.pace.closed_until(now).is_some() || self.census != Census::Known {
+            return 0;
+        }
+        if self.pace.is_held() {
+            return 1;
+        }
+        let window = self.pace.window() * LOADED_PER_WINDOW;
+        let rate = self.endpoint.rate_limit.map_or(usize::MAX, |rate| rate as usize);
+        window.clamp(LOADED_LEAST.min(limits.queue), limits.queue).min(rate.max(1))
     }
 
     pub fn load(&mut self, event: Rc<Prepared>) {
@@ -285,15 +370,47 @@ impl Lane {
         self.urgent.push_back(Job { event, known: None, trigger, counts: false });
     }
 
-    /// Gives what is loaded back to the log.
-    pub fn retreat(&mut self) {
-        let Some(first) = self.queue.front() else { return };
-        self.seen = first.event.seq - 1;
-        self.feed = Feed::Behind;
-        for event in self.queue.drain(..) {
-            self.ledger.close(event.event.seq);
+    /// Loads an ordered event whose turn has come.
+    pub fn load_freed(&mut self, event: Rc<Prepared>) {
+        self.freed.push_back(event);
+    }
+
+    /// How many more events it may load.
+    pub fn free_places(&self, now: Instant, limits: &Limits) -> usize {
+        self.capacity(now, limits).saturating_sub(self.queue.len())
+    }
+
+    /// Gives everything that was not sent back to the log and to the store.
+    pub fn give_back(&mut self) {
+        while let Some(event) = self.freed.pop_back() {
+            self.order.return_free(event.event.seq);
         }
+        for job in self.retries.drain(..) {
+            self.trying.remove(&job.event.event.seq);
+            let next = job.known.and_then(|known| known.next).unwrap_or(Timestamp(0));
+            self.due = Some(self.due.map_or(next, |due| due.min(next)));
+        }
+        let seqs = self.queue.drain(..).map(|event| event.event.seq).collect();
         self.queue_bytes = 0;
+        self.return_to_log(seqs);
+    }
+
+    fn return_to_log(&mut self, seqs: Vec<i64>) {
+        for seq in &seqs {
+            self.ledger.close(*seq);
+        }
+        if let Some(first) = seqs.into_iter().min() {
+            self.fall_behind(first - 1);
+        }
+    }
+
+    /// It reads the log itself from here on.
+    pub fn fall_behind(&mut self, seen: i64) {
+        self.seen = match self.feed {
+            Feed::Head => seen,
+            Feed::Behind => self.seen.min(seen),
+        };
+        self.feed = Feed::Behind;
     }
 
     /// Whether one more may be under way that nobody waits for: by the log, a schedule or a replay.
@@ -308,16 +425,17 @@ impl Lane {
 
     pub fn has_work(&self) -> bool {
         !self.retries.is_empty()
-            || self.order.has_free()
+            || !self.freed.is_empty()
             || (!self.queue.is_empty() && self.census == Census::Known)
     }
 
-    /// What comes next; `share` is its part of all requests while there are many.
-    pub fn next(&mut self, now: Instant, share: usize, limits: &Limits) -> Next {
-        if self.has_urgent_place()
-            && let Some(job) = self.urgent.pop_front()
-        {
-            return Next::Send(job);
+    /// What comes next; its account may have `room` more requests under way.
+    pub fn next(&mut self, now: Instant, room: usize, limits: &Limits) -> Next {
+        if self.has_urgent_place() && !self.urgent.is_empty() {
+            return match self.urgent.pop_front_if(|_| room > 0) {
+                Some(job) => Next::Send(job),
+                None => Next::Crowded,
+            };
         }
         if !self.has_work() {
             return Next::Wait(None);
@@ -328,7 +446,8 @@ impl Lane {
         if !self.has_place() {
             return Next::Wait(None);
         }
-        if self.in_flight >= share {
+        // One endpoint holds no more than it leaves for the others of its account.
+        if room == 0 || (self.in_flight > 0 && self.in_flight >= room - 1) {
             return Next::Crowded;
         }
         match self.pace.gate(self.in_flight, now) {
@@ -355,7 +474,7 @@ impl Lane {
     }
 
     fn fresh(&mut self, limits: &Limits) -> Option<Rc<Prepared>> {
-        if let Some(event) = self.order.next() {
+        if let Some(event) = self.freed.pop_front() {
             return Some(event);
         }
         if self.census != Census::Known {
@@ -367,7 +486,7 @@ impl Lane {
             if !self.endpoint.ordered || !self.enabled {
                 return Some(event);
             }
-            if let Some(event) = self.order.admit(event) {
+            if self.order.admit(&event.event.record, event.event.seq) {
                 return Some(event);
             }
         }
@@ -398,7 +517,7 @@ impl Lane {
 
     /// The time of the oldest event that is still to be delivered, tried before or not.
     pub fn oldest(&self) -> Option<Timestamp> {
-        self.ledger.oldest().into_iter().chain(self.waiting).min()
+        self.ledger.oldest().into_iter().chain(self.oldest_retry).min()
     }
 
     /// How far it has come, if the head has come to `head`.
@@ -408,5 +527,13 @@ impl Lane {
             Feed::Behind => self.seen,
         };
         self.ledger.position(seen)
+    }
+}
+
+fn earlier(need: Need, at: Instant) -> Need {
+    match need {
+        Need::At(other) => Need::At(other.min(at)),
+        Need::Nothing => Need::At(at),
+        need => need,
     }
 }

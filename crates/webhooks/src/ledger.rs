@@ -19,6 +19,10 @@ impl Ledger {
         self.open.contains_key(&seq)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Its outcome is durable, or it goes back to the log.
     pub fn close(&mut self, seq: i64) {
         self.open.remove(&seq);

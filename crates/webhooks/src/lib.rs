@@ -17,6 +17,7 @@ mod guard;
 mod health;
 mod pace;
 mod ledger;
+mod fair;
 mod order;
 mod prepared;
 mod pins;

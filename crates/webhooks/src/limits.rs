@@ -5,7 +5,8 @@ use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Requests under way over all endpoints. Each costs a descriptor and some 10 KiB.
+    /// Requests under way over all endpoints; each account has its share. Each costs a descriptor
+    /// and some 10 KiB.
     pub in_flight: usize,
     /// Events one endpoint may have loaded and waiting; more wait in the log.
     pub queue: usize,
@@ -13,10 +14,15 @@ pub struct Limits {
     pub batch: usize,
     /// The pause between two looks at the log while there is no endpoint.
     pub lone_rest: Duration,
-    /// Events loaded over all endpoints, roughly, bodies included.
+    /// Events loaded over all endpoints, roughly, bodies included; each account has its share.
     pub loaded_bytes: usize,
-    /// Reads of the log for endpoints that lag behind, at a time: the store has other readers.
+    /// Questions to the store for endpoints and replays, at a time: the store has other readers.
     pub reads: usize,
+    /// Writes of records of endpoints and replays, at a time: others write, too.
+    pub changes: usize,
+    /// Lanes looked at before the engine looks at answers, timers and the signal to stop again: a
+    /// few milliseconds of work.
+    pub steps: usize,
     /// Events of one endpoint that wait for an earlier one of the same record.
     pub held: usize,
     /// Outcomes that are not durable yet; beyond it nothing new is begun.
@@ -68,6 +74,8 @@ impl Default for Limits {
             lone_rest: Duration::from_millis(20),
             loaded_bytes: 32 << 20,
             reads: 8,
+            changes: 16,
+            steps: 256,
             held: 1024,
             unsettled: 4096,
             settlement: 1024,

@@ -1,23 +1,22 @@
 //! One delivery at a time per record: later events of a record wait here until the earlier one has
-//! its last outcome. Other records go on. Pure.
+//! its last outcome. Other records go on. Only the places of waiting events in the log are kept: a
+//! record may wait for hours, and its events are read again when their turn comes. Pure.
 
-use crate::prepared::Prepared;
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
 
 #[derive(Default)]
 pub struct Order {
     /// Records with a delivery that is under way or will be tried again.
     busy: HashMap<String, Turn>,
     /// Events whose turn has come.
-    free: VecDeque<Rc<Prepared>>,
+    free: VecDeque<i64>,
     held: usize,
 }
 
 struct Turn {
     /// Sequence of the event that is being delivered.
     holder: i64,
-    waiting: VecDeque<Rc<Prepared>>,
+    waiting: VecDeque<i64>,
 }
 
 impl Turn {
@@ -27,13 +26,24 @@ impl Turn {
 }
 
 impl Order {
-    /// How many events wait.
+    /// How many events wait, those included whose turn has come.
     pub fn held(&self) -> usize {
-        self.held
+        self.held + self.free.len()
     }
 
-    pub fn has_free(&self) -> bool {
-        !self.free.is_empty()
+    /// Events whose turn has come and that are to be read again.
+    pub fn free(&self) -> &VecDeque<i64> {
+        &self.free
+    }
+
+    /// The first of them was read, or does not exist any more.
+    pub fn take_free(&mut self) -> Option<i64> {
+        self.free.pop_front()
+    }
+
+    /// What was read is dropped again; it is still the first in turn.
+    pub fn return_free(&mut self, seq: i64) {
+        self.free.push_front(seq);
     }
 
     /// A record whose delivery is somewhere else: in the retry table, from before the start.
@@ -43,24 +53,19 @@ impl Order {
         }
     }
 
-    /// The event if it may go now; otherwise it is kept here.
-    pub fn admit(&mut self, event: Rc<Prepared>) -> Option<Rc<Prepared>> {
-        match self.busy.get_mut(&event.event.record) {
+    /// Whether the event may go now; otherwise its place is kept here.
+    pub fn admit(&mut self, record: &str, seq: i64) -> bool {
+        match self.busy.get_mut(record) {
             Some(turn) => {
-                turn.waiting.push_back(event);
+                turn.waiting.push_back(seq);
                 self.held += 1;
-                None
+                false
             }
             None => {
-                self.busy.insert(event.event.record.clone(), Turn::of(event.event.seq));
-                Some(event)
+                self.busy.insert(record.to_owned(), Turn::of(seq));
+                true
             }
         }
-    }
-
-    /// An event that waited and may go now.
-    pub fn next(&mut self) -> Option<Rc<Prepared>> {
-        self.free.pop_front()
     }
 
     /// The delivery of an event has its last outcome. One that nobody waited for, a delivery made
@@ -70,10 +75,10 @@ impl Order {
             return;
         };
         match turn.waiting.pop_front() {
-            Some(event) => {
-                turn.holder = event.event.seq;
+            Some(next) => {
+                turn.holder = next;
                 self.held -= 1;
-                self.free.push_back(event);
+                self.free.push_back(next);
             }
             None => {
                 self.busy.remove(record);
@@ -81,11 +86,19 @@ impl Order {
         }
     }
 
+    /// An event whose turn had come is not in the log any more.
+    pub fn vanished(&mut self, seq: i64) {
+        let held = self.busy.iter().find(|(_, turn)| turn.holder == seq);
+        if let Some(record) = held.map(|(record, _)| record.clone()) {
+            self.settled(&record, seq);
+        }
+    }
+
     /// Everything that waited, oldest first; nothing is in order any more.
-    pub fn dissolve(&mut self) -> Vec<Rc<Prepared>> {
+    pub fn dissolve(&mut self) -> Vec<i64> {
         let mut all: Vec<_> = self.free.drain(..).collect();
         all.extend(self.busy.drain().flat_map(|(_, turn)| turn.waiting));
-        all.sort_by_key(|event| event.event.seq);
+        all.sort_unstable();
         self.held = 0;
         all
     }
@@ -94,40 +107,35 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepared::tests::{event, loaded};
 
     #[test]
     fn events_of_a_record_go_one_after_the_other_and_others_go_on() {
-        let (mut order, loaded) = (Order::default(), loaded());
-        let admit = |order: &mut Order, seq, record| {
-            order.admit(Prepared::new(event(seq, record), 1, &loaded)).is_some()
-        };
-        assert!(admit(&mut order, 1, "a"));
-        assert!(!admit(&mut order, 2, "a"));
-        assert!(admit(&mut order, 3, "b"));
-        assert!(!admit(&mut order, 4, "a"));
-        assert_eq!((order.held(), order.has_free()), (2, false));
+        let mut order = Order::default();
+        assert!(order.admit("a", 1));
+        assert!(!order.admit("a", 2));
+        assert!(order.admit("b", 3));
+        assert!(!order.admit("a", 4));
+        assert_eq!((order.held(), order.free().len()), (2, 0));
         order.settled("b", 3);
-        assert!(admit(&mut order, 5, "b"));
+        assert!(order.admit("b", 5));
         order.settled("a", 9);
-        assert!(!order.has_free());
+        assert!(order.free().is_empty());
         order.settled("a", 1);
-        let next = |order: &mut Order| order.next().map(|event| event.event.seq);
-        assert_eq!((next(&mut order), next(&mut order)), (Some(2), None));
-        assert!(!admit(&mut order, 6, "a"));
+        assert_eq!(order.held(), 2, "the one whose turn has come is still to be sent");
+        assert_eq!((order.take_free(), order.take_free()), (Some(2), None));
+        assert!(!order.admit("a", 6));
         order.settled("a", 2);
-        assert_eq!(next(&mut order), Some(4));
-        let left: Vec<_> = order.dissolve().iter().map(|event| event.event.seq).collect();
-        assert_eq!((left, order.held()), (vec![6], 0));
+        assert_eq!(order.take_free(), Some(4));
+        assert_eq!((order.dissolve(), order.held()), (vec![6], 0));
     }
 
     #[test]
     fn a_record_in_the_retry_table_holds_what_follows() {
-        let (mut order, loaded) = (Order::default(), loaded());
+        let mut order = Order::default();
         order.occupy("a", 1);
-        assert!(order.admit(Prepared::new(event(2, "a"), 1, &loaded)).is_none());
+        assert!(!order.admit("a", 2));
         order.settled("a", 1);
-        assert!(order.has_free());
+        assert_eq!(order.free().front(), Some(&2));
         order.settled("unknown", 1);
     }
 }

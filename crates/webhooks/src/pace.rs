@@ -69,6 +69,16 @@ impl Pace {
         self.held_until.is_some()
     }
 
+    /// Until when nothing may be sent at all: it asked for a pause, or failed too often.
+    pub fn closed_until(&self, now: Instant) -> Option<Instant> {
+        self.paused_until.into_iter().chain(self.held_until).filter(|until| *until > now).max()
+    }
+
+    /// Takes over failures in a row from before a restart.
+    pub fn resume(&mut self, failures: u32) {
+        self.failures = failures;
+    }
+
     pub fn gate(&self, in_flight: usize, now: Instant) -> Gate {
         if let Some(until) = self.paused_until.filter(|until| *until > now) {
             return Gate::Until(until);
@@ -144,6 +154,10 @@ pub struct Bucket {
 impl Bucket {
     pub fn new(rate: u32) -> Bucket {
         Bucket { rate: rate.max(1), tokens: f64::from(rate.max(1)), at: None }
+    }
+
+    pub fn rate(&self) -> usize {
+        self.rate as usize
     }
 
     pub fn gate(&self, now: Instant) -> Gate {

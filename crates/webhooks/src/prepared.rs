@@ -1,5 +1,6 @@
-//! An event ready to be sent: read from the log once, encoded once per form and version, shared by
-//! every endpoint that wants it. Knows the form of a body, not who gets it.
+//! An event ready to be sent: encoded once per form and version, shared by every endpoint that wants
+//! it, and charged to its account for as long as somebody holds it. Knows the form of a body, not
+//! who gets it.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -8,18 +9,19 @@ use model::event::Event;
 use model::record::{Fields, parse_object};
 use model::version::Versions;
 use serde_json::Value;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use wire::{Budget, Share};
 
-/// What an event costs besides its texts.
-const OVERHEAD_BYTES: usize = 512;
-/// Erasures that are remembered; more than events can wait in memory meanwhile.
+/// Erasures that are remembered; more than events can wait in memory in the meantime.
 const ERASURES: usize = 10_000;
+/// One event is charged at most this part of the budget, so that the largest one still fits.
+const LARGEST_PART: usize = 4;
 
 pub struct Prepared {
-    pub event: Event,
+    pub event: Rc<Event>,
     /// The header `webhook-id`.
     pub id: HeaderValue,
     /// How many endpoints are to get it.
@@ -32,14 +34,15 @@ pub struct Prepared {
     /// What filters look at, by version.
     envelopes: RefCell<Vec<(usize, Rc<Fields>)>>,
     weight: usize,
+    share: RefCell<Share<i64>>,
     loaded: Loaded,
 }
 
-/// What all prepared events that still live have in common: how many bytes they are, how their
-/// bodies are made, and which of them must no longer be told.
+/// What all prepared events have in common: the budget that they are charged to, how their bodies
+/// are made, and which of them must no longer be sent.
 #[derive(Clone)]
 pub struct Loaded {
-    bytes: Rc<Cell<usize>>,
+    budget: Arc<Budget<i64>>,
     versions: Arc<Versions>,
     erased: Rc<RefCell<Erased>>,
 }
@@ -54,12 +57,27 @@ struct Erased {
 }
 
 impl Loaded {
-    pub fn new(versions: Arc<Versions>) -> Loaded {
-        Loaded { bytes: Rc::default(), versions, erased: Rc::default() }
+    /// `bytes` for the events of all accounts.
+    pub fn new(versions: Arc<Versions>, bytes: usize) -> Loaded {
+        Loaded { budget: Budget::new(bytes), versions, erased: Rc::default() }
     }
 
     pub fn bytes(&self) -> usize {
-        self.bytes.get()
+        self.budget.held()
+    }
+
+    /// How much more an account may load now.
+    pub fn room(&self, account: i64) -> usize {
+        self.budget.room(account)
+    }
+
+    /// Sets bytes aside for a read whose size is not known yet.
+    pub fn reserve(&self, account: i64, bytes: usize) -> Option<Share<i64>> {
+        self.budget.take(account, bytes.min(self.largest()))
+    }
+
+    fn largest(&self) -> usize {
+        self.budget.total() / LARGEST_PART
     }
 
     /// Nothing that was said of a record before this commit is told any more.
@@ -76,7 +94,7 @@ impl Loaded {
         }
     }
 
-    fn is_erased(&self, event: &Event) -> bool {
+    pub fn is_erased(&self, event: &Event) -> bool {
         let erased = self.erased.borrow();
         if erased.records.is_empty() {
             return false;
@@ -84,18 +102,19 @@ impl Loaded {
         let seq = erased.records.get(&(event.scope, event.record.clone()));
         seq.is_some_and(|seq| event.seq < *seq)
     }
-
-    fn add(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get() + bytes);
-    }
 }
 
 impl Prepared {
-    pub fn new(event: Event, pending: u32, loaded: &Loaded) -> Rc<Prepared> {
+    /// What an event costs here, by what it costs in a read: its texts, and the body made of them.
+    pub const BYTES_FACTOR: usize = 2;
+
+    /// Charges the event to its account; `None` while the account has no room for it.
+    pub fn new(event: Rc<Event>, pending: u32, loaded: &Loaded) -> Option<Rc<Prepared>> {
         let weight = weigh(&event);
-        loaded.add(weight);
+        let account = event.scope.account_number();
+        let share = loaded.budget.take(account, weight.min(loaded.largest()))?;
         let id = HeaderValue::from_str(&event.id);
-        Rc::new(Prepared {
+        Some(Rc::new(Prepared {
             id: id.unwrap_or_else(|_| HeaderValue::from_static("")),
             event,
             pending,
@@ -104,8 +123,9 @@ impl Prepared {
             older: RefCell::default(),
             envelopes: RefCell::default(),
             weight,
+            share: RefCell::new(share),
             loaded: loaded.clone(),
-        })
+        }))
     }
 
     pub fn weight(&self) -> usize {
@@ -131,8 +151,10 @@ impl Prepared {
             return body.clone();
         }
         let body = Bytes::from(self.encode(thin, version));
-        self.loaded.add(body.len());
-        older.push((key, body.clone()));
+        // Without room it is made again for the next endpoint.
+        if self.share.borrow_mut().grow(body.len()) {
+            older.push((key, body.clone()));
+        }
         body
     }
 
@@ -144,7 +166,9 @@ impl Prepared {
         }
         let read: Fields = serde_json::from_slice(&self.body(false, version)).unwrap_or_default();
         let envelope = Rc::new(read);
-        envelopes.push((version, envelope.clone()));
+        if self.share.borrow_mut().grow(self.weight) {
+            envelopes.push((version, envelope.clone()));
+        }
         envelope
     }
 
@@ -175,18 +199,9 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
-    fn drop(&mut self) {
-        let older: usize = self.older.borrow().iter().map(|(_, body)| body.len()).sum();
-        let bytes = self.loaded.bytes().saturating_sub(self.weight + older);
-        self.loaded.bytes.set(bytes);
-    }
-}
-
-/// The texts, and once more the body made of them.
+/// What an event costs while it is loaded.
 pub fn weigh(event: &Event) -> usize {
-    let texts = event.object.len() + event.previous.as_ref().map_or(0, String::len);
-    2 * texts + OVERHEAD_BYTES
+    Prepared::BYTES_FACTOR * store::event_bytes(event)
 }
 
 #[cfg(test)]
@@ -197,7 +212,11 @@ pub(crate) mod tests {
 
     pub(crate) fn loaded() -> Loaded {
         let schema = model::schema::parse::parse(model::schema::BOOKSHOP).unwrap();
-        Loaded::new(Arc::new(Versions::new(&Arc::new(schema))))
+        Loaded::new(Arc::new(Versions::new(&Arc::new(schema))), 1 << 20)
+    }
+
+    pub(crate) fn prepared(seq: i64, record: &str, loaded: &Loaded) -> Rc<Prepared> {
+        Prepared::new(Rc::new(event(seq, record)), 1, loaded).unwrap()
     }
 
     pub(crate) fn event(seq: i64, record: &str) -> Event {
@@ -221,7 +240,7 @@ pub(crate) mod tests {
     #[test]
     fn a_thin_body_names_the_record_and_says_nothing_of_it() {
         let loaded = loaded();
-        let prepared = Prepared::new(event(7, "book_1"), 3, &loaded);
+        let prepared = Prepared::new(Rc::new(event(7, "book_1")), 3, &loaded).unwrap();
         let read = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
         let (fat, mut thin) = (read(prepared.body(false, 0)), read(prepared.body(true, 0)));
         assert_eq!(fat["data"]["object"]["title"], "Emma");
@@ -233,14 +252,24 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_loaded_is_counted_until_the_last_user_lets_go() {
+    fn an_event_is_charged_until_the_last_holder_drops_it() {
         let loaded = loaded();
-        let first = Prepared::new(event(1, "a"), 1, &loaded);
+        let first = prepared(1, "a", &loaded);
         let second = first.clone();
         assert_eq!(loaded.bytes(), first.weight());
+        first.envelope(0);
+        assert_eq!(loaded.bytes(), 2 * first.weight());
         drop(first);
         assert!(loaded.bytes() > 0);
         drop(second);
         assert_eq!(loaded.bytes(), 0);
+    }
+
+    #[test]
+    fn an_event_larger_than_the_whole_budget_still_fits() {
+        let mut large = event(1, "a");
+        large.object = "x".repeat(4 << 20);
+        let loaded = loaded();
+        assert!(Prepared::new(Rc::new(large), 1, &loaded).is_some());
     }
 }

@@ -7,7 +7,7 @@ use model::record::Fields;
 use model::webhook::{Endpoint, pattern};
 use model::{Record, Scope, Timestamp};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::rc::Rc;
 use tokio::time::Instant;
 
@@ -33,8 +33,16 @@ pub struct Replay {
     progress: Progress,
     queue: VecDeque<Job>,
     pub in_flight: usize,
+    /// It is in the queue of those that are looked at next.
+    pub ready: bool,
+    /// It is in the queue of those that want to ask the store something.
+    pub waiting: bool,
     /// A question to the store is under way.
     pub asking: bool,
+    /// What the next event weighs, where it found no room.
+    pub reserve: usize,
+    /// Records with an event under way, where their order matters.
+    busy: HashSet<String>,
     pub saving: bool,
     /// There is something to write down that has not been.
     pub dirty: bool,
@@ -102,7 +110,11 @@ impl Replay {
             },
             queue: VecDeque::new(),
             in_flight: 0,
+            ready: false,
+            waiting: false,
             asking: false,
+            reserve: 0,
+            busy: HashSet::new(),
             saving: false,
             dirty: true,
             bucket: rate.map(Bucket::new),
@@ -144,26 +156,54 @@ impl Replay {
         self.advance();
     }
 
-    pub fn is_low(&self, window: usize) -> bool {
-        self.queue.len() < window && self.cursor < self.last && !self.asking
+    /// How many more events it may load: no more than it can send soon.
+    pub fn wanted(&self, window: usize) -> usize {
+        let rate = self.bucket.as_ref().map_or(usize::MAX, Bucket::rate);
+        window.min(rate).saturating_sub(self.queue.len())
     }
 
-    /// What to send now; or when to look again.
-    pub fn next(&mut self, window: usize, now: Instant) -> Result<Job, Option<Instant>> {
-        if self.queue.is_empty() || self.in_flight >= window {
-            return Err(None);
+    /// Whether it has something to ask the store.
+    pub fn needs_store(&self, window: usize) -> bool {
+        match self.stage {
+            Stage::Waiting | Stage::Ended(..) => false,
+            Stage::Bounds | Stage::Counting => true,
+            Stage::Sending => self.cursor < self.last && self.wanted(window) > 0,
         }
+    }
+
+    /// What to send now; or when to look again. Where it is `ordered`, events of a record go one
+    /// after the other.
+    pub fn next(
+        &mut self,
+        window: usize,
+        ordered: bool,
+        now: Instant,
+    ) -> Result<Job, Option<Instant>> {
+        let free = |job: &Job| !ordered || !self.busy.contains(&job.event.event.record);
+        let place = match self.in_flight < window {
+            // The first of a record comes before the others of it, so it is found first.
+            true => self.queue.iter().position(free),
+            false => None,
+        };
+        let Some(place) = place else { return Err(None) };
         if let Some(bucket) = &mut self.bucket {
             if let Gate::Until(at) = bucket.gate(now) {
                 return Err(Some(at));
             }
             bucket.spend(now);
         }
-        self.queue.pop_front().ok_or(None)
+        let job = self.queue.remove(place).ok_or(None)?;
+        if ordered {
+            self.busy.insert(job.event.event.record.clone());
+        }
+        Ok(job)
     }
 
-    /// The outcome of an event is durable.
-    pub fn finish(&mut self, seq: i64, succeeded: bool) {
+    /// The outcome of an event is durable; `record` where their order matters.
+    pub fn finish(&mut self, seq: i64, record: Option<&str>, succeeded: bool) {
+        if let Some(record) = record {
+            self.busy.remove(record);
+        }
         self.progress.open.remove(&seq);
         self.progress.finished.insert(seq, succeeded);
         self.advance();
@@ -238,8 +278,7 @@ pub fn known(delivery: store::Delivery) -> Known {
 mod tests {
     use super::*;
     use crate::attempt::Trigger;
-    use crate::prepared::Prepared;
-    use crate::prepared::tests::{event, loaded};
+    use crate::prepared::tests::{loaded, prepared};
 
     fn replay(fields: Value) -> Option<Replay> {
         let record = Record {
@@ -254,7 +293,7 @@ mod tests {
     }
 
     fn job(seq: i64) -> Job {
-        let event = Prepared::new(event(seq, "a"), 1, &loaded());
+        let event = prepared(seq, if seq == 15 { "b" } else { "a" }, &loaded());
         Job { event, known: None, trigger: Trigger::Replay, counts: false }
     }
 
@@ -270,13 +309,30 @@ mod tests {
             ["position", "done", "succeeded"].map(|name| fields[name].as_i64().unwrap())
         };
         assert_eq!(told(&replay), [11, 0, 0]);
-        replay.finish(15, true);
+        replay.finish(15, None, true);
         assert_eq!(told(&replay), [11, 0, 0]);
-        replay.finish(12, false);
+        replay.finish(12, None, false);
         assert_eq!(told(&replay), [17, 2, 1]);
-        replay.finish(18, true);
+        replay.finish(18, None, true);
         assert_eq!(told(&replay), [20, 3, 2]);
         assert_eq!(replay.stage, Stage::Ended("succeeded", None));
+    }
+
+    #[test]
+    fn events_of_a_record_are_replayed_one_after_the_other_where_order_matters() {
+        let mut replay = replay(json!({ "status": "pending" })).unwrap();
+        replay.bounded(10, 20);
+        replay.count(3, 20);
+        replay.load(vec![job(12), job(15), job(18)], 20);
+        let now = Instant::now();
+        let next = |replay: &mut Replay| {
+            let job = replay.next(8, true, now);
+            job.map(|job| job.event.event.seq).ok()
+        };
+        assert_eq!((next(&mut replay), next(&mut replay)), (Some(12), Some(15)));
+        assert_eq!(next(&mut replay), None, "12 and 18 are about one record");
+        replay.finish(12, Some("a"), true);
+        assert_eq!(next(&mut replay), Some(18));
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn value(signature: String) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepared::tests::{event, loaded};
+    use crate::prepared::tests::{loaded, prepared};
     use model::{Record, Scope};
     use restive_kit::signature::verify;
     use serde_json::{Value, json};
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn headers(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
-        let prepared = Prepared::new(event(7, "book_1"), 1, &loaded());
+        let prepared = prepared(7, "book_1", &loaded());
         let post = Post::new(endpoint, 0).unwrap_or_else(|broken| panic!("{broken:?}"));
         let body = post.body(&prepared);
         (post.headers(&prepared, &body, NOW, &Stamp::new(NOW)), body)

@@ -17,6 +17,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
+use wire::Share;
 use wire::outgoing::{Call, Names, Report};
 
 /// A request that came to its end.
@@ -69,6 +70,7 @@ impl Sends {
         job: Job,
         post: &Result<Rc<Post>, Broken>,
         clock: &Clock,
+        place: Option<Share<i64>>,
     ) {
         let (now, created) = (clock.now, clock.iso());
         let flight: Flight = match post {
@@ -80,6 +82,8 @@ impl Sends {
                 Box::pin(async move {
                     let mut sending = pin!(send(way, post, headers, body, now));
                     let fate = poll_fn(|cx| guarded(|| sending.as_mut().poll(cx))).await;
+                    // Its account may have another request under way.
+                    drop(place);
                     Landed { owner, job, fate, started: now, created }
                 })
             }

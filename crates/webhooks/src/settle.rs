@@ -5,7 +5,7 @@ use crate::journal::Place;
 use crate::limits::Limits;
 use model::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
-use store::{Outcome, Settlement, Status};
+use store::{Failures, Outcome, Settlement, Status};
 use tokio::time::Instant;
 
 /// Whose delivery it was.
@@ -32,8 +32,11 @@ pub struct Mark {
 pub struct Settler {
     outcomes: VecDeque<Outcome>,
     marks: VecDeque<Mark>,
-    positions: BTreeMap<i64, i64>,
+    head: Option<i64>,
+    positions: BTreeMap<i64, Option<i64>>,
     pauses: BTreeMap<i64, Timestamp>,
+    failures: BTreeMap<i64, Option<Failures>>,
+    gone: Vec<i64>,
     flying: Vec<Mark>,
     is_flying: bool,
     /// Somebody waits for one of them.
@@ -58,7 +61,13 @@ impl Settler {
         self.marks.push_back(mark);
     }
 
-    pub fn place(&mut self, endpoint: i64, position: i64) {
+    /// Every endpoint has come so far that has no position of its own.
+    pub fn place_head(&mut self, position: i64) {
+        self.head = Some(position);
+    }
+
+    /// How far an endpoint has come; `None` when as far as the head.
+    pub fn place(&mut self, endpoint: i64, position: Option<i64>) {
         self.positions.insert(endpoint, position);
     }
 
@@ -67,10 +76,16 @@ impl Settler {
         self.pauses.insert(endpoint, until);
     }
 
-    /// The endpoint is gone: its position must not come back.
+    pub fn failures(&mut self, endpoint: i64, failures: Option<Failures>) {
+        self.failures.insert(endpoint, failures);
+    }
+
+    /// The endpoint is gone, and what is kept of it goes, too.
     pub fn forget(&mut self, endpoint: i64) {
         self.positions.remove(&endpoint);
         self.pauses.remove(&endpoint);
+        self.failures.remove(&endpoint);
+        self.gone.push(endpoint);
     }
 
     /// Outcomes that are not durable yet.
@@ -83,7 +98,10 @@ impl Settler {
     }
 
     fn has_news(&self) -> bool {
-        !(self.outcomes.is_empty() && self.positions.is_empty() && self.pauses.is_empty())
+        self.head.is_some()
+            || !self.outcomes.is_empty()
+            || !(self.positions.is_empty() && self.pauses.is_empty())
+            || !(self.failures.is_empty() && self.gone.is_empty())
     }
 
     /// What is to be settled next, unless something is under way or nothing is there. Many at a
@@ -110,7 +128,9 @@ impl Settler {
         let outcomes = self.outcomes.drain(..count).collect();
         let positions = std::mem::take(&mut self.positions).into_iter().collect();
         let pauses = std::mem::take(&mut self.pauses).into_iter().collect();
-        Begin::Now(Settlement { outcomes, positions, pauses })
+        let failures = std::mem::take(&mut self.failures).into_iter().collect();
+        let (head, gone) = (self.head.take(), std::mem::take(&mut self.gone));
+        Begin::Now(Settlement { outcomes, head, positions, pauses, failures, gone })
     }
 
     /// What was begun is durable.
@@ -158,10 +178,10 @@ mod tests {
         let (mut settler, now) = (Settler::default(), Instant::now());
         assert!(begun(settler.begin(now, false, &limits)).is_none());
         (1..=3).for_each(|seq| push(&mut settler, seq));
-        settler.place(1, 5);
-        settler.place(1, 6);
+        settler.place(1, Some(5));
+        settler.place(1, Some(6));
         let first = begun(settler.begin(now, false, &limits)).unwrap();
-        assert_eq!((first.outcomes.len(), first.positions), (2, vec![(1, 6)]));
+        assert_eq!((first.outcomes.len(), first.positions), (2, vec![(1, Some(6))]));
         assert!(begun(settler.begin(now, false, &limits)).is_none());
         assert_eq!((settler.unsettled(), settler.is_idle()), (3, false));
         let seqs: Vec<_> = settler.end().iter().map(|mark| mark.seq).collect();

@@ -43,6 +43,16 @@ impl<K: Copy + Eq + Hash> Budget<K> {
         self.add(holder, amount).then(|| Share { budget: self.clone(), holder, amount })
     }
 
+    /// How much this holder may take at once.
+    pub fn room(&self, holder: K) -> usize {
+        let state = self.lock();
+        let left = self.total.saturating_sub(state.held);
+        match state.holders.get(&holder) {
+            None => left,
+            Some(held) => left.saturating_sub(*held) / 2,
+        }
+    }
+
     /// Whether `take` would succeed.
     pub fn has_room(&self, holder: K, amount: usize) -> bool {
         let state = self.lock();
@@ -175,6 +185,7 @@ mod tests {
         let budget = Budget::new(100);
         let mut share = budget.take(7, 0).unwrap();
         assert!(share.grow(40));
+        assert_eq!((budget.room(7), budget.room(8)), (10, 60));
         assert!(!share.grow(20), "60 of 100 would be more than what is left");
         share.shrink(30);
         assert_eq!((share.amount(), budget.held(), budget.held_by(7)), (10, 10, 10));

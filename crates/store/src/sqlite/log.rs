@@ -1,7 +1,7 @@
 //! The log: appending an event and reading events in order. Appending happens only inside the
 //! writer's transaction.
 
-use crate::Error;
+use crate::{Error, Stretch, event_bytes};
 use model::event::Event;
 use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -50,25 +50,35 @@ pub fn append(connection: &Connection, event: &Event) -> Result<(), rusqlite::Er
     Ok(())
 }
 
+/// Up to `max` events, and up to `bytes` of them but for the first.
 pub fn events(
     connection: &Connection,
     scope: Option<Scope>,
     after: i64,
     max: usize,
-) -> Result<Vec<Event>, Error> {
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let rows = match scope {
-        None => {
-            let mut statement = connection.prepare_cached(OF_ALL)?;
-            statement.query_map(params![after, max], event_of)?.collect::<Result<Vec<_>, _>>()?
-        }
-        Some(scope) => {
-            let mut statement = connection.prepare_cached(OF_SCOPE)?;
-            let rows = statement.query_map(params![after, max, scope.0], event_of)?;
-            rows.collect::<Result<Vec<_>, _>>()?
-        }
+    bytes: usize,
+) -> Result<Stretch, Error> {
+    let most = i64::try_from(max).unwrap_or(i64::MAX);
+    let mut statement =
+        connection.prepare_cached(if scope.is_none() { OF_ALL } else { OF_SCOPE })?;
+    let mut rows = match scope {
+        None => statement.query(params![after, most])?,
+        Some(scope) => statement.query(params![after, most, scope.0])?,
     };
-    Ok(rows)
+    let mut found = Stretch::default();
+    let mut left = bytes;
+    while let Some(row) = rows.next()? {
+        let event = event_of(row)?;
+        let weight = event_bytes(&event);
+        if weight > left && !found.events.is_empty() {
+            found.more = true;
+            return Ok(found);
+        }
+        left = left.saturating_sub(weight);
+        found.events.push(event);
+    }
+    found.more = found.events.len() >= max;
+    Ok(found)
 }
 
 fn event_of(row: &Row<'_>) -> Result<Event, rusqlite::Error> {

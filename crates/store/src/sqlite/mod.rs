@@ -29,18 +29,18 @@ mod writer;
 
 pub use shared::Clock;
 
-use crate::delivery::{Delivery, Retries, Settlement, Standing};
+use crate::delivery::{Delivery, Retries, Settlement, Standings};
 use crate::usage::{Used, UsedInAll};
-use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store, Watchdog};
+use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store, Stretch, Watchdog};
 use checkpoint::Checkpoints;
 use layout::Source;
-use model::event::Event;
 use model::query::Query;
 use model::schema::evolve::Accept;
 use model::version::Versions;
 use model::write::{Committed, Write};
 use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
 use readers::{Pool, Readers};
+use rusqlite::Connection;
 use shared::{CollectionSeqs, Counters, FileId, Shared};
 use std::path::Path;
 use std::sync::Arc;
@@ -306,19 +306,19 @@ impl Store for SqliteStore {
         })
     }
 
-    fn events(
+    fn events_within(
         &self,
         scope: Option<Scope>,
         after: i64,
         max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Stretch, Error>> {
+        let read = move |connection: &Connection| log::events(connection, scope, after, max, bytes);
         if max > EVENTS_INLINE {
-            return self.readers.run(move |connection| log::events(connection, scope, after, max));
+            return self.readers.run(read);
         }
         let shared = &self.shared;
-        Box::pin(async move {
-            shared.readers.with(|connection| log::events(connection, scope, after, max))
-        })
+        Box::pin(async move { shared.readers.with(read) })
     }
 
     fn every(
@@ -344,8 +344,13 @@ impl Store for SqliteStore {
         self.shared.nudged.subscribe()
     }
 
-    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, Error>> {
+    fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>> {
         self.readers.run(outbox::standings)
+    }
+
+    fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move { shared.readers.with(outbox::asked) })
     }
 
     fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>> {
@@ -361,10 +366,24 @@ impl Store for SqliteStore {
         endpoint: i64,
         now: Timestamp,
         max: usize,
+        bytes: usize,
     ) -> BoxFuture<'_, Result<Retries, Error>> {
         let shared = &self.shared;
         Box::pin(async move {
-            shared.readers.with(|connection| outbox::retries(connection, endpoint, now, max))
+            let read =
+                |connection: &Connection| outbox::retries(connection, endpoint, now, max, bytes);
+            shared.readers.with(read)
+        })
+    }
+
+    fn census(
+        &self,
+        endpoint: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.with(|connection| outbox::census(connection, endpoint, max))
         })
     }
 

@@ -4,8 +4,10 @@
 
 use super::apply::{self, Fault, Turn};
 use super::{log, read};
-use crate::Error;
-use crate::delivery::{Delivery, Outcome, Retries, Retry, Settlement, Standing, Status};
+use crate::delivery::{
+    Delivery, Failures, Outcome, Retries, Retry, Settlement, Standing, Standings, Status,
+};
+use crate::{Error, event_bytes};
 use model::decide;
 use model::write::{Committed, Response, Write};
 use model::{Code, Problem, Scope, Timestamp};
@@ -26,12 +28,21 @@ CREATE INDEX IF NOT EXISTS deliveries_scope ON deliveries (scope);
 CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (scope, status) WHERE status <> 1;
 CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (endpoint, next) WHERE status = 0;
 CREATE INDEX IF NOT EXISTS deliveries_waiting ON deliveries (endpoint, event) WHERE status = 0;
+CREATE INDEX IF NOT EXISTS deliveries_asked ON deliveries (endpoint, next)
+  WHERE status = 0 AND manual > 0;
 CREATE TABLE IF NOT EXISTS attempts (
   delivery INTEGER NOT NULL, n INTEGER NOT NULL, created INTEGER NOT NULL, body TEXT NOT NULL,
   PRIMARY KEY (delivery, n)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS positions (
   endpoint INTEGER PRIMARY KEY, seq INTEGER NOT NULL, paused INTEGER) STRICT;
+CREATE TABLE IF NOT EXISTS endpoint_states (
+  endpoint INTEGER PRIMARY KEY, paused INTEGER, failures INTEGER, first_failure INTEGER,
+  last_failure INTEGER) STRICT;
 ";
+
+/// The row of `positions` that stands for every endpoint without a row of its own. Row numbers of
+/// endpoints begin with 1.
+pub const HEAD: i64 = 0;
 
 /// Endpoints of one account and mode: each costs the engine some kilobytes.
 const ENDPOINTS: i64 = 2_000;
@@ -46,7 +57,7 @@ const NUMBER: &str = "SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?
 const UPDATE: &str = "UPDATE deliveries SET \
     status = iif(status = 1, 1, iif(manual > ?6 AND ?2 <> 1, 0, ?2)), \
     attempts = attempts + ?3, \
-    next = iif(status = 1, NULL, iif(manual > ?6 AND ?2 <> 1, 0, ?4)), \
+    next = iif(status = 1, NULL, iif(manual > ?6 AND ?2 <> 1, next, ?4)), \
     manual = iif(manual > ?6 AND ?2 <> 1, manual, 0), updated = ?5 WHERE n = ?1";
 const FIRST_ATTEMPT: &str =
     "INSERT INTO attempts (delivery, n, created, body) VALUES (?1, 1, ?2, ?3)";
@@ -56,38 +67,75 @@ const ATTEMPT: &str = "INSERT INTO attempts (delivery, n, created, body) SELECT 
 /// Positions never go back: a late word of an earlier one changes nothing.
 const POSITION: &str = "INSERT INTO positions (endpoint, seq) VALUES (?1, ?2) \
     ON CONFLICT (endpoint) DO UPDATE SET seq = max(seq, excluded.seq)";
-/// One that has no position yet begins with itself: it was made after every earlier event.
-const PAUSE: &str = "INSERT INTO positions (endpoint, seq, paused) VALUES (?1, ?1, ?2) \
+const CAUGHT_UP: &str = "DELETE FROM positions WHERE endpoint = ?1";
+const PAUSE: &str = "INSERT INTO endpoint_states (endpoint, paused) VALUES (?1, ?2) \
     ON CONFLICT (endpoint) DO UPDATE SET paused = excluded.paused";
-const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused) FROM \
-    (SELECT endpoint, seq, NULL AS next, paused FROM positions UNION ALL \
-     SELECT endpoint, NULL, min(next), NULL FROM deliveries WHERE status = 0 GROUP BY endpoint) \
-    GROUP BY endpoint";
+const FAILURES: &str = "INSERT INTO endpoint_states (endpoint, failures, first_failure, \
+    last_failure) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (endpoint) DO UPDATE SET \
+    failures = excluded.failures, first_failure = excluded.first_failure, \
+    last_failure = excluded.last_failure";
+/// An older program kept pauses with the positions.
+const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(failures), \
+    max(first_failure), max(last_failure) FROM \
+    (SELECT endpoint, seq, NULL AS next, paused, NULL AS failures, NULL AS first_failure, \
+     NULL AS last_failure FROM positions UNION ALL \
+     SELECT endpoint, NULL, NULL, paused, failures, first_failure, last_failure \
+     FROM endpoint_states UNION ALL \
+     SELECT endpoint, NULL, min(next), NULL, NULL, NULL, NULL FROM deliveries WHERE status = 0 \
+     GROUP BY endpoint) GROUP BY endpoint";
+const GONE: &str = "DELETE FROM endpoint_states WHERE endpoint = ?1";
+const ASKED: &str = "SELECT DISTINCT endpoint FROM deliveries INDEXED BY deliveries_asked \
+    WHERE status = 0 AND manual > 0";
 /// Events are numbered in the order of their times.
 const WAITING: &str = "SELECT created FROM log WHERE seq = \
     (SELECT min(event) FROM deliveries WHERE endpoint = ?1 AND status = 0)";
 /// By an index of retries alone: most deliveries are none, and the start shall not read them all.
 const NEWEST_RETRY: &str =
     "SELECT max(updated) FROM deliveries INDEXED BY deliveries_due WHERE status = 0";
+/// Those asked for come before everything that is due by itself.
+const DUE_ASKED: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
+    FROM deliveries d INDEXED BY deliveries_asked WHERE d.endpoint = ?1 AND d.status = 0 AND \
+    d.manual > 0 ORDER BY d.next LIMIT ?2";
 const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
-    FROM deliveries d WHERE d.endpoint = ?1 AND d.status = 0 AND d.next <= ?2 \
-    ORDER BY d.next LIMIT ?3";
+    FROM deliveries d INDEXED BY deliveries_due WHERE d.endpoint = ?1 AND d.status = 0 AND \
+    d.next <= ?2 AND d.manual = 0 ORDER BY d.next LIMIT ?3";
 const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND status = 0 \
     AND next > ?2";
+const CENSUS: &str = "SELECT e.record, e.seq FROM deliveries d INDEXED BY deliveries_waiting \
+    CROSS JOIN log e ON e.seq = d.event WHERE d.endpoint = ?1 AND d.status = 0 \
+    ORDER BY d.event LIMIT ?2";
 const ONE: &str = "SELECT n, id, event, status, attempts, next FROM deliveries \
     WHERE event = ?1 AND endpoint = ?2";
-/// Before everything that is due by itself.
-const RETRY: &str = "UPDATE deliveries SET status = 0, next = 0, manual = manual + 1 WHERE n = ?1";
+/// Changes `updated`, which is the version of a delivery: whoever saw it before has an old ETag.
+const RETRY: &str = "UPDATE deliveries SET status = 0, next = ?2, manual = manual + 1, \
+    updated = max(updated + 1, ?2) WHERE n = ?1";
 
 pub fn settle(connection: &Connection, settlement: &Settlement) -> Result<(), rusqlite::Error> {
     for outcome in &settlement.outcomes {
         keep(connection, outcome)?;
     }
     for (endpoint, seq) in &settlement.positions {
-        connection.prepare_cached(POSITION)?.execute([endpoint, seq])?;
+        match seq {
+            Some(seq) => connection.prepare_cached(POSITION)?.execute([endpoint, seq])?,
+            None => connection.prepare_cached(CAUGHT_UP)?.execute([endpoint])?,
+        };
+    }
+    if let Some(head) = settlement.head {
+        connection.prepare_cached(POSITION)?.execute([HEAD, head])?;
     }
     for (endpoint, until) in &settlement.pauses {
         connection.prepare_cached(PAUSE)?.execute([*endpoint, until.0])?;
+    }
+    for (endpoint, failures) in &settlement.failures {
+        let mut statement = connection.prepare_cached(FAILURES)?;
+        let first = failures.map(|failures| failures.first.0);
+        let last = failures.map(|failures| failures.last.0);
+        let count = failures.map(|failures| failures.count);
+        statement.execute(params![endpoint, count, first, last])?;
+    }
+    for endpoint in &settlement.gone {
+        connection.prepare_cached(CAUGHT_UP)?.execute([endpoint])?;
+        connection.prepare_cached(GONE)?.execute([endpoint])?;
     }
     Ok(())
 }
@@ -139,18 +187,44 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
     Ok(())
 }
 
-pub fn standings(connection: &Connection) -> Result<Vec<Standing>, Error> {
+pub fn standings(connection: &Connection) -> Result<Standings, Error> {
     let mut statement = connection.prepare_cached(STANDINGS)?;
+    let moment = |row: &Row<'_>, place: usize| -> Result<Option<Timestamp>, rusqlite::Error> {
+        Ok(row.get::<_, Option<i64>>(place)?.map(Timestamp))
+    };
     let rows = statement.query_map([], |row| {
-        let due: Option<i64> = row.get(2)?;
-        let paused: Option<i64> = row.get(3)?;
+        let count: Option<u32> = row.get(4)?;
+        let failures = match (count, moment(row, 5)?, moment(row, 6)?) {
+            (Some(count), Some(first), Some(last)) => Some(Failures { count, first, last }),
+            _ => None,
+        };
         Ok(Standing {
             endpoint: row.get(0)?,
             position: row.get(1)?,
-            due: due.map(Timestamp),
-            paused: paused.map(Timestamp),
+            due: moment(row, 2)?,
+            paused: moment(row, 3)?,
+            failures,
         })
     })?;
+    let mut endpoints = rows.collect::<Result<Vec<_>, _>>()?;
+    let place = endpoints.iter().position(|standing| standing.endpoint == HEAD);
+    let head = place.and_then(|place| endpoints.swap_remove(place).position);
+    Ok(Standings { head, endpoints })
+}
+
+pub fn asked(connection: &Connection) -> Result<Vec<i64>, Error> {
+    let mut statement = connection.prepare_cached(ASKED)?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub fn census(
+    connection: &Connection,
+    endpoint: i64,
+    max: usize,
+) -> Result<Vec<(String, i64)>, Error> {
+    let mut statement = connection.prepare_cached(CENSUS)?;
+    let rows = statement.query_map([endpoint, max as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -175,16 +249,32 @@ pub fn retries(
     endpoint: i64,
     now: Timestamp,
     max: usize,
+    bytes: usize,
 ) -> Result<Retries, Error> {
     let mut due = Vec::new();
-    let mut statement = connection.prepare_cached(DUE)?;
-    let mut rows = statement.query(params![endpoint, now.0, max as i64])?;
-    while let Some(row) = rows.next()? {
-        let delivery = delivery_of(row)?;
-        let asked = row.get(6)?;
-        if let Some(event) = log::event(connection, delivery.event)? {
+    let mut left = bytes;
+    for asked in [true, false] {
+        let mut statement = connection.prepare_cached(if asked { DUE_ASKED } else { DUE })?;
+        let most = max.saturating_sub(due.len()) as i64;
+        let mut rows = match asked {
+            // Due whatever the clock says.
+            true => statement.query(params![endpoint, most])?,
+            false => statement.query(params![endpoint, now.0, most])?,
+        };
+        while let Some(row) = rows.next()? {
+            let delivery = delivery_of(row)?;
+            let asked = row.get(6)?;
+            let Some(event) = log::event(connection, delivery.event)? else { continue };
+            let weight = event_bytes(&event);
+            if weight > left && !due.is_empty() {
+                return Ok(Retries { due, next: Some(now) });
+            }
+            left = left.saturating_sub(weight);
             due.push(Retry { delivery, asked, event });
         }
+    }
+    if due.len() >= max {
+        return Ok(Retries { due, next: Some(now) });
     }
     let next: Option<i64> =
         connection.prepare_cached(NEXT)?.query_row([endpoint, now.0], |row| row.get(0))?;
@@ -231,7 +321,7 @@ pub fn retry(turn: &mut Turn<'_>, write: &Write, now: Timestamp) -> Result<Commi
         return Err(Fault::Problem(decide::not_found(collection, id)));
     };
     decide::check_precondition(&write.precondition, &record).map_err(Fault::Problem)?;
-    turn.connection.prepare_cached(RETRY)?.execute([record.number])?;
+    turn.connection.prepare_cached(RETRY)?.execute([record.number, now.0])?;
     turn.nudged = true;
     let response = Response::Updated(find(turn)?.unwrap_or(record));
     apply::remember(turn, write, &response, false, now)?;

@@ -3,6 +3,7 @@
 //! is put together here.
 
 use super::layout::{Source, Table, quote, table_name};
+use super::outbox::HEAD;
 use model::event::Event;
 use model::query::{Filter, Test};
 use model::record::{Scalar, push_json, push_text};
@@ -31,7 +32,8 @@ pub fn events_select(schema: &Schema) -> String {
 fn waits(w: &str) -> String {
     format!(
         "{w}.scope = t.scope AND {w}.f_status = 'enabled' AND t.n > coalesce((SELECT p.seq FROM \
-         positions p WHERE p.endpoint = {w}.n), {w}.n) AND NOT EXISTS (SELECT 1 FROM deliveries d \
+         positions p WHERE p.endpoint = {w}.n), max({w}.n, coalesce((SELECT p.seq FROM positions \
+         p WHERE p.endpoint = {HEAD}), 0))) AND NOT EXISTS (SELECT 1 FROM deliveries d \
          WHERE d.event = t.n AND d.endpoint = {w}.n) AND (t.f_type = 'ping' AND t.f_resource = \
          {w}.id OR t.f_type <> 'ping' AND EXISTS (SELECT 1 FROM json_each({w}.body, \
          '$.enabled_events') j WHERE t.f_type GLOB j.value AND (j.value <> '*' OR \

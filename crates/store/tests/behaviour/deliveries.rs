@@ -7,7 +7,7 @@ use model::record::Scalar;
 use model::schema::Native;
 use model::{Change, Code, Record, Timestamp};
 use serde_json::{Value, json};
-use store::{Delivery, Outcome, Settlement, Status};
+use store::{Delivery, Failures, Outcome, Settlement, Status};
 
 const EVENTS: usize = 7;
 const ENDPOINTS: usize = 8;
@@ -42,6 +42,7 @@ fn outcome(endpoint: &Record, event: i64, status: Status, next: Option<i64>) -> 
 }
 
 async fn settle(bed: &Bed, outcomes: Vec<Outcome>, positions: Vec<(i64, i64)>) {
+    let positions = positions.into_iter().map(|(endpoint, seq)| (endpoint, Some(seq))).collect();
     let settlement = Settlement { outcomes, positions, ..Settlement::default() };
     bed.store.settle(settlement).await.unwrap();
 }
@@ -76,7 +77,7 @@ pub async fn outcomes_are_shown_and_positions_never_go_back(bed: Bed) {
     .await;
     assert!(settled.has_changed().unwrap(), "whoever waits for outcomes is woken");
     settle(&bed, Vec::new(), vec![(hook.number, 5)]).await;
-    let standings = bed.store.standings().await.unwrap();
+    let standings = bed.store.standings().await.unwrap().endpoints;
     assert_eq!((standings[0].endpoint, standings[0].position), (hook.number, Some(9)));
     let found = shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await;
     assert_eq!(found[0]["status"], "succeeded");
@@ -152,13 +153,56 @@ pub async fn a_pause_is_kept_and_moves_no_position(bed: Bed) {
     };
     for until in [START + 5_000, 0] {
         bed.store.settle(pause(until)).await.unwrap();
-        let standing = bed.store.standings().await.unwrap().remove(0);
+        let standing = bed.store.standings().await.unwrap().endpoints.remove(0);
         assert_eq!(standing.paused, Some(Timestamp(until)));
-        assert_eq!(standing.position, Some(hook.number), "where it began");
+        assert_eq!(standing.position, None);
     }
     settle(&bed, Vec::new(), vec![(hook.number, 9)]).await;
-    let standing = bed.store.standings().await.unwrap().remove(0);
+    let standing = bed.store.standings().await.unwrap().endpoints.remove(0);
     assert_eq!((standing.position, standing.paused), (Some(9), Some(Timestamp(0))));
+}
+
+pub async fn the_head_stands_for_every_endpoint_without_a_position(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let failures = Failures { count: 3, first: Timestamp(1), last: Timestamp(2) };
+    let settlement = |head, position, failures| Settlement {
+        head: Some(head),
+        positions: vec![(hook.number, position)],
+        failures: vec![(hook.number, failures)],
+        ..Settlement::default()
+    };
+    bed.store.settle(settlement(7, Some(5), Some(failures))).await.unwrap();
+    let standings = bed.store.standings().await.unwrap();
+    assert_eq!((standings.head, standings.endpoints[0].position), (Some(7), Some(5)));
+    assert_eq!(standings.endpoints[0].failures, Some(failures));
+    bed.store.settle(settlement(9, None, None)).await.unwrap();
+    let standings = bed.store.standings().await.unwrap();
+    assert_eq!((standings.head, standings.endpoints[0].position), (Some(9), None));
+    assert_eq!(standings.endpoints[0].failures, None);
+    let gone = Settlement { gone: vec![hook.number], ..Settlement::default() };
+    bed.store.settle(gone).await.unwrap();
+    assert!(bed.store.standings().await.unwrap().endpoints.is_empty());
+}
+
+pub async fn reads_of_the_log_and_of_retries_are_bounded_by_bytes(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let mut seqs = Vec::new();
+    for _ in 0..4 {
+        let event = bed.put(book(&"x".repeat(1000), json!(1))).await.version;
+        let due = Some(START + 10);
+        settle(&bed, vec![outcome(&hook, event, Status::Pending, due)], Vec::new()).await;
+        seqs.push(event);
+    }
+    let now = Timestamp(START + 50);
+    for (bytes, count) in [(1, 1), (3500, 2), (1 << 20, 4)] {
+        let after = seqs[0] - 1;
+        let read = bed.store.events_within(Some(HERE), after, 10, bytes).await.unwrap();
+        assert_eq!((read.events.len(), read.more), (count, count < 4), "{bytes}");
+        let due = bed.store.retries(hook.number, now, 10, bytes).await.unwrap();
+        assert_eq!((due.due.len(), due.next.is_some()), (count, count < 4), "{bytes}");
+    }
+    let census = bed.store.census(hook.number, 3).await.unwrap();
+    assert_eq!(census.iter().map(|(_, seq)| *seq).collect::<Vec<_>>(), seqs[..3]);
 }
 
 pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {
@@ -173,11 +217,11 @@ pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {
         settle(&bed, vec![outcome(&hook, event, status, due)], Vec::new()).await;
         events.push(event);
     }
-    let due = bed.store.retries(hook.number, Timestamp(START + 50), 10).await.unwrap();
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 10, usize::MAX).await.unwrap();
     let order: Vec<i64> = due.due.iter().map(|retry| retry.event.seq).collect();
     assert_eq!(order, [events[1], events[0]]);
     assert_eq!(due.next, Some(Timestamp(START + 90)));
-    assert_eq!(bed.store.standings().await.unwrap()[0].due, Some(Timestamp(START + 10)));
+    assert_eq!(bed.store.standings().await.unwrap().endpoints[0].due, Some(Timestamp(START + 10)));
     let oldest = bed.store.waiting(vec![hook.number, 999]).await.unwrap();
     let first = bed.store.events(Some(HERE), events[0] - 1, 1).await.unwrap().remove(0);
     assert_eq!(oldest, [(hook.number, first.created)]);
@@ -187,19 +231,23 @@ pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {
     let id = &bed.store.deliveries(hook.number, &events[3..]).await.unwrap()[0].id.clone();
     let action = support_action(Native::Retry);
     let act = Change::Act { action, params: fields(json!({})), callout: None };
+    let before = bed.store.record(HERE, DELIVERIES, None, id).await.unwrap().unwrap();
     let asked = bed.put(write(DELIVERIES, Some(id), act)).await;
     assert_eq!(value(&asked, "status"), "pending");
+    assert!(asked.version > before.version, "whoever saw it before has an old ETag");
+    assert!(value(&asked, "next_attempt_at").as_str().unwrap() > "2025");
+    assert_eq!(bed.store.asked().await.unwrap(), [hook.number]);
     assert!(nudged.has_changed().unwrap());
-    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1).await.unwrap();
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1, usize::MAX).await.unwrap();
     assert_eq!((due.due[0].event.seq, due.due[0].asked), (events[3], 1));
     // A try that was under way by then fails: the one that was asked for is still owed.
     let number = Some(due.due[0].delivery.number);
     let failed = Outcome { number, ..outcome(&hook, events[3], Status::Failed, None) };
     settle(&bed, vec![failed.clone()], Vec::new()).await;
-    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1).await.unwrap();
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1, usize::MAX).await.unwrap();
     assert_eq!((due.due[0].event.seq, due.due[0].asked), (events[3], 1));
     settle(&bed, vec![Outcome { asked: 1, ..failed }], Vec::new()).await;
-    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1).await.unwrap();
+    let due = bed.store.retries(hook.number, Timestamp(START + 50), 1, usize::MAX).await.unwrap();
     assert!(due.due.iter().all(|retry| retry.event.seq != events[3]), "it was the one asked for");
     let unknown = Change::Act { action, params: fields(json!({})), callout: None };
     let refused = bed.refused(write(DELIVERIES, Some("dlv_none"), unknown)).await;

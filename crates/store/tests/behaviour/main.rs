@@ -99,6 +99,8 @@ suite! { sqlite:
         what_has_succeeded_is_not_taken_back
         an_attempt_whose_delivery_is_gone_is_not_kept
         a_pause_is_kept_and_moves_no_position
+        the_head_stands_for_every_endpoint_without_a_position
+        reads_of_the_log_and_of_retries_are_bounded_by_bytes
         retries_come_due_and_those_asked_for_come_first
         events_tell_what_is_still_to_be_delivered
         events_of_keys_stay_inside

@@ -1,7 +1,7 @@
 //! What the engine writes into the records of endpoints: that they fail, recovered, or are
 //! disabled. One change of a record at a time, in order.
 
-use super::Engine;
+use super::{Asker, Engine};
 use crate::health::Remark;
 use crate::lane::Wish;
 use model::record::Fields;
@@ -55,10 +55,30 @@ impl Engine {
         self.touch(number);
     }
 
+    /// Puts the lane in line for writing its record.
     fn grant(&mut self, number: i64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        let Some(wish) = lane.wishes.front().filter(|_| !lane.wishing) else { return };
-        lane.wishing = true;
+        if lane.wishes.is_empty() || std::mem::replace(&mut lane.wishing, true) {
+            return;
+        }
+        self.changes.push(lane.account(), Asker::Lane(number));
+    }
+
+    /// Writes records, account by account, a few at a time.
+    pub(super) fn serve_changes(&mut self) {
+        while self.changing < self.limits.changes {
+            let Some((asker, ())) = self.changes.pop_with(|_, _| Some(())) else { return };
+            match asker {
+                Asker::Lane(number) => self.write_endpoint(number),
+                Asker::Replay(number) => self.write_replay(number),
+            }
+        }
+    }
+
+    fn write_endpoint(&mut self, number: i64) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let Some(wish) = lane.wishes.front() else { return };
+        self.changing += 1;
         let write = Write {
             scope: lane.endpoint.scope,
             collection: self.schema.own(Builtin::Endpoint),
@@ -79,6 +99,7 @@ impl Engine {
     }
 
     pub(super) fn wished(&mut self, number: i64) {
+        self.changing -= 1;
         if let Some(lane) = self.lanes.get_mut(&number) {
             lane.wishing = false;
             lane.wishes.pop_front();

@@ -16,8 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use store::{Error, Follower, Retries, Settlement, Standing, Store};
+use store::{Error, Follower, Retries, Settlement, Store};
 use tokio::sync::watch;
+use wire::Share;
 
 /// What was brought.
 pub enum Chore {
@@ -28,30 +29,42 @@ pub enum Chore {
         id: String,
         record: Option<Record>,
     },
-    Read {
+    /// The answer to a lane, and the bytes that were set aside for it.
+    Lane {
         number: i64,
-        batch: Batch,
-    },
-    Retries {
-        number: i64,
-        retries: Retries,
-        most: usize,
-    },
-    Census {
-        number: i64,
-        retries: Retries,
-        most: usize,
+        answer: Answer,
+        reserved: Option<Share<i64>>,
     },
     Settled,
     Nudged(watch::Receiver<u64>),
-    Standings(Vec<Standing>),
+    /// Endpoints with manual retries.
+    Asked(Vec<i64>),
     /// Of those asked for: endpoint and the time of its oldest event with a retry.
     Waiting {
         asked: Rc<[i64]>,
         oldest: Vec<(i64, Timestamp)>,
     },
     Wished(i64),
-    Replay(i64, Step),
+    Replay {
+        number: i64,
+        step: Step,
+        reserved: Option<Share<i64>>,
+    },
+}
+
+/// What the store says to a lane.
+pub enum Answer {
+    Read(Batch),
+    Retries {
+        retries: Retries,
+        most: usize,
+    },
+    Census {
+        records: Vec<(String, i64)>,
+        most: usize,
+    },
+    /// Ordered events by their sequences; `None` for those that are gone.
+    Held(Vec<(i64, Option<Event>)>),
 }
 
 /// What a lane that lags behind has read.
@@ -102,7 +115,13 @@ impl Chores {
     }
 
     /// Waits for events, after a rest if nobody is waiting for any.
-    pub fn follow(&mut self, mut follower: Follower, most: usize, rest: Option<Duration>) {
+    pub fn follow(
+        &mut self,
+        mut follower: Follower,
+        most: usize,
+        bytes: usize,
+        rest: Option<Duration>,
+    ) {
         let limits = self.limits.clone();
         self.run(async move {
             if let Some(rest) = rest {
@@ -111,7 +130,7 @@ impl Chores {
             }
             let mut wait = limits.store_wait;
             loop {
-                match follower.next_batch(most).await {
+                match follower.next_batch_within(most, bytes).await {
                     Ok(events) => return Chore::Head(follower, events),
                     Err(error) if wait == limits.store_wait => {
                         tracing::warn!(%error, "webhooks: the log cannot be read; trying again");
@@ -137,25 +156,8 @@ impl Chores {
         );
     }
 
-    pub fn retries(&mut self, number: i64, now: Timestamp, most: usize) {
-        self.ask(
-            "retries",
-            move |store| async move { store.retries(number, now, most).await },
-            move |retries| Chore::Retries { number, retries, most },
-        );
-    }
-
-    /// All retries of an endpoint, due or not.
-    pub fn census(&mut self, number: i64, most: usize) {
-        self.ask(
-            "retries",
-            move |store| async move { store.retries(number, Timestamp(i64::MAX), most).await },
-            move |retries| Chore::Census { number, retries, most },
-        );
-    }
-
-    pub fn standings(&mut self) {
-        self.ask("standings", |store| async move { store.standings().await }, Chore::Standings);
+    pub fn asked(&mut self) {
+        self.ask("manual retries", |store| async move { store.asked().await }, Chore::Asked);
     }
 
     pub fn waiting(&mut self, asked: Rc<[i64]>) {

@@ -3,7 +3,7 @@
 
 use super::Engine;
 use crate::lane::{Feed, Lane};
-use crate::prepared::Prepared;
+use crate::prepared::{self, Loaded, Prepared};
 use model::event::Event;
 use model::record::parse_object;
 use model::schema::Builtin;
@@ -12,13 +12,16 @@ use model::webhook::{Endpoint, pattern};
 use model::{CollectionIx, Record, Scope, Timestamp};
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use store::Follower;
 
 /// Events kept after they were handed out, for lanes that catch up just then.
 const RING_EVENTS: usize = 256;
-/// Their part of all loaded bytes.
+/// What the ring may hold, and what one read of the head may bring, beside all loaded bytes and as
+/// parts of them. Both belong to no account: the ring is shared, and what is read is handed out at
+/// once.
 const RING_BYTES_PART: usize = 8;
+const HEAD_BYTES_PART: usize = 16;
 
 pub struct Head {
     /// At rest: nothing is being read.
@@ -32,10 +35,32 @@ pub struct Head {
     read_to: i64,
     /// How many events the last reading brought.
     handed: usize,
-    ring: VecDeque<Rc<Prepared>>,
+    ring: VecDeque<Recent>,
     ring_bytes: usize,
     /// Everything wanted after here is in the ring.
     ring_since: i64,
+}
+
+/// An event that was handed out.
+#[derive(Clone)]
+struct Recent {
+    event: Rc<Event>,
+    pending: u32,
+    weight: usize,
+    /// While some lane has it loaded.
+    prepared: Weak<Prepared>,
+}
+
+impl Recent {
+    /// Loaded once for all who have it at the same time; `None` without room for it.
+    fn prepare(&mut self, loaded: &Loaded) -> Option<Rc<Prepared>> {
+        if let Some(prepared) = self.prepared.upgrade() {
+            return Some(prepared);
+        }
+        let prepared = Prepared::new(self.event.clone(), self.pending, loaded)?;
+        self.prepared = Rc::downgrade(&prepared);
+        Some(prepared)
+    }
 }
 
 impl Head {
@@ -66,12 +91,12 @@ impl Head {
         self.follower = Some(follower);
     }
 
-    fn keep(&mut self, event: &Rc<Prepared>, most_bytes: usize) {
-        self.ring_bytes += event.weight();
-        self.ring.push_back(event.clone());
+    fn keep(&mut self, recent: Recent, most_bytes: usize) {
+        self.ring_bytes += recent.weight;
+        self.ring.push_back(recent);
         while self.ring.len() > RING_EVENTS || self.ring_bytes > most_bytes {
             let Some(oldest) = self.ring.pop_front() else { break };
-            self.ring_bytes -= oldest.weight();
+            self.ring_bytes -= oldest.weight;
             self.ring_since = oldest.event.seq;
         }
     }
@@ -91,15 +116,18 @@ impl Engine {
             let Some(event) = self.head.events.pop_front() else {
                 self.head.position = self.head.read_to.max(self.head.position);
                 if let Some(follower) = self.head.follower.take() {
-                    let most = self.appetite();
+                    let most = self.limits.batch;
+                    let bytes = self.limits.loaded_bytes / HEAD_BYTES_PART;
                     // Without endpoints there is only the first one to hear of: whoever writes
                     // shall not be disturbed by a look at each commit.
                     let lone = self.lanes.is_empty() && self.head.handed < most;
-                    self.chores.follow(follower, most, lone.then_some(self.limits.lone_rest));
+                    let rest = lone.then_some(self.limits.lone_rest);
+                    self.chores.follow(follower, most, bytes, rest);
                 }
                 return;
             };
-            let own = |builtin| self.schema.own(builtin);
+            let schema = self.schema.clone();
+            let own = |builtin| schema.own(builtin);
             let place = self.schema.find(&event.collection);
             let endpoint = place == Some(own(Builtin::Endpoint)) && event.kind != pattern::PING;
             // Without older versions there is nothing an account could be pinned to.
@@ -176,10 +204,11 @@ impl Engine {
     }
 
     /// What waits in memory was read before: it must say no more than the log does now.
-    fn heard_of_erasure(&self, event: &Event) {
+    fn heard_of_erasure(&mut self, event: &Event) {
         let erasure = parse_object(&event.object);
         if let Some(resource) = erasure.get("resource").and_then(Value::as_str) {
             self.loaded.erase(event.scope, resource, event.seq);
+            self.journal.erase();
         }
     }
 
@@ -188,9 +217,7 @@ impl Engine {
         self.names.remove(&(scope, id.to_owned()));
         self.subscriptions.remove(scope, number);
         self.settler.forget(number);
-        if let Some(lane) = self.lanes.remove(&number) {
-            self.busy_lanes -= usize::from(lane.in_flight > 0);
-        }
+        self.lanes.remove(&number);
     }
 
     fn hand_out(&mut self, event: Event) {
@@ -214,45 +241,52 @@ impl Engine {
             return;
         }
         let pending = u32::try_from(takers.len()).unwrap_or(u32::MAX);
-        let event = Prepared::new(event, pending, &self.loaded);
-        self.head.keep(&event, self.limits.loaded_bytes / RING_BYTES_PART);
+        let weight = prepared::weigh(&event);
+        let event = Rc::new(event);
+        let mut recent = Recent { event, pending, weight, prepared: Weak::new() };
         for number in takers.iter() {
             match (self.lanes.get(number).map(|lane| lane.feed), claim) {
-                (Some(Feed::Head), _) => self.offer(*number, &event, claim),
-                (Some(Feed::Behind), Claim::Ping) => self.overtake(*number, &event),
+                (Some(Feed::Head), _) => self.offer(*number, &mut recent, claim),
+                (Some(Feed::Behind), Claim::Ping) => self.overtake(*number, &mut recent),
                 _ => {}
+            }
+        }
+        self.head.keep(recent, self.limits.loaded_bytes / RING_BYTES_PART);
+    }
+
+    /// Gives a lane an event that it wants, or lets it fall behind.
+    fn offer(&mut self, number: i64, recent: &mut Recent, claim: Claim) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let seq = recent.event.seq;
+        if seq <= lane.seen || lane.has(seq) {
+            return;
+        }
+        let fits = match claim {
+            Claim::Ping => lane.takes_ping(&self.limits),
+            Claim::Wanted | Claim::None => {
+                let room = self.loaded.room(lane.account());
+                lane.has_room(recent.weight, room, self.clock.now, &self.limits)
+            }
+        };
+        match fits.then(|| recent.prepare(&self.loaded)).flatten() {
+            Some(event) => self.accept(number, &event, claim),
+            None => {
+                self.no_room(number, seq, recent.weight);
+                self.want(number);
             }
         }
     }
 
-    /// Gives a lane an event that it wants, or lets it fall behind.
-    fn offer(&mut self, number: i64, event: &Rc<Prepared>, claim: Claim) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        let seq = event.event.seq;
-        if seq <= lane.seen || lane.has(seq) {
-            return;
-        }
-        let room = match claim {
-            Claim::Ping => lane.takes_ping(&self.limits),
-            Claim::Wanted | Claim::None => lane.has_room(&self.limits),
-        };
-        if !room || self.loaded.bytes() > self.limits.loaded_bytes {
-            lane.feed = Feed::Behind;
-            lane.seen = seq - 1;
-            self.touch(number);
-            return;
-        }
-        self.accept(number, event, claim);
-    }
-
     /// Gives a ping to a lane that is behind: whoever tries an endpoint that fails wants to know
     /// now, and not once its backlog is gone.
-    fn overtake(&mut self, number: i64, event: &Rc<Prepared>) {
+    fn overtake(&mut self, number: i64, recent: &mut Recent) {
         let Some(lane) = self.lanes.get(&number) else { return };
-        let seq = event.event.seq;
-        let room = lane.takes_ping(&self.limits) && self.loaded.bytes() <= self.limits.loaded_bytes;
-        if room && seq > lane.seen && !lane.has(seq) {
-            self.accept(number, event, Claim::Ping);
+        let seq = recent.event.seq;
+        if !lane.takes_ping(&self.limits) || seq <= lane.seen || lane.has(seq) {
+            return;
+        }
+        if let Some(event) = recent.prepare(&self.loaded) {
+            self.accept(number, &event, Claim::Ping);
         }
     }
 
@@ -275,34 +309,36 @@ impl Engine {
         self.touch(number);
     }
 
-    /// A lane that has read as far as the ring goes back gets the rest from there, and everything
-    /// after it from the head. Says whether it could.
-    pub(super) fn join(&mut self, number: i64) -> bool {
-        let (since, position) = (self.head.ring_since, self.head.position);
-        let Some(lane) = self.lanes.get_mut(&number) else { return false };
-        if lane.feed == Feed::Head || lane.seen < since.max(lane.known_since) {
-            return false;
-        }
+    /// Whether the ring goes back as far as the lane has read.
+    pub(super) fn can_join(&self, number: i64) -> bool {
+        let since = self.head.ring_since;
+        let lane = self.lanes.get(&number).filter(|lane| lane.feed == Feed::Behind);
+        lane.is_some_and(|lane| lane.seen >= since.max(lane.known_since))
+    }
+
+    /// The lane gets what it has not read from the ring, and everything after it from the head.
+    /// Without room for all of it, it stays behind.
+    pub(super) fn join(&mut self, number: i64) {
+        let position = self.head.position;
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.feed = Feed::Head;
-        let missing: Vec<_> = missing(lane, &self.head.ring, position);
-        for event in missing {
+        for mut recent in missing(lane, &self.head.ring, position) {
             let Some(lane) = self.lanes.get(&number) else { break };
             if lane.feed != Feed::Head {
                 break;
             }
-            match claim(&self.versions, &lane.endpoint, lane.version, &event.event) {
+            match claim(&self.versions, &lane.endpoint, lane.version, &recent.event) {
                 Claim::None => {}
-                claim => self.offer(number, &event, claim),
+                claim => self.offer(number, &mut recent, claim),
             }
         }
-        true
     }
 }
 
-fn missing(lane: &Lane, ring: &VecDeque<Rc<Prepared>>, position: i64) -> Vec<Rc<Prepared>> {
-    let newer = |event: &&Rc<Prepared>| {
-        let seq = event.event.seq;
-        seq > lane.seen && seq <= position && event.event.scope == lane.endpoint.scope
+fn missing(lane: &Lane, ring: &VecDeque<Recent>, position: i64) -> Vec<Recent> {
+    let newer = |recent: &&Recent| {
+        let seq = recent.event.seq;
+        seq > lane.seen && seq <= position && recent.event.scope == lane.endpoint.scope
     };
     ring.iter().filter(newer).cloned().collect()
 }

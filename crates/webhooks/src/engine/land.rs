@@ -46,7 +46,6 @@ impl Engine {
     fn landed_in_lane(&mut self, number: i64, landed: Landed) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.in_flight -= 1;
-        self.busy_lanes -= usize::from(lane.in_flight == 0);
         let endpoint = lane.endpoint.clone();
         let (counts, started) = (landed.job.counts, landed.started);
         let judgement = self.conclude(&endpoint, landed);
@@ -57,19 +56,20 @@ impl Engine {
             // A restart keeps it.
             self.settler.pause(number, time.plus(pause));
         }
+        lane.health_changed |= counts;
         let mut remark = None;
         let counts = counts && lane.enabled;
         if counts && judgement.status == Status::Succeeded {
             lane.pace.succeeded();
             remark = lane.health.succeeded(lane.failing_since);
         } else if counts {
-            let held = lane.pace.is_held();
             lane.pace.failed(started, now, &self.limits);
-            if lane.pace.is_held() && !held {
-                lane.retreat();
-            }
             let failures = lane.pace.failures();
             remark = lane.health.failed(lane.failing_since, failures, time, &self.limits);
+        }
+        if lane.pace.closed_until(now).is_some() {
+            // Others can use the room until it may be sent to again.
+            lane.give_back();
         }
         match judgement.disable {
             Some(reason) => self.disable(number, reason.to_owned()),
@@ -122,8 +122,11 @@ impl Engine {
             created: &created,
             updated: &self.clock.iso(),
         };
-        let attempt = Some(attempt.text(&self.limits));
-        let ordered = matches!(owner, Owner::Lane(_)) && endpoint.ordered;
+        let attempt = match self.loaded.is_erased(&job.event.event) {
+            // What the receiver answered may repeat what was erased.
+            true => Some(Attempt { body: None, headers: None, ..attempt }.text(&self.limits)),
+            false => Some(attempt.text(&self.limits)),
+        };
         let outcome = Outcome {
             scope: endpoint.scope,
             endpoint: endpoint.number,
@@ -142,7 +145,7 @@ impl Engine {
             seq: outcome.event,
             status: judgement.status,
             next: judgement.next,
-            record: ordered.then(|| job.event.event.record.clone()),
+            record: endpoint.ordered.then(|| job.event.event.record.clone()),
             place: self.journal.note(&outcome, &job.event.event.id),
         };
         self.settler.push(outcome, mark);
@@ -264,10 +267,6 @@ impl Engine {
                 Owner::Lane(number) => {
                     let Some(lane) = self.lanes.get_mut(&number) else { continue };
                     lane.settled(&mark);
-                    if !lane.dirty {
-                        lane.dirty = true;
-                        self.dirty.push(number);
-                    }
                     if mark.next.is_some() || lane.nudged || lane.endpoint.ordered {
                         self.touch(number);
                     }

@@ -1,8 +1,16 @@
 //! The actor: everything it holds, its loop, and who comes next. The parts of its work stand in the
 //! files beside this one. Nothing here waits: futures are polled, and what they bring is handled at
 //! once.
+//!
+//! Progress. A lane is looked at (`step`) only after something about it has changed. Each look sends
+//! or records something, or ends with the lane waiting for exactly one of: a response, an answer of
+//! the store, a timer, room in a budget. Room comes back only when something that was sent or asked
+//! for ends, and whoever waits for room is looked at then. So every pass sends, waits or ends, and no
+//! lane is looked at again for nothing. A pass is bounded (`Limits::steps`), and after it the engine
+//! looks at responses, timers and the signal to stop.
 
 mod chores;
+mod ask;
 pub(crate) mod clock;
 mod start;
 mod head;
@@ -13,6 +21,7 @@ mod care;
 mod stop;
 mod replay;
 
+use crate::fair::FairQueue;
 use crate::ids::Ids;
 use crate::journal::Journal;
 use crate::lane::{Lane, Next};
@@ -31,20 +40,19 @@ use head::Head;
 use model::version::Versions;
 use model::{Schema, Scope};
 use replay::Replays;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use stop::{Phase, Winding};
-use store::Store;
-use tokio::time::Instant;
+use store::{Heartbeat, Store};
+use wire::Budget;
 
-/// Moments nearer than this are one: spares timers that differ by a rounding.
-const SAME_TIME: Duration = Duration::from_millis(2);
+/// Passes before the engine returns to its runtime, whatever is left to do.
+const PASSES: usize = 16;
 
 pub(crate) struct Engine {
     schema: Arc<Schema>,
@@ -70,22 +78,35 @@ pub(crate) struct Engine {
     settler: Settler,
     journal: Journal,
     timers: Timers,
-    /// Lanes to look at, in turn.
-    ready: VecDeque<i64>,
-    /// Lanes that want to read on.
-    hungry: VecDeque<i64>,
-    /// Lanes that wait because too much is under way.
-    crowd: VecDeque<i64>,
-    /// Lanes whose position may have moved.
-    dirty: Vec<i64>,
-    /// Lanes with requests under way, and reads under way.
-    busy_lanes: usize,
-    reads: usize,
-    /// What an event weighs, on average of late.
-    mean_bytes: usize,
+    /// Lanes to look at, account by account.
+    ready: FairQueue<i64>,
+    /// Those that want to ask the store something.
+    asks: FairQueue<Asker>,
+    /// Those that want to write their record.
+    changes: FairQueue<Asker>,
+    /// Lanes that wait because their account has too much under way.
+    crowd: FairQueue<i64>,
+    /// Requests under way, by account.
+    places: Arc<Budget<i64>>,
+    /// Questions and writes under way.
+    asking: usize,
+    changing: usize,
+    /// The head's position as the store has it.
+    stored_head: Option<i64>,
     /// The store is being asked how long retries have waited.
     asking_ages: bool,
+    /// The store is being asked for manual retries; and again after that.
+    asking_for_asked: bool,
+    asked_again: bool,
+    heartbeat: Heartbeat,
     phase: Phase,
+}
+
+/// Who waits for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    Lane(i64),
+    Replay(i64),
 }
 
 pub(crate) async fn run(parts: Parts, stop: impl Future<Output = ()>) {
@@ -110,19 +131,23 @@ pub(crate) async fn run(parts: Parts, stop: impl Future<Output = ()>) {
 
 impl Engine {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
+        for _ in 0..PASSES {
+            self.heartbeat.beat();
             self.clock.read(&*self.outside);
-            self.pump();
-            let mut moved = false;
-            while let Poll::Ready(Some(landed)) = self.sends.poll(cx) {
+            let mut moved = self.pump();
+            // As many as a pass may begin: what comes faster waits for the next one.
+            for _ in 0..self.limits.steps {
+                let Poll::Ready(Some(landed)) = self.sends.poll(cx) else { break };
                 self.landed(landed);
                 moved = true;
             }
-            while let Poll::Ready(Some(chore)) = self.chores.poll(cx) {
+            for _ in 0..self.limits.steps {
+                let Poll::Ready(Some(chore)) = self.chores.poll(cx) else { break };
                 self.done(chore);
                 moved = true;
             }
-            while let Poll::Ready(alarm) = self.timers.poll(cx, self.clock.now) {
+            for _ in 0..self.limits.steps {
+                let Poll::Ready(alarm) = self.timers.poll(cx, self.clock.now) else { break };
                 self.rang(alarm);
                 moved = true;
             }
@@ -136,40 +161,49 @@ impl Engine {
                 return Poll::Pending;
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    /// Begins whatever can be begun.
-    fn pump(&mut self) {
+    /// Begins whatever can be begun, so much at a time. Says whether there may be more to begin.
+    fn pump(&mut self) -> bool {
         self.journal.flush();
+        let mut more = false;
         if self.is_running() {
             self.advance_head();
             self.advance_replays();
-            while self.has_capacity() {
-                let Some(number) = self.ready.pop_front() else { break };
+            let mut steps = 0;
+            while self.has_capacity() && steps < self.limits.steps {
+                let Some((number, ())) = self.ready.pop_with(|_, _| Some(())) else { break };
+                steps += 1;
                 if self.step(number) {
                     // Its next turn comes after everybody else's.
-                    self.ready.push_back(number);
+                    let account = self.lanes.get(&number).map(Lane::account);
+                    self.ready.push(account.unwrap_or_default(), number);
                 }
             }
-            self.feed_hungry();
+            more = steps == self.limits.steps && !self.ready.is_empty();
+            self.serve_asks();
         }
+        self.serve_changes();
         self.settle();
+        more
     }
 
     fn has_capacity(&self) -> bool {
-        self.sends.len() < self.limits.in_flight && self.settler.unsettled() < self.limits.unsettled
+        self.settler.unsettled() < self.limits.unsettled
     }
 
     /// Does one thing for a lane. Says whether there may be more.
     fn step(&mut self, number: i64) -> bool {
-        let (now, share) = (self.clock.now, self.share());
-        self.ask_retries(number);
+        let now = self.clock.now;
         let Some(lane) = self.lanes.get_mut(&number) else { return false };
-        match lane.next(now, share, &self.limits) {
+        let account = lane.account();
+        match lane.next(now, self.places.room(account), &self.limits) {
             Next::Send(job) => {
-                self.busy_lanes += usize::from(lane.in_flight == 0);
                 lane.in_flight += 1;
-                self.sends.launch(Owner::Lane(number), job, &lane.post, &self.clock);
+                let place = self.places.take(account, 1);
+                self.sends.launch(Owner::Lane(number), job, &lane.post, &self.clock, place);
                 true
             }
             Next::Skip(job) => {
@@ -179,37 +213,31 @@ impl Engine {
             Next::Wait(at) => {
                 lane.ready = false;
                 if let Some(at) = at {
-                    self.wake_lane(number, at);
+                    self.timers.set(at, Alarm::Lane(number));
                 }
-                self.want_read(number);
+                self.want(number);
                 false
             }
             Next::Crowded => {
                 lane.ready = false;
                 if !std::mem::replace(&mut lane.crowded, true) {
-                    self.crowd.push_back(number);
+                    self.crowd.push(account, number);
                 }
+                self.want(number);
                 false
             }
         }
     }
 
-    /// Room was made: one of those that waited for it gets its turn.
+    /// A request ended: those get their turn that waited for its place.
     fn thin_crowd(&mut self) {
-        if let Some(number) = self.crowd.pop_front()
+        let places = self.places.clone();
+        let free = |account: i64, _: &i64| (places.room(account) > 0).then_some(());
+        if let Some((number, ())) = self.crowd.pop_with(free)
             && let Some(lane) = self.lanes.get_mut(&number)
         {
             lane.crowded = false;
             self.touch(number);
-        }
-    }
-
-    /// How many requests one lane may have under way: while there is plenty of room, as many as its
-    /// own window says; then its fair part, so that those that hang cannot fill everything.
-    fn share(&self) -> usize {
-        match self.sends.len() * 2 < self.limits.in_flight {
-            true => usize::MAX,
-            false => (self.limits.in_flight / 2 / self.busy_lanes.max(1)).max(1),
         }
     }
 
@@ -219,29 +247,16 @@ impl Engine {
             && !lane.ready
         {
             lane.ready = true;
-            self.ready.push_back(number);
-        }
-    }
-
-    fn wake_lane(&mut self, number: i64, at: Instant) {
-        if let Some(lane) = self.lanes.get_mut(&number)
-            && lane.wake.is_none_or(|wake| at + SAME_TIME < wake)
-        {
-            lane.wake = Some(at);
-            self.timers.set(at, Alarm::Lane(number));
+            self.ready.push(lane.account(), number);
         }
     }
 
     fn rang(&mut self, alarm: Alarm) {
         match alarm {
             Alarm::Tick => self.tick(),
-            Alarm::Lane(number) => {
-                if let Some(lane) = self.lanes.get_mut(&number) {
-                    lane.wake = None;
-                    self.touch(number);
-                }
-            }
+            Alarm::Lane(number) => self.touch(number),
             Alarm::Replay(number) => self.wake_replay(number),
+            Alarm::Asked => self.look_for_asked(),
             // The next turn of the loop looks for itself.
             Alarm::Settle => {}
             Alarm::End => self.give_up(),
@@ -254,17 +269,13 @@ impl Engine {
             Chore::Reloaded { scope, collection, id, record } => {
                 self.reloaded(scope, collection, &id, record);
             }
-            Chore::Read { number, batch } => self.was_read(number, batch),
-            Chore::Retries { number, retries, most } => self.got_retries(number, retries, most),
-            Chore::Census { number, retries, most } => {
-                self.got_census(number, &retries, most);
-            }
+            Chore::Lane { number, answer, reserved } => self.answered(number, answer, reserved),
             Chore::Settled => self.settled(),
             Chore::Nudged(nudged) => self.nudged(nudged),
-            Chore::Standings(standings) => self.got_standings(&standings),
+            Chore::Asked(endpoints) => self.got_asked(&endpoints),
             Chore::Waiting { asked, oldest } => self.got_waiting(&asked, &oldest),
             Chore::Wished(number) => self.wished(number),
-            Chore::Replay(number, step) => self.replay_went_on(number, step),
+            Chore::Replay { number, step, reserved } => self.replay_went_on(number, step, reserved),
         }
     }
 

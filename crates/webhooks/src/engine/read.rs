@@ -2,10 +2,9 @@
 //! the head. At the start all do.
 
 use super::Engine;
-use super::chores::{Batch, Chore};
+use super::chores::{Answer, Batch};
 use super::head::{self, Claim};
 use crate::insist::insist;
-use crate::lane::Feed;
 use crate::limits::Limits;
 use crate::prepared::{self, Prepared};
 use model::event::Event;
@@ -14,62 +13,44 @@ use model::webhook::Endpoint;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use store::Store;
+use store::{Store, Stretch};
+use wire::Share;
 
-/// One read may bring this part of all loaded bytes.
-const READ_BYTES_PART: usize = 16;
-
+/// Events of a batch that a lane's account had no room for are read again.
 impl Engine {
-    /// Puts a lane in line for reading, if it is behind and has little left.
-    pub(super) fn want_read(&mut self, number: i64) {
+    /// Brings a lane that is behind further: from the ring where that goes back far enough, else
+    /// from the log.
+    pub(super) fn read_on(&mut self, number: i64, reserved: Share<i64>) {
+        if self.can_join(number) {
+            // What the ring has is in memory; only what the lane keeps of it is charged.
+            drop(reserved);
+            self.join(number);
+            self.touch(number);
+            return;
+        }
         let Some(lane) = self.lanes.get(&number) else { return };
-        if lane.feed != Feed::Behind || lane.reading || lane.hungry || !lane.is_low(&self.limits) {
-            return;
-        }
-        if self.join(number) {
-            return;
-        }
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.hungry = true;
-            self.hungry.push_back(number);
-        }
-    }
-
-    pub(super) fn feed_hungry(&mut self) {
-        while self.reads < self.limits.reads && self.loaded.bytes() <= self.limits.loaded_bytes {
-            let Some(number) = self.hungry.pop_front() else { return };
-            let most = self.appetite();
-            let Some(lane) = self.lanes.get_mut(&number) else { continue };
-            lane.hungry = false;
-            lane.reading = true;
-            self.reads += 1;
-            let reading = Reading {
-                versions: self.versions.clone(),
-                version: lane.version,
-                store: self.store.clone(),
-                limits: self.limits.clone(),
-                endpoint: lane.endpoint.clone(),
-                after: lane.seen,
-                most,
-                wanted: lane.capacity(&self.limits),
-            };
-            self.chores.run(async move { Chore::Read { number, batch: reading.run().await } });
-        }
+        let reading = Reading {
+            versions: self.versions.clone(),
+            version: lane.version,
+            store: self.store.clone(),
+            limits: self.limits.clone(),
+            endpoint: lane.endpoint.clone(),
+            after: lane.seen,
+            bytes: reserved.amount() / Prepared::BYTES_FACTOR,
+            wanted: lane.free_places(self.clock.now, &self.limits).max(1),
+        };
+        self.ask_store(number, Some(reserved), async move { Answer::Read(reading.run().await) });
     }
 
     pub(super) fn was_read(&mut self, number: i64, batch: Batch) {
-        self.reads -= 1;
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.reading = false;
-        // It went back in the log meanwhile, or wants something else by now: read again.
+        // It went back in the log in the meantime, or wants something else by now: read again.
         if lane.seen != batch.after || !Rc::ptr_eq(&lane.endpoint, &batch.endpoint) {
-            self.touch(number);
             return;
         }
         lane.seen = batch.seen;
         let scope = lane.endpoint.scope;
         for event in batch.events {
-            self.weighed(prepared::weigh(&event));
             let (lanes, versions) = (&self.lanes, &self.versions);
             let takes = |one: i64| {
                 let lane = lanes.get(&one);
@@ -83,21 +64,18 @@ impl Engine {
                 continue;
             }
             let pending = u32::try_from(pending).unwrap_or(u32::MAX).max(1);
-            let event = Prepared::new(event, pending, &self.loaded);
-            self.accept(number, &event, claim);
+            let (seq, weight) = (event.seq, prepared::weigh(&event));
+            let room = self.loaded.room(lane.account());
+            let fits = lane.has_room(weight, room, self.clock.now, &self.limits);
+            let event = Rc::new(event);
+            match Prepared::new(event, pending, &self.loaded).filter(|_| fits) {
+                Some(event) => self.accept(number, &event, claim),
+                None => {
+                    self.no_room(number, seq, weight);
+                    return;
+                }
+            }
         }
-        self.touch(number);
-    }
-
-    /// How many events to read at a time, by what they weighed of late.
-    pub(super) fn appetite(&self) -> usize {
-        let bytes = self.limits.loaded_bytes / READ_BYTES_PART;
-        (bytes / self.mean_bytes.max(1)).clamp(1, self.limits.batch)
-    }
-
-    fn weighed(&mut self, bytes: usize) {
-        // Quick to grow, slow to shrink: large events are what the limit is for.
-        self.mean_bytes = self.mean_bytes.max(bytes) - (self.mean_bytes.saturating_sub(bytes)) / 32;
     }
 }
 
@@ -109,7 +87,7 @@ struct Reading {
     limits: Rc<Limits>,
     endpoint: Rc<Endpoint>,
     after: i64,
-    most: usize,
+    bytes: usize,
     wanted: usize,
 }
 
@@ -118,13 +96,11 @@ impl Reading {
         let scope = self.endpoint.scope;
         // Asked before the read, which sees everything that was committed until then.
         let newest = *self.store.position().borrow();
-        let ask = || self.store.events(Some(scope), self.after, self.most);
-        let mut events = insist("the log", &self.limits, ask).await;
+        let most = self.limits.batch;
+        let ask = || self.store.events_within(Some(scope), self.after, most, self.bytes);
+        let Stretch { mut events, more } = insist("the log", &self.limits, ask).await;
         let last = events.last().map_or(self.after, |event| event.seq);
-        let mut seen = match events.len() < self.most {
-            true => last.max(newest),
-            false => last,
-        };
+        let mut seen = if more { last } else { last.max(newest) };
         let claim =
             |event: &Event| head::claim(&self.versions, &self.endpoint, self.version, event);
         events.retain(|event| claim(event) != Claim::None);

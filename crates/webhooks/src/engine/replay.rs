@@ -2,13 +2,13 @@
 //! its endpoint. They never count for or against the endpoint.
 
 use super::chores::Chore;
-use super::{Engine, head};
+use super::{Asker, Engine, head};
 use crate::attempt::Trigger;
 use crate::insist::insist;
 use crate::lane::Job;
 use crate::limits::Limits;
 use crate::pace::Gate;
-use crate::prepared::Prepared;
+use crate::prepared::{self, Loaded, Prepared};
 use crate::replay::{Replay, Stage, is_open, known, means};
 use crate::send::Landed;
 use crate::settle::{Mark, Owner};
@@ -22,7 +22,8 @@ use model::{Record, Scope};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{Delivery, Status, Store};
+use store::{Delivery, Status, Store, Stretch};
+use wire::Share;
 
 /// By the number of their records: the oldest first.
 #[derive(Default)]
@@ -57,6 +58,20 @@ pub enum Step {
 }
 
 impl Replays {
+    /// What the next question of a replay has to bring at least.
+    pub fn reserve(&self, number: i64) -> usize {
+        self.all.get(&number).map_or(0, |replay| replay.reserve)
+    }
+
+    /// Looked at in the next pass.
+    fn touch(&mut self, number: i64) {
+        if let Some(replay) = self.all.get_mut(&number)
+            && !std::mem::replace(&mut replay.ready, true)
+        {
+            self.ready.push_back(number);
+        }
+    }
+
     pub fn are_saved(&self) -> bool {
         self.all.values().all(|replay| !replay.saving && !replay.dirty)
     }
@@ -73,7 +88,8 @@ impl Engine {
                     let ask = || store.record(scope, collection, None, &id);
                     let record = insist("a replay", &limits, ask).await;
                     let number = record.as_ref().map_or(0, |record| record.number);
-                    Chore::Replay(number, Step::Loaded { scope, record })
+                    let step = Step::Loaded { scope, record };
+                    Chore::Replay { number, step, reserved: None }
                 });
             }
             Some("updated") => {}
@@ -96,22 +112,29 @@ impl Engine {
         for replay in self.replays.all.values().filter(|r| r.stage != Stage::Waiting) {
             *under_way.entry(replay.scope).or_default() += 1;
         }
+        let mut admitted = Vec::new();
         for (number, replay) in &mut self.replays.all {
             let count = under_way.entry(replay.scope).or_default();
             if replay.stage == Stage::Waiting && *count < self.limits.replays {
                 *count += 1;
                 replay.stage = Stage::Bounds;
-                self.replays.ready.push_back(*number);
+                admitted.push(*number);
             }
+        }
+        for number in admitted {
+            self.replays.touch(number);
         }
     }
 
     pub(super) fn wake_replay(&mut self, number: i64) {
-        self.replays.ready.push_back(number);
+        self.replays.touch(number);
     }
 
     pub(super) fn advance_replays(&mut self) {
         while let Some(number) = self.replays.ready.pop_front() {
+            if let Some(replay) = self.replays.all.get_mut(&number) {
+                replay.ready = false;
+            }
             self.advance_replay(number);
         }
     }
@@ -129,13 +152,23 @@ impl Engine {
         let endpoint = lane.endpoint.clone();
         match replay.stage {
             Stage::Waiting => {}
-            Stage::Bounds | Stage::Counting => self.ask_for_replay(number, &endpoint),
+            Stage::Bounds | Stage::Counting => self.want_for_replay(number),
             Stage::Ended(..) => self.save_replay(number),
             Stage::Sending => {
                 self.send_replay(number, &endpoint);
-                self.ask_for_replay(number, &endpoint);
+                self.want_for_replay(number);
             }
         }
+    }
+
+    /// Puts a replay in line for the store, if it has something to ask.
+    fn want_for_replay(&mut self, number: i64) {
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        if replay.asking || replay.waiting || !replay.needs_store(self.limits.replay_window) {
+            return;
+        }
+        replay.waiting = true;
+        self.asks.push(replay.scope.account_number(), Asker::Replay(number));
     }
 
     fn send_replay(&mut self, number: i64, endpoint: &Endpoint) {
@@ -151,13 +184,18 @@ impl Engine {
                 self.timers.set(at, Alarm::Replay(number));
                 return;
             }
-            match replay.next(self.limits.replay_window, now) {
+            let account = lane.account();
+            if self.places.room(account) == 0 {
+                break;
+            }
+            match replay.next(self.limits.replay_window, endpoint.ordered, now) {
                 Ok(job) => {
                     lane.pace.spend(now);
                     lane.replaying += 1;
                     replay.in_flight += 1;
                     let owner = Owner::Replay { number, endpoint: endpoint.number };
-                    self.sends.launch(owner, job, &lane.post, &self.clock);
+                    let place = self.places.take(account, 1);
+                    self.sends.launch(owner, job, &lane.post, &self.clock, place);
                 }
                 Err(None) => return,
                 Err(Some(at)) => {
@@ -170,14 +208,19 @@ impl Engine {
         self.timers.set(self.clock.now + self.limits.store_wait, Alarm::Replay(number));
     }
 
-    fn ask_for_replay(&mut self, number: i64, endpoint: &Rc<Endpoint>) {
-        let most = self.appetite();
+    pub(super) fn ask_for_replay(&mut self, number: i64, reserved: Share<i64>) {
         let Some(replay) = self.replays.all.get_mut(&number) else { return };
-        let sending = replay.stage == Stage::Sending;
-        if replay.asking || (sending && !replay.is_low(self.limits.replay_window)) {
+        replay.waiting = false;
+        let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
+        let lane = place.and_then(|place| self.lanes.get(place));
+        let window = self.limits.replay_window;
+        let (Some(lane), true) = (lane, replay.needs_store(window)) else {
+            self.replays.touch(number);
             return;
-        }
+        };
+        let endpoint = lane.endpoint.clone();
         replay.asking = true;
+        self.asking += 1;
         let (store, limits) = (self.store.clone(), self.limits.clone());
         if replay.stage == Stage::Bounds {
             let (since, until) = (replay.since, replay.until);
@@ -191,10 +234,13 @@ impl Engine {
                     Some(until) => insist("the log", &limits, || store.before(until)).await,
                     None => newest,
                 };
-                Chore::Replay(number, Step::Bounds { first, last: last.min(newest) })
+                let step = Step::Bounds { first, last: last.min(newest) };
+                Chore::Replay { number, step, reserved: None }
             });
             return;
         }
+        let sending = replay.stage == Stage::Sending;
+        let most = if sending { replay.wanted(window) } else { limits.batch };
         let walk = Walk {
             store,
             limits,
@@ -203,16 +249,18 @@ impl Engine {
             after: replay.cursor,
             last: replay.last,
             most,
+            bytes: reserved.amount() / Prepared::BYTES_FACTOR,
             known: sending || replay.without_success,
             without_success: replay.without_success,
         };
-        let meant = self.meaning(number, endpoint);
+        let meant = self.meaning(number, &endpoint);
         self.chores.run(async move {
             let (events, cursor) = walk.run(meant).await;
-            match sending {
-                true => Chore::Replay(number, Step::Read { events, cursor }),
-                false => Chore::Replay(number, Step::Counted { count: events.len(), cursor }),
-            }
+            let step = match sending {
+                true => Step::Read { events, cursor },
+                false => Step::Counted { count: events.len(), cursor },
+            };
+            Chore::Replay { number, step, reserved: Some(reserved) }
         });
     }
 
@@ -232,43 +280,36 @@ impl Engine {
         }
     }
 
-    pub(super) fn replay_went_on(&mut self, number: i64, step: Step) {
-        if let Step::Loaded { scope, record } = step {
-            if let Some(record) = record {
-                self.note_replay(scope, &record);
-            }
-            return;
-        }
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+    pub(super) fn replay_went_on(&mut self, number: i64, step: Step, reserved: Option<Share<i64>>) {
+        // From here on each event is charged by itself.
+        drop(reserved);
         match step {
-            Step::Loaded { .. } => {}
+            Step::Loaded { scope, record } => {
+                if let Some(record) = record {
+                    self.note_replay(scope, &record);
+                }
+                return;
+            }
             Step::Saved { record, written } => {
+                self.changing -= 1;
                 self.replay_saved(number, record.as_ref(), written);
                 return;
             }
-            Step::Bounds { first, last } => {
-                replay.asking = false;
-                replay.bounded(first, last);
-            }
-            Step::Counted { count, cursor } => {
-                replay.asking = false;
-                replay.count(count, cursor);
-            }
-            Step::Read { events, cursor } => {
-                replay.asking = false;
-                let jobs = events.into_iter().map(|(event, delivery)| Job {
-                    event: Prepared::new(event, 1, &self.loaded),
-                    known: delivery.map(known),
-                    trigger: Trigger::Replay,
-                    counts: false,
-                });
-                replay.load(jobs.collect(), cursor);
-            }
+            Step::Bounds { .. } | Step::Counted { .. } | Step::Read { .. } => self.asking -= 1,
+        }
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        replay.asking = false;
+        replay.reserve = 0;
+        match step {
+            Step::Loaded { .. } | Step::Saved { .. } => {}
+            Step::Bounds { first, last } => replay.bounded(first, last),
+            Step::Counted { count, cursor } => replay.count(count, cursor),
+            Step::Read { events, cursor } => load(replay, events, cursor, &self.loaded),
         }
         if matches!(replay.stage, Stage::Ended(..)) {
             self.save_replay(number);
         }
-        self.replays.ready.push_back(number);
+        self.replays.touch(number);
     }
 
     pub(super) fn landed_in_replay(&mut self, number: i64, endpoint: i64, landed: Landed) {
@@ -281,19 +322,22 @@ impl Engine {
         let judgement = self.conclude(&settings, landed);
         if let (Some(lane), Some(pause)) = (self.lanes.get_mut(&endpoint), judgement.pause) {
             lane.pace.pause(pause, self.clock.now);
+            lane.give_back();
+            // A restart keeps it.
+            self.settler.pause(endpoint, self.clock.steady.plus(pause));
         }
         // That it fails is not held against it, but what it says is heard.
         if let Some(reason) = judgement.disable {
             self.disable(endpoint, reason.to_owned());
         }
         self.touch(endpoint);
-        self.replays.ready.push_back(number);
+        self.replays.touch(number);
     }
 
     pub(super) fn settled_in_replay(&mut self, number: i64, mark: &Mark) {
         if let Some(replay) = self.replays.all.get_mut(&number) {
-            replay.finish(mark.seq, mark.status == Status::Succeeded);
-            self.replays.ready.push_back(number);
+            replay.finish(mark.seq, mark.record.as_deref(), mark.status == Status::Succeeded);
+            self.replays.touch(number);
         }
     }
 
@@ -311,7 +355,13 @@ impl Engine {
             return;
         }
         replay.saving = true;
+        self.changes.push(replay.scope.account_number(), Asker::Replay(number));
+    }
+
+    pub(super) fn write_replay(&mut self, number: i64) {
+        let Some(replay) = self.replays.all.get_mut(&number) else { return };
         replay.dirty = false;
+        self.changing += 1;
         let write = Write {
             scope: replay.scope,
             collection: self.schema.own(Builtin::Replay),
@@ -329,7 +379,8 @@ impl Engine {
         let (store, limits) = (self.store.clone(), self.limits.clone());
         self.chores.run(async move {
             let (record, written) = save(&*store, &limits, write).await;
-            Chore::Replay(number, Step::Saved { record, written })
+            let step = Step::Saved { record, written };
+            Chore::Replay { number, step, reserved: None }
         });
     }
 
@@ -349,6 +400,22 @@ impl Engine {
             self.save_replay(number);
         }
     }
+}
+
+/// Loads what was read, as far as there is room; the rest is read again.
+fn load(replay: &mut Replay, events: Vec<(Event, Option<Delivery>)>, cursor: i64, loaded: &Loaded) {
+    let mut jobs = Vec::with_capacity(events.len());
+    for (event, delivery) in events {
+        let (seq, weight) = (event.seq, prepared::weigh(&event));
+        let Some(event) = Prepared::new(Rc::new(event), 1, loaded) else {
+            replay.reserve = weight;
+            replay.load(jobs, seq - 1);
+            return;
+        };
+        let known = delivery.map(known);
+        jobs.push(Job { event, known, trigger: Trigger::Replay, counts: false });
+    }
+    replay.load(jobs, cursor);
 }
 
 /// Writes a replay's record, unless it changed meanwhile; says how it is then.
@@ -380,6 +447,7 @@ struct Walk {
     after: i64,
     last: i64,
     most: usize,
+    bytes: usize,
     /// Whether to look for deliveries at all.
     known: bool,
     without_success: bool,
@@ -387,10 +455,10 @@ struct Walk {
 
 impl Walk {
     async fn run(self, meant: impl Fn(&Event) -> bool) -> (Vec<(Event, Option<Delivery>)>, i64) {
-        let ask = || self.store.events(Some(self.scope), self.after, self.most);
-        let mut events = insist("the log", &self.limits, ask).await;
+        let ask = || self.store.events_within(Some(self.scope), self.after, self.most, self.bytes);
+        let Stretch { mut events, more } = insist("the log", &self.limits, ask).await;
         let cursor = match events.last() {
-            Some(last) if events.len() == self.most => last.seq.min(self.last),
+            Some(last) if more => last.seq.min(self.last),
             _ => self.last,
         };
         events.retain(|event| event.seq <= self.last && meant(event));

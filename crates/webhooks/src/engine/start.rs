@@ -8,6 +8,8 @@ use super::head::Head;
 use super::replay::Replays;
 use super::stop::Phase;
 use crate::Parts;
+use crate::fair::FairQueue;
+use crate::health::Health;
 use crate::ids::Ids;
 use crate::insist::insist;
 use crate::journal::Journal;
@@ -23,15 +25,14 @@ use model::schema::Builtin;
 use model::version::Versions;
 use model::webhook::{Endpoint, Reach, pattern};
 use model::{CollectionIx, Record, Scope, Timestamp};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use store::{Follower, Standing, Store};
+use wire::Budget;
 
 /// Records read at a time.
 const PAGE: usize = 256;
-/// What an event weighs until some were seen.
-const FIRST_GUESS_BYTES: usize = 4096;
 
 impl Engine {
     pub(super) async fn start(parts: Parts) -> Engine {
@@ -62,7 +63,7 @@ impl Engine {
         let mut engine = Engine {
             internal,
             ids: Ids::new(outside.clone()),
-            loaded: Loaded::new(versions.clone()),
+            loaded: Loaded::new(versions.clone(), limits.loaded_bytes),
             lanes: HashMap::new(),
             names: HashMap::new(),
             subscriptions: Subscriptions::default(),
@@ -73,14 +74,18 @@ impl Engine {
             settler: Settler::default(),
             journal,
             timers: Timers::new(clock.now),
-            ready: VecDeque::new(),
-            hungry: VecDeque::new(),
-            crowd: VecDeque::new(),
-            dirty: Vec::new(),
-            busy_lanes: 0,
-            reads: 0,
-            mean_bytes: FIRST_GUESS_BYTES,
+            ready: FairQueue::default(),
+            asks: FairQueue::default(),
+            changes: FairQueue::default(),
+            crowd: FairQueue::default(),
+            places: Budget::new(limits.in_flight),
+            asking: 0,
+            changing: 0,
+            stored_head: standings.head,
             asking_ages: false,
+            asking_for_asked: false,
+            asked_again: false,
+            heartbeat: store.watchdog().watch("webhooks"),
             phase: Phase::Running,
             schema,
             versions,
@@ -91,8 +96,9 @@ impl Engine {
             metrics,
             clock,
         };
+        let standings = standings.endpoints.into_iter();
         let standings: HashMap<i64, Standing> =
-            standings.into_iter().map(|standing| (standing.endpoint, standing)).collect();
+            standings.map(|standing| (standing.endpoint, standing)).collect();
         for (scope, record) in endpoints {
             let standing = standings.get(&record.number);
             engine.open(Endpoint::read(scope, &record), standing);
@@ -111,10 +117,18 @@ impl Engine {
         self.names.insert((scope, endpoint.id.clone()), number);
         self.subscriptions.put(scope, number);
         let version = self.pins.version(&self.versions, &endpoint);
-        let place = standing.and_then(|standing| standing.position).unwrap_or(number);
+        // Without a position of its own it has come as far as the head had, or was made after it.
+        let stored = standing.and_then(|standing| standing.position);
+        let place = stored.unwrap_or(number.max(self.stored_head.unwrap_or(0)));
         let mut lane = Lane::new(endpoint, version, place, self.head.position());
+        lane.stored = stored;
         if let Some(standing) = standing {
             lane.due = standing.due;
+            if let Some(failures) = standing.failures {
+                lane.health = Health::resume(failures);
+                lane.pace.resume(failures.count);
+                lane.has_stored_failures = true;
+            }
             let rest = standing.paused.map(|until| until.since(self.clock.steady));
             lane.pace.pause(rest.unwrap_or_default(), self.clock.now);
         }

@@ -9,10 +9,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A position of a quiet endpoint is written when the log has gone on so far: after a restart it
-/// reads no more than this for nothing.
-const QUIET_DISTANCE: i64 = 1000;
-
 pub enum Phase {
     Running,
     /// Requests may still come back, until then.
@@ -52,7 +48,8 @@ impl Engine {
             }
             Phase::Closing { until, placed } if self.settler.is_idle() => {
                 if !placed {
-                    self.write_all_positions();
+                    // The outcomes of the end are durable: the positions go beyond them.
+                    self.write_positions();
                     self.save_replays();
                     self.phase = Phase::Closing { until, placed: true };
                     return Winding::Moved;
@@ -92,35 +89,24 @@ impl Engine {
         self.timers.set(until, Alarm::End);
     }
 
-    /// The outcomes of the end are durable: the positions go beyond them.
-    fn write_all_positions(&mut self) {
-        let numbers: Vec<i64> = self.lanes.keys().copied().collect();
-        for number in numbers {
-            self.write_position(number, 1);
-        }
-    }
-
     pub(super) fn tick(&mut self) {
         self.timers.set(self.clock.now + self.limits.tick, Alarm::Tick);
-        let dirty = std::mem::take(&mut self.dirty);
-        for number in dirty {
-            if let Some(lane) = self.lanes.get_mut(&number) {
-                lane.dirty = false;
-            }
-            self.write_position(number, 1);
-        }
-        let numbers: Vec<i64> = self.lanes.keys().copied().collect();
-        for number in numbers {
-            self.write_position(number, QUIET_DISTANCE);
-            let Some(lane) = self.lanes.get_mut(&number) else { continue };
+        self.write_positions();
+        self.write_failures();
+        let steady = self.clock.steady;
+        let mut awake = Vec::new();
+        for (number, lane) in &mut self.lanes {
             // The wall clock may have been set ahead.
-            let due = lane.due.is_some_and(|due| due <= self.clock.steady);
+            let due = lane.due.is_some_and(|due| due <= steady);
             if lane.census == Census::Partial {
                 lane.census = Census::Needed;
             }
             if due || lane.census == Census::Needed {
-                self.touch(number);
+                awake.push(*number);
             }
+        }
+        for number in awake {
+            self.touch(number);
         }
         self.save_replays();
         self.ask_ages();
@@ -128,10 +114,41 @@ impl Engine {
         self.tell_versions();
     }
 
+    /// Writes how far the head has come, and every endpoint that has not come as far. Endpoints
+    /// that keep up need no row: however many there are, they cost nothing.
+    fn write_positions(&mut self) {
+        let head = self.head.position();
+        for (number, lane) in &mut self.lanes {
+            let position = lane.position(head);
+            let now = (position < head).then_some(position);
+            if now != lane.stored {
+                lane.stored = now;
+                self.settler.place(*number, now);
+            }
+        }
+        if self.stored_head != Some(head) {
+            self.stored_head = Some(head);
+            self.settler.place_head(head);
+        }
+    }
+
+    /// Writes the failures of endpoints where they have changed.
+    fn write_failures(&mut self) {
+        for (number, lane) in &mut self.lanes {
+            if std::mem::take(&mut lane.health_changed) {
+                let failures = lane.health.failures(lane.pace.failures());
+                if failures.is_some() || lane.has_stored_failures {
+                    lane.has_stored_failures = failures.is_some();
+                    self.settler.failures(*number, failures);
+                }
+            }
+        }
+    }
+
     /// What waits for a retry is known to the store alone.
     fn ask_ages(&mut self) {
         for lane in self.lanes.values_mut().filter(|lane| !lane.has_retries()) {
-            lane.waiting = None;
+            lane.oldest_retry = None;
         }
         let with_retries = self.lanes.iter().filter(|(_, lane)| lane.has_retries());
         let asked: Rc<[i64]> = with_retries.map(|(number, _)| *number).collect();
@@ -145,24 +162,12 @@ impl Engine {
         self.asking_ages = false;
         for number in asked {
             if let Some(lane) = self.lanes.get_mut(number) {
-                lane.waiting = None;
+                lane.oldest_retry = None;
             }
         }
         for (number, time) in oldest {
             if let Some(lane) = self.lanes.get_mut(number) {
-                lane.waiting = Some(*time);
-            }
-        }
-    }
-
-    /// If it is at least so far from what was written last.
-    fn write_position(&mut self, number: i64, distance: i64) {
-        let head = self.head.position();
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            let position = lane.position(head);
-            if position - lane.written >= distance {
-                lane.written = position;
-                self.settler.place(number, position);
+                lane.oldest_retry = Some(*time);
             }
         }
     }

@@ -19,6 +19,8 @@ use tokio::sync::oneshot;
 use webhooks::{Limits, Metrics, Outside, Parts};
 
 pub const HERE: Scope = Scope(20);
+/// Another account.
+pub const THERE: Scope = Scope(40);
 pub const START: i64 = 1_760_000_000_000;
 const SECRET: &str = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -143,6 +145,10 @@ impl Bed {
 
     /// Makes an endpoint; its number.
     pub async fn endpoint(&self, sink: &Sink, more: Value) -> (i64, String) {
+        self.endpoint_in(HERE, sink, more).await
+    }
+
+    pub async fn endpoint_in(&self, scope: Scope, sink: &Sink, more: Value) -> (i64, String) {
         let mut fields = json!({
             "url": sink.url, "enabled_events": ["*"], "payload": "fat", "max_in_flight": 20,
             "signature": "timestamped", "retry_schedule": [60, 300], "timeout": 5,
@@ -151,29 +157,47 @@ impl Bed {
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let Value::Object(fields) = fields else { unreachable!() };
         let change = Change::Create { fields };
-        let record = self.write(Builtin::Endpoint, None, change).await;
+        let record = self.write_in(scope, Builtin::Endpoint, None, change).await;
         (record.number, record.id)
     }
 
     pub async fn replay(&self, endpoint: &str, more: Value) -> String {
+        self.replay_in(HERE, endpoint, more).await
+    }
+
+    pub async fn replay_in(&self, scope: Scope, endpoint: &str, more: Value) -> String {
         let mut fields = json!({
             "endpoint": endpoint, "dry_run": false, "without_success": false,
         });
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let Value::Object(fields) = fields else { unreachable!() };
-        self.write(Builtin::Replay, None, Change::Create { fields }).await.id
+        self.write_in(scope, Builtin::Replay, None, Change::Create { fields }).await.id
     }
 
     pub async fn act(&self, builtin: Builtin, id: &str, action: &str) {
+        self.act_in(HERE, builtin, id, action).await;
+    }
+
+    pub async fn act_in(&self, scope: Scope, builtin: Builtin, id: &str, action: &str) {
         let collection = &self.schema.collections[self.schema.own(builtin)];
         let action = collection.actions.iter().position(|found| found.name == action).unwrap();
         let change = Change::Act { action, params: Fields::new(), callout: None };
-        self.write(builtin, Some(id), change).await;
+        self.write_in(scope, builtin, Some(id), change).await;
     }
 
     pub async fn write(&self, builtin: Builtin, id: Option<&str>, change: Change) -> model::Record {
+        self.write_in(HERE, builtin, id, change).await
+    }
+
+    pub async fn write_in(
+        &self,
+        scope: Scope,
+        builtin: Builtin,
+        id: Option<&str>,
+        change: Change,
+    ) -> model::Record {
         let write = Write {
-            scope: HERE,
+            scope,
             collection: self.schema.own(builtin),
             id: id.map(str::to_owned),
             parent: None,
@@ -202,6 +226,23 @@ impl Bed {
         self.store.append(records.iter().map(|record| self.event(record)));
     }
 
+    /// Events of one size in one commit.
+    pub fn tell_large(&self, scope: Scope, count: usize, bytes: usize) {
+        self.store.append((0..count).map(|n| {
+            let id = format!("book_{n}");
+            let title = "x".repeat(bytes);
+            let object = json!({ "id": id, "object": "book", "title": title }).to_string();
+            Event { scope, object, ..self.event(&id) }
+        }));
+    }
+
+    /// The figure of this name.
+    pub fn figure(&self, name: &str) -> u64 {
+        let figures = self.figures();
+        let line = figures.lines().find(|line| line.starts_with(&format!("{name} ")));
+        line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
     pub fn event(&self, record: &str) -> Event {
         Event {
             seq: 0,
@@ -220,8 +261,11 @@ impl Bed {
         }
     }
 
+    /// How far an endpoint has come, by what is durable.
     pub fn position(&self, endpoint: i64) -> i64 {
-        self.store.look().positions[&endpoint]
+        let inner = self.store.look();
+        let head = inner.head.unwrap_or(0).max(endpoint);
+        inner.positions.get(&endpoint).copied().unwrap_or(head)
     }
 
     pub fn newest(&self) -> i64 {
@@ -237,6 +281,11 @@ impl Bed {
         let inner = self.store.look();
         let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
         rows.filter(|(_, row)| row.status == status).count()
+    }
+
+    /// How many deliveries of all endpoints have this status.
+    pub fn rows_of_all(&self, status: Status) -> usize {
+        self.store.look().rows.values().filter(|row| row.status == status).count()
     }
 
     /// How many deliveries wait for a retry that is not due yet.

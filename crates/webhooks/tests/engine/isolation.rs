@@ -12,7 +12,7 @@ async fn endpoints_that_hang_do_not_slow_the_others() {
     let bed = Bed::new();
     let (hanging, willing) = (Sink::new(|_, _| Reply::Hang).await, Sink::willing().await);
     for _ in 0..10 {
-        bed.endpoint(&hanging, json!({ "max_in_flight": 100 })).await;
+        bed.endpoint(&hanging, json!({ "max_in_flight": 100, "timeout": 30 })).await;
     }
     let (number, _) = bed.endpoint(&willing, json!({})).await;
     let engine = bed.start_with(Limits { in_flight: 32, drain: Duration::ZERO, ..limits() });
@@ -20,8 +20,8 @@ async fn endpoints_that_hang_do_not_slow_the_others() {
     let many: Vec<String> = (0..1000).map(|n| format!("book_{n}")).collect();
     bed.tell(&many.iter().map(String::as_str).collect::<Vec<_>>());
     until("all reached the willing one", || bed.rows(number, Status::Succeeded) == 1001).await;
-    // Far below the five seconds after which the others are given up.
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    // Far below the thirty seconds after which the others are given up.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     engine.stop().await;
 }
 

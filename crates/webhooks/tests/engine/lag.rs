@@ -38,8 +38,7 @@ async fn falling_behind_and_catching_up_leaves_no_gap_and_sends_nothing_twice() 
     each_once(&first, count);
     each_once(&second, count);
     let newest = bed.newest();
-    let inner = bed.store.look();
-    assert_eq!((inner.positions[&one], inner.positions[&two]), (newest, newest));
+    assert_eq!((bed.position(one), bed.position(two)), (newest, newest));
 }
 
 #[tokio::test]

@@ -17,4 +17,6 @@ mod lag;
 mod ordering;
 mod replay;
 mod restart;
+mod tenants;
+mod tenants_by_chance;
 mod versions;

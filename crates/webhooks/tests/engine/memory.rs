@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use store::usage::{Used, UsedInAll};
 use store::{
-    BoxFuture, Child, Delivery, Due, Error, Figures, Page, Remembered, Retries, Retry, Settlement,
-    Standing, Status, Store, Watchdog,
+    BoxFuture, Child, Delivery, Due, Error, Failures, Figures, Page, Remembered, Retries, Retry,
+    Settlement, Standing, Standings, Status, Store, Stretch, Watchdog, event_bytes,
 };
 use tokio::sync::watch;
 
@@ -30,6 +30,8 @@ pub struct Memory {
     pub settlements: AtomicUsize,
     /// Most events ever read at a time.
     pub largest_read: AtomicUsize,
+    /// How often the log was read.
+    pub reads: AtomicUsize,
     watchdog: Arc<Watchdog>,
 }
 
@@ -38,8 +40,13 @@ pub struct Inner {
     pub events: Vec<Event>,
     records: BTreeMap<(CollectionIx, i64), (Scope, Record)>,
     pub rows: BTreeMap<(i64, i64), Row>,
+    /// Up to here every endpoint has come that has no position of its own.
+    pub head: Option<i64>,
     pub positions: BTreeMap<i64, i64>,
     pub pauses: BTreeMap<i64, Timestamp>,
+    pub failures: BTreeMap<i64, Failures>,
+    /// How often a position was written, the head's not counted.
+    pub positions_written: usize,
     rows_made: i64,
 }
 
@@ -67,6 +74,7 @@ impl Memory {
             deaf: AtomicBool::new(false),
             settlements: AtomicUsize::new(0),
             largest_read: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
             watchdog: Watchdog::new(),
         }
     }
@@ -201,18 +209,29 @@ impl Store for Memory {
         }))
     }
 
-    fn events(
+    fn events_within(
         &self,
         scope: Option<Scope>,
         after: i64,
         max: usize,
-    ) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Stretch, Error>> {
+        self.reads.fetch_add(1, SeqCst);
         now(self.reading(|inner| {
             let after = usize::try_from(after).unwrap().min(inner.events.len());
             let of_scope = |event: &&Event| scope.is_none_or(|scope| event.scope == scope);
-            let found: Vec<_> =
-                inner.events[after..].iter().filter(of_scope).take(max).cloned().collect();
-            self.largest_read.fetch_max(found.len(), SeqCst);
+            let mut found = Stretch::default();
+            let mut left = bytes;
+            for event in inner.events[after..].iter().filter(of_scope) {
+                let weight = event_bytes(event);
+                if found.events.len() >= max || (weight > left && !found.events.is_empty()) {
+                    found.more = true;
+                    break;
+                }
+                left = left.saturating_sub(weight);
+                found.events.push(event.clone());
+            }
+            self.largest_read.fetch_max(found.events.len(), SeqCst);
             found
         }))
     }
@@ -256,8 +275,26 @@ impl Store for Memory {
             row.asked = if owed { row.asked } else { 0 };
             row.texts.extend(outcome.attempt);
         }
-        inner.positions.extend(settlement.positions);
+        inner.positions_written += settlement.positions.len();
+        for (endpoint, position) in settlement.positions {
+            match position {
+                Some(position) => inner.positions.insert(endpoint, position),
+                None => inner.positions.remove(&endpoint),
+            };
+        }
+        inner.head = settlement.head.or(inner.head);
         inner.pauses.extend(settlement.pauses);
+        for (endpoint, failures) in settlement.failures {
+            match failures {
+                Some(failures) => inner.failures.insert(endpoint, failures),
+                None => inner.failures.remove(&endpoint),
+            };
+        }
+        for endpoint in settlement.gone {
+            inner.positions.remove(&endpoint);
+            inner.pauses.remove(&endpoint);
+            inner.failures.remove(&endpoint);
+        }
         drop(inner);
         self.settlements.fetch_add(1, SeqCst);
         self.settled.send_modify(|count| *count += 1);
@@ -272,9 +309,10 @@ impl Store for Memory {
         self.nudged.subscribe()
     }
 
-    fn standings(&self) -> BoxFuture<'_, Result<Vec<Standing>, Error>> {
+    fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>> {
         now(self.reading(|inner| {
             let endpoints = inner.positions.keys().chain(inner.rows.keys().map(|(one, _)| one));
+            let endpoints = endpoints.chain(inner.pauses.keys()).chain(inner.failures.keys());
             let endpoints: std::collections::BTreeSet<i64> = endpoints.copied().collect();
             let due = |endpoint| {
                 let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
@@ -285,8 +323,32 @@ impl Store for Memory {
                 position: inner.positions.get(&endpoint).copied(),
                 due: due(endpoint),
                 paused: inner.pauses.get(&endpoint).copied(),
+                failures: inner.failures.get(&endpoint).copied(),
             };
-            endpoints.into_iter().map(standing).collect()
+            let endpoints = endpoints.into_iter().map(standing).collect();
+            Standings { head: inner.head, endpoints }
+        }))
+    }
+
+    fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>> {
+        now(self.reading(|inner| {
+            let asked = inner.rows.iter().filter(|(_, row)| row.asked > 0);
+            let endpoints: std::collections::BTreeSet<i64> =
+                asked.map(|((endpoint, _), _)| *endpoint).collect();
+            endpoints.into_iter().collect()
+        }))
+    }
+
+    fn census(
+        &self,
+        endpoint: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>> {
+        now(self.reading(|inner| {
+            let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
+            let waiting = rows.filter(|(_, row)| row.status == Status::Pending).take(max);
+            let record = |seq: i64| inner.events[seq as usize - 1].record.clone();
+            waiting.map(|((_, seq), _)| (record(*seq), *seq)).collect()
         }))
     }
 
@@ -313,13 +375,23 @@ impl Store for Memory {
         endpoint: i64,
         at: Timestamp,
         max: usize,
+        bytes: usize,
     ) -> BoxFuture<'_, Result<Retries, Error>> {
         now(self.reading(|inner| {
             let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
             let mut waiting: Vec<_> =
                 rows.filter_map(|((_, seq), row)| Some((row.next?, *seq, row))).collect();
             waiting.sort_by_key(|(next, seq, row)| (row.asked == 0, *next, *seq));
+            let mut left = Some(bytes);
+            let fits = |seq: i64| {
+                let weight = event_bytes(&inner.events[seq as usize - 1]);
+                let fitted = left;
+                left = left.and_then(|left| left.checked_sub(weight));
+                fitted.is_some_and(|left| left == bytes || weight <= left)
+            };
+            let mut fits = fits;
             let due = waiting.iter().filter(|(next, ..)| *next <= at).take(max);
+            let due = due.take_while(|(_, seq, _)| fits(*seq));
             let due: Vec<Retry> = due
                 .map(|(_, seq, row)| Retry {
                     delivery: delivery(*seq, row),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
@@ -33,6 +34,26 @@ pub enum Reply {
     With(u16, &'static str),
     /// No answer, ever.
     Hang,
+    /// 200 once the gate is open.
+    After(Gate),
+}
+
+/// Closed or open; whoever waits at it goes on when it opens.
+#[derive(Clone)]
+pub struct Gate(Arc<watch::Sender<bool>>);
+
+impl Gate {
+    pub fn closed() -> Gate {
+        Gate(Arc::new(watch::Sender::new(false)))
+    }
+
+    pub fn set(&self, open: bool) {
+        self.0.send_replace(open);
+    }
+
+    async fn opened(&self) {
+        let _ = self.0.subscribe().wait_for(|open| *open).await;
+    }
 }
 
 type Judge = dyn Fn(&Request, usize) -> Reply + Send + Sync;
@@ -65,6 +86,12 @@ impl Sink {
             }
         });
         Sink { url, seen, under_way }
+    }
+
+    /// Answers nothing while the gate is closed.
+    pub async fn behind(gate: &Gate) -> Sink {
+        let gate = gate.clone();
+        Sink::new(move |_, _| Reply::After(gate.clone())).await
     }
 
     pub async fn willing() -> Sink {
@@ -114,6 +141,10 @@ async fn serve(
             Reply::Status(status) => (status, ""),
             Reply::With(status, more) => (status, more),
             Reply::Hang => std::future::pending().await,
+            Reply::After(gate) => {
+                gate.opened().await;
+                (200, "")
+            }
         };
         under_way.now.fetch_sub(1, SeqCst);
         let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\n{more}\r\nok");

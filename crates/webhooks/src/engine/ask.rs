@@ -1,0 +1,190 @@
+//! Questions of lanes and replays to the store: account by account, a few at a time, each with bytes
+//! set aside for its answer before it is asked. Nothing is loaded here for which there is no room.
+
+use super::chores::{Answer, Chore};
+use super::{Asker, Engine};
+use crate::insist::insist;
+use crate::lane::{Feed, Need};
+use crate::prepared::Prepared;
+use crate::timers::Alarm;
+use model::event::Event;
+use std::rc::Rc;
+use wire::Share;
+
+/// One question may bring this part of all loaded bytes.
+const READ_BYTES_PART: usize = 32;
+/// Retries fetched at a time, at most.
+const FETCHED: usize = 64;
+/// Ordered events read again at a time.
+const HELD_AT_A_TIME: usize = 16;
+
+impl Engine {
+    /// Puts a lane in line for the store, if it has something to ask; or sets its alarm.
+    pub(super) fn want(&mut self, number: i64) {
+        let (now, time) = (self.clock.now, self.clock.steady);
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        if lane.waiting || lane.asking {
+            return;
+        }
+        match lane.need(self.loaded.room(lane.account()), now, time, &self.limits) {
+            Need::Nothing => {}
+            Need::At(at) => self.timers.set(at, Alarm::Lane(number)),
+            Need::Census | Need::Retries | Need::Held | Need::Read => {
+                lane.waiting = true;
+                self.asks.push(lane.account(), Asker::Lane(number));
+            }
+        }
+    }
+
+    /// What one question may bring.
+    pub(super) fn read_bytes(&self) -> usize {
+        self.limits.loaded_bytes / READ_BYTES_PART
+    }
+
+    pub(super) fn serve_asks(&mut self) {
+        while self.asking < self.limits.reads {
+            let bytes = self.read_bytes();
+            let (lanes, replays, loaded) = (&self.lanes, &self.replays, &self.loaded);
+            let next = self.asks.pop_with(|account, asker| {
+                let least = match asker {
+                    Asker::Lane(number) => lanes.get(number).map_or(0, |lane| lane.reserve),
+                    Asker::Replay(number) => replays.reserve(*number),
+                };
+                loaded.reserve(account, bytes.max(least))
+            });
+            let Some((asker, reserved)) = next else { return };
+            match asker {
+                Asker::Lane(number) => self.ask_for_lane(number, reserved),
+                Asker::Replay(number) => self.ask_for_replay(number, reserved),
+            }
+        }
+    }
+
+    fn ask_for_lane(&mut self, number: i64, reserved: Share<i64>) {
+        let (now, time) = (self.clock.now, self.clock.steady);
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.waiting = false;
+        let room = self.loaded.room(lane.account()) + reserved.amount();
+        let need = lane.need(room, now, time, &self.limits);
+        let bytes = reserved.amount() / Prepared::BYTES_FACTOR;
+        let (store, limits) = (self.store.clone(), self.limits.clone());
+        match need {
+            Need::Nothing => return,
+            Need::At(at) => {
+                self.timers.set(at, Alarm::Lane(number));
+                return;
+            }
+            Need::Read => self.read_on(number, reserved),
+            Need::Census => {
+                lane.census = crate::lane::Census::Asked;
+                let most = limits.held;
+                self.ask_store(number, None, async move {
+                    let records = insist("retries", &limits, || store.census(number, most)).await;
+                    Answer::Census { records, most }
+                });
+            }
+            Need::Retries => {
+                lane.due = None;
+                lane.nudged = false;
+                let most = lane.pace.window().clamp(1, FETCHED) + lane.trying.len();
+                self.ask_store(number, Some(reserved), async move {
+                    let ask = || store.retries(number, time, most, bytes);
+                    let retries = insist("retries", &limits, ask).await;
+                    Answer::Retries { retries, most }
+                });
+            }
+            Need::Held => {
+                let free = lane.order.free().iter().take(HELD_AT_A_TIME);
+                let (seqs, scope) = (free.copied().collect::<Vec<_>>(), lane.endpoint.scope);
+                self.ask_store(number, Some(reserved), async move {
+                    let mut found: Vec<(i64, Option<Event>)> = Vec::new();
+                    let mut left = bytes;
+                    for seq in seqs {
+                        let ask = || store.events(Some(scope), seq - 1, 1);
+                        let event = insist("the log", &limits, ask).await.pop();
+                        let event = event.filter(|event| event.seq == seq);
+                        let weight = event.as_ref().map_or(0, store::event_bytes);
+                        if weight > left && !found.is_empty() {
+                            break;
+                        }
+                        left = left.saturating_sub(weight);
+                        found.push((seq, event));
+                    }
+                    Answer::Held(found)
+                });
+            }
+        }
+    }
+
+    /// Asks for a lane; there is one question of it at a time.
+    pub(super) fn ask_store(
+        &mut self,
+        number: i64,
+        reserved: Option<Share<i64>>,
+        question: impl Future<Output = Answer> + 'static,
+    ) {
+        self.asking += 1;
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.asking = true;
+        }
+        self.chores.run(async move {
+            let answer = question.await;
+            Chore::Lane { number, answer, reserved }
+        });
+    }
+
+    pub(super) fn answered(&mut self, number: i64, answer: Answer, reserved: Option<Share<i64>>) {
+        self.asking -= 1;
+        // From here on each event is charged by itself.
+        drop(reserved);
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.asking = false;
+        lane.reserve = 0;
+        match answer {
+            Answer::Read(batch) => self.was_read(number, batch),
+            Answer::Retries { retries, most } => self.got_retries(number, retries, most),
+            Answer::Census { records, most } => self.got_census(number, &records, most),
+            Answer::Held(events) => self.got_held(number, events),
+        }
+        self.touch(number);
+    }
+
+    /// Ordered events whose turn has come.
+    fn got_held(&mut self, number: i64, events: Vec<(i64, Option<Event>)>) {
+        for (seq, event) in events {
+            let Some(lane) = self.lanes.get_mut(&number) else { return };
+            // Its order was given up in the meantime, or it is read already.
+            if lane.order.free().front() != Some(&seq) {
+                return;
+            }
+            let Some(event) = event else {
+                // Retention removed it, and noted that it was skipped.
+                lane.order.take_free();
+                lane.order.vanished(seq);
+                lane.ledger.close(seq);
+                continue;
+            };
+            let weight = crate::prepared::weigh(&event);
+            match Prepared::new(Rc::new(event), 1, &self.loaded) {
+                Some(event) => {
+                    lane.order.take_free();
+                    lane.load_freed(event);
+                }
+                None => {
+                    lane.reserve = weight;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The lane could not load an event of this weight: it asks again once there is room.
+    pub(super) fn no_room(&mut self, number: i64, seq: i64, weight: usize) {
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.reserve = weight;
+            if lane.feed == Feed::Head || lane.seen >= seq {
+                lane.fall_behind(seq - 1);
+            }
+        }
+    }
+}

@@ -173,9 +173,16 @@ pub trait Store: Send + Sync + 'static {
     /// Sequence of the newest event before a moment; 0 if there is none.
     fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>>;
 
-    /// Removes events (and what became of them) from before a moment, `max` at most; says how many.
-    /// The newest event stays.
-    fn expire(&self, moment: Timestamp, max: usize) -> BoxFuture<'_, Result<usize, Error>>;
+    /// Removes events (and what became of them) from before a moment, `max` at most. Those that an
+    /// enabled endpoint has not been delivered stay until they are from before `backlog`; then they
+    /// go, too, and each such endpoint gets a skipped delivery for all of them. The newest event
+    /// stays.
+    fn expire(
+        &self,
+        moment: Timestamp,
+        backlog: Timestamp,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Expired, Error>>;
 
     /// Sequence of the oldest event that is kept; 0 in an empty log.
     fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>>;
@@ -233,6 +240,26 @@ pub trait Store: Send + Sync + 'static {
 
     /// Figures for the metrics page.
     fn figures(&self) -> Figures;
+}
+
+/// What retention removed.
+#[derive(Clone, Debug, Default)]
+pub struct Expired {
+    pub events: usize,
+    /// Endpoints that had not been delivered all of it.
+    pub skipped: Vec<SkippedRange>,
+}
+
+/// Events that an endpoint will not be delivered any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedRange {
+    pub scope: Scope,
+    /// Id of the endpoint.
+    pub endpoint: String,
+    pub first: i64,
+    pub last: i64,
+    /// When the last of them happened.
+    pub until: Timestamp,
 }
 
 /// Events in the order of the log.

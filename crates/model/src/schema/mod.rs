@@ -66,6 +66,8 @@ pub struct Service {
 #[derive(Clone, Debug)]
 pub struct Events {
     pub retention: Duration,
+    /// How much longer events are kept that an enabled endpoint has not been delivered.
+    pub max_backlog: Duration,
     /// Types an application may publish beside those of the collections.
     pub published: Vec<EventType>,
 }
@@ -308,8 +310,13 @@ pub struct Index {
 
 impl Default for Events {
     fn default() -> Events {
-        // Stripe's, too.
-        Events { retention: Duration::from_secs(30 * 86_400), published: Vec::new() }
+        Events {
+            // Stripe's, too.
+            retention: Duration::from_secs(30 * 86_400),
+            // Longer than the default retry schedule and the time until an endpoint is disabled.
+            max_backlog: Duration::from_secs(7 * 86_400),
+            published: Vec::new(),
+        }
     }
 }
 

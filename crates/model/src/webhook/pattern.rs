@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 /// An endpoint fails and will be disabled if that goes on.
 pub const FAILING: &str = "webhook_endpoint.failing";
+/// Retention removed events before they could be delivered.
+pub const EVENTS_SKIPPED: &str = "webhook_endpoint.events_skipped";
 /// Sent to try an endpoint, whatever it subscribed to.
 pub const PING: &str = "ping";
 
@@ -36,7 +38,7 @@ fn catalogue_of(schema: &Schema, wanted: impl Fn(&Collection) -> bool) -> BTreeS
     kinds.extend(schema.events.published.iter().map(|kind| kind.name.as_str()));
     kinds.remove(PING);
     // The delivery engine's own, which no operation makes.
-    kinds.insert(FAILING);
+    kinds.extend([FAILING, EVENTS_SKIPPED]);
     kinds
 }
 

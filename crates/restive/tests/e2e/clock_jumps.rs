@@ -88,8 +88,14 @@ fn an_endpoint_that_fails_for_five_days_is_warned_of_three_times_and_disabled() 
     let since = server.get(&path).expect(200)["failing_since"].clone();
     // A restart in between loses nothing of it.
     let (_, folder) = server.stop();
-    clock.set(61 * HOUR);
+    clock.set(29 * HOUR);
     let server = clock.of(bookshop()).on(&folder).go();
+    for hours in [29, 58] {
+        clock.set(hours * HOUR);
+        let before = failing.received().len();
+        server.book("in between");
+        eventually("it fails again", || failing.received().len() > before);
+    }
     for (warning, hours) in [(1, 61), (2, 85), (3, 109)] {
         clock.set(hours * HOUR);
         server.book("later");
@@ -149,4 +155,43 @@ fn events_go_with_their_deliveries_when_their_time_is_over() {
     // Deliveries go on behind what was removed.
     server.make("/v1/books", json!({"title": "new"}));
     eventually("the newest is delivered", || sink.of("book.created").len() == 3);
+}
+
+#[test]
+fn events_that_were_not_delivered_are_kept_longer_and_then_reported() {
+    let schema = "[events]\nretention = '7d'\nmax_backlog = '1d'\n[webhooks]\n\
+                  development = true\n[collections.books.fields]\ntitle = 'string'";
+    let clock = Clock::new();
+    let server = clock.of(Start::schema(schema)).go();
+    let (sink, owner) = (Sink::start(), Sink::start());
+    sink.will(Manner::status(500));
+    let more = json!({"enabled_events": ["book.*"], "retry_schedule": [604800, 604800]});
+    let id = endpoint(&server, &sink, more);
+    let kinds = json!(["webhook_endpoint.events_skipped"]);
+    endpoint(&server, &owner, json!({ "enabled_events": kinds }));
+    server.make("/v1/books", json!({"title": "old"}));
+    let old = wait_for(&server, &id, &["pending"]).remove(0);
+    let event = format!("/v1/events/{}", old["event"].as_str().unwrap());
+    let delivery = format!("/v1/deliveries/{}", old["id"].as_str().unwrap());
+    let (_, folder) = server.stop();
+    // Beyond its retention, and still to be delivered.
+    clock.set(7 * 24 * HOUR + 600);
+    let server = clock.of(Start::schema(schema)).on(&folder).go();
+    server.make("/v1/books", json!({"title": "young"}));
+    eventually("the young one was tried", || sink.of("book.created").len() >= 2);
+    server.get(&event).expect(200);
+    server.get(&delivery).expect(200);
+    let (_, folder) = server.stop();
+    clock.set(8 * 24 * HOUR + 600);
+    let server = clock.of(Start::schema(schema)).on(&folder).go();
+    eventually("the old event is gone", || server.get(&event).status == 404);
+    eventually("its owner is told", || owner.of("webhook_endpoint.events_skipped").len() == 1);
+    let told = owner.of("webhook_endpoint.events_skipped").remove(0);
+    assert_eq!(told.event()["data"]["object"]["id"], json!(id));
+    assert!(told.event()["data"]["object"]["skipped_until"].is_string());
+    let skipped = server.get(&format!("/v1/deliveries?endpoint={id}&status=skipped"));
+    let skipped = skipped.expect(200)["data"][0].clone();
+    assert_eq!(skipped["event"], json!(null));
+    let attempts = format!("/v1/deliveries/{}/attempts", skipped["id"].as_str().unwrap());
+    assert_eq!(server.get(&attempts).expect(200)["data"][0]["error"], "expired");
 }

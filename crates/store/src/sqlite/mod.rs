@@ -31,7 +31,9 @@ pub use shared::Clock;
 
 use crate::delivery::{Delivery, Retries, Settlement, Standings};
 use crate::usage::{Used, UsedInAll};
-use crate::{BoxFuture, Child, Due, Error, Figures, Page, Remembered, Store, Stretch, Watchdog};
+use crate::{
+    BoxFuture, Child, Due, Error, Expired, Figures, Page, Remembered, Store, Stretch, Watchdog,
+};
 use checkpoint::Checkpoints;
 use layout::Source;
 use model::query::Query;
@@ -412,8 +414,13 @@ impl Store for SqliteStore {
         )
     }
 
-    fn expire(&self, moment: Timestamp, max: usize) -> BoxFuture<'_, Result<usize, Error>> {
-        Box::pin(self.writer.expire(moment, max))
+    fn expire(
+        &self,
+        moment: Timestamp,
+        backlog: Timestamp,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Expired, Error>> {
+        Box::pin(self.writer.expire(moment, backlog, max))
     }
 
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>> {

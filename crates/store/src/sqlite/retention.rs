@@ -2,7 +2,9 @@
 //! asks for it. Ids and outcomes of erased events stay.
 
 use super::apply::Fault;
-use crate::Error;
+use super::shared::Shared;
+use super::views;
+use crate::{Error, Expired, SkippedRange};
 use model::write::{Change, Write};
 use model::{Code, Problem, Scope, Timestamp, Violation};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -44,26 +46,131 @@ pub fn oldest(connection: &Connection) -> Result<i64, rusqlite::Error> {
     Ok(found.unwrap_or(0))
 }
 
-/// Removes events from before a moment, `max` at most. The newest one stays whatever its age: the
-/// sequence goes on from it. So do those that a search index has not read.
-pub fn expire(
-    connection: &Connection,
-    moment: Timestamp,
-    searched: i64,
-    max: usize,
-) -> Result<usize, Error> {
+/// What may be removed.
+pub struct Expiry {
+    pub moment: Timestamp,
+    /// From before this also what some endpoint has not been delivered.
+    pub backlog: Timestamp,
+    /// What the search indexes have read.
+    pub searched: i64,
+    pub max: usize,
+    /// The first event that some endpoint is still to be delivered.
+    pub needed: i64,
+}
+
+/// Removes events from before a moment. The newest one stays whatever its age: the sequence goes on
+/// from it. So do those that a search index has not read.
+pub fn expire(connection: &Connection, shared: &Shared, expiry: &Expiry) -> Result<Expired, Error> {
     let newest = super::log::newest(connection)?.0;
-    let end = before(connection, moment)?.saturating_add(1).min(newest).min(searched);
-    let last: Option<i64> =
-        connection.prepare_cached(LAST)?.query_row(params![end, max as i64], |row| row.get(0))?;
-    let Some(last) = last else { return Ok(0) };
+    let old = before(connection, expiry.moment)?.saturating_add(1);
+    let overdue = before(connection, expiry.backlog)?.saturating_add(1);
+    let end = old.min(newest).min(expiry.searched).min(overdue.max(expiry.needed));
+    let last: Option<i64> = connection
+        .prepare_cached(LAST)?
+        .query_row(params![end, expiry.max as i64], |row| row.get(0))?;
+    let Some(last) = last else { return Ok(Expired::default()) };
+    let skipped = match last >= expiry.needed {
+        true => skip(connection, shared, last)?,
+        false => Vec::new(),
+    };
     for sql in [
-        "DELETE FROM attempts WHERE delivery IN (SELECT n FROM deliveries WHERE event <= ?1)",
-        "DELETE FROM deliveries WHERE event <= ?1",
+        "DELETE FROM attempts WHERE delivery IN (SELECT n FROM deliveries WHERE event > 0 AND \
+         event <= ?1)",
+        "DELETE FROM deliveries WHERE event > 0 AND event <= ?1",
     ] {
         connection.prepare_cached(sql)?.execute([last])?;
     }
-    Ok(connection.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([last])?)
+    // Skipped ranges have no event that could take them along.
+    for sql in [
+        "DELETE FROM attempts WHERE delivery IN (SELECT n FROM deliveries WHERE event < 0 AND \
+         created < ?1)",
+        "DELETE FROM deliveries WHERE event < 0 AND created < ?1",
+    ] {
+        connection.prepare_cached(sql)?.execute([expiry.moment.0])?;
+    }
+    let events = connection.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([last])?;
+    Ok(Expired { events, skipped })
+}
+
+/// The first event that some enabled endpoint is still to be delivered, or to be delivered again.
+/// Looks at every endpoint and every retry: not to be asked for each slice.
+pub fn needed(connection: &Connection, shared: &Shared) -> Result<i64, Error> {
+    let sql = format!(
+        "SELECT min(seq) FROM (SELECT min({}) + 1 AS seq FROM {} w WHERE w.f_status = 'enabled' \
+         UNION ALL SELECT min(event) FROM deliveries WHERE status = 0 AND event > 0)",
+        views::POSITION_OF_ENDPOINT,
+        views::endpoints_table(&shared.schema)
+    );
+    let first: Option<i64> = connection.prepare_cached(&sql)?.query_row([], |row| row.get(0))?;
+    Ok(first.unwrap_or(i64::MAX))
+}
+
+/// Notes for each enabled endpoint that it will not be delivered events up to `last`. The note is a
+/// delivery of no event: its number is that of the last one, negative.
+fn skip(connection: &Connection, shared: &Shared, last: i64) -> Result<Vec<SkippedRange>, Error> {
+    let sql = format!(
+        "SELECT w.n, w.id, w.scope, min({0} + 1, coalesce((SELECT min(event) FROM deliveries d \
+         WHERE d.endpoint = w.n AND d.status = 0 AND d.event > 0), ?1 + 1)) AS first FROM {1} w \
+         WHERE w.f_status = 'enabled' AND first <= ?1 AND EXISTS (SELECT 1 FROM log e WHERE \
+         e.scope = w.scope AND e.seq >= first AND e.seq <= ?1)",
+        views::POSITION_OF_ENDPOINT,
+        views::endpoints_table(&shared.schema)
+    );
+    let until: i64 = connection
+        .prepare_cached("SELECT created FROM log WHERE seq = ?1")?
+        .query_row([last], |row| row.get(0))?;
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query([last])?;
+    let mut skipped = Vec::new();
+    while let Some(row) = rows.next()? {
+        let number: i64 = row.get(0)?;
+        let range = SkippedRange {
+            endpoint: row.get(1)?,
+            scope: Scope(row.get(2)?),
+            first: row.get(3)?,
+            last,
+            until: Timestamp(until),
+        };
+        note_skipped(connection, number, &range, (shared.clock)())?;
+        skipped.push(range);
+    }
+    Ok(skipped)
+}
+
+fn note_skipped(
+    connection: &Connection,
+    endpoint: i64,
+    range: &SkippedRange,
+    now: Timestamp,
+) -> Result<(), rusqlite::Error> {
+    let made = connection
+        .prepare_cached(
+            "INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, manual, \
+             created, updated) VALUES ('dlv_' || lower(hex(randomblob(16))), ?1, ?2, ?3, 3, 1, \
+             NULL, 0, ?4, ?4) ON CONFLICT (event, endpoint) DO NOTHING RETURNING n, id",
+        )?
+        .query_row(params![range.scope.0, -range.last, endpoint, now.0], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        })
+        .optional()?;
+    let Some((number, id)) = made else { return Ok(()) };
+    let message = format!(
+        "Events up to number {} were removed from the log before they could be delivered: \
+         `events.max_backlog` was over.",
+        range.last
+    );
+    let iso = now.to_iso();
+    let attempt = serde_json::json!({
+        "id": format!("att_{}_1", id.trim_start_matches("dlv_")), "object": "attempt",
+        "delivery": id, "number": 1, "trigger": "event", "status": null, "error": "expired",
+        "error_message": message, "latency": null, "remote_address": null,
+        "response_headers": null, "response_body": null, "next_attempt_at": null,
+        "next_attempt_reason": null, "created_at": iso, "updated_at": iso,
+    });
+    connection
+        .prepare_cached("INSERT INTO attempts (delivery, n, created, body) VALUES (?1, 1, ?2, ?3)")?
+        .execute(params![number, now.0, attempt.to_string()])?;
+    Ok(())
 }
 
 /// The erasure as it shall be kept: with the number of events it is about.

@@ -3,7 +3,6 @@
 //! is put together here.
 
 use super::layout::{Source, Table, quote, table_name};
-use super::outbox::HEAD;
 use model::event::Event;
 use model::query::{Filter, Test};
 use model::record::{Scalar, push_json, push_text};
@@ -24,18 +23,22 @@ pub fn events_select(schema: &Schema) -> String {
          t.api_version, t.request, t.idempotency_key, \
          (SELECT count(*) FROM deliveries d WHERE d.event = t.n AND d.status = 0) + \
          (SELECT count(*) FROM {endpoints} w WHERE {}), t.collection, t.aside",
-        waits("w")
+        waits()
     )
 }
 
+/// How far the endpoint `w` has come; without a row of its own, as far as the row of the head says
+/// (see `outbox::HEAD`).
+pub const POSITION_OF_ENDPOINT: &str = "coalesce((SELECT p.seq FROM positions p WHERE \
+    p.endpoint = w.n), max(w.n, coalesce((SELECT p.seq FROM positions p WHERE p.endpoint = 0), 0)))";
+
 /// Whether the endpoint `w` has yet to look at the event `t`.
-fn waits(w: &str) -> String {
+fn waits() -> String {
     format!(
-        "{w}.scope = t.scope AND {w}.f_status = 'enabled' AND t.n > coalesce((SELECT p.seq FROM \
-         positions p WHERE p.endpoint = {w}.n), max({w}.n, coalesce((SELECT p.seq FROM positions \
-         p WHERE p.endpoint = {HEAD}), 0))) AND NOT EXISTS (SELECT 1 FROM deliveries d \
-         WHERE d.event = t.n AND d.endpoint = {w}.n) AND (t.f_type = 'ping' AND t.f_resource = \
-         {w}.id OR t.f_type <> 'ping' AND EXISTS (SELECT 1 FROM json_each({w}.body, \
+        "w.scope = t.scope AND w.f_status = 'enabled' AND t.n > {POSITION_OF_ENDPOINT} AND NOT \
+         EXISTS (SELECT 1 FROM deliveries d WHERE d.event = t.n AND d.endpoint = w.n) AND \
+         (t.f_type = 'ping' AND t.f_resource = w.id OR t.f_type <> 'ping' AND EXISTS (SELECT 1 \
+         FROM json_each(w.body, \
          '$.enabled_events') j WHERE t.f_type GLOB j.value AND (j.value <> '*' OR \
          substr(t.f_type, 1, instr(t.f_type, '.')) NOT IN ('webhook_endpoint.', 'replay.', \
          'erasure.'))))"
@@ -51,7 +54,7 @@ pub fn deliveries_select(schema: &Schema) -> String {
     )
 }
 
-fn endpoints_table(schema: &Schema) -> String {
+pub fn endpoints_table(schema: &Schema) -> String {
     let name = schema.collections.get(schema.own(Builtin::Endpoint)).map(|c| c.name.as_str());
     quote(&table_name(name.unwrap_or("webhook-endpoints")))
 }
@@ -185,7 +188,7 @@ pub fn filter(schema: &Schema, table: &Table, filter: &Filter) -> Option<(String
             let pending = values.contains(&Scalar::Text(STATUSES[0].to_owned()));
             let text = match pending {
                 true => {
-                    format!("({rows} OR EXISTS (SELECT 1 FROM {endpoints} w WHERE {}))", waits("w"))
+                    format!("({rows} OR EXISTS (SELECT 1 FROM {endpoints} w WHERE {}))", waits())
                 }
                 false => rows,
             };

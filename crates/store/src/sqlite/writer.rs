@@ -3,10 +3,11 @@
 //! Between batches it feeds the search indexes and notices what other processes wrote.
 
 use super::apply::{self, Outcome, Turn};
+use super::retention::Expiry;
 use super::shared::Shared;
 use super::{idempotency, log, outbox, retention, search, usage};
 use crate::usage::Used;
-use crate::{Error, Settlement};
+use crate::{Error, Expired, Settlement};
 use model::{Timestamp, Write};
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -32,12 +33,16 @@ const SEARCH_LAG: i64 = 2_000;
 /// How often expired idempotency rows are looked for, while none are found.
 const EXPIRY: Duration = Duration::from_secs(60);
 
+/// What is still to be delivered is looked for this often while events are removed; it only grows.
+const NEEDED_FOR: Duration = Duration::from_secs(10);
+
 enum Job {
     Write(Box<Write>, oneshot::Sender<Outcome>),
     /// What became of deliveries.
     Settle(Box<Settlement>, oneshot::Sender<Result<(), Error>>),
-    /// Remove events from before a moment, so many at most.
-    Expire(Timestamp, usize, oneshot::Sender<Result<usize, Error>>),
+    /// Remove events from before a moment, and from before another what was not delivered; so many
+    /// at most.
+    Expire(Timestamp, Timestamp, usize, oneshot::Sender<Result<Expired, Error>>),
     /// Requests by account and version that were added.
     Usage(Vec<Used>, oneshot::Sender<Result<(), Error>>),
     /// Tell me when the search indexes have read the log up to here.
@@ -63,6 +68,7 @@ impl Handle {
             searches: Vec::new(),
             data_version: 0,
             expiry: Instant::now(),
+            needed: None,
             feed_after: Instant::now(),
         };
         writer.data_version = writer.read_data_version()?;
@@ -89,9 +95,14 @@ impl Handle {
         settled.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    pub async fn expire(&self, moment: Timestamp, max: usize) -> Result<usize, Error> {
+    pub async fn expire(
+        &self,
+        moment: Timestamp,
+        backlog: Timestamp,
+        max: usize,
+    ) -> Result<Expired, Error> {
         let (answer, expired) = oneshot::channel();
-        self.send(Job::Expire(moment, max, answer))?;
+        self.send(Job::Expire(moment, backlog, max, answer))?;
         expired.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -147,6 +158,8 @@ struct Writer {
     searches: Vec<(i64, oneshot::Sender<Result<(), Error>>)>,
     data_version: i64,
     expiry: Instant,
+    /// The first event that is still to be delivered, as of a moment.
+    needed: Option<(Instant, i64)>,
     /// No feeding unasked before this.
     feed_after: Instant,
 }
@@ -209,11 +222,21 @@ impl Writer {
                 batch.writes.push((write, answer));
             }
             Job::Settle(settlement, answer) => batch.settlements.push((settlement, answer)),
-            Job::Expire(moment, max, answer) => {
+            Job::Expire(moment, backlog, max, answer) => {
+                let known = self.needed.filter(|(at, _)| at.elapsed() < NEEDED_FOR);
                 let expired = self.alone(|connection, shared| {
-                    retention::expire(connection, moment, search::done_to(shared), max)
+                    let needed = match known {
+                        Some((_, needed)) => needed,
+                        None => retention::needed(connection, shared)?,
+                    };
+                    let searched = search::done_to(shared);
+                    let expiry = Expiry { moment, backlog, searched, max, needed };
+                    Ok((retention::expire(connection, shared, &expiry)?, needed))
                 });
-                let _ = answer.send(expired);
+                if let (None, Ok((_, needed))) = (known, &expired) {
+                    self.needed = Some((Instant::now(), *needed));
+                }
+                let _ = answer.send(expired.map(|(expired, _)| expired));
             }
             Job::Usage(added, answer) => {
                 let kept = self.alone(|connection, _| usage::add(connection, &added));

@@ -130,7 +130,9 @@ pub async fn an_attempt_whose_delivery_is_gone_is_not_kept(bed: Bed) {
     bed.pass(10_000);
     let new = bed.put(book("B", json!(1))).await.version;
     bed.list(&search(&["somebody"])).await;
-    bed.store.expire(Timestamp(START + 5_000), 100).await.unwrap();
+    let moment = Timestamp(START + 5_000);
+    let expired = bed.store.expire(moment, moment, 100).await.unwrap();
+    assert_eq!(expired.skipped.len(), 1, "its retry is given up, and that is noted");
     // It was under way meanwhile.
     let late = Outcome {
         number: Some(gone.number),
@@ -356,7 +358,7 @@ pub async fn old_events_go_and_the_newest_stays(bed: Bed) {
         seqs.push(bed.put(book(&n.to_string(), json!(1))).await.version);
     }
     let outcomes = seqs.iter().map(|seq| outcome(&hook, *seq, Status::Succeeded, None)).collect();
-    settle(&bed, outcomes, Vec::new()).await;
+    settle(&bed, outcomes, vec![(hook.number, seqs[9])]).await;
     // Reads its own writes, so the index has read the log.
     bed.list(&search(&["somebody"])).await;
     for (moment, before) in [(0, 0), (1000, 2), (1001, seqs[0]), (5500, seqs[4]), (99_000, seqs[9])]
@@ -365,13 +367,46 @@ pub async fn old_events_go_and_the_newest_stays(bed: Bed) {
         assert_eq!(bed.store.before(moment).await.unwrap(), before, "{moment:?}");
     }
     let moment = Timestamp(START + 5500);
-    assert_eq!(bed.store.expire(moment, 3).await.unwrap(), 3);
-    assert_eq!(bed.store.expire(moment, 100).await.unwrap(), 4);
-    assert_eq!(bed.store.expire(moment, 100).await.unwrap(), 0);
+    let expire = async |moment: Timestamp, max| {
+        let expired = bed.store.expire(moment, Timestamp(0), max).await.unwrap();
+        assert_eq!(expired.skipped, []);
+        expired.events
+    };
+    assert_eq!(expire(moment, 3).await, 3);
+    assert_eq!(expire(moment, 100).await, 4);
+    assert_eq!(expire(moment, 100).await, 0);
     let left = bed.store.events(None, 0, 100).await.unwrap();
     assert_eq!(left.iter().map(|event| event.seq).collect::<Vec<_>>(), seqs[5..]);
     assert_eq!(shown(&bed, DELIVERIES, &query("-created_at", 50)).await.len(), 5);
-    assert_eq!(bed.store.expire(Timestamp(i64::MAX), 100).await.unwrap(), 4);
+    assert_eq!(expire(Timestamp(i64::MAX), 100).await, 4);
     let next = bed.put(book("next", json!(1))).await;
     assert_eq!(next.version, seqs[9] + 1, "the sequence goes on");
+}
+
+pub async fn events_still_to_be_delivered_stay_until_the_backlog_is_over(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let mut disabled = endpoint(json!(["*"]));
+    if let Change::Create { fields } = &mut disabled.change {
+        fields.insert("status".into(), json!("disabled"));
+    }
+    bed.put(disabled).await;
+    for n in 0..10 {
+        bed.pass(1000);
+        bed.put(book(&n.to_string(), json!(1))).await;
+    }
+    bed.list(&search(&["somebody"])).await;
+    let moment = Timestamp(START + 5500);
+    let expired = bed.store.expire(moment, Timestamp(0), 100).await.unwrap();
+    // The endpoint itself, which is before its own position.
+    assert_eq!((expired.events, expired.skipped.len()), (1, 0));
+    let expired = bed.store.expire(moment, moment, 100).await.unwrap();
+    assert_eq!(expired.skipped.len(), 1, "the disabled one misses nothing");
+    let range = &expired.skipped[0];
+    assert_eq!((range.scope, range.endpoint.as_str()), (HERE, hook.id.as_str()));
+    assert_eq!((range.first, range.last, expired.events), (hook.number + 1, 7, 6));
+    let found = shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await;
+    assert_eq!((&found[0]["status"], &found[0]["event"]), (&json!("skipped"), &json!(null)));
+    let parent = found[0]["id"].as_str().unwrap().to_owned();
+    let attempts = Query { parent: Some(parent), ..query("-created_at", 5) };
+    assert_eq!(shown(&bed, ATTEMPTS, &attempts).await[0]["error"], "expired");
 }

@@ -107,6 +107,7 @@ suite! { sqlite:
         a_published_event_is_its_own_change
         an_erased_resource_leaves_ids_and_outcomes
         old_events_go_and_the_newest_stays
+        events_still_to_be_delivered_stay_until_the_backlog_is_over
         endpoints_are_counted
     }
     follow {

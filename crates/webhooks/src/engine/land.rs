@@ -263,7 +263,9 @@ impl Engine {
         for mark in self.settler.end() {
             self.journal.settled(mark.place);
             match mark.owner {
-                Owner::Replay { number, .. } => self.settled_in_replay(number, &mark),
+                Owner::Replay { number, endpoint } => {
+                    self.settled_in_replay(number, endpoint, &mark);
+                }
                 Owner::Lane(number) => {
                     let Some(lane) = self.lanes.get_mut(&number) else { continue };
                     lane.settled(&mark);

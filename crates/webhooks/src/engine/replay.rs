@@ -334,7 +334,14 @@ impl Engine {
         self.replays.touch(number);
     }
 
-    pub(super) fn settled_in_replay(&mut self, number: i64, mark: &Mark) {
+    pub(super) fn settled_in_replay(&mut self, number: i64, endpoint: i64, mark: &Mark) {
+        // No retry follows any more that later events of the record would wait for.
+        if let (Some(lane), Status::Succeeded) = (self.lanes.get_mut(&endpoint), mark.status)
+            && let Some(record) = &mark.record
+        {
+            lane.order.settled(record, mark.seq);
+            self.touch(endpoint);
+        }
         if let Some(replay) = self.replays.all.get_mut(&number) {
             replay.finish(mark.seq, mark.record.as_deref(), mark.status == Status::Succeeded);
             self.replays.touch(number);

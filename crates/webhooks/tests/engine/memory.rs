@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use store::usage::{Used, UsedInAll};
 use store::{
-    BoxFuture, Child, Delivery, Due, Error, Failures, Figures, Page, Remembered, Retries, Retry,
-    Settlement, Standing, Standings, Status, Store, Stretch, Watchdog, event_bytes,
+    BoxFuture, Child, Delivery, Due, Error, Expired, Failures, Figures, Page, Remembered, Retries,
+    Retry, Settlement, Standing, Standings, Status, Store, Stretch, Watchdog, event_bytes,
 };
 use tokio::sync::watch;
 
@@ -491,8 +491,13 @@ impl Store for Memory {
         now(self.reading(|inner| inner.events.first().map_or(0, |event| event.seq)))
     }
 
-    fn expire(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<usize, Error>> {
-        now(Ok(0))
+    fn expire(
+        &self,
+        _: Timestamp,
+        _: Timestamp,
+        _: usize,
+    ) -> BoxFuture<'_, Result<Expired, Error>> {
+        now(Ok(Expired::default()))
     }
 
     fn due(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<Due, Error>> {

@@ -5,7 +5,7 @@ pub(super) const FILE: &[&str] =
     &["service", "events", "webhooks", "live", "collections", "versions", "mounts"];
 
 /// `[events]`: the log.
-pub(super) const LOG: &[&str] = &["retention", "types"];
+pub(super) const LOG: &[&str] = &["retention", "max_backlog", "types"];
 
 pub(super) const PUBLISHED: &[&str] = &["description"];
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 /// Remembered answers are rebuilt from events for a day; beyond ten years nobody asks.
 const RETENTION: RangeInclusive<Duration> =
     Duration::from_secs(2 * 86_400)..=Duration::from_secs(3_650 * 86_400);
+const BACKLOG: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(365 * 86_400);
 const TYPES: usize = 500;
 
 pub(super) fn events(report: &mut Report<'_>, file: &Table<'_>) -> Events {
@@ -17,6 +18,9 @@ pub(super) fn events(report: &mut Report<'_>, file: &Table<'_>) -> Events {
     table.allow(report, keys::LOG);
     if let Some(retention) = table.duration(report, "retention", RETENTION) {
         events.retention = retention;
+    }
+    if let Some(max_backlog) = table.duration(report, "max_backlog", BACKLOG) {
+        events.max_backlog = max_backlog;
     }
     let what = "the published types".to_owned();
     let Some(types) = table.table(report, "types", what) else { return events };

@@ -83,6 +83,11 @@ impl Work<'_> {
         } else if is > was {
             self.safe("events.retention", what, "more is kept");
         }
+        let (was, is) = (self.old.events.max_backlog, self.new.events.max_backlog);
+        if was != is {
+            let what = format!("{} days became {}", days(was), days(is));
+            self.safe("events.max_backlog", what, "only endpoints that lag behind notice");
+        }
     }
 
     fn live(&mut self) {

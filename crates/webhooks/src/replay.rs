@@ -126,6 +126,7 @@ impl Replay {
         self.last = last;
         if self.total.is_some() {
             self.stage = Stage::Sending;
+            self.advance();
             return;
         }
         (self.cursor, self.progress.position) = (first, first);
@@ -146,6 +147,8 @@ impl Replay {
         } else {
             self.stage = Stage::Sending;
             self.cursor = self.progress.position;
+            // Perhaps there is nothing to send.
+            self.advance();
         }
     }
 
@@ -316,6 +319,18 @@ mod tests {
         replay.finish(18, None, true);
         assert_eq!(told(&replay), [20, 3, 2]);
         assert_eq!(replay.stage, Stage::Ended("succeeded", None));
+    }
+
+    #[test]
+    fn a_replay_of_nothing_ends() {
+        let mut empty = replay(json!({ "status": "pending" })).unwrap();
+        empty.bounded(0, 0);
+        empty.count(0, 0);
+        assert_eq!(empty.stage, Stage::Ended("succeeded", None));
+        let fields = json!({ "status": "running", "total": 3, "done": 3, "position": 20 });
+        let mut done = replay(fields).unwrap();
+        done.bounded(10, 20);
+        assert_eq!(done.stage, Stage::Ended("succeeded", None));
     }
 
     #[test]

@@ -23,6 +23,10 @@ use tokio::time::Instant;
 const LOADED_PER_WINDOW: usize = 16;
 const LOADED_LEAST: usize = 32;
 
+/// Places that an endpoint leaves to others of its account, for each of its own. With 1,024 places
+/// in all a single endpoint still gets its hundred.
+const PLACES_LEFT: usize = 4;
+
 /// Pings that are remembered. One that was forgotten may come twice, as any event may.
 const PINGS: usize = 256;
 /// The wall clock may be set ahead in the meantime: looked at again after this, at the latest.
@@ -446,8 +450,9 @@ impl Lane {
         if !self.has_place() {
             return Next::Wait(None);
         }
-        // One endpoint holds no more than it leaves for the others of its account.
-        if room == 0 || (self.in_flight > 0 && self.in_flight >= room - 1) {
+        // One endpoint leaves several times what it holds to the others of its account: many that
+        // hang leave places for one that does not.
+        if room == 0 || self.in_flight * PLACES_LEFT >= room {
             return Next::Crowded;
         }
         match self.pace.gate(self.in_flight, now) {

@@ -1,5 +1,5 @@
-//! Heartbeats of the long-running loops. Each loop reports that it moves; the health check asks which
-//! one has not. Every part of the service has the store, so the store keeps the list.
+//! Heartbeats of the long-running loops. Each loop reports that it moves; the health check asks
+//! which one has not. Every part of the service has the store, so the store keeps the list.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! An event ready to be sent: encoded once per form and version, shared by every endpoint that wants
-//! it, and charged to its account for as long as somebody holds it. Knows the form of a body, not
-//! who gets it.
+//! An event ready to be sent: encoded once per form and version, shared by every endpoint that
+//! wants it, and charged to its account for as long as somebody holds it. Knows the form of a body,
+//! not who gets it.
 
 use bytes::Bytes;
 use http::HeaderValue;

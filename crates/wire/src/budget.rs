@@ -1,10 +1,10 @@
-//! A bounded amount (of bytes, of places) that many holders share. One holder alone may take half of
-//! it; the more holders there are, the smaller the share of each. So what is left is always enough
-//! for one more: a holder that takes all it can get leaves room for the others.
+//! A bounded amount (of bytes, of places) that many holders share. One holder alone may take half
+//! of it; the more holders there are, the smaller the share of each. So what is left is always
+//! enough for one more: a holder that takes all it can get leaves room for the others.
 //!
-//! The rule is the dynamic threshold of shared-memory switches: a holder may hold at most as much as
-//! is still free. With `n` greedy holders each gets `1/(n+1)` of the total, and `1/(n+1)` stays free
-//! for the next. Nothing has to be reserved, and nobody has to know who waits.
+//! The rule is the dynamic threshold of shared-memory switches: a holder may hold at most as much
+//! as is still free. With `n` greedy holders each gets `1/(n+1)` of the total, and `1/(n+1)` stays
+//! free for the next. Nothing has to be reserved, and nobody has to know who waits.
 
 use std::collections::HashMap;
 use std::hash::Hash;

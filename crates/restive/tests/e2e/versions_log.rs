@@ -75,7 +75,10 @@ fn renamed(server: Server) -> Server {
 
 /// An endpoint of the version, and its secret.
 fn endpoint(server: &Server, sink: &Sink, version: Option<&str>) -> (String, String) {
-    let body = json!({ "url": sink.url(), "api_version": version, "retry_schedule": [1, 1, 1, 1, 1, 1, 1, 1] });
+    // Long enough for a restart on a busy machine.
+    let retry_schedule = [1; 8];
+    let url = sink.url();
+    let body = json!({ "url": url, "api_version": version, "retry_schedule": retry_schedule });
     let made = server.post("/v1/webhook-endpoints", body).expect(201);
     let text = |name: &str| made[name].as_str().unwrap().to_owned();
     (text("id"), text("secret"))

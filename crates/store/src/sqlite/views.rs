@@ -30,7 +30,8 @@ pub fn events_select(schema: &Schema) -> String {
 /// How far the endpoint `w` has come; without a row of its own, as far as the row of the head says
 /// (see `outbox::HEAD`).
 pub const POSITION_OF_ENDPOINT: &str = "coalesce((SELECT p.seq FROM positions p WHERE \
-    p.endpoint = w.n), max(w.n, coalesce((SELECT p.seq FROM positions p WHERE p.endpoint = 0), 0)))";
+    p.endpoint = w.n), max(w.n, coalesce((SELECT p.seq FROM positions p WHERE p.endpoint = 0), \
+    0)))";
 
 /// Whether the endpoint `w` has yet to look at the event `t`.
 fn waits() -> String {

@@ -1,5 +1,6 @@
-//! Questions of lanes and replays to the store: account by account, a few at a time, each with bytes
-//! set aside for its answer before it is asked. Nothing is loaded here for which there is no room.
+//! Questions of lanes and replays to the store: account by account, a few at a time, each with
+//! bytes set aside for its answer before it is asked. Nothing is loaded here for which there is no
+//! room.
 
 use super::chores::{Answer, Chore};
 use super::{Asker, Engine};

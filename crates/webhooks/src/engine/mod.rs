@@ -2,12 +2,12 @@
 //! files beside this one. Nothing here waits: futures are polled, and what they bring is handled at
 //! once.
 //!
-//! Progress. A lane is looked at (`step`) only after something about it has changed. Each look sends
-//! or records something, or ends with the lane waiting for exactly one of: a response, an answer of
-//! the store, a timer, room in a budget. Room comes back only when something that was sent or asked
-//! for ends, and whoever waits for room is looked at then. So every pass sends, waits or ends, and no
-//! lane is looked at again for nothing. A pass is bounded (`Limits::steps`), and after it the engine
-//! looks at responses, timers and the signal to stop.
+//! Progress. A lane is looked at (`step`) only after something about it has changed. Each look
+//! sends or records something, or ends with the lane waiting for exactly one of: a response, an
+//! answer of the store, a timer, room in a budget. Room comes back only when something that was
+//! sent or asked for ends, and whoever waits for room is looked at then. So every pass sends, waits
+//! or ends, and no lane is looked at again for nothing. A pass is bounded (`Limits::steps`), and
+//! after it the engine looks at responses, timers and the signal to stop.
 
 mod chores;
 mod ask;

@@ -96,19 +96,21 @@ impl Engine {
             metrics,
             clock,
         };
-        let standings = standings.endpoints.into_iter();
-        let standings: HashMap<i64, Standing> =
-            standings.map(|standing| (standing.endpoint, standing)).collect();
-        for (scope, record) in endpoints {
-            let standing = standings.get(&record.number);
-            engine.open(Endpoint::read(scope, &record), standing);
-        }
+        engine.open_all(endpoints, standings.endpoints);
         for (scope, record) in &replays {
             engine.note_replay(*scope, record);
         }
         engine.chores.nudge(nudged);
         engine.timers.set(engine.clock.now + engine.limits.tick, Alarm::Tick);
         engine
+    }
+
+    fn open_all(&mut self, endpoints: Vec<(Scope, Record)>, standings: Vec<Standing>) {
+        let standings: HashMap<i64, Standing> =
+            standings.into_iter().map(|standing| (standing.endpoint, standing)).collect();
+        for (scope, record) in endpoints {
+            self.open(Endpoint::read(scope, &record), standings.get(&record.number));
+        }
     }
 
     /// A lane for an endpoint, from where it stands.

@@ -1,5 +1,6 @@
-//! What one account does is nobody else's trouble: while its receivers hang, its events are large and
-//! its backlog is long, the other account's events arrive at once, and its own once it recovers.
+//! What one account does is nobody else's trouble: while its receivers hang, its events are large
+//! and its backlog is long, the other account's events arrive at once, and its own once it
+//! recovers.
 
 use crate::bed::{Bed, HERE, THERE, limits, until};
 use crate::sink::{Gate, Sink};

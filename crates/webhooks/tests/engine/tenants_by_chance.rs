@@ -1,7 +1,7 @@
 //! A random walk over everything that can happen to endpoints of several accounts, with limits so
-//! small that all of them are reached. What must hold: an account whose receivers are well is served
-//! at once, whatever the others do; and once everybody is well, everything due has been sent, in
-//! order where that was asked for, and nothing is held any more.
+//! small that all of them are reached. What must hold: an account whose receivers are well is
+//! served at once, whatever the others do; and once everybody is well, everything due has been
+//! sent, in order where that was asked for, and nothing is held any more.
 //!
 //! `RESTIVE_LANES_SEED=n` tries one seed, `RESTIVE_LANES=n` so many.
 

@@ -92,9 +92,7 @@ pub fn endpoints() -> Collection {
         text("status").among(&["enabled", "disabled"]).starting("enabled").needed().filtered(),
         text("disabled_reason").assigned(),
         instant("failing_since").assigned().told("No attempt has succeeded since."),
-        instant("skipped_until")
-            .assigned()
-            .told("Events before this were removed from the log before they could be delivered."),
+        instant("skipped_until").assigned().told("Events up to this were removed undelivered."),
         secret,
         hidden(Field::new("previous_secrets", Kind::Array(Box::new(Kind::Object)))),
         // Where there was one at most, before there was room for several.

@@ -51,7 +51,9 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, REQUEST),
         NotAcceptable => (StatusCode::NOT_ACCEPTABLE, REQUEST),
         RequestTimeout => (StatusCode::REQUEST_TIMEOUT, REQUEST),
-        InvalidState | TooManyChildren | TooManyRecords => (StatusCode::CONFLICT, REQUEST),
+        InvalidState | TooManyChildren | TooManyRecords | ActionInProgress => {
+            (StatusCode::CONFLICT, REQUEST)
+        }
         IdempotencyKeyInUse => (StatusCode::CONFLICT, "idempotency_error"),
         CursorExpired => (StatusCode::GONE, REQUEST),
         PreconditionFailed => (StatusCode::PRECONDITION_FAILED, REQUEST),

@@ -63,18 +63,18 @@ type Place = (Scope, String);
 
 /// Keys whose first request is at work in this process.
 #[derive(Default)]
-pub struct InFlight(Mutex<HashMap<Place, watch::Receiver<()>>>);
+pub struct Keys(Mutex<HashMap<Place, watch::Receiver<()>>>);
 
 /// Holds a key while its request runs; dropping it wakes those who wait.
 pub struct Turn {
-    in_flight: Arc<InFlight>,
+    keys: Arc<Keys>,
     place: Place,
     _done: watch::Sender<()>,
 }
 
-impl InFlight {
+impl Keys {
     /// Takes the key, after waiting for whoever holds it.
-    pub async fn enter(self: &Arc<InFlight>, scope: Scope, key: &str) -> Result<Turn, Problem> {
+    pub async fn enter(self: &Arc<Keys>, scope: Scope, key: &str) -> Result<Turn, Problem> {
         let place = (scope, key.to_owned());
         let waited = tokio::time::timeout(WAIT, async {
             loop {
@@ -85,8 +85,8 @@ impl InFlight {
                         None => {
                             let (done, receiver) = watch::channel(());
                             held.insert(place.clone(), receiver);
-                            let in_flight = self.clone();
-                            return Turn { in_flight, place: place.clone(), _done: done };
+                            let keys = self.clone();
+                            return Turn { keys, place: place.clone(), _done: done };
                         }
                     }
                 };
@@ -104,7 +104,7 @@ impl InFlight {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.in_flight.0.lock().remove(&self.place);
+        self.keys.0.lock().remove(&self.place);
     }
 }
 
@@ -130,26 +130,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_caller_waits_for_the_first() {
-        let in_flight = Arc::new(InFlight::default());
-        let first = in_flight.enter(Scope(2), "k").await.unwrap();
-        let other_scope = in_flight.enter(Scope(4), "k").await.unwrap();
+        let keys = Arc::new(Keys::default());
+        let first = keys.enter(Scope(2), "k").await.unwrap();
+        let other_scope = keys.enter(Scope(4), "k").await.unwrap();
         let waiting = tokio::spawn({
-            let in_flight = in_flight.clone();
-            async move { in_flight.enter(Scope(2), "k").await.is_ok() }
+            let keys = keys.clone();
+            async move { keys.enter(Scope(2), "k").await.is_ok() }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(first);
         assert!(waiting.await.unwrap());
         drop(other_scope);
-        assert!(in_flight.0.lock().is_empty());
+        assert!(keys.0.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_who_waits_too_long_is_told_to_come_back() {
-        let in_flight = Arc::new(InFlight::default());
-        let _first = in_flight.enter(Scope(2), "k").await.unwrap();
-        let problem = in_flight.enter(Scope(2), "k").await.err().unwrap();
+        let keys = Arc::new(Keys::default());
+        let _first = keys.enter(Scope(2), "k").await.unwrap();
+        let problem = keys.enter(Scope(2), "k").await.err().unwrap();
         assert_eq!((problem.code, problem.retry_after), (Code::IdempotencyKeyInUse, Some(1)));
     }
 }

@@ -4,6 +4,7 @@
 //! library.
 
 pub mod service;
+mod request;
 
 pub mod route;
 pub mod auth;
@@ -15,6 +16,7 @@ mod negotiate;
 mod body;
 mod condition;
 mod idempotency;
+mod in_flight;
 mod operation;
 mod respond;
 pub mod error;
@@ -22,6 +24,7 @@ pub mod error;
 mod channel;
 mod account;
 mod page;
+mod health;
 pub mod openapi;
 pub mod changelog;
 mod metrics;

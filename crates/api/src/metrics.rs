@@ -8,9 +8,10 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
 };
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
-use store::Figures;
+use store::{Figures, Stuck};
 
 /// From 50 µs, a cached read, to 10 s, longer than any request may take.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -29,7 +30,10 @@ impl Metrics {
     pub fn new() -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
         let requests = IntCounterVec::new(
-            Opts::new("restive_requests_total", "Requests answered, by route, method and status."),
+            Opts::new(
+                "restive_requests_total",
+                "Requests, by route, method and status; 499 if the client left before the answer.",
+            ),
             &["route", "method", "status"],
         )?;
         let latency = HistogramVec::new(
@@ -50,14 +54,23 @@ impl Metrics {
         RouteMetrics { name, latency, reads: OnceLock::new(), creates: OnceLock::new() }
     }
 
+    /// One more request is being answered; `end` follows, however it ends.
     pub fn begin(&self) {
         self.in_flight.inc();
     }
 
-    /// Counts one answered request.
-    pub fn end(&self, route: &RouteMetrics, method: &str, status: u16, took: Duration) {
+    pub fn end(&self) {
         self.in_flight.dec();
+    }
+
+    /// Counts one answered request.
+    pub fn answered(&self, route: &RouteMetrics, method: &str, status: u16, took: Duration) {
         route.latency.observe(took.as_secs_f64());
+        self.count(route, method, status);
+    }
+
+    /// Counts a request without the time of its answer: it has none.
+    pub fn count(&self, route: &RouteMetrics, method: &str, status: u16) {
         let counter = || {
             let mut digits = itoa::Buffer::new();
             let labels = [route.name.as_str(), method, digits.format(status)];
@@ -171,6 +184,21 @@ pub fn method_label(method: &Method) -> &'static str {
         Method::DELETE => "DELETE",
         Method::OPTIONS => "OPTIONS",
         _ => "other",
+    }
+}
+
+/// How long each loop has not moved, by name. Of several with one name, the worst.
+pub fn push_silences(text: &mut String, silences: &[Stuck]) {
+    let mut worst: BTreeMap<&str, Duration> = BTreeMap::new();
+    for one in silences {
+        let known = worst.entry(one.name).or_default();
+        *known = one.silent.max(*known);
+    }
+    let name = "restive_loop_silence_seconds";
+    let help = "Time since a loop that is at work last moved; 0 while it waits for work.";
+    text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
+    for (which, silent) in worst {
+        text.push_str(&format!("{name}{{loop=\"{which}\"}} {:.3}\n", silent.as_secs_f64()));
     }
 }
 

@@ -1,7 +1,8 @@
 //! The pages beside the resources: health, metrics, the contract of each version, what the versions
 //! changed, and the catalogue of errors.
 
-use crate::metrics::Metrics;
+use crate::health::Health;
+use crate::metrics::{self, Metrics};
 use crate::operation::Failure;
 use crate::respond::{self, Reply};
 use crate::route::{self, Route};
@@ -28,6 +29,7 @@ pub struct Pages {
     store: Arc<dyn Store>,
     outside: Arc<dyn Outside>,
     figures: Figures,
+    health: Health,
     /// By version; those of older ones are composed when somebody asks.
     openapi: Vec<OnceLock<Bytes>>,
     errors: Bytes,
@@ -46,6 +48,7 @@ impl Pages {
             openapi: versions.iter().map(|_| OnceLock::new()).collect(),
             errors: Bytes::from(openapi::errors_markdown()),
             changelog: Bytes::from(changelog::markdown(&schema)),
+            health: Health::new(store.clone()),
             schema,
             versions,
             store,
@@ -116,8 +119,8 @@ impl Pages {
         kept.map_or_else(compose, |kept| kept.get_or_init(compose).clone())
     }
 
-    fn metrics(&self, (metrics, usages): (&Metrics, &Usages)) -> String {
-        let mut text = metrics.page(&self.store.figures());
+    fn metrics(&self, (counted, usages): (&Metrics, &Usages)) -> String {
+        let mut text = counted.page(&self.store.figures());
         let dates = self.versions.dates();
         let totals = usages.totals();
         let mut push = |name: &str, kind: &str, help: &str, of: fn(&(u64, u64)) -> u64| {
@@ -132,26 +135,30 @@ impl Pages {
         let help = "Accounts that made such requests.";
         push(name, "gauge", help, |(_, accounts)| *accounts);
         old_users(usages, &mut text);
+        metrics::push_silences(&mut text, &self.health.silences());
         (self.figures)(&mut text);
         text
     }
 
-    /// 503 tells a balancer to send requests elsewhere: the store fails, or this instance goes.
+    /// 503 tells a balancer to send requests elsewhere: the store fails, a loop is stuck, or this
+    /// instance is about to end.
     async fn health(&self, draining: bool) -> Reply {
-        let store = self.store.health().await;
-        let (status, word) = match (&store, draining) {
-            (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
-            (Ok(()), true) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-            (Ok(()), false) => (StatusCode::OK, "ok"),
+        let report = self.health.check().await;
+        let word = report.word().or(draining.then_some("draining"));
+        let status = match word {
+            Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+            None => StatusCode::OK,
         };
+        let stuck = |one: &store::Stuck| serde_json::json!({ "loop": one.name, "silent_seconds": one.silent.as_secs() });
         let position = *self.store.position().borrow();
         let body = serde_json::json!({
-            "status": word,
+            "status": word.unwrap_or("ok"),
             "service": self.schema.service.name,
             "version": self.schema.service.version,
             "uptime_seconds": self.outside.uptime().as_secs(),
             "position": position,
-            "reason": store.err().map(|error| error.to_string()),
+            "reason": report.reason(),
+            "stuck": report.stuck.iter().map(stuck).collect::<Vec<_>>(),
         });
         Reply::json(status, body.to_string()).header(CACHE_CONTROL, "no-store")
     }

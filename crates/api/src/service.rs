@@ -2,14 +2,17 @@
 
 use crate::auth::{Auth, Identity};
 use crate::channel::{self, Standings, Tokens};
-use crate::deprecation::{self, Headers, Notices, Part};
+use crate::deprecation::{self, Notices, Part};
 use crate::error::Shape;
-use crate::idempotency::{self, InFlight};
+use crate::idempotency;
+use crate::in_flight::InFlight;
 use crate::limit::{Limiter, Quota};
-use crate::log::{AccessLog, Line};
-use crate::metrics::{Metrics, RouteKey, RouteTable, method_label};
+use crate::log::AccessLog;
+use crate::metrics::{Metrics, RouteKey, RouteTable};
 use crate::operation::{self, Context, Failure};
 use crate::page::Pages;
+pub(crate) use crate::request::Trace;
+use crate::request::{self, Request};
 use crate::respond::{self, Reply};
 use crate::route::{self, Channel, Route, Router, Target};
 use crate::usage::{self, Usages};
@@ -19,16 +22,13 @@ use bytes::Bytes;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use live::Hub;
-use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::schema::{Builtin, Collection, Native, RateLimit, Schema};
 use model::version::View;
 use model::write::Idempotency;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use store::Store;
 use wire::{Exchange, Fault, Payload, Response};
 
@@ -71,9 +71,9 @@ pub struct Core {
     pub(crate) cursor_key: [u8; 32],
     pub(crate) tokens: Tokens,
     pub(crate) standings: Standings,
-    metrics: Metrics,
-    routes: RouteTable,
-    log: Option<Arc<AccessLog>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) routes: RouteTable,
+    pub(crate) log: Option<Arc<AccessLog>>,
     pages: Pages,
     pub(crate) versions: Arc<Versioning>,
     pub(crate) usages: Arc<Usages>,
@@ -102,7 +102,7 @@ impl Api {
             auth,
             limiter,
             outgoing: wire::Client::new(),
-            in_flight: Arc::default(),
+            in_flight: Arc::new(InFlight::new(wire::Limits::default().max_exchanges)),
             cursor_key: store.cursor_key(),
             tokens: Tokens::new(&store.cursor_key()),
             standings: Standings::default(),
@@ -178,38 +178,28 @@ impl Core {
     }
 
     async fn serve(self: &Arc<Core>, mut exchange: Exchange) -> Response {
-        let began = self.outside.uptime();
-        self.metrics.begin();
-        let request_id = self.request_id();
-        let mut trace = Trace::new(self.outside.now());
-        let shape = negotiate::error_shape(&exchange.headers, self.usual_shape);
-        let answer = self.answer(&mut exchange, &request_id, shape, &mut trace).await;
+        let mut request = Request::begin(self, &exchange);
+        let Request { id, shape, trace, .. } = &mut request;
+        let answer = self.answer(&mut exchange, id, *shape, trace).await;
         if trace.version.is_none() {
-            let asked = self.asked_version(&exchange, &trace);
+            let asked = self.asked_version(&exchange, trace);
             trace.version = asked.or(Some(*self.versions.range(trace.mount).start()));
         }
-        let seen = Seen {
-            began,
-            method: method_label(&exchange.method),
-            path: exchange.uri.path(),
-            client: exchange.client,
-        };
         match answer {
-            Ok(Outcome::Reply(reply)) => self.close(Ok(reply), shape, request_id, trace, &seen),
-            Err(failure) => self.close(Err(failure), shape, request_id, trace, &seen),
+            Ok(Outcome::Reply(reply)) => self.close(Ok(reply), &mut request),
+            Err(failure) => self.close(Err(failure), &mut request),
             Ok(Outcome::Open(mut response)) => {
                 if let Some(page) = trace.page.take() {
                     channel::share(&mut response.headers, page);
                 }
-                self.complete(&mut response.headers, &request_id, &mut trace);
-                self.tell(&request_id, &trace, &seen, response.status, 0);
+                self.complete(&mut response.headers, id, trace);
+                request.answered(response.status, 0);
                 response
             }
             Ok(Outcome::Wait(waiting)) => {
-                let Seen { began, method, path, client } = seen;
-                let path = path.to_owned();
-                let asked = Waited { shape, request_id, trace, began, method, path, client };
-                let later = Box::pin(later(self.clone(), waiting, asked));
+                // It gives up its place with wire, too, and counts as an open connection.
+                trace.place = None;
+                let later = Box::pin(request::later(waiting, request));
                 Response { body: Payload::Later(later), ..Response::default() }
             }
         }
@@ -228,58 +218,22 @@ impl Core {
         self.versions.asked(&exchange.headers, said, trace.mount)
     }
 
-    /// The answer, whole, and its traces.
-    fn close(
-        &self,
-        reply: Result<Reply, Failure>,
-        shape: Shape,
-        request_id: String,
-        mut trace: Trace,
-        seen: &Seen<'_>,
-    ) -> Response {
+    /// The answer, whole; counted and logged.
+    pub(crate) fn close(&self, reply: Result<Reply, Failure>, request: &mut Request) -> Response {
+        let Request { id, shape, trace, .. } = &mut *request;
         let mut reply = reply.unwrap_or_else(|failure| {
-            let problem = explain(failure, &request_id);
+            let problem = explain(failure, id);
             trace.error = Some(crate::error::code_name(&problem).to_owned());
-            respond::problem(&problem, shape, &request_id)
+            respond::problem(&problem, *shape, id)
         });
         if let Some(page) = trace.page.take() {
             channel::share(&mut reply.headers, page);
         }
         let bytes = reply.body.len();
         let Reply { status, mut headers, body } = reply;
-        self.complete(&mut headers, &request_id, &mut trace);
-        let response = Response { status, headers, body: body.into() };
-        self.tell(&request_id, &trace, seen, response.status, bytes);
-        response
-    }
-
-    /// Counts a request that was answered, and logs it.
-    fn tell(
-        &self,
-        request_id: &str,
-        trace: &Trace,
-        seen: &Seen<'_>,
-        status: StatusCode,
-        bytes: usize,
-    ) {
-        let took = self.outside.uptime().saturating_sub(seen.began);
-        self.metrics.end(self.routes.of(trace.route), seen.method, status.as_u16(), took);
-        if let Some(log) = &self.log {
-            let caller = trace.identity.as_ref().map(|identity| &identity.caller);
-            log.write(&Line {
-                time: trace.now,
-                request_id,
-                method: seen.method,
-                path: seen.path,
-                status: status.as_u16(),
-                duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-                bytes,
-                client: seen.client,
-                account: caller.map(|caller| caller.account.as_str()),
-                key: caller.map(|caller| caller.key.as_str()),
-                error: trace.error.as_deref(),
-            });
-        }
+        self.complete(&mut headers, id, trace);
+        request.answered(status, bytes);
+        Response { status, headers, body: body.into() }
     }
 
     async fn answer(
@@ -472,6 +426,8 @@ impl Core {
         match self.auth.identify(&exchange.headers, trace.now).await? {
             Ok(identity) => {
                 trace.identity = Some(identity.clone());
+                // From here on it may wait: for its body, the store, a handler.
+                trace.place = Some(self.in_flight.request(identity.caller.scope)?);
                 Ok(identity)
             }
             Err(problem) => {
@@ -637,58 +593,6 @@ fn offer(collection: &Collection, target: &Target, method: &Method) -> Result<Re
     }
 }
 
-/// What is learned about a request on its way, for its headers, metrics and log line.
-pub(crate) struct Trace {
-    /// When the request came: one reading of the clock serves its key, its quota and its log line.
-    pub(crate) now: Timestamp,
-    route: Option<RouteKey>,
-    /// The mount of its path, where it has one.
-    pub(crate) mount: Option<usize>,
-    /// Place of the version it is answered in, once that is known.
-    pub(crate) version: Option<usize>,
-    pub(crate) identity: Option<Arc<Identity>>,
-    pub(crate) quota: Option<Quota>,
-    /// Origin of the page that may read the answer, where it is another than the service's own.
-    pub(crate) page: Option<HeaderValue>,
-    error: Option<String>,
-    /// What is deprecated about it.
-    headers: Headers,
-}
-
-/// What of a request its log line and its metrics tell.
-struct Seen<'a> {
-    began: Duration,
-    method: &'static str,
-    path: &'a str,
-    client: IpAddr,
-}
-
-/// What of a request is kept while its answer waits for something to happen.
-struct Waited {
-    shape: Shape,
-    request_id: String,
-    trace: Trace,
-    began: Duration,
-    method: &'static str,
-    path: String,
-    client: IpAddr,
-}
-
-/// The answer, when what it waits for has happened.
-#[expect(clippy::manual_async_fn, reason = "it would keep room for what it is given twice over")]
-fn later(
-    core: Arc<Core>,
-    waiting: Waiting,
-    asked: Waited,
-) -> impl Future<Output = Response> + Send + 'static {
-    async move {
-        let reply = waiting.await;
-        let Waited { shape, request_id, trace, began, method, path, client } = asked;
-        let seen = Seen { began, method, path: &path, client };
-        core.close(reply, shape, request_id, trace, &seen)
-    }
-}
-
 fn check_scope(
     identity: &Identity,
     collection: &Collection,
@@ -704,22 +608,6 @@ fn check_scope(
     };
     let message = format!("This key lacks the scope `{}:{needed}`.", collection.name);
     Err(Problem::new(Code::PermissionDenied, message))
-}
-
-impl Trace {
-    fn new(now: Timestamp) -> Trace {
-        Trace {
-            now,
-            route: None,
-            mount: None,
-            version: None,
-            identity: None,
-            quota: None,
-            page: None,
-            error: None,
-            headers: Headers::new(),
-        }
-    }
 }
 
 pub(crate) fn settle(taken: Option<(Quota, bool)>, trace: &mut Trace) -> Result<(), Problem> {
@@ -757,21 +645,5 @@ pub(crate) fn explain(failure: Failure, request_id: &str) -> Problem {
             Problem::new(Code::QueryTimeout, message).retry_after(10)
         }
         _ => Problem::new(Code::StorageFailed, "The store failed; nothing was written."),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn task_bytes<F: Future>(_: impl FnOnce(Arc<Core>, Waiting, Waited) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    #[test]
-    fn what_a_held_poll_keeps_stays_small() {
-        // Beside what `live` keeps of it. A kilobyte more would be a gigabyte for a million.
-        let bytes = task_bytes(later);
-        assert!(bytes <= 512, "{bytes}");
     }
 }

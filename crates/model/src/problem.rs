@@ -157,6 +157,8 @@ catalogue! {
     RateLimited "rate_limited" "Too many requests in this window. Wait for Retry-After."
     TooManyConnections "too_many_connections"
         "The account has as many open connections as it may have. Close some, or wait."
+    ActionInProgress "action_in_progress"
+        "The handler of an action on this record is still being called. Wait for Retry-After."
     ActionHandlerFailed "action_handler_failed"
         "The operator's action handler failed (502) or took too long (504); nothing was changed."
     StorageFull "storage_full"

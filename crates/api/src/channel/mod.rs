@@ -164,7 +164,8 @@ async fn stream(
     let visitor = match visit::visitor(core, exchange, &pairs, trace).await {
         // An EventSource would never come back after an error that passes by itself.
         Err(Failure::Problem(problem))
-            if problem.code == Code::RateLimited && wants_events(&exchange.headers) =>
+            if matches!(problem.code, Code::RateLimited | Code::Overloaded)
+                && wants_events(&exchange.headers) =>
         {
             return Ok(Outcome::Open(live::come_again(&core.hub, Full::Account)));
         }

@@ -63,7 +63,9 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         PreconditionRequired => facets.if_match == Some(true),
         InvalidState => facets.action.is_some_and(|action| !action.from.is_empty()),
         GuardFailed => facets.action.is_some(),
-        ActionHandlerFailed => facets.action.is_some_and(|action| action.handler.is_some()),
+        ActionHandlerFailed | ActionInProgress => {
+            facets.action.is_some_and(|action| action.handler.is_some())
+        }
         TooManyChildren => facets.takes_children,
         TooManyRecords => facets.counted,
         TooManyConnections => facets.channel.is_some(),

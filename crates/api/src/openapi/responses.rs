@@ -31,12 +31,24 @@ pub fn shared() -> Map<String, Value> {
             "type": "object",
             "description": "Whether requests can be sent here.",
             "properties": {
-                "status": { "type": "string", "enum": ["ok", "draining", "store_failed"] },
+                "status": { "type": "string", "enum": ["ok", "draining", "store_failed", "stuck"] },
                 "service": { "type": "string" },
                 "version": { "type": "string" },
                 "uptime_seconds": { "type": "integer", "minimum": 0 },
                 "position": { "type": "integer", "description": "Newest commit in the log." },
                 "reason": { "type": ["string", "null"] },
+                "stuck": {
+                    "type": "array",
+                    "description": "Loops of the service that have not moved for 10 s.",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "loop": { "type": "string" },
+                            "silent_seconds": { "type": "integer", "minimum": 0 },
+                        },
+                        "required": ["loop", "silent_seconds"],
+                    },
+                },
             },
             "required": ["status"],
         }),

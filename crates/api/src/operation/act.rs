@@ -37,11 +37,11 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
     let Some(handler) = &declared.handler else {
         return commit(context, write).await;
     };
-    // The handler has effects of its own: repetitions wait until the first is through.
+    // The handler has effects of its own: repetitions wait until the first has ended.
     let _turn = match context.idempotency {
         Some(idempotency) => {
             let scope = context.caller.scope;
-            let turn = context.in_flight.enter(scope, &idempotency.key).await?;
+            let turn = context.in_flight.keys.enter(scope, &idempotency.key).await?;
             // Whoever held the key before us may have answered it: then the commit replays.
             if context.store.remembered(scope, &idempotency.key).await?.is_some() {
                 return commit(context, write).await;
@@ -50,6 +50,12 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
         }
         None => None,
     };
+    // Requests for the same record take turns from here to the commit, so each is checked against
+    // what the one before it has changed.
+    let id = context.target.id.as_deref().unwrap_or_default();
+    let (scope, collection) = (context.caller.scope, context.target.collection);
+    let _lock = context.in_flight.records.lock(scope, collection, id).await?;
+    write.now = context.outside.now();
     let (record, refusal) = rehearse(context, &write).await?;
     let callout = match refusal {
         // Should the rule no longer hold when it is committed, it is refused all the same: the
@@ -117,6 +123,8 @@ async fn ask(
     if let Ok(value) = HeaderValue::from_str(key.unwrap_or(context.request_id)) {
         headers.insert(HeaderName::from_static(idempotency::HEADER), value);
     }
+    // One account whose handler hangs must not take every place of the others.
+    let _place = context.in_flight.call(context.caller.scope)?;
     let deadline = Instant::now() + handler.timeout;
     let body = Bytes::from(question.to_string());
     let answer =

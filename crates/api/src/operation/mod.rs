@@ -11,7 +11,7 @@ mod write;
 pub use write::create_record;
 
 use crate::error::Shape;
-use crate::idempotency::InFlight;
+use crate::in_flight::InFlight;
 use crate::respond::Reply;
 use crate::route::Target;
 use crate::version::Versioning;

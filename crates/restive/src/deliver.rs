@@ -8,6 +8,7 @@ use model::id::Entropy;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use store::Store;
 use tokio::sync::oneshot;
 use webhooks::{Limits, Metrics, Parts};
@@ -15,7 +16,10 @@ use webhooks::{Limits, Metrics, Parts};
 /// The running engine; `stop` ends it in good order.
 pub struct Deliveries {
     stop: oneshot::Sender<()>,
+    /// Closed when the thread ends, however it ends.
+    ended: oneshot::Receiver<()>,
     thread: JoinHandle<()>,
+    drain: Duration,
 }
 
 impl Deliveries {
@@ -37,17 +41,28 @@ impl Deliveries {
             limits: Limits::default(),
             metrics,
         };
+        let drain = parts.limits.drain;
+        let (ends, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("webhooks".into()).spawn(move || {
+            let _ends: oneshot::Sender<()> = ends;
             runtime.block_on(webhooks::run(parts, async {
                 let _ = stopped.await;
             }));
         })?;
-        Ok(Deliveries { stop, thread })
+        Ok(Deliveries { stop, ended, thread, drain })
     }
 
-    /// Lets what is under way end, makes it durable, and returns.
-    pub fn stop(self) {
+    /// What `stop` takes at most, unless the engine hangs.
+    pub fn drain(&self) -> Duration {
+        self.drain
+    }
+
+    /// Lets what is under way end, makes it durable, and completes. It may be dropped before that,
+    /// which leaves the thread behind: one that hangs must not hold up the end of the process.
+    pub async fn stop(self) {
         let _ = self.stop.send(());
+        let _ = self.ended.await;
+        // The thread has nothing left to do: this does not block.
         if self.thread.join().is_err() {
             tracing::error!("the delivery engine panicked");
         }

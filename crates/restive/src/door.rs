@@ -88,6 +88,11 @@ impl Door {
         }
     }
 
+    /// What the connections may take from the signal to their end.
+    pub fn drain(&self) -> Duration {
+        self.limits.drain_timeout
+    }
+
     /// Serves until the signal.
     pub fn open(self, service: Arc<dyn Service>, shutdown: &Shutdown) -> anyhow::Result<Open> {
         let port = self.listener.local_addr().port();

@@ -19,6 +19,7 @@ mod plan;
 mod redirect;
 mod replay;
 mod serve;
+mod stop;
 mod text;
 mod tls;
 
@@ -34,7 +35,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let command = Args::parse().command.unwrap_or_else(Command::default_serve);
     let result = match command {
-        Command::Serve(serve) => serve::run(serve),
+        Command::Serve(serve) => match serve::run(serve) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Init(init) => init::run(&init),
         Command::Check(check) => return check::run(&check),
         Command::Plan(plan) => match plan::run(&plan) {

@@ -4,23 +4,26 @@ use crate::args::{Serve, Switch};
 use crate::check;
 use crate::data;
 use crate::deliver::Deliveries;
-use crate::door::{Door, Site};
-use crate::outside::{System, stop_signal};
+use crate::door::{Door, Open, Site};
+use crate::outside::System;
+use crate::stop::{self, Part, Progress};
 use crate::tls::Secured;
 use anyhow::bail;
 use api::keys::{Keyring, NewKey};
-use api::{AccessLog, Api, Outside, Parts, Settings};
+use api::{AccessLog, Api, Figures, Outside, Parts, Settings};
 use live::{Hub, Limits};
 use model::Schema;
 use model::schema::RateLimit;
 use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
-use store::Store;
 use store::sqlite::Edition;
+use store::{Heartbeat, Store};
 use tokio::signal::unix::{SignalKind, signal};
-use wire::Shutdown;
+use tokio::task::AbortHandle;
+use wire::{Shutdown, Trigger};
 
 /// How often gathered log lines are written.
 const LOG_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,8 +31,12 @@ const LOG_INTERVAL: Duration = Duration::from_millis(100);
 const SHORT_KEY_CHARS: usize = 24;
 /// Sent to a process that writes past its limit of file sizes; the number on Linux, macOS and BSD.
 const SIGXFSZ: i32 = 25;
+/// How often the runtime of the hub, the timers and retention reports that it moves.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// What a part may take to stop beyond its own time to drain, and one that has none in all.
+const MARGIN: Duration = Duration::from_secs(1);
 
-pub fn run(serve: Serve) -> anyhow::Result<()> {
+pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let (schema, text) = data::schema_and_text(&serve.schema)?;
     check::warn_of_future(&schema);
@@ -49,56 +56,115 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let metrics = Arc::new(webhooks::Metrics::default());
         let hub = Arc::new(hub(&schema, &store, &*outside).await?);
-        let figures = {
-            let (metrics, hub) = (metrics.clone(), hub.clone());
-            Arc::new(move |text: &mut String| {
-                metrics.render(text);
-                hub.render(text);
-            })
-        };
         let parts = Parts {
             schema: schema.clone(),
             store: store.clone(),
             outside: outside.clone(),
             settings,
-            figures,
+            figures: figures(&metrics, &hub),
             hub: hub.clone(),
         };
         let api = Arc::new(Api::new(parts)?);
         // A file that may not grow is a full disk, for the store to tell; unheard, this signal
         // would end the process.
         let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
-        let log = api.access_log().map(LogWriter::start);
+        let log = api.access_log().map(|log| LogWriter::start(log, &store));
         let folder = &serve.data.data;
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
-        let live = tokio::spawn(hub.clone().run());
-        let timers = tokio::spawn(api::timers::run(store.clone(), outside.clone()));
-        let retention = tokio::spawn(api::retention::run(schema, store, outside));
-        let counting = tokio::spawn(api.keep_usage_regularly());
+        let service = Service {
+            tasks: vec![
+                tokio::spawn(hub.clone().run()).abort_handle(),
+                tokio::spawn(api::timers::run(store.clone(), outside.clone())).abort_handle(),
+                tokio::spawn(api::retention::run(schema, store.clone(), outside)).abort_handle(),
+                tokio::spawn(api.keep_usage_regularly()).abort_handle(),
+                tokio::spawn(beat(store.watchdog().watch("main"))).abort_handle(),
+            ],
+            delay: Duration::from_secs(serve.drain_delay),
+            connections_drain: door.drain(),
+            api: api.clone(),
+            hub,
+            deliveries,
+            log,
+        };
+        let progress = Progress::default();
+        let watchdog = store.watchdog().clone();
+        let stop = stop::signalled(service.longest_stop(), watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
-        let stop = stop_signal()?;
-        let open = door.open(api.clone(), &shutdown)?;
+        let open = door.open(api, &shutdown)?;
         if let Some(address) = site.redirect {
             println!("redirecting http://{address}");
         }
         println!("listening on {site}");
         std::io::stdout().flush()?;
         stop.await;
+        service.stop(&trigger, open, &progress).await
+    })
+}
+
+/// What is at work from the start to the end.
+struct Service {
+    api: Arc<Api>,
+    hub: Arc<Hub>,
+    deliveries: Deliveries,
+    tasks: Vec<AbortHandle>,
+    log: Option<LogWriter>,
+    /// From the signal to the end of accepting.
+    delay: Duration,
+    connections_drain: Duration,
+}
+
+impl Service {
+    /// From the signal to the end of the process; then it is ended.
+    fn longest_stop(&self) -> Duration {
+        self.delay + self.connections_drain + self.deliveries.drain() + stop::GRACE
+    }
+
+    /// Drains; completes when everything has ended, or has had its time.
+    async fn stop(
+        self,
+        trigger: &Trigger,
+        open: Open,
+        progress: &Progress,
+    ) -> anyhow::Result<ExitCode> {
+        let Service { api, hub, deliveries, tasks, log, delay, connections_drain } = self;
         api.drain();
         tracing::info!("draining");
-        tokio::time::sleep(Duration::from_secs(serve.drain_delay)).await;
+        tokio::time::sleep(delay).await;
         hub.drain();
         trigger.fire();
-        open.closed().await?;
-        live.abort();
-        timers.abort();
-        retention.abort();
-        api.keep_usage().await;
-        counting.abort();
-        deliveries.stop();
+        let mut closed = Ok(());
+        let connections = async {
+            closed = open.closed().await;
+            tasks.iter().for_each(AbortHandle::abort);
+        };
+        let engine_drain = deliveries.drain();
+        let parts = vec![
+            Part::new("connections", connections_drain + MARGIN, connections),
+            Part::new("version usage", MARGIN, api.keep_usage()),
+            Part::new("webhooks", engine_drain + MARGIN, deliveries.stop()),
+        ];
+        let late = stop::in_order(parts, progress).await;
         drop(log);
         tracing::info!("stopped");
-        Ok(())
+        closed?;
+        Ok(if late.is_empty() { ExitCode::SUCCESS } else { stop::EXIT_STUCK.into() })
+    }
+}
+
+/// Reports that the runtime moves: a task that blocks it holds up all others there.
+async fn beat(heartbeat: Heartbeat) {
+    loop {
+        heartbeat.beat();
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
+
+/// What the parts beside the API add to the metrics page.
+fn figures(metrics: &Arc<webhooks::Metrics>, hub: &Arc<Hub>) -> Figures {
+    let (metrics, hub) = (metrics.clone(), hub.clone());
+    Arc::new(move |text: &mut String| {
+        metrics.render(text);
+        hub.render(text);
     })
 }
 
@@ -233,11 +299,15 @@ struct LogWriter {
 }
 
 impl LogWriter {
-    fn start(log: Arc<AccessLog>) -> LogWriter {
+    fn start(log: Arc<AccessLog>, store: &Arc<dyn Store>) -> LogWriter {
         let (stop, stopped) = mpsc::channel();
+        // Whoever reads the log may stop reading: then the write blocks.
+        let heartbeat = store.watchdog().watch("log");
         let thread = std::thread::spawn(move || {
             loop {
+                heartbeat.rest();
                 let waited = stopped.recv_timeout(LOG_INTERVAL);
+                heartbeat.beat();
                 let (text, lost) = log.take();
                 // A log that cannot be written must not stop the service.
                 let _ = std::io::stderr().write_all(text.as_bytes());

@@ -1,6 +1,7 @@
 //! Certificates from an authority: pebble, the test server of Let's Encrypt, looks at the names
 //! through the TLS port or through plain HTTP, and what it signs is served.
 
+use crate::deadline::Deadline as _;
 use crate::harness::{Server, Start, eventually};
 use std::net::TcpListener;
 use std::path::Path;
@@ -84,7 +85,7 @@ fn issuer(server: &Server, name: &str) -> String {
     let output = Command::new("openssl")
         .args(["s_client", "-connect", &server.address.to_string(), "-servername", name])
         .stdin(Stdio::null())
-        .output()
+        .output_in_time()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.trim_start().starts_with("i:"));
@@ -141,7 +142,7 @@ fn a_certificate_is_obtained_through_plain_http_which_otherwise_redirects() {
     let answer = Command::new("curl")
         .args(["-sSi", "--max-time", "20"])
         .arg(format!("http://{plain}/v1/books?q=a%20b"))
-        .output()
+        .output_in_time()
         .unwrap();
     let answer = String::from_utf8(answer.stdout).unwrap();
     assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");

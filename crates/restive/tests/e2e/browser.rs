@@ -1,5 +1,6 @@
 //! What a real browser makes of the server: Chromium, driven by xtask/tools/browser.
 
+use crate::deadline::Deadline as _;
 use crate::harness::Start;
 use crate::tools;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ fn a_browser_begins_with_http_2_and_moves_to_http_3() {
         .arg(server.address.port().to_string())
         .arg(server.data().join("self-signed.crt"))
         .arg("200")
-        .output()
+        .output_in_time()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let saw: Value = serde_json::from_slice(&output.stdout).unwrap();

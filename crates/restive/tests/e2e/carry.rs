@@ -93,19 +93,21 @@ impl Carrier {
                 done.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())
             }),
             Carrier::Http2(address, kept) => RUNTIME.block_on(async {
-                let ready = kept.lock().unwrap().clone();
-                let sender = match ready {
-                    Some(sender) => sender.ready().await.ok(),
-                    None => None,
+                let exchange = async {
+                    let ready = kept.lock().unwrap().clone();
+                    let sender = match ready {
+                        Some(sender) => sender.ready().await.ok(),
+                        None => None,
+                    };
+                    let sender = match sender {
+                        Some(sender) => sender,
+                        None => connect(*address).await?,
+                    };
+                    *kept.lock().unwrap() = Some(sender.clone());
+                    over_http2(sender, request).await.map_err(|e| e.to_string())
                 };
-                let sender = match sender {
-                    Some(sender) => sender,
-                    None => connect(*address).await?,
-                };
-                *kept.lock().unwrap() = Some(sender.clone());
-                let exchange = over_http2(sender, request);
                 let done = tokio::time::timeout(PATIENCE, exchange).await;
-                done.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())
+                done.map_err(|_| "no answer in time".to_owned())?
             }),
         }
     }
@@ -199,8 +201,9 @@ pub fn plain(address: SocketAddr) -> Box<dyn Bytewise> {
 
 /// For servers that may be gone; a read waits no longer than `patience`.
 pub fn try_plain(address: SocketAddr, patience: Duration) -> std::io::Result<Box<dyn Bytewise>> {
-    let stream = TcpStream::connect(address)?;
+    let stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     if arguments().is_empty() {
         return Ok(Box::new(stream));

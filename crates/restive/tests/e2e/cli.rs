@@ -1,5 +1,6 @@
 //! The commands: what they print, what they refuse and with which exit code.
 
+use crate::deadline::{Deadline as _, wait_with_output};
 use crate::harness::{Server, Start, executable, run};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
@@ -54,7 +55,7 @@ fn what_is_printed_may_be_read_in_part() {
         command.args(arguments).current_dir(folder.path()).stdout(stdout).stderr(stderr);
         let mut child = command.spawn().unwrap();
         drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
+        let output = wait_with_output(child, "the command");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*error), (Some(code), ""), "{arguments:?}");
     }
@@ -210,7 +211,7 @@ fn without_arguments_it_serves_the_bookshop_and_prints_curl_lines_that_work() {
     assert_eq!(curl.len(), 3, "{text}");
     let mut answers = Vec::new();
     for line in &curl {
-        let output = Command::new("sh").arg("-c").arg(line).output().unwrap();
+        let output = Command::new("sh").arg("-c").arg(line).output_in_time().unwrap();
         let body = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         answers.push(

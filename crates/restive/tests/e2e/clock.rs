@@ -2,6 +2,7 @@
 //! stays out: it would stand between us and the process we kill. Timers go on as they are, where a
 //! test does not hurry them.
 
+use crate::deadline::Deadline as _;
 use crate::harness::Start;
 use std::process::Command;
 use tempfile::TempDir;
@@ -17,7 +18,8 @@ pub fn hurried(start: Start, times: u32) -> Start {
 }
 
 fn faked(start: Start) -> Start {
-    let library = Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output();
+    let library =
+        Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output_in_time();
     let library = library.expect("the program faketime is missing: `cargo xtask test` installs it");
     let library = String::from_utf8(library.stdout).unwrap();
     start.env("LD_PRELOAD", library.trim()).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")

@@ -1,7 +1,7 @@
 //! Events on their way to endpoints: who gets what, what counts as taken, what is tried again.
 
 use crate::harness::{Server, Start, eventually};
-use crate::sink::{Manner, Sink};
+use crate::sink::{Manner, Received, Sink};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -227,19 +227,31 @@ fn model_millis(text: &str) -> i64 {
 
 #[test]
 fn retry_after_pauses_the_endpoint() {
+    const PAUSE: Duration = Duration::from_secs(6);
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({"retry_schedule": [1, 60]}));
     eventually("the ping came", || !sink.received().is_empty());
-    sink.will(Manner::Answer(429, "Retry-After: 3\r\n", String::new()));
+    sink.will(Manner::Answer(429, "Retry-After: 6\r\n", String::new()));
     server.book("A");
     eventually("the first attempt", || sink.of("book.created").len() == 1);
-    let first = Instant::now();
+    let first = sink.of("book.created")[0].at;
     wait_for(&server, &id, &["pending"]);
     sink.will(Manner::status(200));
     server.book("B");
+    let made = first.elapsed();
+    assert!(made < PAUSE, "it is too late to tell whether B waits: {made:?}");
     eventually("both are taken", || sink.of("book.created").len() == 3);
-    assert!(first.elapsed() > Duration::from_millis(2900), "{:?}", first.elapsed());
+    // A retry of A would be due after a second and B at once; both wait for the end of the pause.
+    let titles = ["A", "B"].map(|title| {
+        let later = sink.of("book.created").into_iter().skip(1);
+        let all: Vec<_> =
+            later.filter(|got| got.event()["data"]["object"]["title"] == title).collect();
+        assert_eq!(all.len(), 1, "{title} comes once more");
+        all[0].at - first
+    });
+    // The server counts from when it read the answer, which is after the request came.
+    assert!(titles.iter().all(|waited| *waited > PAUSE - Duration::from_millis(100)), "{titles:?}");
     wait_for(&server, &id, &["succeeded", "succeeded"]);
 }
 
@@ -440,7 +452,28 @@ fn a_slow_replay_shows_its_progress_and_can_be_cancelled() {
     assert_eq!(cancelled["status"], "cancelled");
     let sent = sink.of("book.created").len();
     assert!(sent < 40, "{sent}");
+    nothing_more(&sink, sent, Duration::from_secs(2));
+    // What happens now is delivered as ever: it is the replay that has ended.
+    server.book("after");
+    eventually("the next event comes", || {
+        let title = |got: &Received| got.event()["data"]["object"]["title"] == "after";
+        sink.of("book.created").iter().any(title)
+    });
+    let after = sink.of("book.created").len();
+    assert!(after <= sent + 2, "{sent} were sent before the cancel, {after} in all");
+    let shown = server.get(&path).expect(200);
+    assert_eq!(shown["status"], "cancelled");
+    assert!(shown["done"].as_u64().unwrap() < 40, "{shown}");
     server.post(&format!("{path}/cancel"), json!({})).error(409, "invalid_state");
+}
+
+/// A replay that was cancelled sends nothing more, but for what was under way. `time` is that of
+/// several of its events.
+#[track_caller]
+pub fn nothing_more(sink: &Sink, sent: usize, time: Duration) {
+    std::thread::sleep(time); // waits for: the moments at which it would have sent the next ones
+    let now = sink.of("book.created").len();
+    assert!(now <= sent + 1, "{sent} were sent before the cancel, {now} a while later");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Errors: every failure has a JSON body that names what is wrong, in the shape asked for.
 
 use crate::harness::{Answer, KEY, Server, Start};
+use model::problem::Code;
 use serde_json::{Value, json};
 
 fn send(server: &Server, method: &str, path: &str, body: &str) -> Answer {
@@ -289,19 +290,21 @@ fn the_catalogue_explains_every_code() {
         (page.status, page.header("content-type")),
         (200, Some("text/markdown; charset=utf-8"))
     );
-    for code in [
-        "validation_failed",
-        "not_found",
-        "cursor_invalid",
-        "rate_limited",
-        "idempotency_key_reused",
-        "action_handler_failed",
-        "storage_full",
-        "invalid_state",
-    ] {
-        assert!(page.text.contains(&format!("`{code}`")), "{code}");
-    }
     let document = server.ask_anonymously("GET", "/openapi.json").send().expect(200);
+    let text = document.to_string();
+    let rows: Vec<&str> = page.text.lines().filter(|line| line.contains("<a id=")).collect();
+    assert_eq!(rows.len(), Code::ALL.len(), "one row for each");
+    for code in Code::ALL {
+        let (name, explanation) = (code.name(), code.explanation());
+        let anchor = format!("<a id=\"{name}\"></a>`{name}`");
+        let found: Vec<_> = rows.iter().filter(|row| row.contains(&anchor)).collect();
+        assert_eq!(found.len(), 1, "{name}: `doc_url` of an error names its place on the page");
+        let cells: Vec<&str> = found[0].trim_matches('|').split(" | ").map(str::trim).collect();
+        assert!(cells[0].split(", ").all(|status| status.parse::<u16>().is_ok()), "{cells:?}");
+        assert_eq!(cells.last(), Some(&explanation), "{name}");
+        assert!(explanation.len() > 10 && explanation.ends_with('.'), "{name}: {explanation}");
+        assert!(text.contains(&format!("\"{name}\"")), "{name} is in the contract");
+    }
     assert_eq!(document["openapi"].as_str().unwrap()[..3], *"3.1");
     assert!(document.to_string().contains("card_declined"), "declared codes are there too");
 }

@@ -1,5 +1,6 @@
 //! The log as a resource: what happened, who asked for it, and what applications publish.
 
+use crate::auth::account;
 use crate::harness::{Server, Start};
 use serde_json::{Value, json};
 
@@ -140,6 +141,28 @@ fn events_belong_to_one_account_and_mode_and_keys_leave_none() {
     let theirs = server.ask("GET", "/v1/events").key(live).send();
     assert_eq!(theirs.column("type"), [""; 0]);
     assert_eq!(kinds(&server, ""), ["book.created"], "the key that was made is nobody's event");
+    let (_, other, other_live) = account(&server, "other");
+    let seen = |key: &str| server.ask("GET", "/v1/events").key(key).send();
+    assert_eq!(seen(&other).column("type"), [""; 0], "a new account has no events");
+    let theirs = json!({"from": "b", "text": "theirs"});
+    let made = server.ask("POST", "/v1/messages").key(&other).json(&theirs).send();
+    made.expect(201);
+    assert_eq!(seen(&other).column("type"), ["message.created"]);
+    assert_eq!(kinds(&server, ""), ["book.created"], "nobody else sees it");
+    for key in [live, &other_live] {
+        assert_eq!(seen(key).column("type"), [""; 0], "nor does the other mode");
+    }
+    // Nor by its id, nor by the id of what it is about.
+    let own = server.get("/v1/events").expect(200)["data"][0].clone();
+    let path = format!("/v1/events/{}", own["id"].as_str().unwrap());
+    server.get(&path).expect(200);
+    let resource = format!("/v1/events?resource={}", own["data"]["object"]["id"].as_str().unwrap());
+    assert_eq!(server.get(&resource).column("id").len(), 1);
+    for key in [live, &other, &other_live] {
+        server.ask("GET", &path).key(key).send().error(404, "not_found");
+        let found = server.ask("GET", &resource).key(key).send();
+        assert_eq!(found.column("id").len(), 0, "{key}");
+    }
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! `restive events` and `restive replay`, beside a running server and without one.
 
+use crate::deadline::Deadline as _;
+use crate::deliveries::nothing_more;
 use crate::harness::{PATIENCE, Server, Start, eventually, executable, run};
 use crate::sink::{Manner, Sink};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// A command that goes on until it is stopped.
 struct Running {
@@ -225,7 +228,7 @@ fn a_tail_ends_quietly_when_nobody_reads_it() {
         line.split_whitespace().nth(3).unwrap(),
         server.data().display()
     );
-    let shown = Command::new("sh").arg("-c").arg(arguments).output().unwrap();
+    let shown = Command::new("sh").arg("-c").arg(arguments).output_in_time().unwrap();
     assert_eq!(String::from_utf8_lossy(&shown.stderr), "");
 }
 
@@ -409,14 +412,15 @@ fn a_replay_without_a_server_waits_for_one() {
 #[test]
 fn a_replay_is_cancelled_by_the_signal_that_ends_the_command() {
     let server = Server::bookshop();
-    let endpoint =
-        server.make("/v1/webhook-endpoints", json!({ "url": "http://127.0.0.1:9/hook" }));
-    // At one per second they take longer than anything here.
+    // At two per second they take longer than anything here. They come before the endpoint, so
+    // that nothing but the replay sends them.
     for number in 0..60 {
         server.book(&format!("{number}"));
     }
+    let sink = Sink::start();
+    let endpoint = server.make("/v1/webhook-endpoints", json!({ "url": sink.url() }));
     let replay =
-        Running::start(&server, &["replay", "--endpoint", &endpoint, "--rate", "1", "--yes"]);
+        Running::start(&server, &["replay", "--endpoint", &endpoint, "--rate", "2", "--yes"]);
     let mut id = None;
     eventually("the replay is there", || {
         id = server
@@ -427,6 +431,7 @@ fn a_replay_is_cancelled_by_the_signal_that_ends_the_command() {
         id.is_some()
     });
     let id = id.unwrap();
+    eventually("it sends", || !sink.of("book.created").is_empty());
     replay.signal("-INT");
     let (code, error) = replay.end();
     assert!(code == 1 && error.contains(&format!("{id} was cancelled")), "{code} {error}");
@@ -434,6 +439,8 @@ fn a_replay_is_cancelled_by_the_signal_that_ends_the_command() {
     eventually("the server shows it", || {
         server.get(&format!("/v1/replays/{id}")).expect(200)["status"] == "cancelled"
     });
+    // The engine hears of it a moment after the server shows it.
+    nothing_more(&sink, sink.of("book.created").len(), Duration::from_secs(3));
 }
 
 #[test]

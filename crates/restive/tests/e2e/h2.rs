@@ -1,5 +1,6 @@
 //! The API over HTTP/2 answers as over HTTP/1.1, to the clients people use: curl and nghttp.
 
+use crate::deadline::Deadline as _;
 use std::process::Command;
 
 use crate::harness::{Answer, KEY, Server};
@@ -31,7 +32,7 @@ fn curl(server: &Server, version: &str, arguments: &[&str], path: &str) -> Seen 
         .args(["--header", &format!("authorization: Bearer {KEY}")])
         .args(arguments)
         .arg(server.url(path))
-        .output()
+        .output_in_time()
         .expect("curl is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}: {text}", String::from_utf8_lossy(&output.stderr));
@@ -137,7 +138,7 @@ fn nghttp_and_h2load_are_served() {
     let key = format!("authorization: Bearer {KEY}");
     let output = Command::new("nghttp")
         .args(["--header", &key, &server.url(&format!("/v1/books/{id}"))])
-        .output()
+        .output_in_time()
         .expect("nghttp is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && text.contains("By nghttp"), "{text}");
@@ -145,7 +146,7 @@ fn nghttp_and_h2load_are_served() {
     let output = Command::new("h2load")
         .args(["--requests=2000", "--clients=4", "--max-concurrent-streams=50"])
         .args(["--header", &key, &server.url(&format!("/v1/books/{id}"))])
-        .output()
+        .output_in_time()
         .expect("h2load is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{text}");

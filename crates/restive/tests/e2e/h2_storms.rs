@@ -9,16 +9,16 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub const HEADERS: u8 = 1;
 const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
+pub const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub const END_HEADERS: u8 = 4;
 
 /// Attackers of one kind at a time.
 const ATTACKERS: usize = 16;
@@ -27,7 +27,7 @@ const WRITING: Duration = Duration::from_secs(1);
 /// Far more than an answer takes, far less than a server that is kept busy.
 const PROMPT: Duration = Duration::from_secs(3);
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let head = [length[1], length[2], length[3], kind, flags];
     [&head[..], &stream.to_be_bytes(), payload].concat()
@@ -46,7 +46,7 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     bytes
 }
 
-fn head(method: &str, path: &str) -> Vec<u8> {
+pub fn head(method: &str, path: &str) -> Vec<u8> {
     let key = format!("Bearer {KEY}");
     block(&[
         (":method", method),
@@ -58,7 +58,7 @@ fn head(method: &str, path: &str) -> Vec<u8> {
 }
 
 /// So many streams, each begun and ended by these frames.
-fn streams(count: u32, frames: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+pub fn streams(count: u32, frames: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     (0..count).flat_map(|number| frames(number * 2 + 1)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The API over HTTP/3, to a client of another family (aioquic, xtask/tools/http3), and what the
 //! flags say about it.
 
+use crate::deadline::Deadline as _;
 use std::net::UdpSocket;
 use std::process::Command;
 
@@ -23,7 +24,7 @@ fn a_client_of_another_family_makes_and_reads_records() {
         .arg(server.address.port().to_string())
         .arg(server.data().join("self-signed.crt"))
         .arg(KEY)
-        .output()
+        .output_in_time()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let saw: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -2,11 +2,13 @@
 
 use crate::carry::{self, Carrier};
 use crate::clock;
+use crate::deadline::{Deadline as _, Lifetime};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -16,6 +18,8 @@ pub const KEY: &str = "sk_test_end_to_end_0123456789";
 
 /// Longer than anything takes on a busy machine; a test that waits so long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// A start may migrate or recover a database first.
+const START: Duration = Duration::from_secs(90);
 
 pub fn executable() -> &'static str {
     env!("CARGO_BIN_EXE_restive")
@@ -24,6 +28,7 @@ pub fn executable() -> &'static str {
 /// A server and the folder it keeps its data in.
 pub struct Server {
     child: Child,
+    _lifetime: Lifetime,
     pub address: SocketAddr,
     pub folder: Arc<TempDir>,
     pub key: String,
@@ -107,7 +112,7 @@ impl Start {
     /// Starts it and expects it to give up: its exit code and what it wrote to stderr.
     pub fn fails(self) -> (i32, String) {
         let folder = self.folder.clone().unwrap_or_else(|| Arc::new(TempDir::new().unwrap()));
-        let output = self.command(folder.path()).output().unwrap();
+        let output = self.command(folder.path()).output_in_time().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code().unwrap_or(-1), text)
     }
@@ -118,42 +123,76 @@ impl Server {
         Start::bookshop().go()
     }
 
-    pub fn spawn(mut command: Command, folder: Arc<TempDir>) -> Server {
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let log = Arc::new(Mutex::new(String::new()));
-        let stderr = child.stderr.take().unwrap();
-        std::thread::spawn({
-            let log = log.clone();
-            move || {
-                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                    let mut log = log.lock().unwrap();
-                    log.push_str(&line);
-                    log.push('\n');
-                }
+    pub fn spawn(command: Command, folder: Arc<TempDir>) -> Server {
+        let mut server = Server::spawn_unread(command, folder);
+        let stderr = server.child.stderr.take().unwrap();
+        let log = server.log.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = log.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
             }
         });
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut greeting = String::new();
-        let address = loop {
-            match lines.next() {
-                Some(Ok(line)) => {
+        server.listen();
+        server
+    }
+
+    /// One whose log nobody reads: it blocks once the pipe is full.
+    pub fn with_unread_log(start: Start) -> Server {
+        let folder = Arc::new(TempDir::new().unwrap());
+        let mut server = Server::spawn_unread(start.command(folder.path()), folder);
+        server.listen();
+        server
+    }
+
+    fn spawn_unread(mut command: Command, folder: Arc<TempDir>) -> Server {
+        let child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let log = Arc::new(Mutex::new(String::new()));
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Server {
+            _lifetime: Lifetime::of(&child, log.clone()),
+            child,
+            address,
+            folder,
+            key: KEY.to_owned(),
+            carrier: Carrier::new(address),
+            greeting: String::new(),
+            log,
+        }
+    }
+
+    /// Waits until it listens.
+    fn listen(&mut self) {
+        let stdout = self.child.stdout.take().unwrap();
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        let deadline = Instant::now() + START;
+        self.address = loop {
+            match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
                     if let Some(url) = line.strip_prefix("listening on http") {
                         let (_, address) = url.split_once("://").unwrap();
                         break address.parse().unwrap();
                     }
-                    greeting.push_str(&line);
-                    greeting.push('\n');
+                    self.greeting.push_str(&line);
+                    self.greeting.push('\n');
                 }
-                _ => {
-                    let _ = child.wait();
-                    panic!("it ended before it listened: {}", log.lock().unwrap());
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("it does not listen after {START:?}: {}", self.log.lock().unwrap());
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let _ = self.child.wait();
+                    panic!("it ended before it listened: {}", self.log.lock().unwrap());
                 }
             }
         };
-        std::thread::spawn(move || lines.for_each(drop));
-        let carrier = Carrier::new(address);
-        Server { child, address, folder, key: KEY.to_owned(), carrier, greeting, log }
+        self.carrier = Carrier::new(self.address);
     }
 
     /// Asked in this version from now on, whatever the suite runs over.
@@ -227,8 +266,12 @@ impl Server {
         // The server may answer and close before it has taken everything.
         let _ = stream.write_all(bytes);
         stream.finish();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
+        let (mut answer, mut piece) = (Vec::new(), [0; 8192]);
+        let deadline = Instant::now() + 2 * PATIENCE;
+        while let Ok(count @ 1..) = stream.read(&mut piece) {
+            answer.extend_from_slice(&piece[..count]);
+            assert!(Instant::now() < deadline, "it sends without end: {} bytes", answer.len());
+        }
         String::from_utf8_lossy(&answer).into_owned()
     }
 
@@ -238,7 +281,7 @@ impl Server {
             .args(arguments)
             .arg("--data")
             .arg(self.data())
-            .output()
+            .output_in_time()
             .unwrap();
         (
             String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -405,7 +448,8 @@ impl Answer {
 
 /// Runs the executable without a server; stdout, stderr and exit code.
 pub fn run(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
-    let output = Command::new(executable()).args(arguments).current_dir(folder).output().unwrap();
+    let mut command = Command::new(executable());
+    let output = command.args(arguments).current_dir(folder).output_in_time().unwrap();
     (
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -1,6 +1,7 @@
 //! Receivers that answer badly, or are not who they should be: every attempt is recorded with the
 //! class of its failure, ends by its deadline, and costs little memory.
 
+use crate::deadline::Deadline as _;
 use crate::deliveries::{attempts, endpoint, figure, wait_for};
 use crate::harness::{Server, Start, eventually};
 use crate::sink::{Manner, Sink};
@@ -98,7 +99,7 @@ impl Authority {
 
     fn run(&self, make: &mut Command, cert: &Path, key: &Path) {
         make.args(["-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
-        let output = make.arg("-keyout").arg(key).arg("-out").arg(cert).output().unwrap();
+        let output = make.arg("-keyout").arg(key).arg("-out").arg(cert).output_in_time().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 

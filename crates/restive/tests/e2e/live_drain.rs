@@ -1,5 +1,6 @@
 //! What open connections are told when the server goes away, and when it has no room for them.
 
+use crate::deadline::Deadline as _;
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
 use crate::live_client::{
     Block, Curl, Events, Opened, Socket, bearer, figures, open_connections, write,
@@ -301,7 +302,7 @@ fn a_full_door_sends_an_event_source_away_under_tls_too() {
         curl
     };
     let told = |accept: &str| {
-        let output = curl(accept).arg("--include").output().expect("curl is installed");
+        let output = curl(accept).arg("--include").output_in_time().expect("curl is installed");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().replace('\r', "")
     };

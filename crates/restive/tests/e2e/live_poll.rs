@@ -1,6 +1,7 @@
 //! Short and long polls of a feed: what they answer, when, and what waiting costs.
 
 use crate::carry;
+use crate::deadline::Deadline as _;
 use crate::harness::{Answer, Server, Start, eventually};
 use crate::live_client::{ask_for, bearer, curl, open_connections, write};
 use serde_json::{Value, json};
@@ -41,7 +42,8 @@ fn a_short_poll_answers_at_once_with_what_is_newer() {
     assert_eq!(since(position(&answer)), [0; 0]);
     assert_eq!(since(&all[4].to_string()), [0; 0]);
     // Other clients say the same.
-    let output = curl(&server, &format!("/api/messages?since={}", all[3])).output().unwrap();
+    let output =
+        curl(&server, &format!("/api/messages?since={}", all[3])).output_in_time().unwrap();
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told[0]["id"], all[4]);
 }
@@ -161,7 +163,7 @@ fn a_long_poll_for_which_nothing_comes_is_answered_empty_at_the_timeout() {
     let began = Instant::now();
     let output = curl(&server, &format!("/api/messages?since={here}&wait=true"))
         .args(["--write-out", "\n%{http_code}"])
-        .output()
+        .output_in_time()
         .unwrap();
     let took = began.elapsed();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "[]\n200");
@@ -320,7 +322,8 @@ fn records_come_by_id_although_the_clock_was_set_back() {
     let server = Server::bookshop();
     let first = write(&server, "before");
     let folder = server.kill();
-    let library = Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output();
+    let library =
+        Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output_in_time();
     let library = library.expect("the program faketime is missing: `cargo xtask test` installs it");
     let library = String::from_utf8(library.stdout).unwrap();
     let start = Start::bookshop().env("LD_PRELOAD", library.trim()).env("FAKETIME", "-1h");

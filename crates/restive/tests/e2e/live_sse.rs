@@ -2,6 +2,7 @@
 //! over every version of HTTP.
 
 use crate::clock::hurried;
+use crate::deadline::Deadline as _;
 use crate::harness::{KEY, Server, Start, eventually};
 use crate::live_client::{Block, Curl, Events, curl, figures, write};
 use crate::tools;
@@ -95,7 +96,7 @@ fn carried(server: &Server, query: &str) -> Vec<String> {
     let mut command = curl(server, &target);
     // It is all there already: whatever has not come when a second has passed is not coming.
     command.args(["--max-time", "2"]);
-    let output = command.output().unwrap();
+    let output = command.output_in_time().unwrap();
     let mut events = Events::of(std::io::Cursor::new(output.stdout));
     let mut names = Vec::new();
     while let Ok(Some(block)) = events.try_next() {
@@ -255,7 +256,8 @@ fn a_place_that_cannot_be_gone_on_from_is_told_as_a_reset() {
 
 /// The server with its clock shifted, by the library of Debian's `faketime`.
 fn shifted(folder: &Arc<TempDir>, by: &str) -> Server {
-    let library = Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output();
+    let library =
+        Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output_in_time();
     let library = library.expect("the program faketime is missing: `cargo xtask test` installs it");
     let library = String::from_utf8(library.stdout).unwrap();
     let start = quick().env("LD_PRELOAD", library.trim()).env("FAKETIME", by);
@@ -344,7 +346,7 @@ fn secure(server: &Server, target: &str, arguments: &[&str]) -> Command {
 
 fn write_securely(server: &Server, text: &str) {
     let body = json!({ "text": text }).to_string();
-    let made = secure(server, "/v1/messages", &["--json", &body]).output().unwrap();
+    let made = secure(server, "/v1/messages", &["--json", &body]).output_in_time().unwrap();
     let made: Value = serde_json::from_slice(&made.stdout).unwrap();
     assert_eq!(made["text"], text);
 }
@@ -358,7 +360,7 @@ fn follow_over(command: impl Fn(&Server, &str) -> Command) {
     let early: Vec<String> = (0..3).map(|n| format!("early {n}")).collect();
     assert_eq!(follower.events.texts_until("early 2"), early);
     let open = |count: &str| {
-        let page = secure(&server, "/metrics", &[]).output().unwrap().stdout;
+        let page = secure(&server, "/metrics", &[]).output_in_time().unwrap().stdout;
         let line = format!("restive_live_connections{{channel=\"sse\"}} {count}\n");
         String::from_utf8(page).unwrap().contains(&line)
     };

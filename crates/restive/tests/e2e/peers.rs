@@ -1,6 +1,7 @@
 //! Who the client is behind proxies, as logs, limits and rules see it, and how many connections it
 //! has.
 
+use crate::deadline::Deadline as _;
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -111,7 +112,11 @@ fn the_proxy_protocol_is_spoken_where_it_is_declared() {
     let server = behind("127.0.0.1");
     let curl = |arguments: &[&str]| {
         let url = server.url("/health");
-        Command::new("curl").args(["-sS", "--max-time", "20"]).args(arguments).arg(url).output()
+        Command::new("curl")
+            .args(["-sS", "--max-time", "20"])
+            .args(arguments)
+            .arg(url)
+            .output_in_time()
     };
     for version in ["--http1.1", "--http2-prior-knowledge"] {
         let answer = curl(&["--haproxy-protocol", version]).unwrap();

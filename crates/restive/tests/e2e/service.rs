@@ -1,5 +1,6 @@
 //! Running the service: health, metrics, log, drain, and who may use a data folder.
 
+use crate::deadline::Deadline as _;
 use crate::harness::{KEY, Server, Start, eventually};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -251,7 +252,7 @@ fn early_hints_come_before_the_answer_to_those_who_understand_them() {
     let curl = std::process::Command::new("curl")
         .args(["-sSi", "--http2-prior-knowledge", "-u", &format!("{KEY}:")])
         .arg(server.url("/v1/books"))
-        .output()
+        .output_in_time()
         .unwrap();
     let seen = String::from_utf8(curl.stdout).unwrap();
     assert!(seen.starts_with("HTTP/2 103 ") && seen.contains("HTTP/2 200 "), "{seen}");

@@ -1,6 +1,6 @@
 //! A receiver of webhooks on this machine: takes requests, keeps them, and answers as it is told.
 
-use crate::harness::eventually;
+use crate::harness::{PATIENCE, eventually};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -129,6 +129,7 @@ impl Sink {
     pub fn finish(&self) {
         // Connections are taken in their order: once this one was, so were those before it.
         let mut last = TcpStream::connect(self.address).unwrap();
+        last.set_read_timeout(Some(PATIENCE)).unwrap();
         last.shutdown(Shutdown::Write).unwrap();
         let _ = last.read(&mut [0]);
         eventually("every connection is read to its end", || {

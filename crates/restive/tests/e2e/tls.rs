@@ -1,6 +1,7 @@
 //! `restive serve` over HTTPS, asked by curl and openssl as users would: the whole way of a
 //! record, certificates by name, reload, resumption, old versions, and every mistake in the flags.
 
+use crate::deadline::{Deadline as _, wait_with_output};
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -21,7 +22,7 @@ fn certificate(folder: &Path, name: &str, arguments: &[&str]) -> (PathBuf, PathB
         .arg(&cert)
         .arg("-keyout")
         .arg(&key)
-        .output()
+        .output_in_time()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     (cert, key)
@@ -48,7 +49,7 @@ fn curl(server: &Server, name: &str, trusted: &Path, arguments: &[&str]) -> Resu
         .args(["-u", &format!("{KEY}:")])
         .args(arguments)
         .arg(format!("https://{name}:{port}{path}"))
-        .output()
+        .output_in_time()
         .unwrap();
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).unwrap()),
@@ -68,7 +69,7 @@ fn s_client(server: &Server, arguments: &[&str], sent: &str) -> String {
         .unwrap();
     // It may be gone already.
     let _ = child.stdin.take().unwrap().write_all(sent.as_bytes());
-    let output = child.wait_with_output().unwrap();
+    let output = wait_with_output(child, "the command");
     let (out, error) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(error))
 }
@@ -127,7 +128,8 @@ fn another_client_of_http_2_is_served_over_https() {
     let folder = TempDir::new().unwrap();
     let server = start(&[&certificate(folder.path(), "localhost", &ELLIPTIC)]).go();
     let url = format!("https://{}/health", server.address);
-    let output = Command::new("nghttp").args(["--verbose", "--no-verify-peer", &url]).output();
+    let output =
+        Command::new("nghttp").args(["--verbose", "--no-verify-peer", &url]).output_in_time();
     let text = String::from_utf8(output.expect("nghttp is installed").stdout).unwrap();
     assert!(text.contains("The negotiated protocol: h2"), "{text}");
     assert!(text.contains(":status: 200") && text.contains("\"status\""), "{text}");
@@ -146,7 +148,7 @@ fn every_name_has_its_certificate_and_every_kind_of_key_is_read() {
         if kind == "rsa" {
             convert.arg("-traditional");
         }
-        assert!(convert.output().unwrap().status.success());
+        assert!(convert.output_in_time().unwrap().status.success());
         let text = std::fs::read_to_string(key).unwrap();
         assert!(text.contains("BEGIN EC PRIVATE") || text.contains("BEGIN RSA PRIVATE"), "{text}");
     }
@@ -262,7 +264,7 @@ fn the_self_signed_certificate_stays_the_same_and_its_fingerprint_is_shown() {
     let output = Command::new("openssl")
         .args(["x509", "-noout", "-fingerprint", "-sha256", "-in"])
         .arg(&cert)
-        .output()
+        .output_in_time()
         .unwrap();
     let line = String::from_utf8(output.stdout).unwrap();
     let fingerprint = line.trim().split_once('=').unwrap().1.to_owned();
@@ -308,7 +310,7 @@ fn an_expired_certificate_is_served_with_a_warning() {
     let mut make = Command::new("faketime");
     make.args(["2020-01-01 00:00:00", "openssl", "req", "-x509", "-nodes", "-days", "1"]);
     make.args(["-subj", "/CN=old", "-newkey", "rsa:2048", "-keyout"]).arg(&key);
-    assert!(make.arg("-out").arg(&cert).output().unwrap().status.success());
+    assert!(make.arg("-out").arg(&cert).output_in_time().unwrap().status.success());
     let server = start(&[&(cert.clone(), key)]).go();
     let warned = || server.log.lock().unwrap().contains("has expired");
     eventually("there is a warning", warned);
@@ -326,7 +328,7 @@ fn an_auditor_of_tls_finds_nothing_weak() {
         .args(["-p", "-s", "-f", "-U", "--severity", "LOW", "--warnings", "off", "--jsonfile"])
         .arg(&findings)
         .arg(format!("https://{}", server.address))
-        .output()
+        .output_in_time()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("TLS 1.3") && said.contains("RC4"), "it came to its end: {said}");

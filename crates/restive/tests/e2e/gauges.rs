@@ -35,7 +35,7 @@ fn clients_that_leave_in_the_middle_of_a_request_leave_no_gauge_behind() {
     );
     let server = Start::schema(&schema).arg("--rate-limit").arg("off").go();
     let jobs: Vec<_> = (0..CALLS).map(|_| server.make("/v1/jobs", json!({}))).collect();
-    let since = server.make("/v1/notes", json!({"text": "a"}));
+    let since = server.post("/v1/notes", json!({"text": "a"})).expect(201)["id"].clone();
     let in_flight = || figure(&server, "restive_requests_in_flight").unwrap();
     // The request for the figures is one, too.
     assert_eq!(in_flight(), 1.0);

@@ -36,7 +36,6 @@ pub struct Stuck {
 }
 
 impl Watchdog {
-    #[expect(clippy::new_ret_no_self, reason = "it is shared from the start")]
     pub fn new() -> Arc<Watchdog> {
         Arc::new(Watchdog { began: Instant::now(), loops: Mutex::new(Vec::new()) })
     }

@@ -98,10 +98,13 @@ impl Settler {
     }
 
     fn has_news(&self) -> bool {
-        self.head.is_some()
-            || !self.outcomes.is_empty()
-            || !(self.positions.is_empty() && self.pauses.is_empty())
-            || !(self.failures.is_empty() && self.gone.is_empty())
+        let nothing = self.head.is_none()
+            && self.outcomes.is_empty()
+            && self.positions.is_empty()
+            && self.pauses.is_empty()
+            && self.failures.is_empty()
+            && self.gone.is_empty();
+        !nothing
     }
 
     /// What is to be settled next, unless something is under way or nothing is there. Many at a

@@ -70,11 +70,8 @@ impl Engine {
         let bytes = reserved.amount() / Prepared::BYTES_FACTOR;
         let (store, limits) = (self.store.clone(), self.limits.clone());
         match need {
-            Need::Nothing => return,
-            Need::At(at) => {
-                self.timers.set(at, Alarm::Lane(number));
-                return;
-            }
+            Need::Nothing => {}
+            Need::At(at) => self.timers.set(at, Alarm::Lane(number)),
             Need::Read => self.read_on(number, reserved),
             Need::Census => {
                 lane.census = crate::lane::Census::Asked;

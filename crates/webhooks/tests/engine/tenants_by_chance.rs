@@ -105,7 +105,7 @@ async fn hook(bed: &Bed, chance: &mut Chance, scope: Scope) -> Hook {
         1 => Reply::Status(500),
         2 => Reply::After(asked.1.clone()),
         // Now and then it does not mean it.
-        _ if counter.fetch_add(1, SeqCst) % 3 == 0 => Reply::Status(200),
+        _ if counter.fetch_add(1, SeqCst).is_multiple_of(3) => Reply::Status(200),
         _ => Reply::With(503, "retry-after: 1\r\n"),
     })
     .await;

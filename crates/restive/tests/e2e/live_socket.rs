@@ -255,13 +255,14 @@ fn presence_is_known_anew_after_a_kill() {
 }
 
 /// Slow by nature: pings go out every 30 seconds, and silence is borne with for 20.
+/// Up to two minutes of the server's.
 #[test]
 fn a_socket_is_pinged_and_one_that_is_silent_is_closed_and_its_user_offline() {
-    let server = quick();
-    let patience = Duration::from_secs(90);
+    const HURRY: u32 = 5;
+    let server = hurried(quick_start(), HURRY).go();
     let open = |user: &str| {
         let target = format!("/ws?user={user}&types=online");
-        Socket::try_open(server.address, &server.key, &target, patience).unwrap()
+        Socket::try_open(server.address, &server.key, &target, PATIENCE).unwrap()
     };
     let (mut answers, mut silent) = (open("ann"), open("ben"));
     let began = Instant::now();
@@ -269,12 +270,12 @@ fn a_socket_is_pinged_and_one_that_is_silent_is_closed_and_its_user_offline() {
         scope.spawn(move || {
             let ping = std::iter::repeat_with(|| silent.frame()).find(|f| f.opcode == PING);
             assert_eq!(ping.unwrap().payload, b"");
-            let after = began.elapsed().as_secs();
-            assert!((28..40).contains(&after), "pinged after {after} s");
+            let after = (began.elapsed() * HURRY).as_secs();
+            assert!((28..60).contains(&after), "pinged after {after} s");
             let last = silent.frame();
             assert_eq!((last.opcode, &last.payload[..2]), (CLOSE, &4101u16.to_be_bytes()[..]));
-            let after = began.elapsed().as_secs();
-            assert!((45..75).contains(&after), "closed after {after} s");
+            let after = (began.elapsed() * HURRY).as_secs();
+            assert!((45..120).contains(&after), "closed after {after} s");
             assert!(silent.try_frame().unwrap().is_none());
         });
         let mut pings = 0;
@@ -382,7 +383,7 @@ fn the_handshake_is_answered_as_it_must_be() {
     assert_eq!(chosen.header("sec-websocket-protocol"), Some("restive.v1"));
     let unknown = ask(&["Sec-WebSocket-Protocol: soap, graphql-ws"]);
     assert_eq!(unknown.status, 400);
-    assert!(unknown.body().contains("restive.v1"));
+    assert!(unknown.try_body().unwrap().contains("restive.v1"));
     let foreign = ask(&["Origin: https://evil.example"]);
     assert_eq!(foreign.status, 403);
     let own = ask(&[&format!("Origin: http://{}", server.address)]);

@@ -1,37 +1,58 @@
-//! The commands made of steps: `test`, `judge`, `ci`, and the two that only pass on, `bench` and
-//! `deny`. What a judge is and how it is installed is in `judge`.
+//! The commands made of steps: `test`, `judge` and `ci`, and `bench`, which only passes on. What a
+//! judge is and how it is installed is in `judge`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::judge::autobahn::{self, Extent};
 use crate::judge::{self, Server, Tools};
-use crate::process::{cargo, exists, run, target_dir};
-use crate::summary::Summary;
-use crate::tidy;
+use crate::process::{cargo, run, run_within, target_dir};
+use crate::summary::{Background, Summary};
+use crate::versions::{self, VERSIONS};
+use crate::{deny, tidy};
 
-/// The README's test command: all tests, then the judges against the real server.
+/// The README's test command: all tests, then the judges against the real server. Whatever cannot
+/// be installed or run fails it.
 pub fn test() -> Result<()> {
     let mut summary = Summary::default();
-    summary.step("install what the tests call", judge::install_programs);
+    // Installing waits for the network and the disk, compiling for the processor.
+    let installing = Background::start("install what the tests call, and the judges", || {
+        judge::install_programs()?;
+        Tools::install(tools_dir()?)
+    });
+    let installing_autobahn = Background::start("install Autobahn's fuzzing client", || {
+        Tools::new(tools_dir()?).autobahn().map(drop)
+    });
+    summary.step("build", build);
     // Before the tests: some of them ask the verifiers of others.
-    let tools = install_tools(&mut summary);
+    let tools = summary.join(installing);
+    summary.join(installing_autobahn);
     summary.step("cargo test --workspace", cargo_test);
+    // The judges of the contract use one core, and do not mind if others use it too.
+    let judging = std::thread::spawn({
+        let tools = tools.clone();
+        move || {
+            let mut summary = Summary::default();
+            judges(&mut summary, tools.as_ref());
+            summary
+        }
+    });
     for (version, over) in VERSIONS {
-        summary.step(&format!("the API over {version}"), || api_over(over));
+        summary.step(&format!("the API over {version}"), || versions::run_in(over, &threads()));
     }
-    judges(&mut summary, tools.as_ref());
-    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual, Need::Usual);
+    websocket_judge(&mut summary, tools.as_ref(), Extent::Sample);
+    summary.join_all(judging, "the judges of the contract");
     summary.finish()
 }
 
-/// The judges alone, for whoever works on the OpenAPI document.
+/// The judges alone, each in full.
 pub fn judge_only() -> Result<()> {
     let mut summary = Summary::default();
     let tools = install_tools(&mut summary);
     judges(&mut summary, tools.as_ref());
-    websocket_judge(&mut summary, tools.as_ref(), Extent::Usual, Need::Usual);
+    websocket_judge(&mut summary, tools.as_ref(), Extent::Full);
     summary.finish()
 }
 
@@ -39,7 +60,7 @@ pub fn judge_only() -> Result<()> {
 pub fn judge_websockets(extent: Extent) -> Result<()> {
     let mut summary = Summary::default();
     let tools = install_tools(&mut summary);
-    websocket_judge(&mut summary, tools.as_ref(), extent, Need::Certain);
+    websocket_judge(&mut summary, tools.as_ref(), extent);
     summary.finish()
 }
 
@@ -51,14 +72,18 @@ pub fn ci() -> Result<()> {
         let scope = ["clippy", "--workspace", "--all-targets", "--locked"];
         run(cargo(scope).args(["--", "-D", "warnings"]))
     });
-    summary.step("rustdoc", || {
-        let mut command = cargo(["doc", "--workspace", "--no-deps", "--locked"]);
-        // Items are documented for whoever works on the crate, so private ones are checked too.
-        run(command.arg("--document-private-items").env("RUSTDOCFLAGS", "-D warnings"))
-    });
+    summary.step("rustdoc", rustdoc);
     summary.step("tidy", tidy::command);
+    summary.step("deny", deny::command);
     summary.step("cargo test --workspace", cargo_test);
     summary.finish()
+}
+
+/// The documentation must build without a warning.
+pub fn rustdoc() -> Result<()> {
+    let mut command = cargo(["doc", "--workspace", "--no-deps", "--locked"]);
+    // Items are documented for whoever works on the crate, so private ones are checked too.
+    run(command.arg("--document-private-items").env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Builds server and bench for release and hands over; the bench crate does the rest.
@@ -90,57 +115,34 @@ fn wants(arguments: &[String], scenario: &str) -> bool {
     only.is_none_or(|only| only == scenario)
 }
 
-/// Licences, bans and sources as deny.toml has them. Building cargo-deny takes minutes, so it is
-/// not installed behind the developer's back.
-pub fn deny() -> Result<()> {
-    if !exists("cargo-deny", "--version") {
-        bail!("cargo-deny is not installed: run `cargo install --locked cargo-deny` once");
-    }
-    run(&mut cargo(["deny", "--workspace", "--all-features", "check"]))
+/// Tests at a time, per core: most of them wait, for a server to start or for a timer.
+const THREADS_PER_CORE: usize = 4;
+
+/// For all tests, and those that must still be compiled: several times what they take.
+pub const TEST_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+fn threads() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores * THREADS_PER_CORE).to_string()
+}
+
+/// Everything that the tests and the judges run, in one build.
+fn build() -> Result<()> {
+    run(&mut cargo(["test", "--workspace", "--locked", "--no-run", "--quiet"]))?;
+    build_judged()
 }
 
 fn cargo_test() -> Result<()> {
-    run(&mut cargo(["test", "--workspace", "--locked", "--no-fail-fast"]))
+    let mut command = cargo(["test", "--workspace", "--locked", "--no-fail-fast"]);
+    run_within(TEST_LIMIT, command.env("RUST_TEST_THREADS", threads()))
 }
 
-/// What of the end-to-end suite speaks HTTP and nothing else.
-const API_TESTS: [&str; 16] = [
-    "actions::",
-    "auth::",
-    "concurrency::",
-    "conditions::",
-    "cursors::",
-    "endpoints::",
-    "errors::",
-    "events::",
-    "expansion::",
-    "idempotency::",
-    "limits::",
-    "lists::",
-    "live_browser::",
-    "odd::",
-    "resources::",
-    "service::",
-];
-/// Those among them that send bytes of HTTP/1.1 themselves, to a port without TLS.
-const FIRST_VERSION_TESTS: [&str; 3] = [
-    "limits::a_body_announced_with_expect_is_asked_for",
-    "service::a_request_on_its_way_is_finished_before_the_end",
-    "service::early_hints_come_before_the_answer_to_those_who_understand_them",
-];
-/// Versions of HTTP besides the first, by the name that the suite knows.
-const VERSIONS: [(&str, &str); 2] = [("HTTP/2", "http2"), ("HTTP/3", "http3")];
-
-/// The same tests once more, in another version of HTTP.
-fn api_over(version: &str) -> Result<()> {
-    let mut command = cargo(["test", "--workspace", "--locked", "--test", "e2e", "--"]);
-    let skipped = FIRST_VERSION_TESTS.iter().flat_map(|test| ["--skip", test]);
-    run(command.args(API_TESTS).args(skipped).env("RESTIVE_E2E_OVER", version))
+fn tools_dir() -> Result<PathBuf> {
+    Ok(target_dir()?.join("tools"))
 }
 
 fn install_tools(summary: &mut Summary) -> Option<Tools> {
-    summary
-        .step("install the judges and verifiers", || Tools::install(&target_dir()?.join("tools")))
+    summary.step("install the judges and verifiers", || Tools::install(tools_dir()?))
 }
 
 fn judges(summary: &mut Summary, tools: Option<&Tools>) {
@@ -172,23 +174,11 @@ fn judges(summary: &mut Summary, tools: Option<&Tools>) {
     summary.step(JUDGES[3], || server.terminate());
 }
 
-/// Whether a judge must be there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
-    Usual,
-    Certain,
-}
-
-fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent, need: Need) {
+fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent) {
     const JUDGE: &str = "Autobahn's fuzzing client";
     let Some(tools) = tools else {
         return summary.not_run(JUDGE, "the judges are missing");
     };
-    // Asked for by name it must run; otherwise a machine may be without its old interpreter, which
-    // no distribution has any more.
-    if let (Need::Usual, Err(error)) = (need, autobahn::Python::find(Path::new("."))) {
-        return summary.left_out(JUDGE, &format!("{error:#}"));
-    }
     summary.step(JUDGE, || {
         build_judged()?;
         let target = target_dir()?;

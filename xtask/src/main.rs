@@ -2,10 +2,12 @@
 //! This file reads the command line; each command has a file of its own.
 
 mod ci;
+mod deny;
 mod judge;
 mod process;
 mod summary;
 mod tidy;
+mod versions;
 
 use std::process::ExitCode;
 
@@ -21,17 +23,18 @@ usage: cargo xtask COMMAND
                             Autobahn's fuzzing client against our WebSockets; installs the
                             judges, and the webhook libraries that tests ask, into target/tools
                             on first use
-  judge                     the judges alone
+  judge                     the judges alone, each with every case
   judge websockets [--quick]
                             Autobahn's alone: every case, or those of `test`
-  ci                        fmt, clippy, rustdoc, tidy and cargo test, warnings denied
+  ci                        fmt, clippy, rustdoc, tidy, deny and cargo test, warnings denied
+  doc                       the documentation of all items, warnings denied
   tidy                      the rules of STYLE.md that a program can check
   bench api|webhooks|live [--quick] [--only NAME] [--json FILE] [--no-pin]
                             the release server against the bare limits, live channels also
                             against nginx with nchan, in one run
   bench wire [--quick] [--only NAME] [--json FILE]
                             our HTTP server alone against bare hyper and nginx, in one run
-  deny                      licences, bans and sources of the dependencies (needs cargo-deny)
+  deny                      licences, bans and sources of the dependencies
 ";
 
 fn main() -> ExitCode {
@@ -55,14 +58,15 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "judge" => match rest {
             [only] if only == "websockets" => ci::judge_websockets(Extent::Full),
             [only, quick] if only == "websockets" && quick == "--quick" => {
-                ci::judge_websockets(Extent::Usual)
+                ci::judge_websockets(Extent::Sample)
             }
             _ => no_more(rest).and_then(|()| ci::judge_only()),
         },
         "ci" => no_more(rest).and_then(|()| ci::ci()),
         "tidy" => no_more(rest).and_then(|()| tidy::command()),
         "bench" => ci::bench(rest),
-        "deny" => no_more(rest).and_then(|()| ci::deny()),
+        "doc" => no_more(rest).and_then(|()| ci::rustdoc()),
+        "deny" => no_more(rest).and_then(|()| deny::command()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())

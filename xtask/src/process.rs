@@ -2,8 +2,10 @@
 //! Knows nothing of what is being run.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -44,6 +46,86 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// The same for what runs beside others: its output goes to a file, and is printed as one piece at
+/// the end.
+pub fn run_apart(log: &Path, command: &mut Command) -> Result<()> {
+    let shown = describe(command);
+    println!("    $ {shown}");
+    let file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+    let command = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    print!("{}", String::from_utf8_lossy(&std::fs::read(log)?));
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// The same with a deadline: when it has passed, the program and all that it started are killed. A
+/// test that hangs fails the run then, instead of holding it for ever.
+pub fn run_within(limit: Duration, command: &mut Command) -> Result<()> {
+    let shown = describe(command);
+    println!("    $ {shown}");
+    let mut child = command.spawn().with_context(|| format!("cannot start {shown}"))?;
+    let began = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => bail!("{shown}: {status}"),
+            None if began.elapsed() > limit => {
+                kill_with_descendants(child.id())?;
+                child.wait()?;
+                bail!("{shown}: killed, because it did not end within {} s", limit.as_secs());
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn kill_with_descendants(ancestor: u32) -> Result<()> {
+    let mut doomed = vec![ancestor];
+    let processes = processes()?;
+    let mut looked_at = 0;
+    while let Some(parent) = doomed.get(looked_at).copied() {
+        doomed
+            .extend(processes.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
+        looked_at += 1;
+    }
+    let words: Vec<String> = doomed.iter().map(u32::to_string).collect();
+    // The shell's own `kill`. Those that have ended meanwhile make it fail, which is no harm.
+    let line = format!("kill -KILL {}", words.join(" "));
+    Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status().context("sh")?;
+    Ok(())
+}
+
+/// Every process of this machine, with its parent.
+fn processes() -> Result<Vec<(u32, u32)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").context("/proc")?.flatten() {
+        // What is no process, or has ended since, has no such file.
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The name, in parentheses, may hold anything; behind it stand the state and the parent.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        let process = entry.file_name().to_string_lossy().parse();
+        if let (Ok(process), Some(Ok(parent))) = (process, parent.map(str::parse)) {
+            found.push((process, parent));
+        }
+    }
+    Ok(found)
+}
+
+/// Runs a program to its end and returns what it wrote to stdout; anything but success is an error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = describe(command);
+    println!("    $ {shown}");
+    let command = command.stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot start {shown}"))?;
+    if !output.status.success() {
+        bail!("{shown}: {}", output.status);
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{shown}: not UTF-8"))
+}
+
 /// Whether the program can be started at all.
 pub fn exists(program: &str, probe: &str) -> bool {
     Command::new(program)
@@ -80,6 +162,29 @@ mod tests {
         let mut command = Command::new("tool");
         command.args(["run", "--header", "Authorization: Bearer sk_test_1"]);
         assert_eq!(describe(&command), "tool run --header 'Authorization: Bearer …'");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_what_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let pid_file = folder.path().join("pid");
+        let script = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
+        let mut command = Command::new("sh");
+        let error = run_within(Duration::from_millis(300), command.args(["-c", &script]));
+        assert!(error.unwrap_err().to_string().contains("did not end within"));
+        let pid = std::fs::read_to_string(pid_file).unwrap().trim().parse::<u32>().unwrap();
+        let began = Instant::now();
+        // Killed, it may stand there as a zombie until its new parent asks for it.
+        let runs = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        while runs() {
+            assert!(began.elapsed() < Duration::from_secs(10), "{pid} still runs");
+            std::thread::sleep(Duration::from_millis(5)); // waits for: the end of the process
+        }
+        assert!(run_within(Duration::from_secs(60), &mut Command::new("true")).is_ok());
+        assert!(run_within(Duration::from_secs(60), &mut Command::new("false")).is_err());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The steps of a long command: a line when each begins and ends, and a table at the end.
 //! A failed step does not stop the ones after it, so one run shows everything that is wrong.
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 #[derive(Default)]
 pub struct Summary {
@@ -15,8 +16,23 @@ struct Row {
     took: Duration,
     /// None when the step passed.
     failure: Option<String>,
-    /// Why it was left out, where this machine cannot have what it needs.
-    left_out: Option<String>,
+}
+
+/// A step that runs in a thread of its own while other steps run.
+pub struct Background<T> {
+    name: String,
+    thread: JoinHandle<(Result<T>, Duration)>,
+}
+
+impl<T: Send + 'static> Background<T> {
+    pub fn start(name: &str, work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
+        println!("==> {name} (in the background)");
+        let thread = std::thread::spawn(move || {
+            let began = Instant::now();
+            (work(), began.elapsed())
+        });
+        Self { name: name.to_owned(), thread }
+    }
 }
 
 impl Summary {
@@ -25,7 +41,27 @@ impl Summary {
         println!("==> {name}");
         let began = Instant::now();
         let result = work();
-        let took = began.elapsed();
+        self.record(name, result, began.elapsed())
+    }
+
+    /// Waits for a step in the background and records it as if it had run here.
+    pub fn join<T>(&mut self, step: Background<T>) -> Option<T> {
+        let (result, took) = step
+            .thread
+            .join()
+            .unwrap_or_else(|_| (Err(anyhow!("its thread panicked, see above")), Duration::ZERO));
+        self.record(&step.name, result, took)
+    }
+
+    /// Waits for a group of steps that was recorded apart.
+    pub fn join_all(&mut self, steps: JoinHandle<Summary>, name: &str) {
+        match steps.join() {
+            Ok(other) => self.rows.extend(other.rows),
+            Err(_) => self.not_run(name, "its thread panicked, see above"),
+        }
+    }
+
+    fn record<T>(&mut self, name: &str, result: Result<T>, took: Duration) -> Option<T> {
         let (value, failure) = match result {
             Ok(value) => (Some(value), None),
             Err(error) => (None, Some(format!("{error:#}"))),
@@ -35,7 +71,7 @@ impl Summary {
         if let Some(failure) = &failure {
             println!("    {failure}");
         }
-        self.rows.push(Row { name: name.to_owned(), took, failure, left_out: None });
+        self.rows.push(Row { name: name.to_owned(), took, failure });
         value
     }
 
@@ -43,34 +79,17 @@ impl Summary {
     pub fn not_run(&mut self, name: &str, because: &str) {
         println!("==> {name}: NOT RUN, {because}");
         let failure = Some(format!("not run: {because}"));
-        self.rows.push(Row {
-            name: name.to_owned(),
-            took: Duration::ZERO,
-            failure,
-            left_out: None,
-        });
-    }
-
-    /// Records a step whose means no package has, so that nobody can be asked to install them. No
-    /// failure, and told at the end as loudly as one.
-    pub fn left_out(&mut self, name: &str, because: &str) {
-        println!("==> {name}: LEFT OUT, {because}");
-        let (took, left_out) = (Duration::ZERO, Some(format!("LEFT OUT: {because}")));
-        self.rows.push(Row { name: name.to_owned(), took, failure: None, left_out });
+        self.rows.push(Row { name: name.to_owned(), took: Duration::ZERO, failure });
     }
 
     /// Prints the table; an error when any step failed.
     pub fn finish(self) -> Result<()> {
         print!("\n{}", self.table());
-        let left_out = self.rows.iter().filter(|row| row.left_out.is_some()).count();
         let failed = self.rows.iter().filter(|row| row.failure.is_some()).count();
         if failed > 0 {
             bail!("{failed} of {} steps failed", self.rows.len());
         }
-        match left_out {
-            0 => println!("all {} steps passed", self.rows.len()),
-            some => println!("{} steps passed, {some} LEFT OUT", self.rows.len() - some),
-        }
+        println!("all {} steps passed", self.rows.len());
         Ok(())
     }
 
@@ -78,8 +97,7 @@ impl Summary {
         let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         let mut table = String::new();
         for row in &self.rows {
-            let told = row.failure.as_deref().or(row.left_out.as_deref());
-            let verdict = told.map_or("ok", first_line);
+            let verdict = row.failure.as_deref().map_or("ok", first_line);
             let seconds = row.took.as_secs_f64();
             table.push_str(&format!("{:width$}  {seconds:>7.1} s  {verdict}\n", row.name));
         }
@@ -93,8 +111,6 @@ fn first_line(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::anyhow;
-
     use super::*;
 
     #[test]
@@ -115,11 +131,29 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_left_out_is_told_and_no_failure() {
+    fn a_step_in_the_background_is_recorded_when_it_is_joined() {
         let mut summary = Summary::default();
-        summary.left_out("judge", "no interpreter");
-        assert!(summary.table().contains("LEFT OUT: no interpreter"));
-        assert!(summary.finish().is_ok());
+        let value = summary.join(Background::start("value", || Ok(7)));
+        assert_eq!(value, Some(7));
+        let failed = Background::start("install", || Err::<(), _>(anyhow!("no registry")));
+        assert_eq!(summary.join(failed), None);
+        assert!(summary.table().contains("no registry"));
+        assert!(summary.finish().is_err());
+    }
+
+    #[test]
+    fn steps_of_another_thread_count_too_and_so_does_its_panic() {
+        let mut summary = Summary::default();
+        let apart = std::thread::spawn(|| {
+            let mut apart = Summary::default();
+            apart.step("apart", || Ok(()));
+            apart
+        });
+        summary.join_all(apart, "group");
+        assert!(summary.table().contains("apart"));
+        summary.join_all(std::thread::spawn(|| panic!("as the test wants it")), "group");
+        assert!(summary.table().contains("group"));
+        assert!(summary.finish().is_err());
     }
 
     #[test]

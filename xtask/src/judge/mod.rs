@@ -17,7 +17,7 @@ pub use self::tools::{
     Tools, install_broadcaster, install_counter, install_programs, install_rivals,
 };
 
-use crate::process::run;
+use crate::process::{run, run_apart};
 
 /// Cases per operation: some 9,500 in all, in two to three minutes.
 const MAX_EXAMPLES: &str = "50";
@@ -58,7 +58,7 @@ pub fn schemathesis(tools: &Tools, server: &Server) -> Result<()> {
         .args(["--header", &format!("Authorization: Bearer {}", server.key())])
         // Findings and caches stay under target/.
         .current_dir(server.scratch());
-    run(&mut command)
+    run_apart(&server.scratch().join("schemathesis.log"), &mut command)
 }
 
 /// The body of a 200 answer, from a raw HTTP/1.1 exchange whose connection was closed.

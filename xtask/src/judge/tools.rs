@@ -12,14 +12,19 @@ use anyhow::{Context, Result, bail};
 use super::autobahn::Python;
 use crate::process::{exists, root, run};
 
+#[derive(Clone)]
 pub struct Tools {
     home: PathBuf,
 }
 
 impl Tools {
-    pub fn install(home: &Path) -> Result<Self> {
-        fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
-        let tools = Self { home: home.to_path_buf() };
+    pub fn new(home: PathBuf) -> Self {
+        Self { home }
+    }
+
+    /// All but Autobahn's.
+    pub fn install(home: PathBuf) -> Result<Self> {
+        let tools = Self::new(home);
         let python = ["requirements.txt"];
         tools.once("python", &python, install_python).context(
             "cannot install the Python tools (needs Python 3.10 or later with venv, \
@@ -43,8 +48,8 @@ impl Tools {
         self.home.join("node/node_modules/.bin").join(name)
     }
 
-    /// The judge of WebSockets, and the interpreter it needs. Apart from the others: whoever lacks
-    /// that can still be judged by them.
+    /// The judge of WebSockets and the interpreter it needs, installed if it is not yet. Apart from
+    /// the others: without it, a machine can still run them.
     pub fn autobahn(&self) -> Result<Python> {
         let python = Python::find(&self.home.join("autobahn"))?;
         self.once("autobahn", &["autobahn.txt"], |_, manifests| {

@@ -1,0 +1,103 @@
+//! The part of the end-to-end suite that runs again in HTTP/2 and HTTP/3. Which tests these are is
+//! chosen from the list that the suite itself gives, and each module must have as many as it had:
+//! a filter that a renaming leaves without tests fails instead of passing.
+
+use anyhow::{Result, bail};
+
+use crate::ci::TEST_LIMIT;
+use crate::process::{cargo, output, run_within};
+
+/// Modules whose tests send all requests through the harness, so that they can run in any version
+/// of HTTP, and how many tests each has at least. Whoever removes a test lowers its number.
+const MODULES: [(&str, usize); 18] = [
+    ("actions", 10),
+    ("auth", 9),
+    ("concurrency", 6),
+    ("conditions", 11),
+    ("cursors", 6),
+    ("delivery_lists", 2),
+    ("endpoints", 5),
+    ("errors", 8),
+    ("events", 6),
+    ("expansion", 6),
+    ("idempotency", 14),
+    ("limits", 8),
+    ("lists", 10),
+    ("live_browser", 2),
+    ("resources", 13),
+    ("service", 11),
+    ("version_events", 2),
+    ("version_limits", 5),
+];
+/// Tests in these modules that send bytes of HTTP/1.1 themselves, to a port without TLS.
+const FIRST_VERSION_TESTS: [&str; 3] = [
+    "limits::a_body_announced_with_expect_is_asked_for",
+    "service::a_request_on_its_way_is_finished_before_the_end",
+    "service::early_hints_come_before_the_answer_to_those_who_understand_them",
+];
+/// Versions of HTTP besides the first, by the name that the suite knows.
+pub const VERSIONS: [(&str, &str); 2] = [("HTTP/2", "http2"), ("HTTP/3", "http3")];
+
+/// Runs them in one version of HTTP.
+pub fn run_in(version: &str, threads: &str) -> Result<()> {
+    let listed = output(e2e().args(["--", "--list"]))?;
+    let tests = chosen(&listed, &MODULES, &FIRST_VERSION_TESTS)?;
+    println!("    {} tests in {version}", tests.len());
+    let mut command = e2e();
+    command.args(["--", "--exact"]).args(tests).env("RUST_TEST_THREADS", threads);
+    run_within(TEST_LIMIT, command.env("RESTIVE_E2E_OVER", version))
+}
+
+fn e2e() -> std::process::Command {
+    // Of the whole workspace: chosen alone, a package would be built with fewer features.
+    cargo(["test", "--quiet", "--workspace", "--locked", "--test", "e2e"])
+}
+
+/// The full names of the tests that shall run, from what `--list` printed.
+fn chosen<'a>(
+    listed: &'a str,
+    modules: &[(&str, usize)],
+    skipped: &[&str],
+) -> Result<Vec<&'a str>> {
+    let all: Vec<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    if let Some(absent) = skipped.iter().find(|test| !all.contains(test)) {
+        bail!("{absent} shall be skipped, but there is no such test");
+    }
+    let mut chosen = Vec::new();
+    for (module, minimum) in modules {
+        let in_module =
+            |test: &&&str| test.strip_prefix(module).is_some_and(|rest| rest.starts_with("::"));
+        let tests: Vec<&str> = all.iter().filter(in_module).copied().collect();
+        if tests.len() < *minimum {
+            bail!("the module {module} has {} tests, expected at least {minimum}", tests.len());
+        }
+        chosen.extend(tests.into_iter().filter(|test| !skipped.contains(test)));
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTED: &str = "auth::a: test\nauth::b: test\nlive_auth::c: test\nlists::d: test\n\n\
+                          4 tests, 0 benchmarks\n";
+
+    #[test]
+    fn tests_are_chosen_by_their_whole_module_name() {
+        let tests = chosen(LISTED, &[("auth", 2), ("lists", 1)], &["auth::b"]).unwrap();
+        assert_eq!(tests, ["auth::a", "lists::d"]);
+    }
+
+    #[test]
+    fn a_module_or_an_exception_without_its_tests_is_an_error() {
+        for (module, skipped, told) in [
+            (("auth", 3), "auth::a", "auth has 2 tests, expected at least 3"),
+            (("odd", 1), "auth::a", "odd has 0 tests"),
+            (("auth", 1), "auth::gone", "no such test"),
+        ] {
+            let error = chosen(LISTED, &[module], &[skipped]).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

@@ -142,7 +142,7 @@ impl Visitor {
     pub fn interests(&self, interest: Interest, from: i64) -> Interests {
         let permit = self.permit.clone();
         let wanted = vec![(interest, from)];
-        Interests { scope: self.scope, permit, version: self.version, wanted }
+        Interests::new(self.scope, permit, self.version, wanted)
     }
 }
 

@@ -1,14 +1,18 @@
 //! An event as the channels carry it: encoded once for each kind of channel and each version, when
 //! it is first wanted, and shared by everyone who is told of it.
 
+use crate::passing::Kind;
 use crate::position::Epoch;
 use bytes::Bytes;
 use model::event::Event;
+use model::record::push_text;
 use model::schema::Schema;
 use model::version::Versions;
 use model::webhook::pattern;
 use model::{CollectionIx, Scope};
+use serde_json::Value;
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 use wire::websocket::{self, Deflate};
 
@@ -35,6 +39,8 @@ pub struct Entry {
     pub event: Event,
     /// Whether those who want everything want it: it is none of the service's own objects.
     pub is_for_all: bool,
+    /// An erasure took what it said.
+    pub is_erased: bool,
     /// Whether the newest version has what it is about.
     is_told: bool,
     collection: Option<CollectionIx>,
@@ -59,6 +65,7 @@ impl Entry {
         let collection = codec.schema.find(&event.collection);
         Entry {
             is_for_all: pattern::matches("*", &event.kind),
+            is_erased: false,
             is_told: collection.is_none_or(|ix| !codec.schema.collections[ix].removed),
             collection,
             event,
@@ -67,6 +74,17 @@ impl Entry {
             older: OnceLock::new(),
             parent: OnceLock::new(),
         }
+    }
+
+    /// The same event as the log has it after an erasure of its record.
+    pub fn erased(&self) -> Entry {
+        let object: Value = serde_json::from_str(&self.event.object).unwrap_or_default();
+        let object = object.get("object").unwrap_or(&Value::Null);
+        let mut erased = String::from("{\"id\":");
+        push_text(&mut erased, &self.event.record);
+        let _ = write!(erased, ",\"object\":{object},\"erased\":true}}");
+        let event = Event { object: erased, previous: None, hidden: None, ..self.event.clone() };
+        Entry { is_erased: true, ..Entry::new(&self.codec, event) }
     }
 
     /// What it is called on the channels: new records of a feed by the feed's live name, everything
@@ -85,7 +103,7 @@ impl Entry {
     pub fn parent(&self) -> Option<&str> {
         let found = self.parent.get_or_init(|| {
             let field = self.codec.schema.parent_field(self.collection?)?;
-            let object: serde_json::Value = serde_json::from_str(&self.event.object).ok()?;
+            let object: Value = serde_json::from_str(&self.event.object).ok()?;
             Some(object.get(field)?.as_str()?.to_owned())
         });
         found.as_deref()
@@ -201,7 +219,7 @@ pub fn sse(name: Option<&str>, id: Option<&str>, data: &str) -> Bytes {
 #[derive(Debug)]
 pub struct Passing {
     pub scope: Scope,
-    pub name: &'static str,
+    pub kind: Kind,
     /// The connection that said it, which is not told.
     pub from: Option<u64>,
     sse: OnceLock<Bytes>,
@@ -211,13 +229,18 @@ pub struct Passing {
 }
 
 impl Passing {
-    pub fn new(scope: Scope, name: &'static str, from: Option<u64>, members: String) -> Passing {
+    pub fn new(scope: Scope, kind: Kind, from: Option<u64>, members: String) -> Passing {
         let (sse, socket) = (OnceLock::new(), OnceLock::new());
-        Passing { scope, name, from, sse, socket, members }
+        Passing { scope, kind, from, sse, socket, members }
+    }
+
+    /// Roughly what it takes to keep it, encoded for both kinds of channel.
+    pub fn size_bytes(&self) -> usize {
+        3 * (self.members.len() + 64) + size_of::<Passing>()
     }
 
     pub fn frame(&self, encoding: Encoding) -> Bytes {
-        let (name, members) = (self.name, &self.members);
+        let (name, members) = (self.kind.name(), &self.members);
         match encoding {
             // Without an id: a place in the log is not theirs to move.
             Encoding::Sse => {
@@ -232,7 +255,7 @@ impl Passing {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use model::Timestamp;
     use model::schema::{BOOKSHOP, parse};
@@ -247,27 +270,40 @@ mod tests {
         assert_eq!(block("a\n\r\nb"), "data: a\ndata: \ndata: b\n\n");
     }
 
-    fn entry() -> Entry {
-        let schema = Arc::new(parse::parse(BOOKSHOP).unwrap());
-        let versions = Versions::new(&schema);
-        let codec = Arc::new(Codec { schema, versions, epoch: Epoch(0xab) });
-        let text = "the same again and again. ".repeat(40);
-        let event = Event {
-            seq: 7,
-            id: "evt_1".into(),
-            scope: Scope(1),
-            kind: "message.created".into(),
+    pub fn codec() -> Arc<Codec> {
+        static CODEC: OnceLock<Arc<Codec>> = OnceLock::new();
+        let codec = || {
+            let schema = Arc::new(parse::parse(BOOKSHOP).unwrap());
+            let versions = Versions::new(&schema);
+            Arc::new(Codec { schema, versions, epoch: Epoch(0xab) })
+        };
+        CODEC.get_or_init(codec).clone()
+    }
+
+    /// An event of the bookshop; its type begins with the object whose collection it is one of.
+    pub fn event(scope: i64, seq: i64, kind: &str, record: &str, object: &str) -> Event {
+        let name = kind.split('.').next().unwrap();
+        Event {
+            seq,
+            id: format!("evt_{seq}"),
+            scope: Scope(scope),
+            kind: kind.into(),
             created: Timestamp(0),
-            collection: "messages".into(),
-            record: "7".into(),
+            collection: format!("{name}s"),
+            record: record.into(),
             api_version: String::new(),
-            object: format!("{{\"id\":7,\"text\":\"{text}\"}}"),
+            object: object.into(),
             previous: None,
             hidden: None,
             request: None,
             idempotency_key: None,
-        };
-        Entry::new(&codec, event)
+        }
+    }
+
+    fn entry() -> Entry {
+        let text = "the same again and again. ".repeat(40);
+        let object = format!("{{\"id\":7,\"text\":\"{text}\"}}");
+        Entry::new(&codec(), event(1, 7, "message.created", "7", &object))
     }
 
     #[test]
@@ -279,7 +315,7 @@ mod tests {
         assert!(places[0] != places[1] && places[1] != places[2]);
         // Whoever asks next is given the same bytes.
         assert_eq!([Encoding::Sse, Encoding::Socket, usual].map(place), places);
-        let passing = Passing::new(Scope(1), "typing", None, "\"user\":\"ann\"".into());
+        let passing = Passing::new(Scope(1), Kind::Typing, None, "\"user\":\"ann\"".into());
         let place = |encoding| passing.frame(encoding).as_ptr();
         assert_eq!(place(Encoding::Sse), place(Encoding::Sse));
         assert_eq!(place(Encoding::Socket), place(usual));

@@ -8,19 +8,23 @@ use crate::metrics::{Channel, Metrics};
 use crate::passing::Corridor;
 use crate::position::Epoch;
 use crate::presence::Presence;
+use crate::readers::Readers;
 use crate::ring::Ring;
 use crate::shard::{Shard, TICK};
+use model::event::Event;
 use model::schema::Schema;
 use model::version::Versions;
 use model::webhook::pattern;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
+use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use store::{Error, Follower, Store};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Events taken from the log at a time.
@@ -44,7 +48,7 @@ pub struct Hub {
     pub passing: Corridor,
     pub presence: Presence,
     pub metrics: Metrics,
-    pub readers: Arc<Semaphore>,
+    pub readers: Arc<Readers>,
     shards: Mutex<Vec<Arc<Shard>>>,
     crowd: Mutex<Crowd>,
     /// The first connection has come.
@@ -71,6 +75,26 @@ impl std::fmt::Debug for StoreRef {
 struct Crowd {
     all: usize,
     accounts: HashMap<i64, usize>,
+}
+
+/// A record of which events say nothing any more, up to a place in the log.
+#[derive(Debug)]
+struct Erased {
+    scope: Scope,
+    record: String,
+    seq: i64,
+}
+
+impl Erased {
+    /// What an event says of an erasure, if it is one's.
+    fn read(event: &Event) -> Option<Erased> {
+        if event.kind != ERASED {
+            return None;
+        }
+        let object: Value = serde_json::from_str(&event.object).ok()?;
+        let record = object.get("resource")?.as_str()?.to_owned();
+        Some(Erased { scope: event.scope, record, seq: event.seq })
+    }
 }
 
 /// Which limit a connection would have broken.
@@ -106,7 +130,7 @@ impl Hub {
             passing: Corridor::default(),
             presence: Presence::default(),
             metrics: Metrics::default(),
-            readers: Arc::new(Semaphore::new(limits.readers)),
+            readers: Readers::new(limits.readers),
             shards: Mutex::default(),
             crowd: Mutex::default(),
             visited: Notify::new(),
@@ -120,36 +144,57 @@ impl Hub {
         })
     }
 
-    /// Follows the log for ever. While nobody is there it rests: whoever writes shall not be
-    /// disturbed by a look at each commit.
+    /// Follows the log for ever, and keeps the time.
     pub async fn run(self: Arc<Hub>) {
+        tokio::join!(self.follow(), self.keep_time());
+    }
+
+    /// Follows the log. While nobody is there it rests: whoever writes shall not be disturbed by a
+    /// look at each commit. A read that has begun is never given up: on a busy disk it may take
+    /// longer than anything else here.
+    async fn follow(&self) {
+        let heartbeat = self.store.0.watchdog().watch("hub");
         let mut follower = Follower::new(self.store.0.clone(), None, self.ring.head());
-        let mut clock = interval(TICK);
-        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut rested = true;
         loop {
-            let deserted = self.crowd.lock().all == 0;
-            tokio::select! {
-                () = self.visited.notified(), if deserted => {
-                    rested = true;
-                    if let Some(position) = self.skip() {
-                        follower = Follower::new(self.store.0.clone(), None, position);
-                    }
+            heartbeat.rest();
+            if self.crowd.lock().all == 0 {
+                self.visited.notified().await;
+                rested = true;
+                if let Some(position) = self.skip() {
+                    follower = Follower::new(self.store.0.clone(), None, position);
                 }
-                batch = follower.next_batch(BATCH), if !deserted => match batch {
-                    Ok(batch) => {
-                        if std::mem::take(&mut rested) {
-                            self.forget_expired().await;
-                        }
-                        self.take(batch, follower.position());
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "the live channels cannot read the log");
-                        sleep(PAUSE).await;
-                    }
-                },
-                _ = clock.tick() => self.sweep(),
+                continue;
             }
+            let read = match follower.ready().await {
+                Ok(()) => {
+                    heartbeat.beat();
+                    follower.read(BATCH).await
+                }
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(batch) => {
+                    if std::mem::take(&mut rested) {
+                        self.forget_expired().await;
+                    }
+                    self.take(batch, follower.position()).await;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the live channels cannot read the log");
+                    heartbeat.rest();
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn keep_time(&self) {
+        let mut clock = interval(TICK);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            clock.tick().await;
+            self.sweep().await;
         }
     }
 
@@ -176,15 +221,39 @@ impl Hub {
         }
     }
 
-    fn take(&self, batch: Vec<model::event::Event>, head: i64) {
-        let erased = batch.iter().any(|event| event.kind == ERASED);
-        let shown = batch.into_iter().filter(|event| self.leaves(&event.collection));
-        let entries = shown.map(|event| Arc::new(Entry::new(&self.codec, event))).collect();
-        self.ring.push(entries, head);
-        if erased {
-            self.ring.clear();
+    async fn take(&self, batch: Vec<Event>, head: i64) {
+        let erased: Vec<Erased> = batch.iter().filter_map(Erased::read).collect();
+        for one in &erased {
+            self.erase(one).await;
         }
-        self.wake();
+        let shown = batch.into_iter().filter(|event| self.leaves(&event.collection));
+        let entries: Vec<Arc<Entry>> = shown.map(|event| self.entry(event, &erased)).collect();
+        let mut scopes: Vec<Scope> = entries.iter().map(|entry| entry.event.scope).collect();
+        scopes.sort_unstable();
+        scopes.dedup();
+        self.ring.push(entries, head, self.clock.load(Relaxed));
+        self.report(&scopes, Some(head));
+    }
+
+    /// Replaces what the ring holds of a record. Before the erasure itself is told: whoever has
+    /// heard of it is shown nothing of the record any more.
+    async fn erase(&self, erased: &Erased) {
+        let Erased { scope, record, seq } = erased;
+        let mut next = self.ring.erase(*scope, record, *seq, None);
+        while next.is_some() {
+            yield_now().await;
+            next = self.ring.erase(*scope, record, *seq, next);
+        }
+    }
+
+    /// An event as it is shown; one that was read before a later one erased it, in its erased form.
+    fn entry(&self, event: Event, erased: &[Erased]) -> Arc<Entry> {
+        let covers = |one: &Erased| {
+            event.seq < one.seq && event.scope == one.scope && event.record == one.record
+        };
+        let is_erased = erased.iter().any(covers);
+        let entry = Entry::new(&self.codec, event);
+        Arc::new(if is_erased { entry.erased() } else { entry })
     }
 
     /// Whether events of a collection are told to anybody.
@@ -192,23 +261,32 @@ impl Hub {
         !pattern::is_internal(&self.codec.schema, collection)
     }
 
-    /// Says something to whoever is there.
+    /// Sends an ephemeral message to the connections that are there.
     pub fn say(&self, passing: Passing) {
-        self.passing.say(passing);
-        self.wake();
+        let scope = passing.scope;
+        self.passing.say(passing, self.clock.load(Relaxed));
+        self.report(&[scope], None);
     }
 
-    fn wake(&self) {
+    fn report(&self, scopes: &[Scope], head: Option<i64>) {
         for shard in &*self.shards.lock() {
-            shard.news.notify_one();
+            shard.report(scopes, head);
         }
     }
 
-    fn sweep(&self) {
+    /// What time has brought: users who did not come back, and messages that nobody needs any more.
+    async fn sweep(&self) {
         let now = self.clock.fetch_add(1, Relaxed) + 1;
-        for gone in self.presence.sweep(now) {
-            self.say(gone);
+        loop {
+            let gone = self.presence.sweep(now);
+            if gone.is_empty() {
+                break;
+            }
+            gone.into_iter().for_each(|one| self.say(one));
+            yield_now().await;
         }
+        let crowd = self.crowd.lock();
+        self.passing.sweep(now, |account| crowd.accounts.contains_key(&account));
     }
 
     pub fn number(&self) -> u64 {
@@ -216,8 +294,10 @@ impl Hub {
     }
 
     pub fn add_shard(&self) -> Arc<Shard> {
-        let shard = Arc::new(Shard::new(self));
-        self.shards.lock().push(shard.clone());
+        // The head is read with the list locked: a report of a later one finds the shard in it.
+        let mut shards = self.shards.lock();
+        let shard = Arc::new(Shard::new(self.ring.head()));
+        shards.push(shard.clone());
         shard
     }
 
@@ -228,7 +308,7 @@ impl Hub {
     /// The interests of one more connection. Most want what others want: those share the memory.
     pub fn shared(&self, interests: Interests) -> Arc<Interests> {
         let mut wanted = self.wanted.lock();
-        if let Some(found) = wanted.iter().rev().find(|one| ***one == interests) {
+        if let Some(found) = wanted.iter().rev().find(|one| one.is_same(&interests)) {
             return found.clone();
         }
         let interests = Arc::new(interests);

@@ -1,11 +1,13 @@
 //! Who is told of what: what a connection's credentials allow, and what it asked for.
 
-use crate::ask::TYPING;
-use crate::entry::{Entry, Passing};
+use crate::entry::Entry;
+use crate::index;
+use crate::passing::Kind;
 use crate::presence;
 use model::Scope;
 use model::caller::{Access, Grant};
 use model::webhook::pattern;
+use std::sync::OnceLock;
 
 /// One subscription. Everything left open means all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct Permit {
 }
 
 /// Everything a connection is to be told.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Interests {
     pub scope: Scope,
     pub permit: Permit,
@@ -39,6 +41,7 @@ pub struct Interests {
     /// Each with the place from which on it counts: who subscribes to more and goes back in the log
     /// for it is not told the rest again.
     pub wanted: Vec<(Interest, i64)>,
+    keys: OnceLock<Box<[u64]>>,
 }
 
 impl Interest {
@@ -49,8 +52,9 @@ impl Interest {
             && self.parent.as_deref().is_none_or(|id| entry.parent() == Some(id))
     }
 
-    fn wants_passing(&self, name: &str) -> bool {
-        self.types.is_empty() || self.types.iter().any(|pattern| pattern::matches(pattern, name))
+    fn wants_passing(&self, kind: Kind) -> bool {
+        let named = |pattern: &String| pattern::matches(pattern, kind.name());
+        self.types.is_empty() || self.types.iter().any(named)
     }
 }
 
@@ -74,13 +78,12 @@ impl Permit {
             && (self.may(collection) || self.may("events"))
     }
 
-    fn lets_passing(&self, name: &str) -> bool {
-        let named = |pattern: &String| pattern::matches(pattern, name);
+    fn lets_passing(&self, kind: Kind) -> bool {
+        let named = |pattern: &String| pattern::matches(pattern, kind.name());
         (self.types.is_empty() || self.types.iter().any(named))
-            && match name {
-                presence::ONLINE => self.may(presence::SCOPE),
-                TYPING => !self.deaf,
-                _ => true,
+            && match kind {
+                Kind::Online => self.may(presence::SCOPE),
+                Kind::Typing => !self.deaf,
             }
     }
 
@@ -93,28 +96,63 @@ impl Permit {
 }
 
 impl Interests {
+    pub fn new(
+        scope: Scope,
+        permit: Permit,
+        version: usize,
+        wanted: Vec<(Interest, i64)>,
+    ) -> Interests {
+        Interests { scope, permit, version, wanted, keys: OnceLock::new() }
+    }
+
     pub fn wants(&self, entry: &Entry) -> bool {
+        #[cfg(test)]
+        tests::TESTED.set(tests::TESTED.get() + 1);
         entry.event.scope == self.scope
             && entry.is_told_in(self.version)
             && self.permit.lets(entry)
             && self.wanted.iter().any(|(one, from)| entry.event.seq > *from && one.wants(entry))
     }
 
-    pub fn wants_passing(&self, passing: &Passing) -> bool {
-        passing.scope == self.scope
-            && self.permit.lets_passing(passing.name)
-            && self.wanted.iter().any(|(one, _)| one.wants_passing(passing.name))
+    /// Whether ephemeral messages of a kind are wanted.
+    pub fn wants_passing(&self, kind: Kind) -> bool {
+        self.permit.lets_passing(kind) && self.wanted.iter().any(|(one, _)| one.wants_passing(kind))
+    }
+
+    /// Whether some of it is wanted by the parent of a record.
+    pub fn name_parents(&self) -> bool {
+        self.wanted.iter().any(|(one, _)| one.parent.is_some())
+    }
+
+    /// Under what a connection with these interests is found.
+    pub fn keys(&self) -> &[u64] {
+        self.keys.get_or_init(|| index::keys_of_interests(self))
+    }
+
+    pub fn is_same(&self, other: &Interests) -> bool {
+        let Interests { scope, permit, version, wanted, keys: _ } = self;
+        *scope == other.scope
+            && *version == other.version
+            && *wanted == other.wanted
+            && *permit == other.permit
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How often an event was tested against interests.
+        pub static TESTED: Cell<u64> = const { Cell::new(0) };
+    }
 
     fn hears(scopes: Option<&[&str]>, types: &[&str], name: &str) -> bool {
+        let kind = Kind::of(name).unwrap();
         let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
         let types = types.iter().map(|one| (*one).to_owned()).collect();
-        Permit { grants, types, deaf: false }.lets_passing(name)
+        Permit { grants, types, deaf: false }.lets_passing(kind)
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub struct Limits {
     pub ring_bytes: usize,
     /// Events loaded at start: those whom a restart cut off come back for them.
     pub preload: usize,
-    /// Connections that read the log at a time; the others wait for their turn.
+    /// Connections that read the log at a time; the others wait for their turn. One account gets
+    /// half of the places at most, and less the more accounts read.
     pub readers: usize,
     /// Largest message a client may send over a socket.
     pub max_message_bytes: usize,
@@ -52,7 +53,7 @@ impl Default for Limits {
             presence_grace: Duration::from_secs(5),
             ring_bytes: 8 << 20,
             preload: 1000,
-            readers: 4,
+            readers: 8,
             max_message_bytes: 64 << 10,
             max_subscriptions: 32,
             messages_per_second: 50,

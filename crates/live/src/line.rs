@@ -8,9 +8,11 @@ use crate::hub::{Hub, Ticket};
 use crate::interest::{Interest, Interests};
 use crate::metrics::Resumed;
 use crate::own::Own;
+use crate::passing::{Kind, PerKind};
 use crate::reset::{self, Gap};
 use crate::ring::Reach;
-use crate::shard::{Seat, Turn, ticks};
+use crate::seat::{Seat, Turn};
+use crate::shard::ticks;
 use bytes::Bytes;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -29,6 +31,8 @@ use wire::Raw;
 const BATCH: usize = 16;
 /// Events read from the log at a time.
 const READ: usize = 16;
+/// Events in memory that are looked at before others run: most of them may be none of its own.
+const SCAN: usize = 4096;
 
 pub struct Line {
     /// The place among all connections, and the way to the hub.
@@ -39,7 +43,10 @@ pub struct Line {
     pub number: u64,
     /// Everything wanted up to here was sent.
     pub cursor: i64,
-    passing: u64,
+    /// Numbers of the newest ephemeral messages that were sent or missed.
+    passing: PerKind<u64>,
+    /// Kinds of which some were missed, which the client does not know yet.
+    missed: PerKind<bool>,
     /// The rest of a frame that the client did not take whole.
     rest: Option<Box<Bytes>>,
     pub own: Own,
@@ -114,7 +121,9 @@ pub enum Sent {
 enum Item {
     Rest,
     Own,
-    Passing(u64),
+    /// Ephemeral messages were missed.
+    Missed,
+    Passing(Kind, u64),
     Event(i64),
     Read(i64),
 }
@@ -132,6 +141,8 @@ enum Next {
     /// Nothing up to this place.
     Head(i64),
     More,
+    /// Nothing up to this place; others run before what follows is looked at.
+    Pause(i64),
     /// The log is being read.
     Reading,
 }
@@ -160,7 +171,8 @@ impl Line {
             encoding,
             number,
             cursor,
-            passing: hub.passing.newest(),
+            passing: hub.passing.newest(visitor.scope),
+            missed: [false; 2],
             rest: None,
             own: Own::default(),
             muted: false,
@@ -244,21 +256,33 @@ impl Line {
         self.blocked_at != Since::default()
     }
 
-    /// Sends as much as there is and the client takes.
-    pub fn poll_send(&mut self, raw: &mut Raw, cx: &mut Context<'_>, passing: bool) -> Sent {
-        let mut passing = passing;
+    /// Sends as much as there is and the client takes; `waiting` are the numbers of the first
+    /// ephemeral messages that wait for it.
+    pub fn poll_send(
+        &mut self,
+        raw: &mut Raw,
+        cx: &mut Context<'_>,
+        waiting: PerKind<u64>,
+    ) -> Sent {
+        let mut passing = waiting != [0; 2] && !self.muted;
+        self.skip_passing(waiting);
         loop {
             let mut batch = Batch::new();
             self.gather_own(&mut batch);
-            passing &= !self.muted;
             let passed = if passing { self.gather_passing(&mut batch) } else { None };
             let next = self.gather(&mut batch, cx);
             if batch.0.is_empty() {
                 self.passing = passed.unwrap_or(self.passing);
                 passing = false;
                 match next {
-                    Next::Head(head) if self.lie_still(head) => return self.flushed(raw, cx),
+                    Next::Head(head) if self.park(head) => return self.flushed(raw, cx),
                     Next::Head(_) | Next::More => continue,
+                    Next::Pause(place) => {
+                        self.cursor = self.cursor.max(place);
+                        self.seat.moves(self.cursor);
+                        cx.waker().wake_by_ref();
+                        return Sent::Waiting;
+                    }
                     Next::Reading => {
                         self.seat.moves(self.cursor);
                         return Sent::Waiting;
@@ -274,7 +298,7 @@ impl Line {
                         passing = false;
                     }
                     if let (true, false, Next::Head(head)) = (whole, passing, next)
-                        && self.lie_still(head)
+                        && self.park(head)
                     {
                         return self.flushed(raw, cx);
                     }
@@ -294,13 +318,16 @@ impl Line {
         }
     }
 
-    fn lie_still(&mut self, head: i64) -> bool {
+    fn park(&mut self, head: i64) -> bool {
         self.cursor = self.cursor.max(head);
         self.behind_at = Since::default();
         if std::mem::take(&mut self.resumes) {
             self.ticket.hub.metrics.resumed(Resumed::FromMemory);
         }
-        self.own.is_empty() && (self.muted || self.seat.rest(self.cursor))
+        if !self.own.is_empty() || self.muted {
+            return self.own.is_empty();
+        }
+        self.missed == [false; 2] && self.seat.rest(self.cursor)
     }
 
     /// The client takes no more: what was gathered is gathered again when it does.
@@ -308,12 +335,41 @@ impl Line {
         self.blocked_at.begin(self.now);
         self.behind = None;
         self.seat.moves(self.cursor);
-        let newest = self.ticket.hub.passing.view(self.passing, |_, one| {
-            if self.interests.wants_passing(one) {
-                self.ticket.hub.metrics.dropped.fetch_add(1, Relaxed);
+        for kind in Kind::ALL {
+            let (mut missed, number) = (0, self.number);
+            let from = self.passing[kind as usize] + 1;
+            let hub = &self.ticket.hub;
+            let extent = hub.passing.view(self.interests.scope, kind, from, |_, one| {
+                missed += u64::from(one.from != Some(number));
+            });
+            self.passing[kind as usize] = self.passing[kind as usize].max(extent.newest);
+            if missed > 0 && self.interests.wants_passing(kind) {
+                self.miss(kind, missed);
             }
-        });
-        self.passing = newest;
+        }
+    }
+
+    /// Goes on with what still is there of the ephemeral messages that wait for it.
+    fn skip_passing(&mut self, waiting: PerKind<u64>) {
+        for kind in Kind::ALL {
+            let first = waiting[kind as usize].max(self.passing[kind as usize] + 1);
+            if waiting[kind as usize] == 0 {
+                continue;
+            }
+            let corridor = &self.ticket.hub.passing;
+            let floor = corridor.view(self.interests.scope, kind, u64::MAX, |_, _| {}).floor;
+            if floor >= first && !self.muted {
+                self.miss(kind, floor + 1 - first);
+            }
+            self.passing[kind as usize] = floor.max(first - 1);
+        }
+    }
+
+    /// Notes that ephemeral messages were missed, which the client is told as soon as it takes
+    /// something.
+    fn miss(&mut self, kind: Kind, count: u64) {
+        self.missed[kind as usize] = true;
+        self.ticket.hub.metrics.dropped.fetch_add(count, Relaxed);
     }
 
     fn gather_own(&self, batch: &mut Batch) {
@@ -323,20 +379,35 @@ impl Line {
         for frame in self.own.iter().take(BATCH - 1) {
             batch.push(Item::Own, frame.clone());
         }
+        if self.missed != [false; 2] && !self.muted && batch.has_room() {
+            let codec = &self.ticket.hub.codec;
+            let frame = reset::presence(codec, &self.interests, self.encoding, self.missed);
+            batch.push(Item::Missed, frame);
+        }
     }
 
-    /// What was said in passing, as far as there is room; the newest of it, if that is all.
-    fn gather_passing(&self, batch: &mut Batch) -> Option<u64> {
+    /// The ephemeral messages that wait, as far as there is room; the newest of them, if that is
+    /// all.
+    fn gather_passing(&self, batch: &mut Batch) -> Option<PerKind<u64>> {
         let mut all = true;
-        let newest = self.ticket.hub.passing.view(self.passing, |number, one| {
-            if one.from == Some(self.number) || !self.interests.wants_passing(one) {
-                return;
+        let mut newest = self.passing;
+        for kind in Kind::ALL {
+            if !self.interests.wants_passing(kind) {
+                continue;
             }
-            all &= batch.has_room();
-            if all {
-                batch.push(Item::Passing(number), one.frame(self.encoding));
-            }
-        });
+            let from = self.passing[kind as usize] + 1;
+            let corridor = &self.ticket.hub.passing;
+            let extent = corridor.view(self.interests.scope, kind, from, |number, one| {
+                if one.from == Some(self.number) {
+                    return;
+                }
+                all &= batch.has_room();
+                if all {
+                    batch.push(Item::Passing(kind, number), one.frame(self.encoding));
+                }
+            });
+            newest[kind as usize] = newest[kind as usize].max(extent.newest);
+        }
         all.then_some(newest)
     }
 
@@ -349,8 +420,10 @@ impl Line {
         }
         let (interests, encoding, version) =
             (&self.interests, self.encoding, self.interests.version);
-        let reach = self.ticket.hub.ring.view(self.cursor, |entry| {
-            if !batch.has_room() {
+        let mut seen = 0;
+        let reach = self.ticket.hub.ring.view(interests.scope, self.cursor, |entry| {
+            seen += 1;
+            if !batch.has_room() || seen > SCAN {
                 return false;
             }
             if interests.wants(entry) {
@@ -360,6 +433,7 @@ impl Line {
         });
         match reach {
             Reach::Head(head) => Next::Head(head),
+            Reach::Until(place) if batch.0.is_empty() => Next::Pause(place),
             Reach::Until(_) => Next::More,
             Reach::Behind => {
                 self.behind = Some(Box::default());
@@ -381,7 +455,8 @@ impl Line {
                 self.cursor = behind.upto;
             }
             // Perhaps what follows is in memory by now.
-            if self.ticket.hub.ring.view(self.cursor, |_| false) != Reach::Behind {
+            let ring = &self.ticket.hub.ring;
+            if ring.view(self.interests.scope, self.cursor, |_| false) != Reach::Behind {
                 self.behind = None;
                 return Next::More;
             }
@@ -453,7 +528,11 @@ impl Line {
             match item {
                 Item::Rest => {}
                 Item::Own => drop(self.own.pop_front()),
-                Item::Passing(number) => self.passing = self.passing.max(number),
+                Item::Missed => {
+                    self.missed = [false; 2];
+                    self.ticket.hub.metrics.presence_resets.fetch_add(1, Relaxed);
+                }
+                Item::Passing(kind, number) => self.passing[kind as usize] = number,
                 Item::Event(seq) => self.cursor = seq,
                 Item::Read(seq) => {
                     self.cursor = seq;
@@ -488,9 +567,7 @@ async fn read(
     after: i64,
     encoding: Encoding,
 ) -> Result<Read, store::Error> {
-    let Ok(_turn) = hub.readers.acquire().await else {
-        return Err(store::Error::Failed("the server is going away".into()));
-    };
+    let _place = hub.readers.place(interests.scope.account_number()).await;
     hub.metrics.log_reads.fetch_add(1, Relaxed);
     let head = hub.ring.head();
     let events = hub.store.0.events(Some(interests.scope), after, READ).await?;

@@ -30,8 +30,10 @@ pub struct Metrics {
     sent: [AtomicU64; 3],
     resumed: [AtomicU64; 3],
     pub(crate) refused: AtomicU64,
-    /// Messages in passing that somebody was too slow for.
+    /// Ephemeral messages that a connection was too slow for.
     pub(crate) dropped: AtomicU64,
+    /// Connections that were told so.
+    pub(crate) presence_resets: AtomicU64,
     /// Connections ended because they took nothing, or never caught up.
     pub(crate) slow: AtomicU64,
     pub(crate) log_reads: AtomicU64,
@@ -84,6 +86,8 @@ impl Metrics {
         family("refused_total", "counter", "Connections over a limit.", &one(get(&self.refused)));
         let help = "Ephemeral messages that a slow connection missed.";
         family("dropped_total", "counter", help, &one(get(&self.dropped)));
+        let help = "Connections that were told that they missed ephemeral messages.";
+        family("presence_resets_total", "counter", help, &one(get(&self.presence_resets)));
         let help = "Connections ended for being slow.";
         family("slow_total", "counter", help, &one(get(&self.slow)));
         let help = "Reads of the log by connections behind the memory.";

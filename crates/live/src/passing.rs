@@ -1,72 +1,259 @@
-//! What is said in passing: told to whoever is there and has room, kept nowhere. Those who are slow
-//! miss it.
+//! Ephemeral messages: sent to the connections that are there and have room, kept nowhere. Each
+//! account and mode has a buffer of its own for each kind of message, so that nobody's messages push
+//! out another account's. A connection that was too slow for some is told which kind it missed.
 
+use crate::ask::TYPING;
 use crate::entry::Passing;
+use crate::presence;
+use model::Scope;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use wire::{Budget, Share};
 
-/// More than this many behind is missed.
-const KEPT: usize = 1024;
+/// Messages of one kind kept for one account and mode. A connection takes them within milliseconds;
+/// one that is more than this behind has missed some.
+pub const KEPT: usize = 1024;
+/// Memory for all buffers. One account gets half of it at most, and less the more accounts there are.
+pub const MAX_BYTES: usize = 16 << 20;
+/// Ticks after which nobody needs a message any more: ten seconds. A connection that has not taken it
+/// by then takes nothing.
+const MAX_AGE: u64 = 20;
 
-#[derive(Debug, Default)]
-pub struct Corridor(Mutex<State>);
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Typing,
+    Online,
+}
+
+/// One value for each kind of message.
+pub type PerKind<T> = [T; 2];
+
+impl Kind {
+    pub const ALL: [Kind; 2] = [Kind::Typing, Kind::Online];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Typing => TYPING,
+            Kind::Online => presence::ONLINE,
+        }
+    }
+
+    pub fn of(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+#[derive(Debug)]
+pub struct Corridor {
+    budget: Arc<Budget<i64>>,
+    state: Mutex<State>,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    said: VecDeque<Arc<Passing>>,
-    /// Number of the newest; they are counted from 1.
+    buffers: HashMap<Scope, PerKind<Buffer>>,
+    /// No message of a buffer that was removed had a higher number: new buffers begin here.
+    highest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Buffer {
+    said: VecDeque<(Arc<Passing>, u64)>,
+    /// Number of the newest message, counted from 1.
     newest: u64,
+    share: Option<Share<i64>>,
+}
+
+/// What a buffer holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Messages up to this number are gone.
+    pub floor: u64,
+    pub newest: u64,
+}
+
+impl Default for Corridor {
+    fn default() -> Corridor {
+        Corridor::new(MAX_BYTES)
+    }
 }
 
 impl Corridor {
-    pub fn newest(&self) -> u64 {
-        self.0.lock().newest
+    fn new(max_bytes: usize) -> Corridor {
+        Corridor { budget: Budget::new(max_bytes), state: Mutex::default() }
     }
 
-    pub fn say(&self, passing: Passing) {
-        let mut state = self.0.lock();
-        state.newest += 1;
-        state.said.push_back(Arc::new(passing));
-        if state.said.len() > KEPT {
-            state.said.pop_front();
+    /// Numbers of the newest messages of an account and mode.
+    pub fn newest(&self, scope: Scope) -> PerKind<u64> {
+        let state = self.state.lock();
+        match state.buffers.get(&scope) {
+            Some(buffers) => Kind::ALL.map(|kind| buffers[kind as usize].newest),
+            None => [state.highest; 2],
         }
     }
 
-    /// Shows what was said after a number; returns the newest.
-    pub fn view(&self, after: u64, mut show: impl FnMut(u64, &Arc<Passing>)) -> u64 {
-        let state = self.0.lock();
-        let first = state.newest - state.said.len() as u64;
-        let skip = usize::try_from(after.saturating_sub(first)).unwrap_or(usize::MAX);
-        for (place, passing) in state.said.iter().enumerate().skip(skip) {
-            show(first + place as u64 + 1, passing);
+    /// Takes a message at a tick of the hub's clock. The oldest of the same kind and account make
+    /// room for it; where even that is not enough, it is dropped itself.
+    pub fn say(&self, passing: Passing, now: u64) {
+        let (scope, kind, size) = (passing.scope, passing.kind, passing.size_bytes());
+        let mut state = self.state.lock();
+        let newest = state.highest;
+        let new = || Buffer { newest, ..Buffer::default() };
+        let buffers = state.buffers.entry(scope).or_insert_with(|| [new(), new()]);
+        let buffer = &mut buffers[kind as usize];
+        buffer.newest += 1;
+        while buffer.said.len() >= KEPT {
+            buffer.drop_oldest();
         }
-        state.newest
+        while !buffer.grow(&self.budget, scope.account_number(), size) {
+            if buffer.said.is_empty() {
+                return;
+            }
+            buffer.drop_oldest();
+        }
+        buffer.said.push_back((Arc::new(passing), now));
+    }
+
+    /// Shows the messages of a kind from a number on.
+    pub fn view(
+        &self,
+        scope: Scope,
+        kind: Kind,
+        from: u64,
+        mut show: impl FnMut(u64, &Arc<Passing>),
+    ) -> Extent {
+        let state = self.state.lock();
+        let Some(buffers) = state.buffers.get(&scope) else { return Extent::default() };
+        let buffer = &buffers[kind as usize];
+        let floor = buffer.newest - buffer.said.len() as u64;
+        let skip = usize::try_from(from.saturating_sub(floor + 1)).unwrap_or(usize::MAX);
+        for (place, (passing, _)) in buffer.said.iter().enumerate().skip(skip) {
+            show(floor + place as u64 + 1, passing);
+        }
+        Extent { floor, newest: buffer.newest }
+    }
+
+    /// Drops what is too old, and the buffers of accounts that have no connection.
+    pub fn sweep(&self, now: u64, is_here: impl Fn(i64) -> bool) {
+        let mut state = self.state.lock();
+        let mut highest = state.highest;
+        state.buffers.retain(|scope, buffers| {
+            for buffer in &mut *buffers {
+                while buffer.said.front().is_some_and(|(_, at)| at + MAX_AGE <= now) {
+                    buffer.drop_oldest();
+                }
+            }
+            let kept = is_here(scope.account_number());
+            if !kept {
+                highest = buffers.iter().map(|buffer| buffer.newest).fold(highest, u64::max);
+            }
+            kept
+        });
+        state.highest = highest;
+    }
+}
+
+impl Buffer {
+    fn grow(&mut self, budget: &Arc<Budget<i64>>, account: i64, size: usize) -> bool {
+        match &mut self.share {
+            Some(share) => share.grow(size),
+            None => {
+                self.share = budget.take(account, size);
+                self.share.is_some()
+            }
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((oldest, _)) = self.said.pop_front() else { return };
+        if let Some(share) = &mut self.share {
+            share.shrink(oldest.size_bytes());
+        }
+        if self.said.is_empty() {
+            self.share = None;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Scope;
+
+    const KIND: Kind = Kind::Typing;
+
+    fn message(scope: i64, kind: Kind, bytes: usize) -> Passing {
+        Passing::new(Scope(scope), kind, None, "x".repeat(bytes))
+    }
+
+    fn seen(corridor: &Corridor, scope: i64, kind: Kind, from: u64) -> (Vec<u64>, Extent) {
+        let mut numbers = Vec::new();
+        let extent = corridor.view(Scope(scope), kind, from, |number, _| numbers.push(number));
+        (numbers, extent)
+    }
 
     #[test]
-    fn the_newest_are_shown_and_the_rest_is_missed() {
+    fn the_newest_are_shown_and_what_was_missed_is_known() {
         let corridor = Corridor::default();
-        let say = || corridor.say(Passing::new(Scope(2), "typing", None, String::new()));
-        let seen = |after| {
-            let mut numbers = Vec::new();
-            let newest = corridor.view(after, |number, _| numbers.push(number));
-            (numbers, newest)
-        };
-        assert_eq!(seen(0), (vec![], 0));
+        let say = || corridor.say(message(2, KIND, 10), 0);
+        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![], Extent::default()));
         say();
         say();
-        assert_eq!(seen(0), (vec![1, 2], 2));
-        assert_eq!(seen(1), (vec![2], 2));
-        assert_eq!(seen(2), (vec![], 2));
+        let extent = Extent { floor: 0, newest: 2 };
+        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![1, 2], extent));
+        assert_eq!(seen(&corridor, 2, KIND, 2), (vec![2], extent));
+        assert_eq!(seen(&corridor, 2, KIND, 3), (vec![], extent));
         (0..KEPT).for_each(|_| say());
-        let (numbers, newest) = seen(0);
-        assert_eq!((numbers.len(), numbers[0], newest), (KEPT, 3, KEPT as u64 + 2));
+        let (numbers, extent) = seen(&corridor, 2, KIND, 1);
+        assert_eq!((numbers.len(), numbers[0]), (KEPT, 3));
+        assert_eq!(extent, Extent { floor: 2, newest: KEPT as u64 + 2 });
+    }
+
+    #[test]
+    fn a_flood_takes_nothing_from_another_account_or_kind() {
+        let corridor = Corridor::new(64 << 10);
+        corridor.say(message(2, KIND, 10), 0);
+        corridor.say(message(4, Kind::Online, 10), 0);
+        for _ in 0..10 * KEPT {
+            corridor.say(message(4, KIND, 500), 0);
+        }
+        assert_eq!(seen(&corridor, 2, KIND, 1).0, [1]);
+        assert_eq!(seen(&corridor, 4, Kind::Online, 1).0, [1]);
+        let (flood, extent) = seen(&corridor, 4, KIND, 1);
+        assert!((1..40).contains(&flood.len()), "{} in a few kilobytes", flood.len());
+        assert_eq!(extent.newest, 10 * KEPT as u64);
+        assert!(corridor.budget.held() <= 64 << 10);
+        // Another account still has room.
+        corridor.say(message(6, KIND, 500), 0);
+        assert_eq!(seen(&corridor, 6, KIND, 1).0, [1]);
+    }
+
+    #[test]
+    fn what_does_not_fit_at_all_is_missed_and_counted() {
+        let corridor = Corridor::new(1000);
+        corridor.say(message(2, KIND, 10_000), 0);
+        let extent = Extent { floor: 1, newest: 1 };
+        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![], extent));
+        assert_eq!(corridor.budget.held(), 0);
+    }
+
+    #[test]
+    fn old_messages_and_buffers_of_absent_accounts_go_and_numbers_never_repeat() {
+        let corridor = Corridor::default();
+        for _ in 0..3 {
+            corridor.say(message(2, KIND, 10), 5);
+        }
+        corridor.sweep(MAX_AGE + 4, |_| true);
+        assert_eq!(seen(&corridor, 2, KIND, 1).0, [1, 2, 3]);
+        corridor.sweep(MAX_AGE + 5, |_| true);
+        let extent = Extent { floor: 3, newest: 3 };
+        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![], extent));
+        assert_eq!((corridor.budget.held(), corridor.newest(Scope(2))), (0, [3, 0]));
+        corridor.sweep(MAX_AGE + 5, |account| account != 1);
+        assert!(corridor.state.lock().buffers.is_empty());
+        assert_eq!(corridor.newest(Scope(2)), [3, 3]);
+        corridor.say(message(2, KIND, 10), 50);
+        assert_eq!(seen(&corridor, 2, KIND, 4).0, [4]);
     }
 }

@@ -6,7 +6,8 @@ use crate::interest::{Interest, Interests};
 use crate::metrics::Channel;
 use crate::position::{Epoch, Place};
 use crate::ring::Reach;
-use crate::shard::{Seat, ticks};
+use crate::seat::Seat;
+use crate::shard::ticks;
 use model::Scope;
 use model::problem::Problem;
 use model::query::{Filter, Page, Query, SortKey, Test};
@@ -223,7 +224,7 @@ impl Held {
             self.cursor = self.cursor.max(turn.cursor);
             let mut found = Vec::new();
             let limit = self.asking.limit as usize;
-            let reach = hub.ring.view(self.cursor, |entry| {
+            let reach = hub.ring.view(self.interests.scope, self.cursor, |entry| {
                 let room = found.len() < limit;
                 if room && self.interests.wants(entry) {
                     found.push(entry.clone());

@@ -2,14 +2,18 @@
 //! is announced once per user; who comes back within the grace time was never away.
 
 use crate::entry::Passing;
+use crate::passing::Kind;
 use model::record::push_text;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Users shown in one answer; above, they are only counted.
 pub const MAX_SHOWN: usize = 1000;
+
+/// Users announced as away while others wait to come or go.
+const MAX_GONE: usize = 256;
 
 /// What a restricted key must be allowed to read to hear of it.
 pub const SCOPE: &str = "presence";
@@ -19,8 +23,16 @@ pub const ONLINE: &str = "online";
 
 #[derive(Debug, Default)]
 pub struct Presence {
-    users: Mutex<HashMap<Scope, HashMap<String, User>>>,
+    state: Mutex<State>,
     count: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By name: the first ones are shown without a look at the others.
+    users: HashMap<Scope, BTreeMap<String, User>>,
+    /// Users whose last connection ended, by the tick at which they are away.
+    leaving: VecDeque<(u64, Scope, String)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +54,8 @@ pub struct Present {
 impl Presence {
     /// One more connection of a user; the announcement, if it is the first.
     pub fn enter(&self, scope: Scope, user: &str, now: Timestamp) -> Option<Passing> {
-        let mut users = self.users.lock();
-        let users = users.entry(scope).or_default();
+        let mut state = self.state.lock();
+        let users = state.users.entry(scope).or_default();
         if let Some(known) = users.get_mut(user) {
             known.connections += 1;
             known.away_at = None;
@@ -55,47 +67,54 @@ impl Presence {
         Some(announcement(scope, user, true))
     }
 
-    /// One connection fewer. After the last one the user has until `away_at` to come back.
+    /// One connection fewer. After the last one the user has until `away_at` to come back, which
+    /// never is before that of another who left earlier.
     pub fn leave(&self, scope: Scope, user: &str, away_at: u64) {
-        let mut users = self.users.lock();
+        let mut state = self.state.lock();
+        let State { users, leaving } = &mut *state;
         if let Some(known) = users.get_mut(&scope).and_then(|users| users.get_mut(user)) {
             known.connections -= 1;
             if known.connections == 0 {
                 known.away_at = Some(away_at);
+                leaving.push_back((away_at, scope, user.to_owned()));
             }
         }
     }
 
-    /// Announces those who did not come back.
+    /// Announces those who did not come back, some at a time.
     pub fn sweep(&self, now: u64) -> Vec<Passing> {
         let mut gone = Vec::new();
-        self.users.lock().retain(|scope, users| {
-            users.retain(|user, known| {
-                let away = known.away_at.is_some_and(|at| at <= now);
-                if away {
-                    gone.push(announcement(*scope, user, false));
-                }
-                !away
-            });
-            !users.is_empty()
-        });
+        let mut state = self.state.lock();
+        let State { users, leaving } = &mut *state;
+        while gone.len() < MAX_GONE
+            && let Some((away_at, scope, user)) =
+                leaving.pop_front_if(|(away_at, _, _)| *away_at <= now)
+        {
+            let Some(known) = users.get_mut(&scope) else { continue };
+            // Unless they came back, and perhaps left again.
+            if known.get(&user).is_some_and(|user| user.away_at == Some(away_at)) {
+                known.remove(&user);
+                gone.push(announcement(scope, &user, false));
+            }
+            if known.is_empty() {
+                users.remove(&scope);
+            }
+        }
+        drop(state);
         self.count.fetch_sub(gone.len() as u64, Relaxed);
         gone
     }
 
     /// Who is online, by name, and how many in all.
     pub fn list(&self, scope: Scope) -> (Vec<Present>, usize) {
-        let users = self.users.lock();
-        let Some(users) = users.get(&scope) else { return (Vec::new(), 0) };
+        let state = self.state.lock();
+        let Some(users) = state.users.get(&scope) else { return (Vec::new(), 0) };
         let shown = |(user, known): (&String, &User)| Present {
             user: user.clone(),
             connections: known.connections,
             since: known.since,
         };
-        let mut list: Vec<Present> = users.iter().map(shown).collect();
-        list.sort_by(|one, other| one.user.cmp(&other.user));
-        list.truncate(MAX_SHOWN);
-        (list, users.len())
+        (users.iter().take(MAX_SHOWN).map(shown).collect(), users.len())
     }
 
     pub fn count(&self) -> usize {
@@ -107,7 +126,7 @@ fn announcement(scope: Scope, user: &str, online: bool) -> Passing {
     let mut members = String::from("\"user\":");
     push_text(&mut members, user);
     members.push_str(if online { ",\"online\":true" } else { ",\"online\":false" });
-    Passing::new(scope, ONLINE, None, members)
+    Passing::new(scope, Kind::Online, None, members)
 }
 
 #[cfg(test)]
@@ -134,6 +153,20 @@ mod tests {
         assert_eq!(presence.sweep(10).len(), 1);
         assert!(presence.sweep(10).is_empty());
         assert_eq!((presence.list(SCOPE), presence.count()), ((vec![], 0), 0));
+    }
+
+    #[test]
+    fn very_many_who_leave_together_are_announced_some_at_a_time() {
+        let presence = Presence::default();
+        let names: Vec<String> = (0..2 * MAX_GONE + 1).map(|number| number.to_string()).collect();
+        for name in &names {
+            presence.enter(SCOPE, name, Timestamp(5));
+            presence.leave(SCOPE, name, 10);
+        }
+        let counts: Vec<usize> = (0..4).map(|_| presence.sweep(10).len()).collect();
+        assert_eq!(counts, [MAX_GONE, MAX_GONE, 1, 0]);
+        assert_eq!((presence.list(SCOPE), presence.count()), ((vec![], 0), 0));
+        assert!(presence.state.lock().users.is_empty());
     }
 
     #[test]

@@ -3,12 +3,17 @@
 
 use crate::entry::{Codec, Encoding, sse};
 use crate::interest::{Interest, Interests};
+use crate::passing::{Kind, PerKind};
+use crate::presence;
 use bytes::Bytes;
+use model::schema::Schema;
 use model::webhook::pattern;
 use serde_json::{Value, json};
 use wire::websocket;
 
 pub const NAME: &str = "stream.reset";
+/// Ephemeral messages were missed.
+const PRESENCE: &str = "presence.reset";
 
 /// Collections named at most.
 const MAX_REFETCH: usize = 20;
@@ -59,12 +64,43 @@ pub fn frame(
     }
 }
 
+/// What a connection is told that missed ephemeral messages of these kinds. Without a position: it
+/// missed nothing of the log.
+pub fn presence(
+    codec: &Codec,
+    interests: &Interests,
+    encoding: Encoding,
+    missed: PerKind<bool>,
+) -> Bytes {
+    let missed: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| missed[*kind as usize]).collect();
+    let names: Vec<&str> = missed.iter().map(|kind| kind.name()).collect();
+    let mount = mount(schema(codec, interests), interests);
+    let list = missed.contains(&Kind::Online).then(|| format!("{mount}/{}", presence::SCOPE));
+    let data = json!({ "missed": names, "refetch": Vec::from_iter(list) });
+    match encoding {
+        Encoding::Sse => sse(Some(PRESENCE), None, &data.to_string()),
+        Encoding::Socket | Encoding::Deflated(_) => {
+            websocket::text(&json!({ "type": PRESENCE, "data": data }).to_string())
+        }
+    }
+}
+
+/// The schema as the connection's version has it.
+fn schema<'a>(codec: &'a Codec, interests: &Interests) -> &'a Schema {
+    let view = codec.versions.get(interests.version);
+    view.map_or(&codec.schema, |view| &view.schema)
+}
+
+/// Below which path that version is served.
+fn mount<'a>(schema: &'a Schema, interests: &Interests) -> &'a str {
+    let mounted = schema.mounts.iter().find(|mount| interests.version <= mount.oldest);
+    mounted.map_or(&schema.service.mount, |mount| &mount.path)
+}
+
 /// The lists whose changes may have been missed.
 fn refetch(codec: &Codec, interests: &Interests) -> Vec<Value> {
-    let view = codec.versions.get(interests.version);
-    let schema = view.map_or(&codec.schema, |view| &view.schema);
-    let mounted = schema.mounts.iter().find(|mount| interests.version <= mount.oldest);
-    let mount = mounted.map_or(&schema.service.mount, |mount| &mount.path);
+    let schema = schema(codec, interests);
+    let mount = mount(schema, interests);
     let concerned = |interest: &Interest, object: &str, live: Option<&str>| {
         let own = |pattern: &String| {
             pattern == "*"

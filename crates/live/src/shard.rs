@@ -1,23 +1,38 @@
-//! The connections of one thread. They lie still until the pump, one task per thread, finds
-//! something in the log that one of them wants, or its time has come.
+//! The connections of one thread. They are parked until the pump, one task per thread, finds an event
+//! that one of them wants, or its time has come. The pump works in slices, one account after the
+//! other, and wakes no more connections than can run soon: an account with very many of them delays
+//! another account's events by a few slices, however many there are.
 
 use crate::hub::Hub;
+use crate::index::{self, Index, Places};
 use crate::interest::Interests;
-use crate::ring::Reach;
+use crate::passing::{Corridor, Kind, PerKind};
+use crate::ring::{Following, Ring};
 use crate::wheel::Wheel;
 use model::Scope;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
+use store::Heartbeat;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::task::yield_now;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// How finely connections see time.
 pub const TICK: Duration = Duration::from_millis(500);
+/// Connections that were woken and have not run yet, at most. Each runs for some microseconds, so
+/// whatever is woken next waits for a few milliseconds.
+const WINDOW: usize = 256;
+/// Connections of one account that are woken before the next account has its turn.
+const SLICE: usize = 64;
+/// Tests of interests in one slice: most of them find a connection that is awake already.
+const TESTS: usize = 4096;
+/// What looking for the connections of an event costs, in tests.
+const LOOKUP: usize = 16;
 
 /// A number of ticks; at least one.
 pub const fn ticks(time: Duration) -> u32 {
@@ -27,56 +42,102 @@ pub const fn ticks(time: Duration) -> u32 {
 
 #[derive(Debug)]
 pub struct Shard {
-    /// Something was committed, or said in passing.
-    pub news: Notify,
+    /// There is work for the pump.
+    news: Notify,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct State {
-    seats: Slab<Occupant>,
-    /// Who belongs to which account and mode: an event concerns one of them alone.
-    scopes: HashMap<Scope, Vec<usize>>,
+pub struct State {
+    pub seats: Slab<Occupant>,
+    index: Index,
+    accounts: HashMap<Scope, Account>,
+    /// Accounts with something new, in turn.
+    queue: VecDeque<Scope>,
+    /// Connections whose time may have come.
+    due: VecDeque<usize>,
     wheel: Wheel,
-    /// Events up to here were held against every interest.
-    seen: i64,
-    passing_seen: u64,
-    now: u32,
+    /// The end of the log when the hub last reported. An account that is not in the queue has seen
+    /// everything up to here.
+    head: i64,
+    /// Connections that were woken and have not run yet.
+    woken: usize,
+    /// The pump waits for them.
+    full: bool,
+    pub now: u32,
     /// Whether the pump runs.
     pumped: bool,
 }
 
+/// The connections of one account and mode on this thread.
+#[derive(Debug)]
+struct Account {
+    seats: usize,
+    /// How many of them name the parent of a record.
+    by_parent: usize,
+    /// Events up to here were tested against every interest.
+    seen: i64,
+    /// The same for ephemeral messages.
+    heard: PerKind<u64>,
+    queued: bool,
+    pass: Option<Pass>,
+    /// Events and ephemeral messages take turns.
+    events_next: bool,
+}
+
+/// One event, or some ephemeral messages, on the way to the connections that may want them.
+#[derive(Debug)]
+struct Pass {
+    what: What,
+    seats: Vec<u32>,
+    next: usize,
+}
+
+#[derive(Debug)]
+enum What {
+    Event(Arc<crate::entry::Entry>),
+    /// Everything up to here: memory did not reach back far enough to test it.
+    Everything(i64),
+    /// Messages from a number on, with the connections that sent them.
+    Passing {
+        kind: Kind,
+        first: u64,
+        from: Vec<Option<u64>>,
+        newest: u64,
+    },
+}
+
 /// What the shard knows of a connection.
 #[derive(Debug)]
-struct Occupant {
-    waker: Option<Waker>,
-    interests: Arc<Interests>,
-    /// Where the connection stands. While it lies still, everything it wants up to the shard's
-    /// `seen` was sent, wherever this is.
-    cursor: i64,
-    still: bool,
-    /// Something was said in passing.
-    passing: bool,
+pub struct Occupant {
+    pub waker: Option<Waker>,
+    pub interests: Arc<Interests>,
+    places: Places,
+    /// Where the connection stands. While it is parked, everything it wants up to what its account
+    /// has `seen` was sent, wherever this is.
+    pub cursor: i64,
+    pub parked: bool,
+    /// Woken, and has not run since.
+    woken: bool,
     /// The connection is to end.
-    called: bool,
+    pub called: bool,
     /// It ends as soon as it is called.
-    hurries: bool,
-    due: u32,
-    filed: u32,
-    place: usize,
+    pub hurries: bool,
+    /// Number of the first ephemeral message of each kind that waits for it; 0 for none.
+    pub passing: PerKind<u64>,
+    pub due: u32,
+    pub filed: u32,
     number: u64,
 }
 
-/// What a connection learns when it is woken.
-#[derive(Clone, Copy, Debug)]
-pub struct Turn {
-    pub cursor: i64,
-    pub passing: bool,
-    pub now: u32,
-    /// Its time has come.
-    pub due: bool,
-    /// The server goes away, and it is this connection's turn to be told.
-    pub leaving: bool,
+/// What is left after a step of the pump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// More work; others run first.
+    More,
+    /// Those who were woken must run first.
+    Full,
+    Idle,
 }
 
 thread_local! {
@@ -100,18 +161,40 @@ impl Shard {
         })
     }
 
-    pub fn new(hub: &Hub) -> Shard {
-        let (seen, passing_seen) = (hub.ring.head(), hub.passing.newest());
+    /// Begins at the end of the log.
+    pub fn new(head: i64) -> Shard {
         let state = State {
             seats: Slab::new(),
-            scopes: HashMap::new(),
+            index: Index::default(),
+            accounts: HashMap::new(),
+            queue: VecDeque::new(),
+            due: VecDeque::new(),
             wheel: Wheel::new(0),
-            seen,
-            passing_seen,
+            head,
+            woken: 0,
+            full: false,
             now: 0,
             pumped: false,
         };
         Shard { news: Notify::new(), state: Mutex::new(state) }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Reports something new for these accounts, and where the log ends now.
+    pub fn report(&self, scopes: &[Scope], head: Option<i64>) {
+        let mut state = self.state.lock();
+        state.head = head.unwrap_or(state.head);
+        let mut queued = false;
+        for scope in scopes {
+            queued |= state.enqueue(*scope);
+        }
+        drop(state);
+        if queued {
+            self.news.notify_one();
+        }
     }
 
     /// Calls every connection to its end, each at a moment of its own within the window.
@@ -126,63 +209,41 @@ impl Shard {
             seat.called = true;
             if seat.hurries {
                 seat.due = now;
-                seat.wake();
+                state.wake(key);
             } else {
                 state.file(key, due);
             }
         }
     }
 
-    /// The farthest that a connection which does not lie still is behind the log.
+    /// The farthest that a connection which is not parked is behind the log.
     pub fn lag(&self, head: i64) -> i64 {
         let state = self.state.lock();
-        let moving = state.seats.iter().filter(|(_, seat)| !seat.still);
+        let moving = state.seats.iter().filter(|(_, seat)| !seat.parked);
         moving.map(|(_, seat)| head - seat.cursor).max().unwrap_or(0)
     }
 
-    /// Holds new events against every interest and wakes whom they concern.
-    fn tell(&self, hub: &Hub) {
-        let mut news = Vec::new();
+    /// One slice of work: connections whose time has come, then the next account.
+    fn step(&self, ring: &Ring, passing: &Corridor) -> Step {
         let mut state = self.state.lock();
-        let reach = hub.ring.view(state.seen, |entry| {
-            news.push(entry.clone());
-            true
-        });
-        if reach == Reach::Behind {
-            // The ring turned faster than this thread: everyone looks for themselves.
-            state.seen = hub.ring.head();
-            state.seats.iter_mut().for_each(|(_, seat)| seat.rouse(None));
-        } else if let Reach::Head(head) = reach {
-            state.seen = head;
+        if state.woken >= WINDOW {
+            state.full = true;
+            return Step::Full;
         }
-        for entry in &news {
-            let State { seats, scopes, .. } = &mut *state;
-            for key in scopes.get(&entry.event.scope).into_iter().flatten() {
-                let seat = &mut seats[*key];
-                let seq = entry.event.seq;
-                if seat.still && seq > seat.cursor && seat.interests.wants(entry) {
-                    seat.rouse(Some(seq - 1));
-                }
-            }
+        state.wake_due();
+        if let Some(scope) = state.queue.pop_front()
+            && state.work(scope, ring, passing)
+        {
+            state.queue.push_back(scope);
         }
-        let mut passed = Vec::new();
-        state.passing_seen =
-            hub.passing.view(state.passing_seen, |_, one| passed.push(one.clone()));
-        for one in &passed {
-            let State { seats, scopes, .. } = &mut *state;
-            for key in scopes.get(&one.scope).into_iter().flatten() {
-                let seat = &mut seats[*key];
-                if one.from != Some(seat.number) && seat.interests.wants_passing(one) {
-                    seat.passing = true;
-                    seat.wake();
-                }
-            }
-        }
+        if state.queue.is_empty() && state.due.is_empty() { Step::Idle } else { Step::More }
     }
 
     fn tick(&self, now: u32) {
         let mut state = self.state.lock();
         state.now = now;
+        // Whatever kept those who were woken from running must not stop the others for ever.
+        (state.woken, state.full) = (0, false);
         for key in state.wheel.turn(now) {
             // A place may belong to somebody else by now.
             let Some(seat) = state.seats.get_mut(key) else { continue };
@@ -190,7 +251,7 @@ impl Shard {
                 continue;
             }
             if seat.due <= now {
-                seat.wake();
+                state.due.push_back(key);
             } else {
                 let due = seat.due;
                 state.file(key, due);
@@ -204,169 +265,316 @@ impl Shard {
         state.pumped = !state.seats.is_empty();
         !state.pumped
     }
-}
 
-impl State {
-    fn file(&mut self, key: usize, due: u32) {
-        let filed = self.wheel.file(key, due);
-        let seat = &mut self.seats[key];
-        seat.due = due;
-        seat.filed = filed;
-    }
-}
-
-impl Occupant {
-    fn wake(&self) {
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
-    }
-
-    /// Ends the stillness; `cursor` is where there is something to be sent from.
-    fn rouse(&mut self, cursor: Option<i64>) {
-        if self.still {
-            self.still = false;
-            self.cursor = cursor.unwrap_or(self.cursor);
-            self.wake();
-        }
-    }
-}
-
-/// Serves a shard until its last connection is gone for a while.
-async fn pump(hub: Arc<Hub>, shard: Arc<Shard>) {
-    let began = Instant::now();
-    let first = shard.state.lock().now;
-    let mut clock = interval_at(began + TICK, TICK);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        tokio::select! {
-            () = shard.news.notified() => shard.tell(&hub),
-            _ = clock.tick() => {
-                let passed = began.elapsed().as_millis() / TICK.as_millis();
-                shard.tick(first + u32::try_from(passed).unwrap_or(u32::MAX));
-                if shard.is_left() {
-                    return;
-                }
+    /// Somebody ran who had been woken: the pump may go on.
+    pub fn ran(&self, state: &mut State, key: usize) {
+        if std::mem::take(&mut state.seats[key].woken) {
+            state.woken = state.woken.saturating_sub(1);
+            if state.full && state.woken <= WINDOW / 2 {
+                state.full = false;
+                self.news.notify_one();
             }
         }
     }
 }
 
-/// A connection's place in its shard; given up when dropped.
-#[derive(Debug)]
-pub struct Seat {
-    shard: Arc<Shard>,
-    key: usize,
-}
-
-impl Seat {
-    pub fn take(hub: &Arc<Hub>, interests: Arc<Interests>, cursor: i64, number: u64) -> Seat {
-        let shard = Shard::here(hub);
-        let mut state = shard.state.lock();
+impl State {
+    /// A place for one more connection.
+    pub fn add(
+        &mut self,
+        interests: Arc<Interests>,
+        cursor: i64,
+        number: u64,
+        (ring, passing): (&Ring, &Corridor),
+    ) -> usize {
         let scope = interests.scope;
-        let place = state.scopes.get(&scope).map_or(0, Vec::len);
-        let key = state.seats.insert(Occupant {
+        let account = self.accounts.entry(scope).or_insert_with(|| Account {
+            seats: 0,
+            by_parent: 0,
+            seen: ring.head(),
+            heard: passing.newest(scope),
+            queued: false,
+            pass: None,
+            events_next: true,
+        });
+        account.seats += 1;
+        account.by_parent += usize::from(interests.name_parents());
+        let key = self.seats.vacant_key();
+        let places = self.index.add(key, &interests);
+        self.seats.insert(Occupant {
             waker: None,
             interests,
+            places,
             cursor,
-            still: false,
-            passing: false,
-            called: hub.is_leaving(),
+            parked: false,
+            woken: false,
+            called: false,
             hurries: false,
+            passing: [0; 2],
             due: u32::MAX,
             filed: u32::MAX,
-            place,
             number,
+        })
+    }
+
+    /// Whether the pump must be started.
+    pub fn begins(&mut self) -> bool {
+        !std::mem::replace(&mut self.pumped, true)
+    }
+
+    /// Another set of interests of the same account and mode.
+    pub fn change(&mut self, key: usize, interests: Arc<Interests>) {
+        let State { seats, index, accounts, .. } = self;
+        let seat = &mut seats[key];
+        let old = std::mem::replace(&mut seat.interests, interests.clone());
+        let places = std::mem::take(&mut seat.places);
+        index.remove(&old, &places, |seat, key, place| seats[seat].places[key] = place);
+        seats[key].places = index.add(key, &interests);
+        if let Some(account) = accounts.get_mut(&interests.scope) {
+            account.by_parent += usize::from(interests.name_parents());
+            account.by_parent -= usize::from(old.name_parents());
+        }
+    }
+
+    pub fn remove(&mut self, key: usize) {
+        let State { seats, index, accounts, .. } = self;
+        let gone = seats.remove(key);
+        index.remove(&gone.interests, &gone.places, |seat, key, place| {
+            seats[seat].places[key] = place;
         });
-        state.scopes.entry(scope).or_default().push(key);
-        if !std::mem::replace(&mut state.pumped, true) {
-            // What came while nobody was here concerned nobody.
-            state.seen = hub.ring.head();
-            state.passing_seen = hub.passing.newest();
-            tokio::spawn(pump(hub.clone(), shard.clone()));
-        }
-        drop(state);
-        Seat { shard, key }
-    }
-
-    /// What happened since the last time, and who is to be woken next time.
-    pub fn turn(&self, waker: &Waker) -> Turn {
-        let mut state = self.shard.state.lock();
-        let (now, seen) = (state.now, state.seen);
-        let seat = &mut state.seats[self.key];
-        if !seat.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            seat.waker = Some(waker.clone());
-        }
-        if seat.still {
-            // Nothing up to here is for this one: it has no need to look again, when the ring may
-            // have turned meanwhile.
-            seat.cursor = seat.cursor.max(seen);
-        }
-        let due = seat.due <= now;
-        if due {
-            seat.due = u32::MAX;
-        }
-        seat.filed = if due { u32::MAX } else { seat.filed };
-        let passing = std::mem::take(&mut seat.passing);
-        Turn { cursor: seat.cursor, passing, now, due, leaving: due && seat.called }
-    }
-
-    pub fn now(&self) -> u32 {
-        self.shard.state.lock().now
-    }
-
-    /// Lies still from here on; false if something came meanwhile.
-    pub fn rest(&self, cursor: i64) -> bool {
-        let mut state = self.shard.state.lock();
-        let still = cursor >= state.seen;
-        let seat = &mut state.seats[self.key];
-        seat.cursor = cursor;
-        seat.still = still;
-        still
-    }
-
-    /// Goes on by itself from here on, until it next lies still.
-    pub fn moves(&self, cursor: i64) {
-        let mut state = self.shard.state.lock();
-        let seat = &mut state.seats[self.key];
-        seat.cursor = cursor;
-        seat.still = false;
-    }
-
-    /// Wakes the connection at a tick, if nothing does before. One that was called to its end keeps
-    /// the moment it was given.
-    pub fn wake_at(&self, due: u32) {
-        let mut state = self.shard.state.lock();
-        let (now, seat) = (state.now, &state.seats[self.key]);
-        // Who took a seat when the others had been called has no moment yet.
-        let due = if seat.called { due.min(now + 1) } else { due };
-        if due < seat.due && !(seat.called && seat.due != u32::MAX) {
-            state.file(self.key, due);
-        }
-    }
-
-    /// The connection wants no time for its end.
-    pub fn hurries(&self) {
-        self.shard.state.lock().seats[self.key].hurries = true;
-    }
-
-    pub fn change(&self, interests: Arc<Interests>) {
-        self.shard.state.lock().seats[self.key].interests = interests;
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut state = self.shard.state.lock();
-        let gone = state.seats.remove(self.key);
-        let State { seats, scopes, .. } = &mut *state;
         let scope = gone.interests.scope;
-        let Some(keys) = scopes.get_mut(&scope) else { return };
-        keys.swap_remove(gone.place);
-        match keys.get(gone.place) {
-            Some(moved) => seats[*moved].place = gone.place,
-            None if keys.is_empty() => drop(scopes.remove(&scope)),
-            None => {}
+        let Some(account) = accounts.get_mut(&scope) else { return };
+        account.seats -= 1;
+        account.by_parent -= usize::from(gone.interests.name_parents());
+        if account.seats == 0 {
+            accounts.remove(&scope);
+        }
+    }
+
+    /// Up to where everything was tested for a parked connection.
+    pub fn seen(&self, scope: Scope) -> i64 {
+        match self.accounts.get(&scope) {
+            Some(account) if account.queued => account.seen,
+            Some(account) => account.seen.max(self.head),
+            None => 0,
+        }
+    }
+
+    /// A connection that stands at or behind this place may be parked: what lies after it has still
+    /// to be tested.
+    pub fn tested(&self, scope: Scope) -> i64 {
+        let Some(account) = self.accounts.get(&scope) else { return 0 };
+        match account.pass.as_ref().map(|pass| &pass.what) {
+            Some(What::Event(entry)) => entry.event.seq,
+            Some(What::Everything(upto)) => *upto,
+            Some(What::Passing { .. }) | None => account.seen,
+        }
+    }
+
+    pub fn file(&mut self, key: usize, due: u32) {
+        let filed = self.wheel.file(key, due);
+        let seat = &mut self.seats[key];
+        seat.due = due;
+        seat.filed = filed;
+    }
+
+    fn enqueue(&mut self, scope: Scope) -> bool {
+        let Some(account) = self.accounts.get_mut(&scope) else { return false };
+        if !std::mem::replace(&mut account.queued, true) {
+            self.queue.push_back(scope);
+        }
+        true
+    }
+
+    fn wake(&mut self, key: usize) {
+        let Some(seat) = self.seats.get_mut(key) else { return };
+        let Some(waker) = &seat.waker else { return };
+        waker.wake_by_ref();
+        self.woken += usize::from(!std::mem::replace(&mut seat.woken, true));
+    }
+
+    fn wake_due(&mut self) {
+        for _ in 0..SLICE {
+            let Some(key) = self.due.pop_front() else { return };
+            if self.seats.get(key).is_some_and(|seat| seat.due <= self.now) {
+                self.wake(key);
+            }
+        }
+    }
+
+    /// Works for an account for one slice; whether there may be more.
+    fn work(&mut self, scope: Scope, ring: &Ring, passing: &Corridor) -> bool {
+        let (mut woken, mut tests) = (0, 0);
+        while woken < SLICE && tests < TESTS {
+            let Some(account) = self.accounts.get_mut(&scope) else { return false };
+            let next = account.pass.take();
+            let next = next.or_else(|| account.next_pass(scope, &self.index, ring, passing));
+            let Some(mut pass) = next else {
+                account.queued = false;
+                return false;
+            };
+            tests += LOOKUP;
+            while woken < SLICE
+                && tests < TESTS
+                && let Some(seat) = pass.seats.get(pass.next)
+            {
+                pass.next += 1;
+                tests += 1;
+                if self.test(scope, *seat as usize, &pass.what) {
+                    self.wake(*seat as usize);
+                    woken += 1;
+                }
+            }
+            let Some(account) = self.accounts.get_mut(&scope) else { return false };
+            match pass.next == pass.seats.len() {
+                true => account.finish(&pass.what),
+                false => account.pass = Some(pass),
+            }
+        }
+        true
+    }
+
+    /// Whether a connection is to be woken. The place may belong to somebody else by now.
+    fn test(&mut self, scope: Scope, key: usize, what: &What) -> bool {
+        let Some(seat) = self.seats.get_mut(key) else { return false };
+        let cursor = match what {
+            What::Event(entry) => {
+                let seq = entry.event.seq;
+                if !seat.parked || seq <= seat.cursor || !seat.interests.wants(entry) {
+                    return false;
+                }
+                seq - 1
+            }
+            What::Everything(_) if seat.parked && seat.interests.scope == scope => seat.cursor,
+            What::Everything(_) => return false,
+            What::Passing { kind, first, from, .. } => {
+                return seat.hears(scope, *kind, *first, from);
+            }
+        };
+        seat.parked = false;
+        seat.cursor = cursor;
+        true
+    }
+}
+
+impl Account {
+    /// What is to be tested next, and against whom.
+    fn next_pass(
+        &mut self,
+        scope: Scope,
+        index: &Index,
+        ring: &Ring,
+        passing: &Corridor,
+    ) -> Option<Pass> {
+        self.events_next = !self.events_next;
+        let (events, messages) = (Account::next_event, Account::next_messages);
+        let pass =
+            match self.events_next {
+                true => messages(self, scope, index, passing)
+                    .or_else(|| events(self, scope, index, ring)),
+                false => events(self, scope, index, ring)
+                    .or_else(|| messages(self, scope, index, passing)),
+            };
+        let (what, seats) = pass?;
+        Some(Pass { what, seats, next: 0 })
+    }
+
+    fn next_event(&mut self, scope: Scope, index: &Index, ring: &Ring) -> Option<(What, Vec<u32>)> {
+        match ring.following(scope, self.seen) {
+            Following::Nothing => None,
+            Following::Entry(entry) => {
+                let seats = index.candidates(&entry, self.by_parent > 0);
+                Some((What::Event(entry), seats))
+            }
+            // The account's part of the memory turned faster than this: each connection looks for
+            // itself.
+            Following::Behind(head) => {
+                Some((What::Everything(head), index.under(index::everyone(scope))))
+            }
+        }
+    }
+
+    fn next_messages(
+        &mut self,
+        scope: Scope,
+        index: &Index,
+        passing: &Corridor,
+    ) -> Option<(What, Vec<u32>)> {
+        Kind::ALL.into_iter().find_map(|kind| {
+            let first = self.heard[kind as usize] + 1;
+            let mut from = Vec::new();
+            let extent = passing.view(scope, kind, first, |_, one| from.push(one.from));
+            if extent.newest < first {
+                return None;
+            }
+            if extent.floor >= first {
+                // Some are gone: whoever waits for the first of them learns that.
+                from.insert(0, None);
+            }
+            let seats = index.under(index::passing(scope, kind));
+            Some((What::Passing { kind, first, from, newest: extent.newest }, seats))
+        })
+    }
+
+    fn finish(&mut self, what: &What) {
+        match what {
+            What::Event(entry) => self.seen = entry.event.seq,
+            What::Everything(upto) => self.seen = self.seen.max(*upto),
+            What::Passing { kind, newest, .. } => self.heard[*kind as usize] = *newest,
         }
     }
 }
+
+impl Occupant {
+    /// Notes the first message that waits for it, of those that others sent; whether that is news.
+    fn hears(&mut self, scope: Scope, kind: Kind, first: u64, from: &[Option<u64>]) -> bool {
+        let waits = self.passing[kind as usize] != 0;
+        if waits || self.interests.scope != scope || !self.interests.wants_passing(kind) {
+            return false;
+        }
+        let foreign = from.iter().position(|sender| *sender != Some(self.number));
+        let Some(foreign) = foreign else { return false };
+        self.passing[kind as usize] = first + foreign as u64;
+        true
+    }
+}
+
+/// Serves a shard until its last connection is gone for a while.
+pub async fn pump(hub: Arc<Hub>, shard: Arc<Shard>) {
+    let heartbeat = hub.store.0.watchdog().watch("live");
+    let began = Instant::now();
+    let first = shard.lock().now;
+    let mut clock = interval_at(began + TICK, TICK);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        heartbeat.beat();
+        let step = shard.step(&hub.ring, &hub.passing);
+        if !next_turn(&shard, step, &mut clock, &heartbeat).await {
+            continue;
+        }
+        let passed = began.elapsed().as_millis() / TICK.as_millis();
+        shard.tick(first + u32::try_from(passed).unwrap_or(u32::MAX));
+        if shard.is_left() {
+            return;
+        }
+    }
+}
+
+/// Waits until there is work; whether the clock has ticked.
+async fn next_turn(shard: &Shard, step: Step, clock: &mut Interval, heartbeat: &Heartbeat) -> bool {
+    if step == Step::More {
+        return tokio::select! {
+            biased;
+            _ = clock.tick() => true,
+            () = yield_now() => false,
+        };
+    }
+    heartbeat.rest();
+    tokio::select! {
+        () = shard.news.notified() => false,
+        _ = clock.tick() => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -38,22 +38,34 @@ impl Follower {
         bytes: usize,
     ) -> Result<Vec<Event>, Error> {
         loop {
-            let newest = *self.newest.borrow_and_update();
-            if newest > self.position {
-                let read = self.store.events_within(self.scope, self.position, max, bytes);
-                let Stretch { events, more } = read.await?;
-                match events.last() {
-                    Some(last) if more => self.position = last.seq,
-                    // Everything up to `newest` was looked at, foreign scopes included.
-                    last => self.position = newest.max(last.map_or(0, |event| event.seq)),
-                }
-                if !events.is_empty() {
-                    return Ok(events);
-                }
-            }
-            if self.newest.changed().await.is_err() {
-                return Err(Error::Failed("the store was closed".into()));
+            self.ready().await?;
+            let batch = self.read(max, bytes).await?;
+            if !batch.is_empty() {
+                return Ok(batch);
             }
         }
+    }
+
+    /// Waits until something was committed after the position.
+    pub async fn ready(&mut self) -> Result<(), Error> {
+        let position = self.position;
+        match self.newest.wait_for(|newest| *newest > position).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Failed("the store was closed".into())),
+        }
+    }
+
+    /// At most `max` events after the position, and `bytes` of them but for the first. There may be
+    /// none.
+    pub async fn read(&mut self, max: usize, bytes: usize) -> Result<Vec<Event>, Error> {
+        let newest = *self.newest.borrow_and_update();
+        let read = self.store.events_within(self.scope, self.position, max, bytes);
+        let Stretch { events, more } = read.await?;
+        match events.last() {
+            Some(last) if more => self.position = last.seq,
+            // Everything up to `newest` was looked at, foreign scopes included.
+            last => self.position = newest.max(last.map_or(0, |event| event.seq)),
+        }
+        Ok(events)
     }
 }

@@ -199,8 +199,9 @@ fn stream(schema: &Schema) -> Value {
          stream begins. Then, for each event: `event`, its type; `id`, its place in the log; \
          `data`, the event as `GET /v1/events/{id}` shows it, or the record of a feed. \
          `typing` and `online` come without an `id`. `stream.reset` says that the place asked for \
-         cannot be gone on from, and which lists to fetch anew; `stream.closing` that the \
-         credentials end. Comments keep a quiet connection open."
+         cannot be gone on from, and which lists to fetch anew; `presence.reset` that some of \
+         `typing` or `online` was missed, which `missed` names, and what to fetch instead; \
+         `stream.closing` that the credentials end. Comments keep a quiet connection open."
             .replace("/v1", &schema.service.mount);
     let mut responses = failures(false);
     let success = json!({
@@ -245,8 +246,8 @@ fn socket(schema: &Schema) -> Value {
             "description": format!(
                 "The connection is a WebSocket. Messages are JSON objects with a `type`. The \
                  server begins with `welcome`, then sends events and records of feeds with \
-                 `type`, `position` and `data`, `typing`, `online`, `stream.reset`, `ack` and \
-                 `error`. The client sends `subscribe`, `unsubscribe`, `typing`, `ping`, and \
+                 `type`, `position` and `data`, `typing`, `online`, `stream.reset`, \
+                 `presence.reset`, `ack` and `error`. The client sends `subscribe`, `unsubscribe`, `typing`, `ping`, and \
                  records of feeds under their live name. {close}"
             ),
             "headers": upgraded,

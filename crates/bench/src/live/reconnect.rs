@@ -29,6 +29,14 @@ struct Returning {
     /// Place of the next message it must get, in the list of all.
     next: usize,
     connected: bool,
+    faults: Faults,
+}
+
+/// What went wrong with the events that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Faults {
+    lost: u64,
+    repeated: u64,
 }
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {
@@ -51,9 +59,11 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let reads = figure(&subject, LOG_READS)? - reads;
     let resumed = figure(&subject, "restive_live_resumes_total{from=\"memory\"}")?;
     ensure!(resumed == count as u64, "{resumed} were resumed from memory");
+    let faults = storm.faults();
     let report = &mut bench.stage.report;
     report.bar("reconnect", Bar::at_most("reads of the log", reads as f64, 0.0, ""));
-    report.bar("reconnect", Bar::at_most("lost or repeated", 0.0, 0.0, "events"));
+    report.bar("reconnect", Bar::at_most("lost", faults.lost as f64, 0.0, "events"));
+    report.bar("reconnect", Bar::at_most("repeated", faults.repeated as f64, 0.0, "events"));
     report.bar("reconnect", Bar::shown("everyone is back after", elapsed.as_secs_f64(), "s"));
     let each = cpu.as_secs_f64() * 1e6 / count as f64;
     report.bar("reconnect", Bar::shown("CPU per client", each, "µs, its events included"));
@@ -95,13 +105,21 @@ impl Storm {
             let mut stream = TcpStream::connect(address)?;
             let interest = Interest::READABLE | Interest::WRITABLE;
             poll.registry().register(&mut stream, Token(number), interest)?;
-            let (held, connected) = (Vec::new(), false);
-            clients.push(Returning { stream, request, held, next, connected });
+            let (held, connected, faults) = (Vec::new(), false, Faults::default());
+            clients.push(Returning { stream, request, held, next, connected, faults });
         }
         Ok(Storm { poll, clients, done: 0, events: 0 })
     }
 
-    /// Until everyone has every message up to the last.
+    fn faults(&self) -> Faults {
+        let each = self.clients.iter().map(|client| client.faults);
+        each.fold(Faults::default(), |sum, one| Faults {
+            lost: sum.lost + one.lost,
+            repeated: sum.repeated + one.repeated,
+        })
+    }
+
+    /// Until everyone has the last message.
     fn run(&mut self, places: &[u64]) -> Result<()> {
         let began = Instant::now();
         let mut events = Events::with_capacity(4096);
@@ -144,14 +162,35 @@ impl Returning {
         let mut done = 0;
         while let Some(length) = block(&self.held[done..]) {
             if let Some(number) = message(&self.held[done..done + length]) {
-                let wanted = places.get(self.next).context("an event too many")?;
-                ensure!(number == *wanted, "event {number} came where {wanted} was due");
-                self.next += 1;
+                (self.next, self.faults) = account_for(number, places, self.next, self.faults)?;
             }
             done += length;
         }
         self.held.drain(..done);
         Ok(())
+    }
+}
+
+/// Where a client stands after an event, and what was wrong with that one: a later one than was due
+/// means that those in between are lost, an earlier one that it came twice.
+fn account_for(
+    number: u64,
+    places: &[u64],
+    next: usize,
+    mut faults: Faults,
+) -> Result<(usize, Faults)> {
+    let Ok(place) = places.binary_search(&number) else {
+        bail!("event {number}, which nobody published");
+    };
+    match place.checked_sub(next) {
+        Some(lost) => {
+            faults.lost += lost as u64;
+            Ok((place + 1, faults))
+        }
+        None => {
+            faults.repeated += 1;
+            Ok((next, faults))
+        }
     }
 }
 
@@ -175,6 +214,21 @@ fn message(block: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_that_are_lost_or_come_twice_are_counted() {
+        let places = [3, 5, 8, 9];
+        let check = |numbers: &[u64]| {
+            let start = (1, Faults::default());
+            numbers.iter().try_fold(start, |(next, faults), number| {
+                account_for(*number, &places, next, faults)
+            })
+        };
+        assert_eq!(check(&[5, 8, 9]).unwrap(), (4, Faults::default()));
+        assert_eq!(check(&[9]).unwrap(), (4, Faults { lost: 2, repeated: 0 }));
+        assert_eq!(check(&[5, 5, 3, 8]).unwrap(), (3, Faults { lost: 0, repeated: 2 }));
+        assert!(check(&[6]).is_err());
+    }
 
     #[test]
     fn blocks_are_found_and_messages_have_numbers() {

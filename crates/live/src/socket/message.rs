@@ -5,6 +5,7 @@ use crate::ask::{self, Asked, TYPING, invalid};
 use crate::entry::Passing;
 use crate::hub::Hub;
 use crate::interest::{Interest, Interests};
+use crate::passing::Kind;
 use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::push_json;
@@ -153,7 +154,7 @@ impl Socket {
             return Err(Problem::new(Code::TooLong, message).param("data"));
         }
         let from = Some(self.line.number);
-        self.line.ticket.hub.say(Passing::new(self.scope, TYPING, from, members));
+        self.line.ticket.hub.say(Passing::new(self.scope, Kind::Typing, from, members));
         Ok(())
     }
 
@@ -213,8 +214,7 @@ impl Socket {
     fn follow(&mut self, wanted: Vec<(Interest, i64)>, cursor: i64) {
         let version = self.line.interests.version;
         let permit = self.permit.clone();
-        let interests = Interests { scope: self.scope, permit, version, wanted };
-        self.line.follow(interests, cursor);
+        self.line.follow(Interests::new(self.scope, permit, version, wanted), cursor);
     }
 
     fn acknowledge(&mut self, reference: Option<&str>, position: i64) {

@@ -53,6 +53,7 @@ mod live_begin;
 mod live_browser;
 mod live_chaos;
 mod live_drain;
+mod live_fairness;
 mod live_frames;
 mod live_metrics;
 mod live_one_cursor;

@@ -31,6 +31,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 const BATCH: usize = 256;
 /// Sets of interests among which an equal one is looked for.
 const SHARED: usize = 8;
+/// The part of all connections that is kept for accounts with few of them: a tenth. Otherwise two
+/// accounts at their limits would leave no room for a third.
+const RESERVED: usize = 10;
+/// An account has few connections up to this part of all: a hundredth.
+const SMALL: usize = 100;
 /// Pause after the store failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The type of the event that tells of an erasure: what events say was changed.
@@ -75,6 +80,35 @@ impl std::fmt::Debug for StoreRef {
 struct Crowd {
     all: usize,
     accounts: HashMap<i64, usize>,
+}
+
+impl Crowd {
+    fn admit(&mut self, account: i64, limits: &Limits) -> Result<(), Full> {
+        let own = self.accounts.get(&account).copied().unwrap_or(0);
+        let reserved = match own < limits.max_connections / SMALL {
+            true => 0,
+            false => limits.max_connections / RESERVED,
+        };
+        if self.all + reserved >= limits.max_connections {
+            return Err(Full::Server);
+        }
+        if own >= limits.max_connections_per_account {
+            return Err(Full::Account);
+        }
+        self.all += 1;
+        *self.accounts.entry(account).or_default() += 1;
+        Ok(())
+    }
+
+    fn leave(&mut self, account: i64) {
+        self.all -= 1;
+        if let Some(own) = self.accounts.get_mut(&account) {
+            *own -= 1;
+            if *own == 0 {
+                self.accounts.remove(&account);
+            }
+        }
+    }
 }
 
 /// A record of which events say nothing any more, up to a place in the log.
@@ -356,21 +390,17 @@ impl Hub {
     pub fn enter(self: &Arc<Hub>, scope: Scope, channel: Channel) -> Result<Ticket, Full> {
         let account = scope.account_number();
         let mut crowd = self.crowd.lock();
-        let full = if crowd.all >= self.limits.max_connections || self.is_leaving() {
-            Some(Full::Server)
-        } else {
-            let own = crowd.accounts.get(&account).copied().unwrap_or(0);
-            (own >= self.limits.max_connections_per_account).then_some(Full::Account)
+        let admitted = match self.is_leaving() {
+            true => Err(Full::Server),
+            false => crowd.admit(account, &self.limits),
         };
-        if let Some(full) = full {
+        if let Err(full) = admitted {
             self.metrics.refused.fetch_add(1, Relaxed);
             return Err(full);
         }
-        crowd.all += 1;
         if crowd.all == 1 {
             self.visited.notify_one();
         }
-        *crowd.accounts.entry(account).or_default() += 1;
         self.metrics.opened(channel);
         Ok(Ticket { hub: self.clone(), account, channel })
     }
@@ -401,14 +431,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.hub.metrics.closed(self.channel);
-        let mut crowd = self.hub.crowd.lock();
-        crowd.all -= 1;
-        if let Some(own) = crowd.accounts.get_mut(&self.account) {
-            *own -= 1;
-            if *own == 0 {
-                crowd.accounts.remove(&self.account);
-            }
-        }
+        self.hub.crowd.lock().leave(self.account);
     }
 }
 
@@ -426,5 +449,36 @@ impl Drop for Arrival {
         let now = self.hub.clock.load(Relaxed);
         let away_at = now + 1 + u64::try_from(grace).unwrap_or(0);
         self.hub.presence.leave(self.scope, &self.user, away_at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_accounts_leave_room_for_small_ones() {
+        let limits =
+            Limits { max_connections: 1000, max_connections_per_account: 600, ..Limits::default() };
+        let mut crowd = Crowd::default();
+        let mut fill = |account: i64| {
+            let (mut count, mut full) = (0, None);
+            while full.is_none() {
+                full = crowd.admit(account, &limits).err();
+                count += usize::from(full.is_none());
+            }
+            (count, full)
+        };
+        assert_eq!(fill(1), (600, Some(Full::Account)));
+        assert_eq!(fill(2), (300, Some(Full::Server)));
+        // A tenth is left for those who have few.
+        for account in 3..13 {
+            assert_eq!(fill(account), (10, Some(Full::Server)), "{account}");
+        }
+        assert_eq!(fill(13), (0, Some(Full::Server)));
+        for (account, count) in crowd.accounts.clone() {
+            (0..count).for_each(|_| crowd.leave(account));
+        }
+        assert_eq!((crowd.all, crowd.accounts.len()), (0, 0));
     }
 }

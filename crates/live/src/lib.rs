@@ -1,9 +1,9 @@
 //! Open connections that follow the log: short and long polls, server-sent events, WebSockets, and
 //! who is online by them. The log is followed once (`hub`), its newest part stands in memory
 //! (`ring`), encoded once per kind of channel and version (`entry`). A connection (`line`) has a
-//! place in the log and no queue; it is parked in the shard of its thread (`seat`) until something is
-//! there that it wants (`index`). What is shared is shared fairly by accounts: the ring, the turns of
-//! a shard, the readers of the log and the buffers of ephemeral messages (`passing`).
+//! place in the log and no queue; it is parked in the shard of its thread (`seat`) until something
+//! is there that it wants (`index`). What is shared is shared fairly by accounts: the ring, the
+//! turns of a shard, the readers of the log and the buffers of ephemeral messages (`passing`).
 
 mod ask;
 mod entry;

@@ -8,7 +8,7 @@ use crate::hub::{Hub, Ticket};
 use crate::interest::{Interest, Interests};
 use crate::metrics::Resumed;
 use crate::own::Own;
-use crate::passing::{Kind, PerKind};
+use crate::passing::{Kind, Kinds, PerKind};
 use crate::reset::{self, Gap};
 use crate::ring::Reach;
 use crate::seat::{Seat, Turn};
@@ -46,7 +46,7 @@ pub struct Line {
     /// Numbers of the newest ephemeral messages that were sent or missed.
     passing: PerKind<u64>,
     /// Kinds of which some were missed, which the client does not know yet.
-    missed: PerKind<bool>,
+    missed: Kinds,
     /// The rest of a frame that the client did not take whole.
     rest: Option<Box<Bytes>>,
     pub own: Own,
@@ -172,7 +172,7 @@ impl Line {
             number,
             cursor,
             passing: hub.passing.newest(visitor.scope),
-            missed: [false; 2],
+            missed: Kinds::default(),
             rest: None,
             own: Own::default(),
             muted: false,
@@ -327,7 +327,7 @@ impl Line {
         if !self.own.is_empty() || self.muted {
             return self.own.is_empty();
         }
-        self.missed == [false; 2] && self.seat.rest(self.cursor)
+        self.missed.is_empty() && self.seat.rest(self.cursor)
     }
 
     /// The client takes no more: what was gathered is gathered again when it does.
@@ -368,7 +368,7 @@ impl Line {
     /// Notes that ephemeral messages were missed, which the client is told as soon as it takes
     /// something.
     fn miss(&mut self, kind: Kind, count: u64) {
-        self.missed[kind as usize] = true;
+        self.missed.add(kind);
         self.ticket.hub.metrics.dropped.fetch_add(count, Relaxed);
     }
 
@@ -379,7 +379,7 @@ impl Line {
         for frame in self.own.iter().take(BATCH - 1) {
             batch.push(Item::Own, frame.clone());
         }
-        if self.missed != [false; 2] && !self.muted && batch.has_room() {
+        if !self.missed.is_empty() && !self.muted && batch.has_room() {
             let codec = &self.ticket.hub.codec;
             let frame = reset::presence(codec, &self.interests, self.encoding, self.missed);
             batch.push(Item::Missed, frame);
@@ -529,7 +529,7 @@ impl Line {
                 Item::Rest => {}
                 Item::Own => drop(self.own.pop_front()),
                 Item::Missed => {
-                    self.missed = [false; 2];
+                    self.missed = Kinds::default();
                     self.ticket.hub.metrics.presence_resets.fetch_add(1, Relaxed);
                 }
                 Item::Passing(kind, number) => self.passing[kind as usize] = number,

@@ -1,6 +1,7 @@
 //! Ephemeral messages: sent to the connections that are there and have room, kept nowhere. Each
-//! account and mode has a buffer of its own for each kind of message, so that nobody's messages push
-//! out another account's. A connection that was too slow for some is told which kind it missed.
+//! account and mode has a buffer of its own for each kind of message, so that nobody's messages
+//! push out another account's. A connection that was too slow for some is told which kind it
+//! missed.
 
 use crate::ask::TYPING;
 use crate::entry::Passing;
@@ -14,10 +15,11 @@ use wire::{Budget, Share};
 /// Messages of one kind kept for one account and mode. A connection takes them within milliseconds;
 /// one that is more than this behind has missed some.
 pub const KEPT: usize = 1024;
-/// Memory for all buffers. One account gets half of it at most, and less the more accounts there are.
+/// Memory for all buffers. One account gets half of it at most, and less the more accounts there
+/// are.
 pub const MAX_BYTES: usize = 16 << 20;
-/// Ticks after which nobody needs a message any more: ten seconds. A connection that has not taken it
-/// by then takes nothing.
+/// Ticks after which nobody needs a message any more: ten seconds. A connection that has not taken
+/// it by then takes nothing.
 const MAX_AGE: u64 = 20;
 
 /// What a message is about.
@@ -42,6 +44,24 @@ impl Kind {
 
     pub fn of(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Some kinds, or none; one byte, since every connection has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    pub fn add(&mut self, kind: Kind) {
+        self.0 |= 1 << kind as u8;
+    }
+
+    pub fn contains(self, kind: Kind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
     }
 }
 

@@ -1,6 +1,6 @@
-//! Who reads the log next. Connections that memory does not reach read it a few at a time; the places
-//! are shared by accounts, so that an account with a thousand slow readers takes a part of them and
-//! keeps nobody else waiting.
+//! Who reads the log next. Connections that memory does not reach read it a few at a time; the
+//! places are shared by accounts, so that an account with a thousand slow readers takes a part of
+//! them and keeps nobody else waiting.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};

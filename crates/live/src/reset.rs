@@ -3,7 +3,7 @@
 
 use crate::entry::{Codec, Encoding, sse};
 use crate::interest::{Interest, Interests};
-use crate::passing::{Kind, PerKind};
+use crate::passing::{Kind, Kinds};
 use crate::presence;
 use bytes::Bytes;
 use model::schema::Schema;
@@ -66,13 +66,8 @@ pub fn frame(
 
 /// What a connection is told that missed ephemeral messages of these kinds. Without a position: it
 /// missed nothing of the log.
-pub fn presence(
-    codec: &Codec,
-    interests: &Interests,
-    encoding: Encoding,
-    missed: PerKind<bool>,
-) -> Bytes {
-    let missed: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| missed[*kind as usize]).collect();
+pub fn presence(codec: &Codec, interests: &Interests, encoding: Encoding, missed: Kinds) -> Bytes {
+    let missed: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| missed.contains(*kind)).collect();
     let names: Vec<&str> = missed.iter().map(|kind| kind.name()).collect();
     let mount = mount(schema(codec, interests), interests);
     let list = missed.contains(&Kind::Online).then(|| format!("{mount}/{}", presence::SCOPE));

@@ -1,6 +1,6 @@
 //! The newest part of the log in memory, apart for each account and mode: a connection that follows
-//! closely never asks the store. The memory is shared fairly: when it is full, events that nobody is
-//! likely to resume from go first, then the oldest event of the account that has the most. So an
+//! closely never asks the store. The memory is shared fairly: when it is full, events that nobody
+//! is likely to resume from go first, then the oldest event of the account that has the most. So an
 //! account that writes much pushes its own events out, and nobody else's.
 
 use crate::entry::Entry;
@@ -14,8 +14,9 @@ use std::sync::Arc;
 const MAX_ENTRIES: usize = 65_536;
 /// What the part of an account takes beside its entries, so that many small parts count, too.
 const PART_BYTES: usize = 256;
-/// Ticks after which an event may go whichever account it belongs to: five minutes. Clients that were
-/// cut off come back within seconds, and quiet accounts shall not keep the memory from busy ones.
+/// Ticks after which an event may go whichever account it belongs to: five minutes. Clients that
+/// were cut off come back within seconds, and quiet accounts shall not keep the memory from busy
+/// ones.
 const STALE: u64 = 600;
 /// Entries erased while readers wait. One record can have as many events as there is room for.
 const ERASED_AT_ONCE: usize = 256;
@@ -326,11 +327,11 @@ mod tests {
 
     #[test]
     fn an_account_that_writes_much_pushes_out_its_own_events_alone() {
-        let size = entry(2, 1, "a", "x").size_bytes();
+        let size = entry(2, 1, "quiet", "x").size_bytes();
         let ring = Ring::new(10 * size + 2 * PART_BYTES, 0);
         ring.push(vec![entry(2, 1, "quiet", "x"), entry(2, 2, "quiet", "x")], 2, 0);
         for seq in 3..100 {
-            ring.push(vec![entry(4, seq, "loud", "x")], seq, STALE - 1);
+            ring.push(vec![entry(4, seq, "noisy", "x")], seq, STALE - 1);
         }
         assert_eq!(seen(&ring, 2, 0), Some(vec![1, 2]));
         assert_eq!(seen(&ring, 4, 0), None);
@@ -339,7 +340,7 @@ mod tests {
         // An account of which nothing is here misses nothing either.
         assert_eq!(seen(&ring, 6, 0), Some(vec![]));
         // Later, nobody is likely to need the events of the quiet one any more.
-        ring.push(vec![entry(4, 100, "loud", "x"), entry(4, 101, "loud", "x")], 101, STALE);
+        ring.push(vec![entry(4, 100, "noisy", "x"), entry(4, 101, "noisy", "x")], 101, STALE);
         assert_eq!((seen(&ring, 2, 0), seen(&ring, 2, 2)), (None, Some(vec![])));
         assert_eq!(seen(&ring, 4, 91), Some((92..102).collect()));
     }

@@ -1,7 +1,7 @@
-//! The connections of one thread. They are parked until the pump, one task per thread, finds an event
-//! that one of them wants, or its time has come. The pump works in slices, one account after the
-//! other, and wakes no more connections than can run soon: an account with very many of them delays
-//! another account's events by a few slices, however many there are.
+//! The connections of one thread. They are parked until the pump, one task per thread, finds an
+//! event that one of them wants, or its time has come. The pump works in slices, one account after
+//! the other, and wakes no more connections than can run soon: an account with very many of them
+//! delays another account's events by a few slices, however many there are.
 
 use crate::hub::Hub;
 use crate::index::{self, Index, Places};

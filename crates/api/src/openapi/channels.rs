@@ -247,8 +247,9 @@ fn socket(schema: &Schema) -> Value {
                 "The connection is a WebSocket. Messages are JSON objects with a `type`. The \
                  server begins with `welcome`, then sends events and records of feeds with \
                  `type`, `position` and `data`, `typing`, `online`, `stream.reset`, \
-                 `presence.reset`, `ack` and `error`. The client sends `subscribe`, `unsubscribe`, `typing`, `ping`, and \
-                 records of feeds under their live name. {close}"
+                 `presence.reset`, `ack` and `error`. The client sends `subscribe`, \
+                 `unsubscribe`, `typing`, `ping`, and records of feeds under their live name. \
+                 {close}"
             ),
             "headers": upgraded,
         }),

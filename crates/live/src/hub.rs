@@ -29,6 +29,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Events taken from the log at a time.
 const BATCH: usize = 256;
+/// Bytes of them; the ring keeps no more anyway.
+const BATCH_BYTES: usize = 8 << 20;
 /// Sets of interests among which an equal one is looked for.
 const SHARED: usize = 8;
 /// The part of all connections that is kept for accounts with few of them: a tenth. Otherwise two
@@ -203,7 +205,7 @@ impl Hub {
             let read = match follower.ready().await {
                 Ok(()) => {
                     heartbeat.beat();
-                    follower.read(BATCH).await
+                    follower.read(BATCH, BATCH_BYTES).await
                 }
                 Err(error) => Err(error),
             };

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use store::Stretch;
 use tokio::io::AsyncWrite;
 use wire::Raw;
 
@@ -31,6 +32,8 @@ use wire::Raw;
 const BATCH: usize = 16;
 /// Events read from the log at a time.
 const READ: usize = 16;
+/// Bytes of them, but for the first: what a client takes at once is less.
+const READ_BYTES: usize = 256 << 10;
 /// Events in memory that are looked at before others run: most of them may be none of its own.
 const SCAN: usize = 4096;
 
@@ -570,10 +573,11 @@ async fn read(
     let _place = hub.readers.place(interests.scope.account_number()).await;
     hub.metrics.log_reads.fetch_add(1, Relaxed);
     let head = hub.ring.head();
-    let events = hub.store.0.events(Some(interests.scope), after, READ).await?;
+    let read = hub.store.0.events_within(Some(interests.scope), after, READ, READ_BYTES);
+    let Stretch { events, more } = read.await?;
     let oldest = hub.store.0.oldest().await?;
     let upto = match events.last() {
-        Some(last) if events.len() == READ => last.seq,
+        Some(last) if more => last.seq,
         last => head.max(last.map_or(after, |event| event.seq)),
     };
     let found = events

@@ -221,7 +221,7 @@ pub struct Passing {
     pub scope: Scope,
     pub kind: Kind,
     /// The connection that said it, which is not told.
-    pub from: Option<u64>,
+    pub from: Option<u32>,
     sse: OnceLock<Bytes>,
     socket: OnceLock<Bytes>,
     /// Members of the message after its type, as they stand in a JSON object.
@@ -229,7 +229,7 @@ pub struct Passing {
 }
 
 impl Passing {
-    pub fn new(scope: Scope, kind: Kind, from: Option<u64>, members: String) -> Passing {
+    pub fn new(scope: Scope, kind: Kind, from: Option<u32>, members: String) -> Passing {
         let (sse, socket) = (OnceLock::new(), OnceLock::new());
         Passing { scope, kind, from, sse, socket, members }
     }

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use store::{Error, Follower, Store};
 use tokio::sync::Notify;
@@ -63,7 +63,7 @@ pub struct Hub {
     /// What the latest connections wanted, the newest last.
     wanted: Mutex<VecDeque<Arc<Interests>>>,
     leaving: AtomicBool,
-    connections: AtomicU64,
+    connections: AtomicU32,
     chance: AtomicU64,
     clock: AtomicU64,
 }
@@ -172,7 +172,7 @@ impl Hub {
             visited: Notify::new(),
             wanted: Mutex::default(),
             leaving: AtomicBool::new(false),
-            connections: AtomicU64::new(0),
+            connections: AtomicU32::new(0),
             chance: AtomicU64::new(seed),
             clock: AtomicU64::new(0),
             store: StoreRef(store),
@@ -337,7 +337,8 @@ impl Hub {
         shard
     }
 
-    pub fn next_connection(&self) -> u64 {
+    /// A number for one more connection; not the same as that of another that is open.
+    pub fn next_connection(&self) -> u32 {
         self.connections.fetch_add(1, Relaxed)
     }
 

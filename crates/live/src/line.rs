@@ -43,7 +43,6 @@ pub struct Line {
     pub seat: Seat,
     pub interests: Arc<Interests>,
     pub encoding: Encoding,
-    pub number: u64,
     /// Everything wanted up to here was sent.
     pub cursor: i64,
     /// Numbers of the newest ephemeral messages that were sent or missed.
@@ -166,13 +165,11 @@ impl Line {
             generation: hub.store.0.key_generation(),
             asked: None,
         };
-        let number = hub.next_connection();
-        let seat = Seat::take(hub, interests.clone(), cursor, number);
+        let seat = Seat::take(hub, interests.clone(), cursor);
         let mut line = Line {
             seat,
             interests,
             encoding,
-            number,
             cursor,
             passing: hub.passing.newest(visitor.scope),
             missed: Kinds::default(),
@@ -339,7 +336,7 @@ impl Line {
         self.behind = None;
         self.seat.moves(self.cursor);
         for kind in Kind::ALL {
-            let (mut missed, number) = (0, self.number);
+            let (mut missed, number) = (0, self.seat.number());
             let from = self.passing[kind as usize] + 1;
             let hub = &self.ticket.hub;
             let extent = hub.passing.view(self.interests.scope, kind, from, |_, one| {
@@ -401,7 +398,7 @@ impl Line {
             let from = self.passing[kind as usize] + 1;
             let corridor = &self.ticket.hub.passing;
             let extent = corridor.view(self.interests.scope, kind, from, |number, one| {
-                if one.from == Some(self.number) {
+                if one.from == Some(self.seat.number()) {
                     return;
                 }
                 all &= batch.has_room();

@@ -120,7 +120,7 @@ pub async fn poll(
     let collection = &hub.codec.schema.collections[asking.feed];
     let types = vec![collection.events.created.clone()];
     let interests = hub.shared(visitor.interests(Interest { types, ..Interest::default() }, 0));
-    let seat = Seat::take(hub, interests.clone(), newest, hub.next_connection());
+    let seat = Seat::take(hub, interests.clone(), newest);
     seat.hurries();
     let timeout = hub.limits.poll_timeout;
     // Not beyond the end of the credentials.

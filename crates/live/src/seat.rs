@@ -11,7 +11,9 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct Seat {
     shard: Arc<Shard>,
-    key: usize,
+    /// Place in the shard. Both numbers are small, since every connection has them.
+    key: u32,
+    number: u32,
 }
 
 /// What a connection learns when it is woken.
@@ -28,7 +30,8 @@ pub struct Turn {
 }
 
 impl Seat {
-    pub fn take(hub: &Arc<Hub>, interests: Arc<Interests>, cursor: i64, number: u64) -> Seat {
+    pub fn take(hub: &Arc<Hub>, interests: Arc<Interests>, cursor: i64) -> Seat {
+        let number = hub.next_connection();
         let shard = Shard::here(hub);
         let mut state = shard.lock();
         let key = state.add(interests, cursor, number, (&hub.ring, &hub.passing));
@@ -37,16 +40,26 @@ impl Seat {
             tokio::spawn(pump(hub.clone(), shard.clone()));
         }
         drop(state);
-        Seat { shard, key }
+        let key = u32::try_from(key).expect("there are fewer connections than that");
+        Seat { shard, key, number }
+    }
+
+    /// What tells the connection from others that are open at the same time.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn key(&self) -> usize {
+        self.key as usize
     }
 
     /// What happened since the last time, and who is to be woken next time.
     pub fn turn(&self, waker: &Waker) -> Turn {
         let mut state = self.shard.lock();
-        self.shard.ran(&mut state, self.key);
-        let (now, scope) = (state.now, state.seats[self.key].interests.scope);
-        let seen = if state.seats[self.key].parked { state.seen(scope) } else { 0 };
-        let seat = &mut state.seats[self.key];
+        self.shard.ran(&mut state, self.key());
+        let (now, scope) = (state.now, state.seats[self.key()].interests.scope);
+        let seen = if state.seats[self.key()].parked { state.seen(scope) } else { 0 };
+        let seat = &mut state.seats[self.key()];
         if !seat.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             seat.waker = Some(waker.clone());
         }
@@ -71,8 +84,8 @@ impl Seat {
     /// Parks the connection; false if something came meanwhile.
     pub fn rest(&self, cursor: i64) -> bool {
         let mut state = self.shard.lock();
-        let parked = cursor >= state.tested(state.seats[self.key].interests.scope);
-        let seat = &mut state.seats[self.key];
+        let parked = cursor >= state.tested(state.seats[self.key()].interests.scope);
+        let seat = &mut state.seats[self.key()];
         seat.cursor = cursor;
         seat.parked = parked;
         parked
@@ -81,7 +94,7 @@ impl Seat {
     /// Goes on by itself from here on, until it is next parked.
     pub fn moves(&self, cursor: i64) {
         let mut state = self.shard.lock();
-        let seat = &mut state.seats[self.key];
+        let seat = &mut state.seats[self.key()];
         seat.cursor = cursor;
         seat.parked = false;
     }
@@ -90,21 +103,21 @@ impl Seat {
     /// the moment it was given.
     pub fn wake_at(&self, due: u32) {
         let mut state = self.shard.lock();
-        let (now, seat) = (state.now, &state.seats[self.key]);
+        let (now, seat) = (state.now, &state.seats[self.key()]);
         // Who took a seat when the others had been called has no moment yet.
         let due = if seat.called { due.min(now + 1) } else { due };
         if due < seat.due && !(seat.called && seat.due != u32::MAX) {
-            state.file(self.key, due);
+            state.file(self.key(), due);
         }
     }
 
     /// The connection wants no time for its end.
     pub fn hurries(&self) {
-        self.shard.lock().seats[self.key].hurries = true;
+        self.shard.lock().seats[self.key()].hurries = true;
     }
 
     pub fn change(&self, interests: Arc<Interests>) {
-        self.shard.lock().change(self.key, interests);
+        self.shard.lock().change(self.key(), interests);
     }
 }
 
@@ -112,7 +125,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut state = self.shard.lock();
         // The pump does not wait for a connection that is gone.
-        self.shard.ran(&mut state, self.key);
-        state.remove(self.key);
+        self.shard.ran(&mut state, self.key());
+        state.remove(self.key());
     }
 }

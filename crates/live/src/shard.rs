@@ -102,7 +102,7 @@ enum What {
     Passing {
         kind: Kind,
         first: u64,
-        from: Vec<Option<u64>>,
+        from: Vec<Option<u32>>,
         newest: u64,
     },
 }
@@ -127,7 +127,7 @@ pub struct Occupant {
     pub passing: PerKind<u64>,
     pub due: u32,
     pub filed: u32,
-    number: u64,
+    number: u32,
 }
 
 /// What is left after a step of the pump.
@@ -284,7 +284,7 @@ impl State {
         &mut self,
         interests: Arc<Interests>,
         cursor: i64,
-        number: u64,
+        number: u32,
         (ring, passing): (&Ring, &Corridor),
     ) -> usize {
         let scope = interests.scope;
@@ -527,7 +527,7 @@ impl Account {
 
 impl Occupant {
     /// Notes the first message that waits for it, of those that others sent; whether that is news.
-    fn hears(&mut self, scope: Scope, kind: Kind, first: u64, from: &[Option<u64>]) -> bool {
+    fn hears(&mut self, scope: Scope, kind: Kind, first: u64, from: &[Option<u32>]) -> bool {
         let waits = self.passing[kind as usize] != 0;
         if waits || self.interests.scope != scope || !self.interests.wants_passing(kind) {
             return false;

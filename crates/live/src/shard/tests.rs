@@ -32,7 +32,7 @@ impl Scene {
     }
 
     /// Parks a connection.
-    fn park(&self, scope: i64, interest: Interest, number: u64) -> (usize, Arc<Woken>) {
+    fn park(&self, scope: i64, interest: Interest, number: u32) -> (usize, Arc<Woken>) {
         let wanted = vec![(interest, 0)];
         let interests = Interests::new(Scope(scope), Permit::default(), 0, wanted);
         let woken = Arc::new(Woken::default());

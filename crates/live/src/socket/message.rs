@@ -153,7 +153,7 @@ impl Socket {
             let message = format!("What is relayed has at most {MAX_PASSING_BYTES} bytes.");
             return Err(Problem::new(Code::TooLong, message).param("data"));
         }
-        let from = Some(self.line.number);
+        let from = Some(self.line.seat.number());
         self.line.ticket.hub.say(Passing::new(self.scope, Kind::Typing, from, members));
         Ok(())
     }

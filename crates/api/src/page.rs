@@ -149,7 +149,10 @@ impl Pages {
             Some(_) => StatusCode::SERVICE_UNAVAILABLE,
             None => StatusCode::OK,
         };
-        let stuck = |one: &store::Stuck| serde_json::json!({ "loop": one.name, "silent_seconds": one.silent.as_secs() });
+        let stuck = |one: &store::Stuck| {
+            let seconds = one.silent.as_secs();
+            serde_json::json!({ "loop": one.name, "silent_seconds": seconds })
+        };
         let position = *self.store.position().borrow();
         let body = serde_json::json!({
             "status": word.unwrap_or("ok"),

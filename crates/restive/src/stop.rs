@@ -68,8 +68,8 @@ pub async fn in_order(parts: Vec<Part<'_>>, progress: &Progress) -> Vec<&'static
     left
 }
 
-/// Completes at the first SIGTERM or SIGINT. `most` is what the drain may take from there to the end
-/// of the process. The signals are received from the moment this returns: one before that would end
+/// Completes at the first SIGTERM or SIGINT. `most` is what the drain may take from there to the
+/// end of the process. The signals are received from the moment this returns: one before that would end
 /// the process at once.
 pub fn signalled(
     most: Duration,

@@ -464,7 +464,7 @@ fn service(schema: &Schema) -> Map<String, Value> {
     let health = reference("schemas", "Health");
     let mut state = page("health", "Health", about, JSON, health.clone());
     state["get"]["responses"]["503"] = json!({
-        "description": "The service drains, is overloaded, its store fails, or a part of it is stuck.",
+        "description": "The service drains, is overloaded, its store fails, or a part is stuck.",
         "headers": headers::public(),
         "content": {
             JSON: { "schema": { "anyOf": [health, reference("schemas", errors::shape(schema))] } },

@@ -69,8 +69,8 @@ pub async fn in_order(parts: Vec<Part<'_>>, progress: &Progress) -> Vec<&'static
 }
 
 /// Completes at the first SIGTERM or SIGINT. `most` is what the drain may take from there to the
-/// end of the process. The signals are received from the moment this returns: one before that would end
-/// the process at once.
+/// end of the process. The signals are received from the moment this returns: one before that would
+/// end the process at once.
 pub fn signalled(
     most: Duration,
     watchdog: Arc<Watchdog>,

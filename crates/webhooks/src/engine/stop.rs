@@ -50,6 +50,7 @@ impl Engine {
                 if !placed {
                     // The outcomes of the end are durable: the positions go beyond them.
                     self.write_positions();
+                    self.write_failures();
                     self.save_replays();
                     self.phase = Phase::Closing { until, placed: true };
                     return Winding::Moved;

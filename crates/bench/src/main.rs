@@ -2,6 +2,7 @@
 //! one machine. The `bench bare-…` are those limits: programs that do nothing but what the server
 //! cannot avoid. Knows the server only from outside: its command line, HTTP and /proc.
 //! `bench live` holds the open connections against nchan and a bare loop of writes.
+//! `bench storm` lets one account misbehave and measures another.
 //! `bench wire` holds our HTTP server alone, as `bench bare-wire`, against the bare one.
 
 mod api;
@@ -23,6 +24,7 @@ mod options;
 mod process;
 mod report;
 mod stage;
+mod storm;
 mod streams;
 mod webhooks;
 mod wire;
@@ -38,6 +40,8 @@ const USAGE: &str = "\
 usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench webhooks --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench live --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench storm --server FILE [--quick] [--only NAME] [--json FILE]
+       bench soak --server FILE [--minutes N]
        bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
        bench bare-live
@@ -53,7 +57,9 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
                   of live: fan-out-sse fan-out-ws idle-sse idle-ws idle-poll idle-h2 burst
                   stalled reconnect latency;
                   of wire: get threads h2 idle idle-tls idle-stream h3 large
+                  of storm: see the names it prints
   --json FILE     the table once more, for programs
+  --minutes N     length of the soak, 10 unless told
   --no-pin        do not pin the server to core 0 and the load to core 1
 ";
 
@@ -81,6 +87,8 @@ fn dispatch() -> Result<bool> {
         "webhooks" => webhooks::run(&options),
         "live" => live::run(&options),
         "wire" => wire::run(&options),
+        "storm" => storm::run(&options),
+        "soak" => storm::soak::run(&options),
         "bare-live" => bare_live::run().map(|()| true),
         "bare-wire" => bare_wire::run(&options).map(|()| true),
         "bare-http" => bare_http::run(&options).map(|()| true),

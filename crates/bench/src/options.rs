@@ -18,6 +18,8 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     pub in_flight: usize,
     pub seconds: Duration,
+    /// Length of a soak.
+    pub minutes: f64,
     pub book_bytes: usize,
     pub list_bytes: usize,
     pub target: Option<String>,
@@ -36,6 +38,7 @@ impl Options {
             dir: None,
             in_flight: 64,
             seconds: Duration::from_secs(3),
+            minutes: 10.0,
             book_bytes: 300,
             list_bytes: 6_000,
             target: None,
@@ -56,6 +59,10 @@ impl Options {
                 "--target" => options.target = Some(value()?),
                 "--body-bytes" => options.body_bytes = number(&value()?)?,
                 "--list-bytes" => options.list_bytes = number(&value()?)?,
+                "--minutes" => {
+                    let minutes: f64 = value()?.parse().context("--minutes is not a number")?;
+                    options.minutes = minutes.clamp(0.5, 600.0);
+                }
                 "--seconds" => {
                     let seconds: f64 = value()?.parse().context("--seconds is not a number")?;
                     options.seconds = Duration::from_secs_f64(seconds.clamp(0.1, 60.0));

@@ -122,17 +122,22 @@ impl Service {
     }
 
     /// SIGTERM, and the demand that it ends with 0.
-    pub fn stop(mut self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
+        self.stop_within(STOP_LIMIT)
+    }
+
+    /// The same within a limit; beyond it the process is killed.
+    pub fn stop_within(mut self, limit: Duration) -> Result<()> {
         // The shell's own `kill`: sending a signal otherwise needs unsafe code or another crate.
         let kill = format!("kill -TERM {}", self.child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().context("cannot run sh")?;
         if !sent.success() {
             bail!("the server was gone before SIGTERM");
         }
-        match ended_within(&mut self.child, STOP_LIMIT)? {
+        match ended_within(&mut self.child, limit)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("SIGTERM must end the server with 0, it was {status}"),
-            None => bail!("SIGTERM did not end the server"),
+            None => bail!("SIGTERM did not end the server within {limit:?}"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! endpoint at the sink, the bare limit, the length of runs. Knows the engine only from outside:
 //! what it sends, and what the API and the metrics say of it.
 
-mod arrivals;
+pub mod arrivals;
 mod drain;
 mod hanging;
 mod latency;

@@ -103,7 +103,8 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     let release = target_dir()?.join("release");
     let mut command = std::process::Command::new(release.join("bench"));
     command.args(arguments);
-    if arguments.first().is_some_and(|name| matches!(name.as_str(), "api" | "webhooks" | "live")) {
+    const OF_THE_SERVER: [&str; 5] = ["api", "webhooks", "live", "storm", "soak"];
+    if arguments.first().is_some_and(|name| OF_THE_SERVER.contains(&name.as_str())) {
         command.arg("--server").arg(release.join("restive"));
     }
     run(&mut command)

@@ -26,6 +26,10 @@ usage: cargo xtask COMMAND
   judge                     the judges alone, each with every case
   judge websockets [--quick]
                             Autobahn's alone: every case, or those of `test`
+  judge storm [--quick] [--only NAME] [--json FILE]
+                            one account misbehaves in many ways, another is measured; 10,000
+                            endpoints on one server
+  judge soak [--minutes N]  a mixed load for 10 minutes; memory, descriptors and gauges come back
   ci                        fmt, clippy, rustdoc, tidy, deny and cargo test, warnings denied
   doc                       the documentation of all items, warnings denied
   tidy                      the rules of STYLE.md that a program can check
@@ -60,6 +64,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
             [only, quick] if only == "websockets" && quick == "--quick" => {
                 ci::judge_websockets(Extent::Sample)
             }
+            [only, ..] if only == "storm" || only == "soak" => ci::bench(rest),
             _ => no_more(rest).and_then(|()| ci::judge_only()),
         },
         "ci" => no_more(rest).and_then(|()| ci::ci()),

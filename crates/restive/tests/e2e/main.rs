@@ -67,6 +67,8 @@ mod service;
 mod shares;
 mod signatures;
 mod stop;
+mod storm;
+mod storm_client;
 mod tls;
 mod tools;
 mod version_answers;

@@ -208,13 +208,15 @@ fn table(outcomes: &[Outcome]) -> String {
     for kind in KINDS {
         let _ = write!(text, "{:>16}", format!("{kind} ms"));
     }
-    let _ = writeln!(text, "{:>16}{:>9}  verdict", "A due/arrived", "RSS MiB");
+    let _ = writeln!(text, "{:>10}{:>16}{:>9}  verdict", "own ms", "A due/arrived", "RSS MiB");
     for outcome in outcomes {
         text.push_str(&rows(outcome));
         text.push('\n');
     }
     let passed = outcomes.iter().filter(|outcome| outcome.faults.is_empty()).count();
     let _ = writeln!(text, "{passed} of {} passed; p99 quiet → storm", outcomes.len());
+    text.push_str("own: p99 of how late B's own thread woke up in the storm; where it is high, ");
+    text.push_str("the machine was busy with something else\n");
     text
 }
 
@@ -229,7 +231,9 @@ fn rows(outcome: &Outcome) -> String {
     let due = outcome.due.as_ref();
     let due = due.map_or("-".into(), |due| format!("{}/{}", due.due, due.arrived));
     let verdict = if outcome.faults.is_empty() { "pass" } else { "FAIL" };
-    let _ = write!(text, "{due:>16}{:>9.0}  {verdict}", outcome.peak_bytes as f64 / MIB);
+    let own = outcome.storm.lateness.micros(0.99) / 1e3;
+    let _ = write!(text, "{own:>10.1}{due:>16}");
+    let _ = write!(text, "{:>9.0}  {verdict}", outcome.peak_bytes as f64 / MIB);
     for fault in &outcome.faults {
         let _ = write!(text, "\n    {fault}");
     }
@@ -249,6 +253,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "case": outcome.name,
         "quiet_p99_ms": phase(&outcome.quiet),
         "storm_p99_ms": phase(&outcome.storm),
+        "own_lateness_p99_ms": outcome.storm.lateness.micros(0.99) / 1e3,
         "due": due.map(|due| due.due),
         "arrived": due.map(|due| due.arrived),
         "peak_bytes": outcome.peak_bytes,

@@ -52,6 +52,8 @@ pub enum Phase {
 #[derive(Clone, Default)]
 pub struct Figures {
     pub latency: [Histogram; 5],
+    /// How late this thread woke up for a request: what the machine adds, whatever the server does.
+    pub lateness: Histogram,
     pub failures: u64,
     pub first_failure: Option<String>,
 }
@@ -222,8 +224,12 @@ impl Sender {
         let mut connection = None;
         let mut due = Instant::now() + first;
         loop {
+            let in_time = Instant::now() < due;
             tokio::time::sleep_until(due.into()).await;
             let phase = self.shared.phase();
+            if in_time {
+                lock(&self.shared.figures)[phase as usize].lateness.record(due.elapsed());
+            }
             if phase == Phase::Rest {
                 // The server closes connections that are idle for long.
                 connection = None;

@@ -53,7 +53,11 @@ async fn loops(
                 }
                 let answer = connection.ask(&requests[number % requests.len()]).await?;
                 match answer.status {
-                    429 | 503 => refused.fetch_add(1, Ordering::Relaxed),
+                    429 | 503 => {
+                        // As the answer asks for.
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        refused.fetch_add(1, Ordering::Relaxed)
+                    }
                     _ => {
                         only(200)(0, &answer)?;
                         answered.fetch_add(1, Ordering::Relaxed)

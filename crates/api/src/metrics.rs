@@ -214,6 +214,12 @@ fn push_figures(text: &mut String, figures: &Figures) {
             "Events the search index is behind.",
             figures.search_lag.into(),
         ),
+        (
+            "restive_timers_failed_total",
+            "counter",
+            "Timed transitions that were refused or set aside.",
+            figures.timers_failed.into(),
+        ),
         ("restive_database_bytes", "gauge", "Size of the database.", figures.database_bytes.into()),
     ];
     for (name, kind, help, value) in simple {

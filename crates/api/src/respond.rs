@@ -148,6 +148,8 @@ fn with_record(status: StatusCode, record: Record, lens: Option<&Lens>, tag: u64
 /// The text of a record in a version.
 pub fn shown(record: Record, lens: Option<&Lens>) -> String {
     match lens {
+        // Nothing is left that a version could show in its own way.
+        Some(_) if model::version::is_erased(&record.body) => record.body,
         None => record.body,
         Some(lens) => lens.show(&record),
     }

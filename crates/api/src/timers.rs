@@ -1,27 +1,34 @@
-//! Timed transitions: waits for the next one that is due and commits it like any other write. What
-//! waits is in the store, so it survives restarts; a transition whose state has passed does
-//! nothing.
+//! Timed transitions: waits for the next ones that are due and commits them like any other writes,
+//! all of a turn at once, so that they share commits. What waits is in the store, so it survives
+//! restarts; a transition whose state has passed does nothing. One that cannot fire is set aside by
+//! the store and never holds up the next.
 
 use crate::Outside;
 use model::write::{Cause, Change, Precondition, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Store, Timer};
+use tokio::task::JoinSet;
 
-/// Transitions committed at once.
+/// Transitions committed in one turn: as many as a commit takes.
 const BATCH: usize = 256;
 /// Looked at this often at the latest: a clock that jumps is noticed within it.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// An account whose queue is full delays nobody else's timers by more.
+const WHILE_BUSY: Duration = Duration::from_millis(20);
 
 /// Runs until the task is dropped.
 pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
+    let heartbeat = store.watchdog().watch("timers");
     let mut set = store.timers();
     loop {
         // Marked as seen before the query: a timer set meanwhile wakes the wait below.
         set.borrow_and_update();
-        let wait = match turn(&*store, &*outside).await {
+        heartbeat.beat();
+        let wait = match turn(&store, &*outside).await {
             Ok(wait) => wait,
+            Err(store::Error::Busy) => WHILE_BUSY,
             Err(error) => {
                 tracing::warn!(%error, "timed transitions must wait");
                 AFTER_FAILURE
@@ -30,6 +37,7 @@ pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
         if wait.is_zero() {
             continue;
         }
+        heartbeat.rest();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             changed = set.changed() => if changed.is_err() { return },
@@ -38,22 +46,38 @@ pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
 }
 
 /// Commits what is due; says how long nothing will be.
-async fn turn(store: &dyn Store, outside: &dyn Outside) -> Result<Duration, store::Error> {
+async fn turn(store: &Arc<dyn Store>, outside: &dyn Outside) -> Result<Duration, store::Error> {
     let now = outside.now();
     let due = store.due(now, BATCH).await?;
-    let full = due.timers.len() == BATCH;
+    let mut writes = JoinSet::new();
     for timer in due.timers {
-        fire(store, outside, timer).await?;
+        let (store, write) = (store.clone(), write(outside, timer));
+        writes.spawn(async move { store.commit(write).await });
     }
-    if full {
-        return Ok(Duration::ZERO);
+    let mut failure = None;
+    while let Some(done) = writes.join_next().await {
+        match done {
+            Ok(Ok(Ok(_))) => {}
+            Ok(Ok(Err(problem))) => {
+                tracing::warn!(message = problem.message, "a timed transition was refused");
+            }
+            // The others go on: an account whose queue is full is alone in that.
+            Ok(Err(store::Error::Busy)) => {
+                failure.get_or_insert(store::Error::Busy);
+            }
+            Ok(Err(error)) => failure = Some(error),
+            Err(panic) => failure = Some(store::Error::Failed(Box::new(panic))),
+        }
     }
-    let millis = due.next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0).max(1));
-    Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(1)).min(LONGEST_WAIT))
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let millis = due.next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0).max(0));
+    Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(LONGEST_WAIT))
 }
 
-async fn fire(store: &dyn Store, outside: &dyn Outside, timer: Timer) -> Result<(), store::Error> {
-    let write = Write {
+fn write(outside: &dyn Outside, timer: Timer) -> Write {
+    Write {
         scope: timer.scope,
         collection: timer.collection,
         id: Some(timer.id),
@@ -65,9 +89,5 @@ async fn fire(store: &dyn Store, outside: &dyn Outside, timer: Timer) -> Result<
         cause: Cause::default(),
         now: outside.now(),
         entropy: outside.entropy(),
-    };
-    if let Err(problem) = store.commit(write).await? {
-        tracing::warn!(message = problem.message, "a timed transition was refused");
     }
-    Ok(())
 }

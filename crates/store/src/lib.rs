@@ -187,7 +187,8 @@ pub trait Store: Send + Sync + 'static {
     /// Sequence of the oldest event that is kept; 0 in an empty log.
     fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>>;
 
-    /// Timed transitions that are due, oldest first, and when the next one after them will be.
+    /// Timed transitions that are due and when the next one after them will be: oldest first, or
+    /// from all accounts in turns when more than `max` are due.
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>>;
 
     /// Changes when a timed transition may have been set: the moment to ask `due` again.
@@ -321,6 +322,16 @@ pub struct Timer {
 pub struct Due {
     pub timers: Vec<Timer>,
     pub next: Option<Timestamp>,
+    /// Due, but the schema does not have the transition. The store sets them aside.
+    pub unknown: Vec<Unknown>,
+}
+
+/// A timer whose transition the schema does not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unknown {
+    pub collection: String,
+    pub id: String,
+    pub transition: String,
 }
 
 /// Counters since start.
@@ -334,4 +345,6 @@ pub struct Figures {
     pub database_bytes: u64,
     /// Commits by batch size: at most 1, 2, 4, 8, 16, 32, 64, 128, 256 writes.
     pub batch_sizes: [u64; 9],
+    /// Timed transitions that were refused or set aside.
+    pub timers_failed: u64,
 }

@@ -26,6 +26,7 @@ mod undo;
 mod tests;
 
 pub use lens::Lens;
+pub use told::is_erased;
 
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;

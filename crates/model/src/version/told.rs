@@ -362,7 +362,7 @@ fn removed(collection: &Collection, fields: &Fields) -> Fields {
 }
 
 /// Whether nothing is left of an object but that it was erased. Records have more members.
-fn is_erased(object: &str) -> bool {
+pub fn is_erased(object: &str) -> bool {
     const ERASED: &str = "\"erased\":true";
     object.contains(ERASED) && parse_object(object).len() == 3
 }

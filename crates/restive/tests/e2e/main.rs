@@ -71,6 +71,7 @@ mod storm;
 mod storm_client;
 mod tls;
 mod tools;
+mod two_accounts;
 mod version_answers;
 mod version_below;
 mod version_beside;

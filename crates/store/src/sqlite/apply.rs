@@ -4,7 +4,7 @@
 //! write leaves nothing behind and needs no savepoint. Any other failure ends the batch.
 
 use super::shared::Shared;
-use super::{cascade, idempotency, log, outbox, read, retention, timers};
+use super::{cascade, erasure, idempotency, log, outbox, read, timers};
 use crate::Error;
 use model::decide::{self, Answer, Decision, Draft, Effect, Facts, Kept};
 use model::event::Event;
@@ -15,6 +15,7 @@ use model::{Code, CollectionIx, Field, Problem, Record, Scope, Timestamp, Violat
 use rusqlite::{Connection, params};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 /// What the caller is told.
 pub type Outcome = Result<Result<Committed, Problem>, Error>;
@@ -31,6 +32,8 @@ pub struct Turn<'a> {
     pub touched: Vec<(Scope, CollectionIx, i64)>,
     /// Somebody asked for a delivery to be tried again.
     pub nudged: bool,
+    /// Something is to be erased.
+    pub erases: bool,
 }
 
 /// Why a write was not kept.
@@ -62,10 +65,16 @@ pub fn apply(turn: &mut Turn<'_>, write: &Write) -> Result<Outcome, rusqlite::Er
         Ok(committed) => Ok(Ok(Ok(committed))),
         Err(Fault::Problem(problem)) => {
             // A timer that can never succeed must not be found due for ever.
-            void_timer(turn, write)?;
+            if matches!(write.change, Change::Timed { .. }) {
+                void_timer(turn, write)?;
+                turn.shared.counters.timers_failed.fetch_add(1, Ordering::Relaxed);
+            }
             Ok(Ok(Err(problem)))
         }
-        Err(Fault::Write(error)) => Ok(Err(error)),
+        Err(Fault::Write(error)) => {
+            timers::set_aside(turn.connection, turn.shared, write)?;
+            Ok(Err(error))
+        }
         Err(Fault::Database(error)) => Err(error),
     }
 }
@@ -85,7 +94,7 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
         outbox::refuse_too_many(turn, write)?;
     }
     let erasure = match builtin {
-        Some(Builtin::Erasure) => Some(retention::counted(turn.connection, write)?),
+        Some(Builtin::Erasure) => Some(erasure::counted(turn.connection, write)?),
         _ => None,
     };
     let decided = decide(turn, erasure.as_ref().unwrap_or(write), turn.next_seq, now)?;
@@ -93,8 +102,11 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
         Effect::Erase => cascade::erase(turn, decided, now)?,
         _ => keep(turn, decided, now)?,
     };
+    #[cfg(test)]
+    super::faults::after(write);
     if erasure.is_some() {
-        retention::erase(turn.connection, write.scope, write)?;
+        erasure::begin(turn.connection, write, turn.next_seq)?;
+        turn.erases = true;
     }
     Ok(Committed::Fresh(response))
 }
@@ -400,6 +412,7 @@ pub fn remember(
         request: write.cause.request.as_deref().unwrap_or_default(),
         now,
         has_event,
+        about: write.id.as_deref(),
         hidden: match response {
             Response::Created(record) | Response::Updated(record) if !has_event => {
                 shown_by_older_versions(turn, write, record)

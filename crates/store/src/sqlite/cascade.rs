@@ -7,7 +7,7 @@ use model::decide::Effect;
 use model::id::Entropy;
 use model::write::{Change, Precondition, Response};
 use model::{Code, CollectionIx, Problem, Record, Scope, Timestamp, Write};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
@@ -16,6 +16,18 @@ const DESCENDANTS: usize = 1_000;
 
 const BURY: &str =
     "INSERT OR REPLACE INTO tombstones (id, collection, scope, seq, n) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+/// Tombstones are found by their time, to go at last.
+pub const INDEX: &str = "CREATE INDEX IF NOT EXISTS tombstones_seq ON tombstones (seq);";
+const FORGET: &str = "DELETE FROM tombstones WHERE (id, collection) IN \
+    (SELECT id, collection FROM tombstones WHERE seq < ?1 ORDER BY seq LIMIT ?2)";
+
+/// Removes tombstones whose deletion the log has forgotten, `max` at most; says how many. Search
+/// indexes have read the log further than that.
+pub fn forget(connection: &Connection, oldest: i64, max: usize) -> Result<usize, rusqlite::Error> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    connection.prepare_cached(FORGET)?.execute([oldest, max])
+}
 
 pub fn erase(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Response, Fault> {
     let write = decided.write.clone();

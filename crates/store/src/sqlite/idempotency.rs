@@ -1,8 +1,8 @@
 //! Remembered answers. A narrow row per key, made in the commit of the write it belongs to: records
 //! are rebuilt from their event, so no body is kept twice. Knows no rule.
 
-use super::retell;
 use super::shared::Shared;
+use super::{erasure, retell};
 use crate::Remembered;
 use model::event::Hidden;
 use model::problem::Problem;
@@ -11,7 +11,7 @@ use model::version::{Versions, View};
 use model::write::Response;
 use model::{Record, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// How long a key is remembered (design, section 4).
@@ -24,10 +24,23 @@ const UPDATED: i64 = 1;
 const REFUSED: i64 = 2;
 const DELETED: i64 = 3;
 
-const FIND: &str = "SELECT r.fingerprint, r.created, r.kind, r.seq, r.number, r.updated, \
-    coalesce(r.record, l.record), coalesce(r.text, l.object), r.request, r.text IS NULL, \
-    coalesce(r.api_version, l.api_version), r.hidden, l.hidden \
-    FROM remembered r LEFT JOIN log l ON l.seq = r.seq WHERE r.scope = ?1 AND r.digest = ?2";
+const FIND: &str = concat!(
+    "SELECT r.fingerprint, r.created, r.kind, r.seq, r.number, r.updated, \
+     coalesce(r.record, l.record), coalesce(r.text, ",
+    erasure::object!("l"),
+    "), r.request, r.text IS NULL, coalesce(r.api_version, l.api_version), r.hidden, ",
+    erasure::aside!("l", "hidden"),
+    ", r.text IS NOT NULL AND (",
+    erasure::erases!("l"),
+    " OR EXISTS (SELECT 1 FROM erasing y WHERE y.scope = r.scope AND y.record = r.record \
+     AND y.answers >= r.n)), l.record \
+     FROM remembered r LEFT JOIN log l ON l.seq = r.seq WHERE r.scope = ?1 AND r.digest = ?2"
+);
+const ABOUT: &str = "SELECT n FROM remembered WHERE scope = ?1 AND record = ?2 \
+    AND text IS NOT NULL AND n > ?3 AND n <= ?4 ORDER BY n LIMIT 1";
+const TOLD_BY: &str = "SELECT n FROM remembered WHERE seq = ?1 AND text IS NOT NULL";
+const TEXT: &str = "SELECT kind, record, text FROM remembered WHERE n = ?1";
+const ERASE: &str = "UPDATE remembered SET text = ?2, hidden = NULL WHERE n = ?1";
 const KEEP: &str = "INSERT OR REPLACE INTO remembered (scope, digest, fingerprint, created, kind, \
     seq, number, updated, record, text, request, api_version, hidden) VALUES (?1, ?2, ?3, ?4, ?5, \
     ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
@@ -58,7 +71,11 @@ pub fn find(
                 return Ok(None);
             }
             let (id, text): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
-            let (id, text) = (id.unwrap_or_default(), text.unwrap_or_default());
+            let (id, mut text) = (id.unwrap_or_default(), text.unwrap_or_default());
+            if row.get(13)? {
+                let about: Option<String> = row.get(14)?;
+                text = erased(row.get(2)?, &id, about.as_deref(), &text);
+            }
             let written: Option<String> = row.get(10)?;
             let as_written = written
                 .filter(|date| *date != shared.schema.service.version)
@@ -82,9 +99,9 @@ pub fn find(
                 CREATED => Response::Created(record(id, text)?),
                 UPDATED => Response::Updated(record(id, text)?),
                 DELETED => Response::Deleted { id },
-                _ => Response::Refused(serde_json::from_str(&text).unwrap_or_else(|_| {
-                    Problem::new(model::Code::Internal, "the remembered answer is unreadable")
-                })),
+                _ => {
+                    Response::Refused(serde_json::from_str(&text).unwrap_or_else(|_| unreadable()))
+                }
             };
             let is_record = matches!(response, Response::Created(_) | Response::Updated(_));
             let as_written = as_written.filter(|_| is_record);
@@ -93,6 +110,63 @@ pub fn find(
         })
         .optional()?;
     Ok(found.flatten())
+}
+
+/// The next answer about a record, of those after the first and up to the second number.
+pub fn next_about(
+    connection: &Connection,
+    scope: i64,
+    record: &str,
+    (after, upto): (i64, i64),
+) -> Result<Option<i64>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(ABOUT)?;
+    statement.query_row(params![scope, record, after, upto], |row| row.get(0)).optional()
+}
+
+/// Answers with a text of their own that tell what an event tells.
+pub fn told_by(connection: &Connection, seq: i64) -> Result<Vec<i64>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(TOLD_BY)?;
+    statement.query_map([seq], |row| row.get(0))?.collect()
+}
+
+/// Removes from an answer what it says of a resource, its own record if none is given.
+pub fn erase(connection: &Connection, n: i64, about: Option<&str>) -> Result<(), rusqlite::Error> {
+    let text = connection.prepare_cached(TEXT)?.query_row([n], |row| {
+        let (id, text): (Option<String>, String) = (row.get(1)?, row.get(2)?);
+        Ok(erased(row.get(0)?, &id.unwrap_or_default(), about, &text))
+    })?;
+    connection.prepare_cached(ERASE)?.execute(params![n, text])?;
+    Ok(())
+}
+
+/// What is left of a remembered text: that there was an answer, and what it was about.
+fn erased(kind: i64, id: &str, about: Option<&str>, text: &str) -> String {
+    let fields = parse_object(text);
+    let marker =
+        |id: &str, object: Option<&Value>| json!({"id": id, "object": object, "erased": true});
+    if kind == REFUSED {
+        let mut problem: Problem = serde_json::from_str(text).unwrap_or_else(|_| unreadable());
+        problem.message = "What this answer said was erased.".to_owned();
+        (problem.param, problem.value) = (None, None);
+        problem.violations.clear();
+        problem.extra.clear();
+        return serde_json::to_string(&problem).unwrap_or_default();
+    }
+    match about.filter(|about| *about != id) {
+        // A published event: its envelope stays.
+        Some(about) => {
+            let mut fields = fields;
+            let object = fields.get("data").and_then(|data| data.get("object")?.get("object"));
+            let data = json!({"object": marker(about, object)});
+            fields.insert("data".into(), data);
+            Value::Object(fields).to_string()
+        }
+        None => marker(id, fields.get("object")).to_string(),
+    }
+}
+
+fn unreadable() -> Problem {
+    Problem::new(model::Code::Internal, "the remembered answer is unreadable")
 }
 
 /// What is kept of a remembered record beside its text.
@@ -189,6 +263,8 @@ pub struct Keeping<'a> {
     pub now: Timestamp,
     /// Whether the write's last event holds the body that was answered.
     pub has_event: bool,
+    /// The record that the write names.
+    pub about: Option<&'a str>,
     /// Otherwise: what older versions show beside the body, a JSON object.
     pub hidden: Option<String>,
 }
@@ -212,6 +288,8 @@ pub fn keep(
         }
     };
     let (id, body) = record.map_or((None, None), |(id, body)| (Some(id), body));
+    // A refusal tells of the record, too: an erasure must find it.
+    let id = id.or(keeping.about.filter(|_| kind == REFUSED));
     // What an event tells of says itself under which version.
     let version = (!keeping.has_event).then_some(version);
     connection.prepare_cached(KEEP)?.execute(params![

@@ -22,7 +22,6 @@ CREATE TABLE log (
   api_version TEXT NOT NULL, object TEXT NOT NULL, previous TEXT, request TEXT,
   idempotency_key TEXT, hidden TEXT) STRICT;
 CREATE UNIQUE INDEX log_id ON log (id);
-CREATE INDEX log_record ON log (record);
 CREATE INDEX log_scope ON log (scope);
 CREATE TABLE tombstones (
   id TEXT NOT NULL, collection TEXT NOT NULL, scope INTEGER NOT NULL, seq INTEGER NOT NULL,

@@ -9,7 +9,7 @@ use super::{log, read, search, shown, snapshot, views};
 use crate::{Error, Page};
 use model::query::{self, Filter, Position, Query, Test};
 use model::record::Scalar;
-use model::{Collection, CollectionIx, Record, Scope};
+use model::{Collection, CollectionIx, Record, Schema, Scope};
 use rusqlite::{Connection, Row, params_from_iter};
 
 /// Whether the list costs no more than the rows it returns, so that the calling thread may run it.
@@ -27,28 +27,60 @@ pub fn is_short(shared: &Shared, scope: Scope, ix: CollectionIx, query: &Query) 
         && owned
         && !collection.is_view()
         && query.words.is_empty()
-        && has_index(collection, query)
+        && has_index(&shared.schema, ix, query)
 }
 
-/// Whether one index gives the rows in order.
-fn has_index(collection: &Collection, query: &Query) -> bool {
+/// Whether one index gives the rows that are wanted and no others, in order. The indexes are those
+/// of `layout::indexes`.
+fn has_index(schema: &Schema, ix: CollectionIx, query: &Query) -> bool {
+    if query.sort.iter().any(|key| key.shown.is_some()) {
+        return false;
+    }
+    let is_indexed = |field: &str| is_indexed(schema, ix, field);
     match query.filters.as_slice() {
-        [] => {
-            let [first, rest @ ..] = query.sort.as_slice() else { return true };
-            if query.sort.iter().any(|key| key.shown.is_some()) {
-                return false;
+        [] => match query.sort.as_slice() {
+            [] => false,
+            [only] => is_indexed(&only.field),
+            [first, rest @ ..] => {
+                let collection = &schema.collections[ix];
+                // One with further fields would give equal rows in their order.
+                let declared = |index: &model::schema::Index| {
+                    index.fields.iter().eq(query.sort.iter().map(|key| &key.field))
+                };
+                rest.iter().all(|key| key.descending == first.descending)
+                    && collection.indexes.iter().any(declared)
             }
-            let one_way = rest.iter().all(|key| key.descending == first.descending);
-            let declared = |index: &model::schema::Index| {
-                let fields = index.fields.iter();
-                fields.zip(&query.sort).filter(|(field, key)| **field == key.field).count()
-                    == query.sort.len()
-            };
-            rest.is_empty() || one_way && collection.indexes.iter().any(declared)
-        }
-        [only] => equals_one(only) && sorts_by_creation(query) || only.field == "id",
+        },
+        // So many rows are read as there are ids. A range of ids has no end.
+        [only] if only.field == "id" => match &only.test {
+            Test::AnyOf(values) => !values.contains(&Scalar::Null),
+            _ => false,
+        },
+        [only] => match &only.test {
+            Test::AnyOf(values) => match values.as_slice() {
+                [Scalar::Null] => sorts_by_creation(query) && is_indexed(&only.field),
+                [_] => {
+                    let field = schema.collections[ix].field(&only.field);
+                    let unique = field.is_some_and(|field| field.unique);
+                    sorts_by_creation(query) && (unique || is_indexed(&only.field))
+                }
+                _ => false,
+            },
+            _ => false,
+        },
         _ => false,
     }
+}
+
+/// Whether an index has all rows of an owner by this field. That of a unique field lacks the nulls.
+fn is_indexed(schema: &Schema, ix: CollectionIx, field: &str) -> bool {
+    let collection = &schema.collections[ix];
+    if matches!(field, "created_at" | "updated_at") {
+        return true;
+    }
+    let declared = collection.field(field).filter(|field| field.has_column());
+    let owns = schema.parent_field(ix).is_none_or(|parent| parent != field);
+    owns && declared.is_some_and(|field| !field.unique || field.sort)
 }
 
 fn equals_one(filter: &Filter) -> bool {
@@ -556,3 +588,6 @@ fn column(table: &Table, collection: &Collection, field: &str) -> Result<String,
 fn unknown(what: &str) -> Error {
     Error::Failed(format!("the list has no such {what}").into())
 }
+
+#[cfg(test)]
+mod tests;

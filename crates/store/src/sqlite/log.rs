@@ -1,6 +1,7 @@
 //! The log: appending an event and reading events in order. Appending happens only inside the
 //! writer's transaction.
 
+use super::erasure;
 use crate::{Error, Stretch, event_bytes};
 use model::event::Event;
 use model::{Scope, Timestamp};
@@ -10,12 +11,24 @@ const APPEND: &str = "INSERT INTO log (seq, id, scope, type, created, collection
     api_version, object, previous, request, idempotency_key, hidden) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 const NEWEST: &str = "SELECT seq, created FROM log ORDER BY seq DESC LIMIT 1";
-const OF_ALL: &str = "SELECT seq, id, scope, type, created, collection, record, api_version, \
-    object, previous, request, idempotency_key, hidden FROM log WHERE seq > ?1 \
-    ORDER BY seq LIMIT ?2";
-const OF_SCOPE: &str = "SELECT seq, id, scope, type, created, collection, record, api_version, \
-    object, previous, request, idempotency_key, hidden FROM log WHERE scope = ?3 AND seq > ?1 \
-    ORDER BY seq LIMIT ?2";
+/// What is read of an event: nothing that is being erased.
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT seq, id, scope, type, created, collection, record, api_version, ",
+            erasure::object!("log"),
+            ", ",
+            erasure::aside!("log", "previous"),
+            ", request, idempotency_key, ",
+            erasure::aside!("log", "hidden"),
+            " FROM log WHERE ",
+            $condition,
+            " ORDER BY seq LIMIT ?2"
+        )
+    };
+}
+const OF_ALL: &str = select!("seq > ?1");
+const OF_SCOPE: &str = select!("scope = ?3 AND seq > ?1");
 
 /// Sequence and time of the newest event; zeros in an empty log.
 pub fn newest(connection: &Connection) -> Result<(i64, i64), rusqlite::Error> {

@@ -6,6 +6,10 @@ mod apply;
 mod backup;
 mod cascade;
 mod checkpoint;
+mod erasure;
+mod fair;
+#[cfg(test)]
+mod faults;
 mod idempotency;
 mod layout;
 mod list;
@@ -20,7 +24,10 @@ mod rewrite;
 mod search;
 mod shared;
 mod shown;
+mod slots;
 mod snapshot;
+#[cfg(test)]
+mod testbed;
 mod timers;
 mod upgrade;
 mod usage;
@@ -37,6 +44,7 @@ use crate::{
 use checkpoint::Checkpoints;
 use layout::Source;
 use model::query::Query;
+use model::schema::Builtin;
 use model::schema::evolve::Accept;
 use model::version::Versions;
 use model::write::{Committed, Write};
@@ -153,13 +161,16 @@ impl SqliteStore {
             nudged: watch::Sender::new(0),
             seqs: CollectionSeqs::new(opened.newest),
             key_generation: AtomicU64::new(0),
+            timer_turn: AtomicI64::new(i64::MIN),
             search_position: AtomicI64::new(opened.search_position),
             unwell: AtomicBool::new(false),
             watchdog: Watchdog::new(),
+            #[cfg(test)]
+            faults: faults::Faults::default(),
             counters: Counters::default(),
         });
         Ok(Arc::new(SqliteStore {
-            writer: writer::Handle::start(opened.writer, shared.clone())?,
+            writer: writer::Handle::start(opened.writer, shared.clone(), options.role)?,
             readers: Readers::start(&shared)?,
             _checkpoints: Checkpoints::start(&shared, options.role)?,
             shared,
@@ -178,7 +189,7 @@ impl SqliteStore {
     ) -> Result<Page<T>, Error> {
         let shared = &self.shared;
         if !query.words.is_empty() {
-            self.writer.search_reaches(shared.newest()).await?;
+            self.writer.search_reaches(scope, shared.newest()).await?;
         } else if list::is_short(shared, scope, collection, query) {
             return shared
                 .readers
@@ -186,7 +197,9 @@ impl SqliteStore {
         }
         let (shared, query) = (shared.clone(), query.clone());
         self.readers
-            .run(move |connection| list::list(connection, &shared, scope, collection, &query))
+            .run_for(scope, move |connection| {
+                list::list(connection, &shared, scope, collection, &query)
+            })
             .await
     }
 }
@@ -198,6 +211,15 @@ impl Store for SqliteStore {
             let own = collection.internal || collection.builtin.is_some();
             if self.role == Role::Tool && !own {
                 return Err(Error::Failed("a tool changes only what is the service's own".into()));
+            }
+            let mut write = write;
+            if collection.builtin == Some(Builtin::Erasure) {
+                // There may be any number of events: the writer has no time to count them.
+                let counted = write.clone();
+                let (scope, upto) = (write.scope, self.shared.newest());
+                let count = move |connection: &_| erasure::count(connection, scope, &counted, upto);
+                let count = self.readers.run_for(scope, count).await?;
+                erasure::note_count(&mut write, count, upto);
             }
             self.writer.write(write).await
         })
@@ -265,7 +287,9 @@ impl Store for SqliteStore {
             }
             let (shared, ids) = (shared.clone(), ids.to_vec());
             self.readers
-                .run(move |connection| read::by_ids(connection, &shared, scope, collection, &ids))
+                .run_for(scope, move |connection| {
+                    read::by_ids(connection, &shared, scope, collection, &ids)
+                })
                 .await
         })
     }
@@ -278,7 +302,7 @@ impl Store for SqliteStore {
         limit: u32,
     ) -> BoxFuture<'a, Result<Vec<Child>, Error>> {
         let (shared, parents) = (self.shared.clone(), parents.to_vec());
-        self.readers.run(move |connection| {
+        self.readers.run_for(scope, move |connection| {
             read::children(connection, &shared, scope, collection, &parents, limit)
         })
     }
@@ -317,7 +341,10 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'_, Result<Stretch, Error>> {
         let read = move |connection: &Connection| log::events(connection, scope, after, max, bytes);
         if max > EVENTS_INLINE {
-            return self.readers.run(read);
+            return match scope {
+                Some(scope) => self.readers.run_for(scope, read),
+                None => self.readers.run(read),
+            };
         }
         let shared = &self.shared;
         Box::pin(async move { shared.readers.with(read) })
@@ -424,9 +451,14 @@ impl Store for SqliteStore {
     }
 
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>> {
-        let shared = &self.shared;
+        let shared = self.shared.clone();
         Box::pin(async move {
-            shared.readers.with(|connection| timers::due(connection, shared, now, max))
+            let read = move |connection: &_| timers::due(connection, &shared, now, max);
+            let mut due = self.readers.run(read).await?;
+            if !due.unknown.is_empty() {
+                self.writer.set_aside(std::mem::take(&mut due.unknown)).await?;
+            }
+            Ok(due)
         })
     }
 

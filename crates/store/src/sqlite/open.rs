@@ -1,7 +1,7 @@
 //! Opening: connections with their settings, recognising our own files, and the first look at what
 //! is in them. Applying a schema is `upgrade`'s.
 
-use super::{Options, Role, checkpoint, layout, upgrade, usage};
+use super::{Options, Role, checkpoint, erasure, layout, upgrade, usage};
 use crate::Error;
 use crate::usage::UsedInAll;
 use model::Timestamp;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Marks our files: "rstv".
 const APPLICATION_ID: i32 = 0x7273_7476;
 /// Layout of the tables that do not depend on the schema.
-const FORMAT: i32 = 3;
+const FORMAT: i32 = 4;
 /// Another process (a command beside the server) holds the lock for a commit, never longer.
 const BUSY: Duration = Duration::from_secs(5);
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
@@ -142,7 +142,7 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
     }
 }
 
-/// Adds the columns that came with format 3, whoever opens the file: nothing else changes. A table
+/// Adds what came with formats 3 and 4, whoever opens the file: nothing else changes. A table
 /// that is not there at all is made whole, later.
 fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
     for (table, column, kind) in [
@@ -158,7 +158,8 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
             connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind}"))?;
         }
     }
-    Ok(())
+    // Every read of the log looks into it.
+    connection.execute_batch(erasure::PENDING)
 }
 
 /// Marks a new file as ours; inside the transaction that makes its tables.

@@ -1,24 +1,35 @@
 //! Read-only connections and the threads for reads that may take long. Short reads borrow a
-//! connection on the thread that asks; the rest queues here, each with a deadline. Knows no table.
+//! connection on the thread that asks; the rest queues here, each with a deadline: one queue per
+//! account, served in turns, and no account ever has all threads. Knows no table.
 
+use super::fair::{Fair, Party};
+use super::slots::Slots;
 use super::{open, shown};
 use crate::{BoxFuture, Error};
+use model::Scope;
 use model::version::Versions;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Connections kept for the next reader; each holds its page cache.
 const IDLE_CONNECTIONS: usize = 6;
-/// Threads for long reads: more would only take the cores from the short ones.
-const THREADS: usize = 2;
-/// Long reads that may wait.
+/// Threads for long reads. One account has at most half of them, two have at most two thirds: there
+/// is one for whoever comes next.
+const THREADS: usize = 6;
+/// Long reads that run at the same time, a slice each: more would only take the cores from the short
+/// ones.
+const RUNNING: usize = 2;
+/// How long a read runs before another one has its turn: about as long as a short read takes.
+const SLICE: Duration = Duration::from_millis(1);
+/// Long reads that may wait; half of them may be of one account.
 const QUEUE: usize = 256;
 /// How long a read may take, the wait included.
 pub const DEADLINE: Duration = Duration::from_secs(5);
@@ -95,21 +106,36 @@ impl Pool {
         Ok(result)
     }
 
-    /// Runs a read that is interrupted at the deadline.
+    /// Runs a read in slices; it is interrupted at the deadline.
     fn until<T>(
         &self,
         deadline: Instant,
+        slots: &Arc<Slots>,
         read: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let slot = slots.enter();
         if Instant::now() >= deadline {
             return Err(Error::Timeout);
         }
         let mut reader = self.take()?;
         reader.end()?;
-        reader.connection.progress_handler(STEPS, Some(move || Instant::now() >= deadline))?;
+        let (slots, mut end) = (AssertUnwindSafe(slots.clone()), Instant::now() + SLICE);
+        let look = move || {
+            let now = Instant::now();
+            if now >= end {
+                slots.pass();
+                end = Instant::now() + SLICE;
+            } else {
+                // Short reads and the writer have the same cores.
+                std::thread::yield_now();
+            }
+            now >= deadline
+        };
+        reader.connection.progress_handler(STEPS, Some(look))?;
         let result = read(&reader.connection);
         reader.connection.progress_handler(0, None::<fn() -> bool>)?;
         self.give_back(reader);
+        drop(slot);
         result
     }
 
@@ -148,79 +174,142 @@ impl Pool {
     }
 }
 
-type Job = Box<dyn FnOnce(&Pool) + Send>;
+type Job = Box<dyn FnOnce(&Pool, &Arc<Slots>) + Send>;
 
 /// The threads for long reads; they end when this is dropped.
 pub struct Readers {
-    jobs: Option<SyncSender<Job>>,
+    work: Arc<Work>,
     threads: Vec<JoinHandle<()>>,
+}
+
+struct Work {
+    state: Mutex<State>,
+    /// Something was queued, or a thread has become free.
+    ready: Condvar,
+    slots: Arc<Slots>,
+}
+
+struct State {
+    waiting: Fair<Job>,
+    /// Threads that work for somebody.
+    busy: HashMap<Party, usize>,
+    idle: usize,
+    closed: bool,
+}
+
+impl State {
+    /// The next read whose account may have a thread: it may hold as many as it leaves idle.
+    fn next(&mut self) -> Option<(Party, Job)> {
+        let State { waiting, busy, idle, .. } = self;
+        let left = idle.saturating_sub(1);
+        let may = |party| busy.get(&party).is_none_or(|held| *held < left);
+        let (party, job) = waiting.next(may)?;
+        *busy.entry(party).or_default() += 1;
+        *idle = left;
+        Some((party, job))
+    }
+
+    fn done(&mut self, party: Party) {
+        self.idle += 1;
+        if let Some(held) = self.busy.get_mut(&party) {
+            *held -= 1;
+            if *held == 0 {
+                self.busy.remove(&party);
+            }
+        }
+    }
 }
 
 impl Readers {
     pub fn start(shared: &Arc<super::shared::Shared>) -> Result<Readers, Error> {
-        let (jobs, queue) = sync_channel::<Job>(QUEUE);
-        let queue = Arc::new(Mutex::new(queue));
+        let waiting = Fair::new(QUEUE);
+        let state = State { waiting, busy: HashMap::new(), idle: THREADS, closed: false };
+        let (state, ready) = (Mutex::new(state), Condvar::new());
+        let work = Arc::new(Work { state, ready, slots: Slots::new(RUNNING) });
         let mut threads = Vec::new();
         for _ in 0..THREADS {
-            let (queue, shared) = (queue.clone(), shared.clone());
+            let (work, shared) = (work.clone(), shared.clone());
             let thread = std::thread::Builder::new()
                 .name("store-read".into())
-                .spawn(move || work(&queue, &shared.readers))
+                .spawn(move || work.run(&shared.readers))
                 .map_err(|error| Error::Failed(Box::new(error)))?;
             threads.push(thread);
         }
-        Ok(Readers { jobs: Some(jobs), threads })
+        Ok(Readers { work, threads })
     }
 
-    /// Queues a read; `Busy` when too many wait.
+    /// Queues a read of the service itself; `Busy` when too many wait.
     pub fn run<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Error>> {
+        self.queue(Party::Service, read)
+    }
+
+    /// Queues a read of an account; `Busy` when too many of its own wait.
+    pub fn run_for<T: Send + 'static>(
+        &self,
+        scope: Scope,
+        read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, Error>> {
+        self.queue(Party::from(scope), read)
+    }
+
+    fn queue<T: Send + 'static>(
+        &self,
+        party: Party,
+        read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, Error>> {
         let deadline = Instant::now() + DEADLINE;
         let (answer, result) = oneshot::channel();
-        let job: Job = Box::new(move |pool| {
+        let job: Job = Box::new(move |pool, slots| {
             if !answer.is_closed() {
-                let _ = answer.send(pool.until(deadline, read));
+                let _ = answer.send(pool.until(deadline, slots, read));
             }
         });
-        let sent = match &self.jobs {
-            Some(jobs) => jobs.try_send(job),
-            None => return Box::pin(async { Err(Error::Failed("the store is closed".into())) }),
-        };
+        let queued = self.work.state.lock().waiting.push(party, job);
+        self.work.ready.notify_one();
         Box::pin(async move {
-            match sent {
-                Ok(()) => result
+            match queued {
+                true => result
                     .await
                     .unwrap_or_else(|_| Err(Error::Failed("the read was abandoned".into()))),
-                Err(TrySendError::Full(_)) => Err(Error::Busy),
-                Err(TrySendError::Disconnected(_)) => {
-                    Err(Error::Failed("the readers have ended".into()))
-                }
+                false => Err(Error::Busy),
             }
         })
     }
 }
 
-fn work(queue: &Mutex<Receiver<Job>>, pool: &Pool) {
-    loop {
-        let job = queue.lock().recv();
-        match job {
-            // A read that panics drops its answer, which tells the caller; the thread goes on.
-            Ok(job) => {
-                let run = std::panic::AssertUnwindSafe(|| job(pool));
-                if std::panic::catch_unwind(run).is_err() {
-                    tracing::error!("a read panicked");
-                }
+impl Work {
+    fn run(&self, pool: &Pool) {
+        let mut state = self.state.lock();
+        loop {
+            if state.closed {
+                return;
             }
-            Err(_) => return,
+            let Some((party, job)) = state.next() else {
+                self.ready.wait(&mut state);
+                continue;
+            };
+            drop(state);
+            // A read that panics drops its answer, which tells the caller; the thread goes on.
+            if catch_unwind(AssertUnwindSafe(|| job(pool, &self.slots))).is_err() {
+                tracing::error!("a read panicked");
+            }
+            state = self.state.lock();
+            state.done(party);
+            if !state.waiting.is_empty() {
+                // Others may have more threads now.
+                self.ready.notify_all();
+            }
         }
     }
 }
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.work.state.lock().closed = true;
+        self.work.ready.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -1,14 +1,10 @@
-//! The end of events: those that are too old go, and the payloads of one resource go when somebody
-//! asks for it. Ids and outcomes of erased events stay.
+//! The end of events: those that are too old go.
 
-use super::apply::Fault;
 use super::shared::Shared;
 use super::views;
 use crate::{Error, Expired, SkippedRange};
-use model::write::{Change, Write};
-use model::{Code, Problem, Scope, Timestamp, Violation};
+use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
-use serde_json::Value;
 
 /// The log is in order of time, so a moment is found by halving.
 const OLDEST: &str = "SELECT seq FROM log ORDER BY seq LIMIT 1";
@@ -170,40 +166,5 @@ fn note_skipped(
     connection
         .prepare_cached("INSERT INTO attempts (delivery, n, created, body) VALUES (?1, 1, ?2, ?3)")?
         .execute(params![number, now.0, attempt.to_string()])?;
-    Ok(())
-}
-
-/// The erasure as it shall be kept: with the number of events it is about.
-pub fn counted(connection: &Connection, write: &Write) -> Result<Write, Fault> {
-    let mut counted = write.clone();
-    let Change::Create { fields } = &mut counted.change else { return Ok(counted) };
-    let resource = fields.get("resource").and_then(Value::as_str).unwrap_or_default();
-    let count: i64 = connection
-        .prepare_cached("SELECT count(*) FROM log WHERE record = ?1 AND scope = ?2")?
-        .query_row(params![resource, write.scope.0], |row| row.get(0))?;
-    if count == 0 {
-        let message = "No event is about this `resource`.";
-        let violation = Violation::new("resource", Code::BadReference, message);
-        let violation = violation.value(&Value::String(resource.to_owned()));
-        return Err(Fault::Problem(Problem::of(Code::ValidationFailed, vec![violation])));
-    }
-    fields.insert("events".into(), count.into());
-    Ok(counted)
-}
-
-/// Removes what events say of a resource, and what endpoints answered to them.
-pub fn erase(connection: &Connection, scope: Scope, write: &Write) -> Result<(), rusqlite::Error> {
-    let Change::Create { fields } = &write.change else { return Ok(()) };
-    let resource = fields.get("resource").and_then(Value::as_str).unwrap_or_default();
-    for sql in [
-        "UPDATE attempts SET body = json_set(body, '$.response_body', NULL) WHERE delivery IN \
-         (SELECT d.n FROM deliveries d WHERE d.event IN \
-         (SELECT seq FROM log WHERE record = ?1 AND scope = ?2))",
-        "UPDATE log SET object = json_object('id', record, 'object', \
-         json_extract(object, '$.object'), 'erased', json('true')), previous = NULL, hidden = NULL \
-         WHERE record = ?1 AND scope = ?2",
-    ] {
-        connection.prepare_cached(sql)?.execute(params![resource, scope.0])?;
-    }
     Ok(())
 }

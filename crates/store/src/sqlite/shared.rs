@@ -45,11 +45,15 @@ pub struct Shared {
     pub nudged: watch::Sender<u64>,
     pub seqs: CollectionSeqs,
     pub key_generation: AtomicU64,
+    /// The last scope whose timers had their turn.
+    pub timer_turn: AtomicI64,
     /// Sequence up to which the search indexes have read the log.
     pub search_position: AtomicI64,
     /// The last commit failed; health tries one before it answers.
     pub unwell: AtomicBool,
     pub watchdog: Arc<Watchdog>,
+    #[cfg(test)]
+    pub faults: super::faults::Faults,
     pub counters: Counters,
 }
 
@@ -59,6 +63,7 @@ pub struct Counters {
     pub writes: AtomicU64,
     pub queue: AtomicU64,
     pub batch_sizes: [AtomicU64; 9],
+    pub timers_failed: AtomicU64,
 }
 
 /// Device and number: what a file is beside its name.
@@ -97,6 +102,7 @@ impl Shared {
             queue: read(&self.counters.queue),
             search_lag: if searched { lag.max(0) } else { 0 },
             database_bytes: bytes,
+            timers_failed: read(&self.counters.timers_failed),
             batch_sizes: std::array::from_fn(|place| read(&self.counters.batch_sizes[place])),
         }
     }

@@ -3,11 +3,12 @@
 //! throughout is skipped or repeated, however often its key changes.
 
 use super::list::{Condition, Found, Key, Plan};
-use super::{log, retention};
+use super::{erasure, log, retention};
 use crate::Error;
 use model::event::Hidden;
 use model::query::Position;
 use model::record::{Fields, Scalar, parse_object, to_scalar};
+use model::version::is_erased;
 use model::{Collection, Record, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
@@ -16,8 +17,14 @@ use std::cmp::Ordering;
 /// Rows that may have changed since the first page; beyond that the walk must start anew.
 const MOVED: usize = 10_000;
 
-const BEFORE: &str = "SELECT object, api_version, hidden FROM log WHERE record = ?1 AND seq <= ?2 \
-    AND collection = ?3 AND scope = ?4 ORDER BY seq DESC LIMIT 1";
+const BEFORE: &str = concat!(
+    "SELECT ",
+    erasure::object!("log"),
+    ", api_version, ",
+    erasure::aside!("log", "hidden"),
+    " FROM log WHERE record = ?1 AND seq <= ?2 AND collection = ?3 AND scope = ?4 \
+     ORDER BY seq DESC LIMIT 1"
+);
 
 /// The rows after a position, in the order of its snapshot.
 pub fn after(
@@ -42,8 +49,10 @@ pub fn after(
         return Err(Error::SnapshotTooOld);
     }
     for mut row in moved {
-        let Some(keys) = keys_then(connection, plan, &row, position.snapshot)? else { continue };
-        row.keys = keys;
+        // Where a row stood is not known any more when its event was erased or has expired. To skip
+        // it in silence would be wrong: the walk must start again.
+        let keys = keys_then(connection, plan, &row, position.snapshot)?;
+        row.keys = keys.ok_or(Error::SnapshotTooOld)?;
         if order(plan, (&row.keys, row.number), (&position.keys, position.number)).is_gt() {
             rows.push(row);
         }
@@ -65,7 +74,7 @@ fn changed_since(
     Ok(visible > known || plan.shared.seqs.of(plan.scope, plan.collection) > snapshot)
 }
 
-/// The sort keys a row had at the snapshot.
+/// The sort keys a row had at the snapshot; `None` when nothing tells them any more.
 fn keys_then(
     connection: &Connection,
     plan: &Plan<'_>,
@@ -80,6 +89,9 @@ fn keys_then(
         })
         .optional()?;
     let Some((object, written, hidden)) = found else { return Ok(None) };
+    if is_erased(&object) {
+        return Ok(None);
+    }
     let hidden = Value::Object(Hidden::parse(hidden.as_deref()).object).to_string();
     let versions = &plan.shared.versions;
     let (body, hidden) = versions.record(plan.collection, &written, object, Some(hidden));

@@ -2,48 +2,154 @@
 //! schema, so that an edited schema cannot fire another one.
 
 use super::shared::Shared;
-use crate::{Due, Error, Timer};
+use crate::{Due, Error, Timer, Unknown};
 use model::decide::TimerDraft;
-use model::{Collection, Schema, Scope, Timestamp, Write};
-use rusqlite::{Connection, params};
+use model::{Change, Collection, Schema, Scope, Timestamp, Write};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::sync::atomic::Ordering;
+
+/// For the timers of one account.
+pub const INDEX: &str = "CREATE INDEX IF NOT EXISTS timers_scope ON timers (scope, due);";
+/// Scopes looked at in one turn when more is due than a turn can take: some hundred microseconds.
+const SCOPES: usize = 256;
+/// Due at the end of time: a timer that cannot fire. It goes when its record changes.
+const NEVER: i64 = i64::MAX;
 
 const DUE: &str = "SELECT due, scope, collection, parent, record, transition FROM timers \
-    ORDER BY due, n LIMIT ?1";
+    WHERE due < ?2 ORDER BY due, n LIMIT ?1";
+const SCOPE: &str = "SELECT scope FROM timers WHERE scope > ?1 ORDER BY scope LIMIT 1";
+const IS_DUE: &str = "SELECT 1 FROM timers WHERE scope = ?1 AND due <= ?2 LIMIT 1";
+const DUE_OF_SCOPE: &str = "SELECT due, scope, collection, parent, record, transition FROM timers \
+    WHERE scope = ?1 AND due <= ?2 ORDER BY due, n LIMIT ?3";
+const SET_ASIDE: &str = "UPDATE timers SET due = ?4 \
+    WHERE record = ?1 AND collection = ?2 AND transition = ?3";
 const CLEAR: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2";
 const VOID: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2 AND transition = ?3";
 const SET: &str = "INSERT INTO timers (due, scope, collection, parent, record, transition) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// Timers that are due, and when the next one will be.
+/// Timers that are due, and when the next one will be. When more are due than a turn can take,
+/// every account has its part of the turn.
 pub fn due(
     connection: &Connection,
     shared: &Shared,
     now: Timestamp,
     max: usize,
 ) -> Result<Due, Error> {
-    let mut statement = connection.prepare_cached(DUE)?;
-    let mut rows = statement.query([i64::try_from(max).unwrap_or(i64::MAX).saturating_add(1)])?;
     let mut found = Due::default();
+    let mut statement = connection.prepare_cached(DUE)?;
+    let most = i64::try_from(max).unwrap_or(i64::MAX).saturating_add(1);
+    let mut rows = statement.query([most, NEVER])?;
     while let Some(row) = rows.next()? {
         let due = Timestamp(row.get(0)?);
-        if due > now || found.timers.len() == max {
+        if due > now {
             found.next = Some(due);
-            break;
+            return Ok(found);
         }
-        let name: String = row.get(2)?;
-        let transition: String = row.get(5)?;
-        if let Some((collection, transition)) = resolve(&shared.schema, &name, &transition) {
-            found.timers.push(Timer {
-                scope: Scope(row.get(1)?),
-                collection,
-                parent: row.get(3)?,
-                id: row.get(4)?,
-                transition,
-                due,
-            });
+        if found.timers.len() + found.unknown.len() == max {
+            found = in_turns(connection, shared, now, max)?;
+            found.next = Some(due);
+            return Ok(found);
         }
+        found.add(shared, row)?;
     }
     Ok(found)
+}
+
+fn in_turns(
+    connection: &Connection,
+    shared: &Shared,
+    now: Timestamp,
+    max: usize,
+) -> Result<Due, Error> {
+    let scopes = scopes_due(connection, shared, now)?;
+    let share = i64::try_from((max / scopes.len().max(1)).max(1)).unwrap_or(i64::MAX);
+    let mut found = Due::default();
+    let mut statement = connection.prepare_cached(DUE_OF_SCOPE)?;
+    for scope in scopes.into_iter().take(max) {
+        let mut rows = statement.query(params![scope, now.0, share])?;
+        while let Some(row) = rows.next()? {
+            found.add(shared, row)?;
+        }
+        shared.timer_turn.store(scope, Ordering::Relaxed);
+    }
+    Ok(found)
+}
+
+/// Scopes with something due, beginning after the last one that had its turn. So many are looked at
+/// in one turn; the next one goes on from there.
+fn scopes_due(
+    connection: &Connection,
+    shared: &Shared,
+    now: Timestamp,
+) -> Result<Vec<i64>, rusqlite::Error> {
+    let (mut scope, mut is_due) =
+        (connection.prepare_cached(SCOPE)?, connection.prepare_cached(IS_DUE)?);
+    let first = shared.timer_turn.load(Ordering::Relaxed);
+    let (mut last, mut around, mut found) = (first, false, Vec::new());
+    for _ in 0..SCOPES {
+        let next: Option<i64> = scope.query_row([last], |row| row.get(0)).optional()?;
+        match next.filter(|next| !around || *next <= first) {
+            Some(next) => last = next,
+            None if around => break,
+            None => {
+                (last, around) = (i64::MIN, true);
+                continue;
+            }
+        }
+        if is_due.exists([last, now.0])? {
+            found.push(last);
+        }
+    }
+    shared.timer_turn.store(last, Ordering::Relaxed);
+    Ok(found)
+}
+
+impl Due {
+    fn add(&mut self, shared: &Shared, row: &Row<'_>) -> Result<(), rusqlite::Error> {
+        let (name, transition): (String, String) = (row.get(2)?, row.get(5)?);
+        let Some((collection, place)) = resolve(&shared.schema, &name, &transition) else {
+            self.unknown.push(Unknown { collection: name, id: row.get(4)?, transition });
+            return Ok(());
+        };
+        self.timers.push(Timer {
+            scope: Scope(row.get(1)?),
+            collection,
+            parent: row.get(3)?,
+            id: row.get(4)?,
+            transition: place,
+            due: Timestamp(row.get(0)?),
+        });
+        Ok(())
+    }
+}
+
+/// A timed transition that failed in itself, not for want of a disk, does not come due again.
+pub fn set_aside(
+    connection: &Connection,
+    shared: &Shared,
+    write: &Write,
+) -> Result<(), rusqlite::Error> {
+    let (Change::Timed { transition }, Some(id)) = (&write.change, &write.id) else {
+        return Ok(());
+    };
+    let collection = &shared.schema.collections[write.collection];
+    let Some(transition) = name_of(collection, *transition) else { return Ok(()) };
+    let name = &collection.name;
+    aside(connection, shared, &Unknown { collection: name.clone(), id: id.clone(), transition })
+}
+
+/// The same for one whose transition the schema does not have.
+pub fn aside(
+    connection: &Connection,
+    shared: &Shared,
+    timer: &Unknown,
+) -> Result<(), rusqlite::Error> {
+    let Unknown { collection, id, transition } = timer;
+    connection.prepare_cached(SET_ASIDE)?.execute(params![id, collection, transition, NEVER])?;
+    shared.counters.timers_failed.fetch_add(1, Ordering::Relaxed);
+    tracing::error!(%collection, %id, %transition, "a timed transition cannot fire: set aside");
+    Ok(())
 }
 
 /// Replaces the timers of a record.

@@ -3,8 +3,8 @@
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{
-    Edition, Options, idempotency, open, outbox, read, retell, rewrite, search, timers, usage,
-    views,
+    Edition, Options, cascade, erasure, idempotency, open, outbox, read, retell, rewrite, search,
+    timers, usage, views,
 };
 use crate::Error;
 use model::record::{Scalar, parse_object, to_scalar};
@@ -45,6 +45,9 @@ pub fn apply(
         open::create_base(&transaction)?;
     }
     transaction.execute_batch(outbox::TABLES)?;
+    for sql in [erasure::PENDING, erasure::INDEXES, cascade::INDEX, timers::INDEX] {
+        transaction.execute_batch(sql)?;
+    }
     usage::begin(&transaction, (options.clock)())?;
     let unchanged = stored.as_ref() == Some(&plan.stored);
     let mut refusals = Vec::new();

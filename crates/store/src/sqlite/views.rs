@@ -2,6 +2,7 @@
 //! attempts. Each is a view with the columns every list and read expects; what is served of a row
 //! is put together here.
 
+use super::erasure;
 use super::layout::{Source, Table, quote, table_name};
 use model::event::Event;
 use model::query::{Filter, Test};
@@ -70,10 +71,17 @@ fn definitions() -> [(&'static str, String); 3] {
         // Keys and accounts are the service's business alone.
         view(
             "events",
-            "SELECT seq AS n, id, scope, NULL AS parent, seq AS version, created, created AS \
-             updated, 1 AS shape, object AS body, previous AS hidden, type AS f_type, created / \
-             1000 AS f_created, record AS f_resource, api_version, request, idempotency_key, \
-             collection, hidden AS aside FROM log WHERE collection NOT IN ('accounts', 'keys')",
+            concat!(
+                "SELECT seq AS n, id, scope, NULL AS parent, seq AS version, created, created AS \
+                 updated, 1 AS shape, ",
+                erasure::object!("log"),
+                " AS body, ",
+                erasure::aside!("log", "previous"),
+                " AS hidden, type AS f_type, created / 1000 AS f_created, record AS f_resource, \
+                 api_version, request, idempotency_key, collection, ",
+                erasure::aside!("log", "hidden"),
+                " AS aside FROM log WHERE collection NOT IN ('accounts', 'keys')"
+            ),
         ),
         view(
             "deliveries",
@@ -83,10 +91,14 @@ fn definitions() -> [(&'static str, String); 3] {
         ),
         view(
             "attempts",
-            "SELECT a.n AS n, '' AS id, d.scope AS scope, d.id AS parent, a.n AS version, \
-             a.created AS created, a.created AS updated, 1 AS shape, a.body AS body, NULL AS \
-             hidden, d.id AS f_delivery FROM deliveries d CROSS JOIN attempts a \
-             ON a.delivery = d.n",
+            concat!(
+                "SELECT a.n AS n, '' AS id, d.scope AS scope, d.id AS parent, a.n AS version, \
+                 a.created AS created, a.created AS updated, 1 AS shape, \
+                 iif(EXISTS (SELECT 1 FROM log WHERE log.seq = d.event AND ",
+                erasure::erases!("log"),
+                "), json_set(a.body, '$.response_body', NULL), a.body) AS body, NULL AS hidden, \
+                 d.id AS f_delivery FROM deliveries d CROSS JOIN attempts a ON a.delivery = d.n"
+            ),
         ),
     ]
 }

@@ -1,18 +1,22 @@
-//! The one thread that writes. It drains its queue, applies all of it in one transaction, commits
-//! durably, then answers everyone: while the disk syncs, the next batch gathers. No timer, no lock.
-//! Between batches it feeds the search indexes and notices what other processes wrote.
+//! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies it
+//! in one transaction, commits durably, then answers everyone: while the disk syncs, the next batch
+//! gathers. Between batches it feeds the search indexes, continues erasures and notices what other
+//! processes wrote. A panic fails the write that caused it, alone; the thread goes on.
 
 use super::apply::{self, Outcome, Turn};
+use super::fair::{Fair, Party};
 use super::retention::Expiry;
 use super::shared::Shared;
-use super::{idempotency, log, outbox, retention, search, usage};
+use super::{Role, cascade, erasure, idempotency, log, outbox, retention, search, timers, usage};
 use crate::usage::Used;
-use crate::{Error, Expired, Settlement};
-use model::{Timestamp, Write};
+use crate::{Error, Expired, Heartbeat, Settlement, Unknown};
+use model::{Scope, Timestamp, Write};
+use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -20,8 +24,12 @@ use tokio::sync::oneshot;
 /// Writes in one commit. More would make everyone wait for the slowest (notes: 1024 in flight gave
 /// half the rate of 256).
 const BATCH: usize = 256;
-/// Writes that may wait.
-const QUEUE: usize = 4096;
+/// How long writes are applied before they are committed, those that are left wait for the next
+/// batch: one account's large deletes must not hold up everyone's small writes. A batch of small
+/// ones takes half as long.
+const BATCH_TIME: Duration = Duration::from_millis(15);
+/// Writes that may wait; half of them may be of one account.
+const QUEUE: usize = 8192;
 /// How long the queue must be empty before the search indexes are fed unasked.
 const QUIET: Duration = Duration::from_millis(20);
 /// How often an idle writer looks for commits of other processes.
@@ -30,6 +38,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const FEED_PAUSE: Duration = Duration::from_secs(1);
 /// Events the search may lag behind before it is fed between busy batches.
 const SEARCH_LAG: i64 = 2_000;
+/// How long it may take to remove old events before the next commit has its turn. The number of rows
+/// adapts to it, within these bounds.
+const EXPIRY_TIME: Duration = Duration::from_millis(4);
+const EXPIRY_ROWS: (usize, usize) = (50, 1_000);
+/// Between two slices of an erasure, while nobody writes.
+const ERASURE_PAUSE: Duration = Duration::from_millis(1);
 /// How often expired idempotency rows are looked for, while none are found.
 const EXPIRY: Duration = Duration::from_secs(60);
 
@@ -45,6 +59,8 @@ enum Job {
     Expire(Timestamp, Timestamp, usize, oneshot::Sender<Result<Expired, Error>>),
     /// Requests by account and version that were added.
     Usage(Vec<Used>, oneshot::Sender<Result<(), Error>>),
+    /// Timers that cannot fire.
+    SetAside(Vec<Unknown>, oneshot::Sender<Result<(), Error>>),
     /// Tell me when the search indexes have read the log up to here.
     Search(i64, oneshot::Sender<Result<(), Error>>),
     /// Does a commit work?
@@ -53,36 +69,90 @@ enum Job {
 
 /// The way to the writer; its thread ends when this is dropped.
 pub struct Handle {
-    jobs: Option<SyncSender<Job>>,
+    queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
 
+/// Jobs that wait, by account.
+struct Queue {
+    state: Mutex<QueueState>,
+    /// Something was queued.
+    ready: Condvar,
+}
+
+struct QueueState {
+    jobs: Fair<Job>,
+    closed: bool,
+}
+
+impl Queue {
+    fn push(&self, party: Party, job: Job) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(ended());
+        }
+        let queued = state.jobs.push(party, job);
+        drop(state);
+        self.ready.notify_one();
+        if queued { Ok(()) } else { Err(Error::Busy) }
+    }
+
+    /// The next jobs, `max` at most, from all accounts in turns. Waits for the first; `None` once
+    /// there will be no more.
+    fn take(&self, max: usize, wait: Duration) -> Option<Vec<(Party, Job)>> {
+        let mut state = self.state.lock();
+        if state.jobs.is_empty() && !state.closed {
+            self.ready.wait_for(&mut state, wait);
+        }
+        if state.jobs.is_empty() && state.closed {
+            return None;
+        }
+        Some(std::iter::from_fn(|| state.jobs.next(|_| true)).take(max).collect())
+    }
+
+    fn put_back(&self, jobs: Vec<(Party, Job)>, served: &HashSet<Party>) {
+        self.state.lock().jobs.put_back(jobs, served);
+    }
+}
+
 impl Handle {
-    pub fn start(connection: Connection, shared: Arc<Shared>) -> Result<Handle, Error> {
-        let (jobs, queue) = sync_channel(QUEUE);
+    pub fn start(connection: Connection, shared: Arc<Shared>, role: Role) -> Result<Handle, Error> {
+        let state = QueueState { jobs: Fair::new(QUEUE), closed: false };
+        let queue = Arc::new(Queue { state: Mutex::new(state), ready: Condvar::new() });
         let mut writer = Writer {
             connection,
             shared: shared.clone(),
-            queue,
+            queue: queue.clone(),
             searches: Vec::new(),
             data_version: 0,
             expiry: Instant::now(),
             needed: None,
+            expiry_rows: EXPIRY_ROWS.0,
             feed_after: Instant::now(),
+            // What the last process left unfinished goes on.
+            erasing: role == Role::Server,
+            erased: i64::MIN,
+            erase_after: Instant::now(),
+            role,
+            stage: Stage::Elsewhere,
+            panicked: false,
+            heartbeat: shared.watchdog.watch("writer"),
+            search_heartbeat: shared.watchdog.watch("search"),
         };
         writer.data_version = writer.read_data_version()?;
         let thread = std::thread::Builder::new()
             .name("store-write".into())
             .spawn(move || writer.run())
             .map_err(|error| Error::Failed(Box::new(error)))?;
-        Ok(Handle { jobs: Some(jobs), thread: Some(thread), shared })
+        Ok(Handle { queue, thread: Some(thread), shared })
     }
 
     pub async fn write(&self, write: Write) -> Outcome {
         let (answer, outcome) = oneshot::channel();
         self.shared.counters.queue.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.send(Job::Write(Box::new(write), answer)) {
+        let party = Party::from(write.scope);
+        if let Err(error) = self.queue.push(party, Job::Write(Box::new(write), answer)) {
             self.shared.counters.queue.fetch_sub(1, Ordering::Relaxed);
             return Err(error);
         }
@@ -91,7 +161,7 @@ impl Handle {
 
     pub async fn settle(&self, settlement: Settlement) -> Result<(), Error> {
         let (answer, settled) = oneshot::channel();
-        self.send(Job::Settle(Box::new(settlement), answer))?;
+        self.queue.push(Party::Service, Job::Settle(Box::new(settlement), answer))?;
         settled.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -102,38 +172,36 @@ impl Handle {
         max: usize,
     ) -> Result<Expired, Error> {
         let (answer, expired) = oneshot::channel();
-        self.send(Job::Expire(moment, backlog, max, answer))?;
+        self.queue.push(Party::Service, Job::Expire(moment, backlog, max, answer))?;
         expired.await.unwrap_or_else(|_| Err(ended()))
     }
 
     pub async fn add_usage(&self, added: Vec<Used>) -> Result<(), Error> {
         let (answer, kept) = oneshot::channel();
-        self.send(Job::Usage(added, answer))?;
+        self.queue.push(Party::Service, Job::Usage(added, answer))?;
+        kept.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    pub async fn set_aside(&self, unknown: Vec<Unknown>) -> Result<(), Error> {
+        let (answer, kept) = oneshot::channel();
+        self.queue.push(Party::Service, Job::SetAside(unknown, answer))?;
         kept.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Waits until the search indexes contain everything up to `seq`.
-    pub async fn search_reaches(&self, seq: i64) -> Result<(), Error> {
+    pub async fn search_reaches(&self, scope: Scope, seq: i64) -> Result<(), Error> {
         if self.shared.search_position.load(Ordering::Acquire) >= seq {
             return Ok(());
         }
         let (answer, reached) = oneshot::channel();
-        self.send(Job::Search(seq, answer))?;
+        self.queue.push(Party::from(scope), Job::Search(seq, answer))?;
         reached.await.unwrap_or_else(|_| Err(ended()))
     }
 
     pub async fn probe(&self) -> Result<(), Error> {
         let (answer, works) = oneshot::channel();
-        self.send(Job::Probe(answer))?;
+        self.queue.push(Party::Service, Job::Probe(answer))?;
         works.await.unwrap_or_else(|_| Err(ended()))
-    }
-
-    fn send(&self, job: Job) -> Result<(), Error> {
-        match self.jobs.as_ref().map(|jobs| jobs.try_send(job)) {
-            Some(Ok(())) => Ok(()),
-            Some(Err(TrySendError::Full(_))) => Err(Error::Busy),
-            Some(Err(TrySendError::Disconnected(_))) | None => Err(ended()),
-        }
     }
 }
 
@@ -143,7 +211,8 @@ fn ended() -> Error {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.queue.state.lock().closed = true;
+        self.queue.ready.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -153,25 +222,50 @@ impl Drop for Handle {
 struct Writer {
     connection: Connection,
     shared: Arc<Shared>,
-    queue: Receiver<Job>,
+    queue: Arc<Queue>,
     /// Searches that wait for the indexes to reach a sequence.
     searches: Vec<(i64, oneshot::Sender<Result<(), Error>>)>,
     data_version: i64,
     expiry: Instant,
     /// The first event that is still to be delivered, as of a moment.
     needed: Option<(Instant, i64)>,
+    /// Events that are removed in one slice.
+    expiry_rows: usize,
     /// No feeding unasked before this.
     feed_after: Instant,
+    /// Whether an erasure may be unfinished, whose turn it was, and no slice before this.
+    erasing: bool,
+    erased: i64,
+    erase_after: Instant,
+    role: Role,
+    /// What the transaction under way is about: where it fails, that is the cause.
+    stage: Stage,
+    /// Whether the last transaction failed by a panic.
+    panicked: bool,
+    heartbeat: Heartbeat,
+    search_heartbeat: Heartbeat,
 }
 
-/// Whoever waits for what.
-type Waiting<T, A> = Vec<(Box<T>, oneshot::Sender<A>)>;
+/// A part of a transaction, by its place in the batch.
+#[derive(Clone, Copy)]
+enum Stage {
+    Write(usize),
+    Settlement(usize),
+    Elsewhere,
+}
+
+/// A job with who waits for it.
+struct Waiting<T, A> {
+    party: Party,
+    job: Box<T>,
+    answer: oneshot::Sender<A>,
+}
 
 /// What is committed together, with those who wait for it.
 #[derive(Default)]
 struct Batch {
-    writes: Waiting<Write, Outcome>,
-    settlements: Waiting<Settlement, Result<(), Error>>,
+    writes: Vec<Waiting<Write, Outcome>>,
+    settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
 }
 
 impl Batch {
@@ -182,65 +276,94 @@ impl Batch {
 
 impl Writer {
     fn run(mut self) {
-        let mut batch = Batch::default();
-        loop {
-            let behind = search::lag(&self.shared) > 0;
-            let wait = match (self.searches.is_empty(), behind) {
-                (false, _) => Duration::ZERO,
-                (true, true) => QUIET,
-                (true, false) => LOOK,
-            };
-            let first = self.queue.recv_timeout(wait);
-            let idle = matches!(first, Err(RecvTimeoutError::Timeout));
-            match first {
-                Ok(job) => self.take(job, &mut batch),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+        while let Some(jobs) = self.queue.take(BATCH, self.patience()) {
+            self.heartbeat.beat();
+            // Whoever waited for something that panicked hears that it was abandoned.
+            if catch_unwind(AssertUnwindSafe(|| self.turn(jobs))).is_err() {
+                tracing::error!("the writer panicked between two commits; it goes on");
+                self.roll_back();
             }
-            while batch.len() < BATCH {
-                let Ok(job) = self.queue.try_recv() else { break };
-                self.take(job, &mut batch);
-            }
-            if batch.len() == 0 {
-                self.notice_others();
-            } else {
-                self.commit(&mut batch);
-            }
-            let lag = search::lag(&self.shared);
-            let unasked = (idle || lag > SEARCH_LAG) && Instant::now() >= self.feed_after;
-            if lag > 0 && (unasked || !self.searches.is_empty()) {
-                self.feed_search();
-            }
-            self.answer_searches();
         }
     }
 
-    fn take(&mut self, job: Job, batch: &mut Batch) {
-        match job {
-            Job::Write(write, answer) => {
-                self.shared.counters.queue.fetch_sub(1, Ordering::Relaxed);
-                batch.writes.push((write, answer));
+    /// How long to wait for a job before something else is to be done.
+    fn patience(&self) -> Duration {
+        let behind = search::lag(&self.shared) > 0;
+        match (self.searches.is_empty(), behind) {
+            (false, _) => Duration::ZERO,
+            _ if self.erases() => ERASURE_PAUSE,
+            (true, true) => QUIET,
+            (true, false) => LOOK,
+        }
+    }
+
+    fn turn(&mut self, jobs: Vec<(Party, Job)>) {
+        let idle = jobs.is_empty();
+        let mut batch = Batch::default();
+        for (party, job) in jobs {
+            self.take(party, job, &mut batch);
+        }
+        if batch.len() == 0 {
+            self.notice_others();
+        } else {
+            self.commit(batch);
+        }
+        if self.erases() {
+            self.continue_erasure();
+        }
+        let lag = search::lag(&self.shared);
+        let unasked = (idle || lag > SEARCH_LAG) && Instant::now() >= self.feed_after;
+        if lag > 0 && (unasked || !self.searches.is_empty()) {
+            self.search_heartbeat.beat();
+            self.feed_search();
+            self.search_heartbeat.rest();
+        }
+        self.answer_searches();
+    }
+
+    /// Whether a slice of an erasure is due.
+    fn erases(&self) -> bool {
+        self.erasing && self.role == Role::Server && Instant::now() >= self.erase_after
+    }
+
+    fn continue_erasure(&mut self) {
+        let last = self.erased;
+        match self.alone(|connection, _| erasure::slice(connection, last)) {
+            Ok(Some(scope)) => self.erased = scope,
+            Ok(None) => self.erasing = false,
+            Err(error) => {
+                // Nobody reads what waits to be erased: it can wait. Others may succeed.
+                tracing::error!(%error, "an erasure cannot go on now");
+                self.erase_after = Instant::now() + FEED_PAUSE;
+                self.erased = self.erased.saturating_add(1);
             }
-            Job::Settle(settlement, answer) => batch.settlements.push((settlement, answer)),
+        }
+    }
+
+    fn take(&mut self, party: Party, job: Job, batch: &mut Batch) {
+        match job {
+            Job::Write(job, answer) => {
+                self.shared.counters.queue.fetch_sub(1, Ordering::Relaxed);
+                batch.writes.push(Waiting { party, job, answer });
+            }
+            Job::Settle(job, answer) => batch.settlements.push(Waiting { party, job, answer }),
             Job::Expire(moment, backlog, max, answer) => {
-                let known = self.needed.filter(|(at, _)| at.elapsed() < NEEDED_FOR);
-                let expired = self.alone(|connection, shared| {
-                    let needed = match known {
-                        Some((_, needed)) => needed,
-                        None => retention::needed(connection, shared)?,
-                    };
-                    let searched = search::done_to(shared);
-                    let expiry = Expiry { moment, backlog, searched, max, needed };
-                    Ok((retention::expire(connection, shared, &expiry)?, needed))
-                });
-                if let (None, Ok((_, needed))) = (known, &expired) {
-                    self.needed = Some((Instant::now(), *needed));
-                }
-                let _ = answer.send(expired.map(|(expired, _)| expired));
+                let _ = answer.send(self.expire(moment, backlog, max));
+            }
+            Job::SetAside(unknown, answer) => {
+                let _ = answer.send(self.alone(|connection, shared| {
+                    unknown
+                        .iter()
+                        .try_for_each(|timer| timers::aside(connection, shared, timer))?;
+                    Ok(())
+                }));
             }
             Job::Usage(added, answer) => {
-                let kept = self.alone(|connection, _| usage::add(connection, &added));
-                let _ = answer.send(kept);
+                let _ = answer.send(self.alone(|connection, _shared| {
+                    #[cfg(test)]
+                    _shared.faults.strike("usage");
+                    usage::add(connection, &added)
+                }));
             }
             Job::Search(seq, answer) => self.searches.push((seq, answer)),
             Job::Probe(answer) => {
@@ -250,37 +373,135 @@ impl Writer {
         }
     }
 
-    /// Commits a batch and answers everyone in it.
-    fn commit(&mut self, batch: &mut Batch) {
-        let Batch { writes, settlements } = std::mem::take(batch);
-        let wishes: Vec<&Write> = writes.iter().map(|(write, _)| &**write).collect();
-        let settled: Vec<&Settlement> = settlements.iter().map(|(s, _)| &**s).collect();
-        let whole = self.transact(&wishes, &settled);
-        // One write that the database cannot take must not spoil the others: each alone.
-        let single = wishes.len() + settled.len() == 1;
-        let apart = !single && matches!(whole, Err(Error::Failed(_)));
-        let outcomes: Vec<Outcome> = match &whole {
-            Err(_) if apart => wishes.into_iter().map(|write| self.write_alone(write)).collect(),
-            Err(error) => wishes.iter().map(|_| Err(same(error))).collect(),
-            Ok(_) => Vec::new(),
-        };
-        let answers: Vec<Result<(), Error>> = match &whole {
-            Ok(_) => settled.iter().map(|_| Ok(())).collect(),
-            Err(_) if apart => {
-                settled.into_iter().map(|s| self.transact(&[], &[s]).map(drop)).collect()
-            }
-            Err(error) => settled.iter().map(|_| Err(same(error))).collect(),
-        };
-        for ((_, answer), outcome) in writes.into_iter().zip(whole.unwrap_or(outcomes)) {
-            let _ = answer.send(outcome);
+    /// Removes events and tombstones that are too old: as many as a slice takes.
+    fn expire(
+        &mut self,
+        moment: Timestamp,
+        backlog: Timestamp,
+        max: usize,
+    ) -> Result<Expired, Error> {
+        let known = self.needed.filter(|(at, _)| at.elapsed() < NEEDED_FOR);
+        let max = max.min(self.expiry_rows);
+        let (expired, needed, took) = self.alone(|connection, shared| {
+            #[cfg(test)]
+            shared.faults.strike("expire");
+            let needed = match known {
+                Some((_, needed)) => needed,
+                None => retention::needed(connection, shared)?,
+            };
+            let searched = search::done_to(shared);
+            let expiry = Expiry { moment, backlog, searched, max, needed };
+            let began = Instant::now();
+            let expired = retention::expire(connection, shared, &expiry)?;
+            cascade::forget(connection, retention::oldest(connection)?, max)?;
+            Ok((expired, needed, began.elapsed()))
+        })?;
+        if known.is_none() {
+            self.needed = Some((Instant::now(), needed));
         }
-        for ((_, answer), settled) in settlements.into_iter().zip(answers) {
-            let _ = answer.send(settled);
+        if took > EXPIRY_TIME {
+            self.expiry_rows = (max / 2).max(EXPIRY_ROWS.0);
+        } else if took < EXPIRY_TIME / 2 && expired.events == self.expiry_rows {
+            self.expiry_rows = (max * 2).min(EXPIRY_ROWS.1);
+        }
+        Ok(expired)
+    }
+
+    /// Commits a batch and answers everyone in it. One write that fails must not spoil the others:
+    /// it is tried alone, and so are the next ones of its account, later.
+    fn commit(&mut self, batch: Batch) {
+        let Batch { mut writes, mut settlements } = batch;
+        while !(writes.is_empty() && settlements.is_empty()) {
+            let wishes: Vec<&Write> = writes.iter().map(|waiting| &*waiting.job).collect();
+            let settled: Vec<&Settlement> = settlements.iter().map(|w| &*w.job).collect();
+            let single = wishes.len() + settled.len() == 1;
+            match self.transact(&wishes, &settled) {
+                Ok(outcomes) => {
+                    self.put_back(writes.split_off(outcomes.len()), &writes);
+                    answer(writes, outcomes);
+                    let done = settlements.iter().map(|_| Ok(())).collect();
+                    return answer(settlements, done);
+                }
+                Err(Error::Failed(_)) if !single => match self.stage {
+                    Stage::Write(place) => writes = self.without(writes, place),
+                    Stage::Settlement(place) => {
+                        let failed = settlements.remove(place);
+                        let done = self.transact(&[], &[&failed.job]).map(drop);
+                        let _ = failed.answer.send(done);
+                    }
+                    Stage::Elsewhere => return self.each_alone(writes, settlements),
+                },
+                Err(error) => {
+                    let outcomes = writes.iter().map(|_| Err(same(&error))).collect();
+                    let done = settlements.iter().map(|_| Err(same(&error))).collect();
+                    answer(writes, outcomes);
+                    return answer(settlements, done);
+                }
+            }
         }
     }
 
+    /// The batch without the account of the write that failed: that write is tried alone, the
+    /// account's others wait for the next batch.
+    fn without(
+        &mut self,
+        writes: Vec<Waiting<Write, Outcome>>,
+        place: usize,
+    ) -> Vec<Waiting<Write, Outcome>> {
+        let party = writes[place].party;
+        let (mut left, mut others) = (Vec::new(), Vec::new());
+        for (at, waiting) in writes.into_iter().enumerate() {
+            if at == place {
+                let outcome = self.write_alone(&waiting.job);
+                let _ = waiting.answer.send(outcome);
+            } else if waiting.party == party {
+                others.push(waiting);
+            } else {
+                left.push(waiting);
+            }
+        }
+        self.requeue(others, &HashSet::from([party]));
+        left
+    }
+
+    fn each_alone(
+        &mut self,
+        writes: Vec<Waiting<Write, Outcome>>,
+        settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
+    ) {
+        for waiting in writes {
+            let outcome = self.write_alone(&waiting.job);
+            let _ = waiting.answer.send(outcome);
+        }
+        for waiting in settlements {
+            let done = self.transact(&[], &[&waiting.job]).map(drop);
+            let _ = waiting.answer.send(done);
+        }
+    }
+
+    /// Writes that a batch had no time for go back to the head of their queues.
+    fn put_back(&self, later: Vec<Waiting<Write, Outcome>>, served: &[Waiting<Write, Outcome>]) {
+        if !later.is_empty() {
+            self.requeue(later, &served.iter().map(|waiting| waiting.party).collect());
+        }
+    }
+
+    fn requeue(&self, writes: Vec<Waiting<Write, Outcome>>, served: &HashSet<Party>) {
+        self.shared.counters.queue.fetch_add(writes.len() as u64, Ordering::Relaxed);
+        let job = |Waiting { party, job, answer }| (party, Job::Write(job, answer));
+        self.queue.put_back(writes.into_iter().map(job).collect(), served);
+    }
+
     fn write_alone(&mut self, write: &Write) -> Outcome {
-        match self.transact(&[write], &[]) {
+        let outcomes = self.transact(&[write], &[]);
+        if outcomes.is_err() && self.panicked {
+            let aside =
+                self.alone(|connection, shared| Ok(timers::set_aside(connection, shared, write)?));
+            if let Err(error) = aside {
+                tracing::error!(%error, "a timer cannot be set aside");
+            }
+        }
+        match outcomes {
             Ok(mut outcomes) => outcomes.pop().unwrap_or_else(|| Err(ended())),
             Err(error) => Err(error),
         }
@@ -293,7 +514,7 @@ impl Writer {
     ) -> Result<T, Error> {
         self.shared.check_file()?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let done = work(&self.connection, &self.shared);
+        let done = guarded(|| work(&self.connection, &self.shared));
         let ended = match &done {
             Ok(_) => self.connection.execute_batch("COMMIT"),
             Err(_) => self.connection.execute_batch("ROLLBACK"),
@@ -308,18 +529,27 @@ impl Writer {
         writes: &[&Write],
         settlements: &[&Settlement],
     ) -> Result<Vec<Outcome>, Error> {
-        let result = self.try_transact(writes, settlements);
+        self.stage = Stage::Elsewhere;
+        let work = AssertUnwindSafe(|| self.try_transact(writes, settlements));
+        let caught = catch_unwind(work);
+        self.panicked = caught.is_err();
+        let result = caught.unwrap_or_else(|_| Err(panicked()));
         if let Err(error) = &result {
-            if !self.connection.is_autocommit() {
-                // Fails only if the database ended the transaction by itself, which is as good.
-                let _ = self.connection.execute_batch("ROLLBACK");
-            }
+            self.roll_back();
             tracing::error!(%error, writes = writes.len(), "a commit failed; nothing was kept");
         }
         self.shared.unwell.store(result.is_err(), Ordering::Release);
         result
     }
 
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit() {
+            // Fails only if the database ended the transaction by itself, which is as good.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+    }
+
+    /// Applies the writes, fewer than all of them when the time is up, and the settlements.
     fn try_transact(
         &mut self,
         writes: &[&Write],
@@ -340,17 +570,27 @@ impl Writer {
             newest_time,
             touched: Vec::with_capacity(writes.len()),
             nudged: false,
+            erases: foreign,
         };
-        let mut outcomes = Vec::with_capacity(writes.len());
-        for write in writes {
+        let (mut outcomes, began) = (Vec::with_capacity(writes.len()), Instant::now());
+        for (place, write) in writes.iter().enumerate() {
+            if place > 0 && began.elapsed() > BATCH_TIME {
+                break;
+            }
+            self.stage = Stage::Write(place);
             outcomes.push(apply::apply(&mut turn, write)?);
             // A batch is milliseconds of work: whoever reads on this core need not wait for all of
             // it.
             std::thread::yield_now();
         }
-        for settlement in settlements {
+        for (place, settlement) in settlements.iter().enumerate() {
+            self.stage = Stage::Settlement(place);
+            #[cfg(test)]
+            self.shared.faults.strike("settle");
             outbox::settle(&self.connection, settlement)?;
         }
+        self.stage = Stage::Elsewhere;
+        self.erasing |= turn.erases;
         let Turn { nudged, touched, .. } = turn;
         let (last, now) = (turn.next_seq - 1, turn.newest_time);
         if Instant::now() >= self.expiry && !idempotency::expire(&self.connection, Timestamp(now))?
@@ -358,7 +598,11 @@ impl Writer {
             self.expiry = Instant::now() + EXPIRY;
         }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
-        self.publish(last, &touched, writes.len());
+        // It is durable: nothing that fails from here on may have it written once more.
+        let _ = guarded(|| {
+            self.publish(last, &touched, outcomes.len());
+            Ok(())
+        });
         if !settlements.is_empty() {
             self.shared.settled.send_modify(|count| *count += 1);
         }
@@ -375,6 +619,8 @@ impl Writer {
         touched: &[(model::Scope, model::CollectionIx, i64)],
         writes: usize,
     ) {
+        #[cfg(test)]
+        self.shared.faults.strike("publish");
         let counters = &self.shared.counters;
         // First of all: whoever learns of this commit below must find it when reading.
         self.shared.readers.changed();
@@ -421,7 +667,10 @@ impl Writer {
             false => Ok(None),
         });
         match looked {
-            Ok(Some(newest)) => self.adopt(newest),
+            Ok(Some(newest)) => {
+                self.erasing = true;
+                self.adopt(newest);
+            }
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "cannot look for commits of other processes"),
         }
@@ -441,10 +690,13 @@ impl Writer {
     }
 
     fn feed_search(&mut self) {
-        if let Err(error) = search::feed(&self.connection, &self.shared) {
-            if !self.connection.is_autocommit() {
-                let _ = self.connection.execute_batch("ROLLBACK");
-            }
+        let fed = guarded(|| {
+            #[cfg(test)]
+            self.shared.faults.strike("search");
+            search::feed(&self.connection, &self.shared)
+        });
+        if let Err(error) = fed {
+            self.roll_back();
             tracing::error!(%error, "the search index could not be fed");
             self.feed_after = Instant::now() + FEED_PAUSE;
             for (_, answer) in self.searches.drain(..) {
@@ -474,6 +726,24 @@ impl Writer {
     }
 }
 
+fn answer<T, A>(waiting: Vec<Waiting<T, A>>, answers: Vec<A>) {
+    for (waiting, answer) in waiting.into_iter().zip(answers) {
+        let _ = waiting.answer.send(answer);
+    }
+}
+
+/// A panic becomes an error.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        tracing::error!("the writer panicked; it goes on");
+        Err(panicked())
+    })
+}
+
+fn panicked() -> Error {
+    Error::Failed("a panic, which is logged above".into())
+}
+
 /// Errors are not `Clone`, and everyone of a batch is told the same.
 fn same(error: &Error) -> Error {
     match error {
@@ -485,3 +755,6 @@ fn same(error: &Error) -> Error {
         Error::Failed(source) => Error::Failed(source.to_string().into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,9 @@
 
 mod commits;
 mod deliveries;
+mod erasures;
 mod evolution;
+mod fairness;
 mod files;
 mod follow;
 mod keys;
@@ -109,6 +111,12 @@ suite! { sqlite:
         old_events_go_and_the_newest_stays
         events_still_to_be_delivered_stay_until_the_backlog_is_over
         endpoints_are_counted
+    }
+    fairness {
+        long_reads_of_one_account_delay_only_itself
+        an_account_with_too_many_long_reads_is_refused_alone
+        timers_of_one_account_do_not_hold_up_another
+        tombstones_go_with_the_events_that_tell_of_them
     }
     follow {
         followers_see_every_event_once_in_order

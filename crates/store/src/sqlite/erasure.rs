@@ -1,0 +1,313 @@
+//! Erasing what events say of one resource, when somebody asks for it. The request commits at once
+//! and nobody reads the payloads from then on: the resource stands in the table `erasing`, which
+//! every read of the log looks into, in its own snapshot. The rows themselves are cleaned in slices
+//! between the writer's batches, also after a restart. Ids and outcomes of erased events stay.
+
+use super::apply::Fault;
+use super::idempotency;
+use crate::Error;
+use model::write::{Change, Write};
+use model::{Code, Problem, Scope, Violation};
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Rows cleaned in one slice at most.
+const SLICE_ROWS: usize = 500;
+/// How long a slice takes: the next commit waits for it.
+const SLICE_TIME: Duration = Duration::from_millis(2);
+
+/// Erasures that are not finished: events before `upto` and remembered answers up to `answers` are
+/// erased. Cleaned so far: events before `seq`, deliveries of that event up to `delivery`, answers
+/// up to `answer`.
+pub const PENDING: &str = "
+CREATE TABLE IF NOT EXISTS erasing (
+  scope INTEGER NOT NULL, record TEXT NOT NULL, upto INTEGER NOT NULL, answers INTEGER NOT NULL,
+  seq INTEGER NOT NULL, delivery INTEGER NOT NULL, answer INTEGER NOT NULL,
+  PRIMARY KEY (scope, record)) STRICT, WITHOUT ROWID;
+";
+
+/// What an erasure is found by: the account's own rows alone. (`log_record` led to the rows of
+/// every account that has an event about a resource of this name.)
+pub const INDEXES: &str = "
+CREATE INDEX IF NOT EXISTS log_about ON log (scope, record);
+DROP INDEX IF EXISTS log_record;
+CREATE INDEX IF NOT EXISTS remembered_about ON remembered (scope, record) WHERE text IS NOT NULL;
+CREATE INDEX IF NOT EXISTS remembered_told ON remembered (seq) WHERE text IS NOT NULL;
+";
+
+/// Whether the event of a row of the log is to be erased. The argument is the name of the table.
+macro_rules! erases {
+    ($log:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM erasing x WHERE x.scope = ",
+            $log,
+            ".scope AND x.record = ",
+            $log,
+            ".record AND x.upto > ",
+            $log,
+            ".seq)"
+        )
+    };
+}
+
+/// What is left of an event's object.
+macro_rules! remains {
+    ($log:literal) => {
+        concat!(
+            "json_object('id', ",
+            $log,
+            ".record, 'object', iif(json_valid(",
+            $log,
+            ".object), json_extract(",
+            $log,
+            ".object, '$.object'), NULL), 'erased', json('true'))"
+        )
+    };
+}
+
+/// The object of an event, as it may be read.
+macro_rules! object {
+    ($log:literal) => {
+        concat!(
+            "iif(",
+            $crate::sqlite::erasure::erases!($log),
+            ", ",
+            $crate::sqlite::erasure::remains!($log),
+            ", ",
+            $log,
+            ".object)"
+        )
+    };
+}
+
+/// Another text of an event that an erasure removes, as it may be read.
+macro_rules! aside {
+    ($log:literal, $column:literal) => {
+        concat!("iif(", $crate::sqlite::erasure::erases!($log), ", NULL, ", $log, ".", $column, ")")
+    };
+}
+
+pub(super) use {aside, erases, object, remains};
+
+const COUNT: &str = "SELECT count(*) FROM log WHERE scope = ?1 AND record = ?2 \
+    AND seq > ?3 AND seq <= ?4";
+const BEGIN: &str = "INSERT INTO erasing (scope, record, upto, answers, seq, delivery, answer) \
+    SELECT ?1, ?2, ?3, coalesce(max(n), 0), 0, 0, 0 FROM remembered WHERE true \
+    ON CONFLICT (scope, record) DO UPDATE SET upto = excluded.upto, answers = excluded.answers";
+const NEXT: &str = "SELECT scope, record, upto, answers, seq, delivery, answer FROM erasing \
+    WHERE scope > ?1 ORDER BY scope, record LIMIT 1";
+const SAVE: &str = "UPDATE erasing SET seq = ?3, delivery = ?4, answer = ?5 \
+    WHERE scope = ?1 AND record = ?2";
+const END: &str = "DELETE FROM erasing WHERE scope = ?1 AND record = ?2";
+const EVENT: &str = "SELECT seq FROM log WHERE scope = ?1 AND record = ?2 AND seq >= ?3 \
+    AND seq < ?4 ORDER BY seq LIMIT 1";
+const DELIVERIES: &str = "SELECT n FROM deliveries WHERE event = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
+const CLEAN_ATTEMPTS: &str = "UPDATE attempts \
+    SET body = json_set(body, '$.response_body', NULL) WHERE delivery = ?1 AND json_valid(body)";
+const CLEAN_EVENT: &str = concat!(
+    "UPDATE log SET object = ",
+    remains!("log"),
+    ", previous = NULL, hidden = NULL WHERE seq = ?1"
+);
+
+/// How many events are about a resource, of those up to a sequence. For a reader: there may be many.
+pub fn count(
+    connection: &Connection,
+    scope: Scope,
+    write: &Write,
+    upto: i64,
+) -> Result<i64, Error> {
+    Ok(count_between(connection, scope, resource(write), (0, upto))?)
+}
+
+fn count_between(
+    connection: &Connection,
+    scope: Scope,
+    resource: &str,
+    (after, upto): (i64, i64),
+) -> Result<i64, rusqlite::Error> {
+    connection
+        .prepare_cached(COUNT)?
+        .query_row(params![scope.0, resource, after, upto], |row| row.get(0))
+}
+
+/// Writes down what was counted before the write reached the writer. Whatever a client sent in the
+/// field is replaced.
+pub fn note_count(write: &mut Write, count: i64, upto: i64) {
+    if let Change::Create { fields } = &mut write.change {
+        fields.insert("events".into(), json!({"count": count, "upto": upto}));
+    }
+}
+
+/// The erasure as it shall be kept: with the number of events it is about. Only those that were
+/// written since `note_count` are counted here.
+pub fn counted(connection: &Connection, write: &Write) -> Result<Write, Fault> {
+    let mut counted = write.clone();
+    let Change::Create { fields } = &mut counted.change else { return Ok(counted) };
+    let noted = |name: &str| fields.get("events").and_then(|noted| noted.get(name)?.as_i64());
+    let (known, upto) = (noted("count").unwrap_or(0), noted("upto").unwrap_or(0));
+    let resource = resource(write);
+    let count = known + count_between(connection, write.scope, resource, (upto, i64::MAX))?;
+    if count == 0 {
+        let message = "No event is about this `resource`.";
+        let violation = Violation::new("resource", Code::BadReference, message);
+        let violation = violation.value(&Value::String(resource.to_owned()));
+        return Err(Fault::Problem(Problem::of(Code::ValidationFailed, vec![violation])));
+    }
+    fields.insert("events".into(), count.into());
+    Ok(counted)
+}
+
+fn resource(write: &Write) -> &str {
+    match &write.change {
+        Change::Create { fields } => {
+            fields.get("resource").and_then(Value::as_str).unwrap_or_default()
+        }
+        _ => "",
+    }
+}
+
+/// From this commit on, nobody reads what events before `upto` say of the resource.
+pub fn begin(connection: &Connection, write: &Write, upto: i64) -> Result<(), rusqlite::Error> {
+    let resource = resource(write);
+    connection.prepare_cached(BEGIN)?.execute(params![write.scope.0, resource, upto])?;
+    Ok(())
+}
+
+/// An erasure that is not finished.
+struct Pending {
+    scope: i64,
+    record: String,
+    upto: i64,
+    answers: i64,
+    seq: i64,
+    delivery: i64,
+    answer: i64,
+}
+
+/// Cleans some rows of one erasure. Accounts have their turns: the next one after `last` is served.
+/// Returns whose turn it was; `None` when nothing is left to do.
+pub fn slice(connection: &Connection, last: i64) -> Result<Option<i64>, Error> {
+    let Some(mut pending) = next(connection, last)? else { return Ok(None) };
+    let mut room = Room { began: Instant::now(), rows: SLICE_ROWS };
+    let finished = clean_answers(connection, &mut pending, &mut room)?
+        && clean_events(connection, &mut pending, &mut room)?;
+    let Pending { scope, record, seq, delivery, answer, .. } = pending;
+    match finished {
+        true => connection.prepare_cached(END)?.execute(params![scope, record])?,
+        false => {
+            let mut save = connection.prepare_cached(SAVE)?;
+            save.execute(params![scope, record, seq, delivery, answer])?
+        }
+    };
+    Ok(Some(scope))
+}
+
+fn next(connection: &Connection, last: i64) -> Result<Option<Pending>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(NEXT)?;
+    for after in [last, i64::MIN] {
+        let found = statement.query_row([after], |row| {
+            Ok(Pending {
+                scope: row.get(0)?,
+                record: row.get(1)?,
+                upto: row.get(2)?,
+                answers: row.get(3)?,
+                seq: row.get(4)?,
+                delivery: row.get(5)?,
+                answer: row.get(6)?,
+            })
+        });
+        if let Some(found) = found.optional()? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// What is left of a slice.
+struct Room {
+    began: Instant,
+    rows: usize,
+}
+
+impl Room {
+    /// Counts one row; `false` when the slice is over.
+    fn take(&mut self) -> bool {
+        self.rows = self.rows.saturating_sub(1);
+        self.rows > 0 && self.began.elapsed() < SLICE_TIME
+    }
+}
+
+/// Cleans answers that were remembered for requests about the resource; whether all are clean.
+fn clean_answers(
+    connection: &Connection,
+    pending: &mut Pending,
+    room: &mut Room,
+) -> Result<bool, rusqlite::Error> {
+    while let Some(n) = idempotency::next_about(
+        connection,
+        pending.scope,
+        &pending.record,
+        (pending.answer, pending.answers),
+    )? {
+        idempotency::erase(connection, n, None)?;
+        pending.answer = n;
+        if !room.take() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Cleans events and what endpoints answered to them; whether all are clean.
+fn clean_events(
+    connection: &Connection,
+    pending: &mut Pending,
+    room: &mut Room,
+) -> Result<bool, rusqlite::Error> {
+    let mut event = connection.prepare_cached(EVENT)?;
+    loop {
+        let bounds = params![pending.scope, pending.record, pending.seq, pending.upto];
+        let found: Option<i64> = event.query_row(bounds, |row| row.get(0)).optional()?;
+        let Some(seq) = found else { return Ok(true) };
+        if seq != pending.seq {
+            (pending.seq, pending.delivery) = (seq, 0);
+        }
+        if !clean_deliveries(connection, pending, room)? {
+            return Ok(false);
+        }
+        for answer in idempotency::told_by(connection, seq)? {
+            idempotency::erase(connection, answer, Some(&pending.record))?;
+        }
+        connection.prepare_cached(CLEAN_EVENT)?.execute([seq])?;
+        (pending.seq, pending.delivery) = (seq + 1, 0);
+        if !room.take() {
+            return Ok(false);
+        }
+    }
+}
+
+/// Removes the bodies that endpoints answered with to the event at `pending.seq`.
+fn clean_deliveries(
+    connection: &Connection,
+    pending: &mut Pending,
+    room: &mut Room,
+) -> Result<bool, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(DELIVERIES)?;
+    let most = i64::try_from(SLICE_ROWS).unwrap_or(i64::MAX);
+    loop {
+        let rows = statement.query_map([pending.seq, pending.delivery, most], |row| row.get(0))?;
+        let rows = rows.collect::<Result<Vec<i64>, _>>()?;
+        if rows.is_empty() {
+            return Ok(true);
+        }
+        for delivery in rows {
+            connection.prepare_cached(CLEAN_ATTEMPTS)?.execute([delivery])?;
+            pending.delivery = delivery;
+            if !room.take() {
+                return Ok(false);
+            }
+        }
+    }
+}

@@ -22,18 +22,19 @@ pub const MAX_BYTES: usize = 16 << 20;
 /// it by then takes nothing.
 const MAX_AGE: u64 = 20;
 
-/// What a message is about.
+/// What a message is about. In the order in which a connection is sent what waits for it: who comes
+/// is announced before they type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Typing,
     Online,
+    Typing,
 }
 
 /// One value for each kind of message.
 pub type PerKind<T> = [T; 2];
 
 impl Kind {
-    pub const ALL: [Kind; 2] = [Kind::Typing, Kind::Online];
+    pub const ALL: [Kind; 2] = [Kind::Online, Kind::Typing];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -269,7 +270,7 @@ mod tests {
         corridor.sweep(MAX_AGE + 5, |_| true);
         let extent = Extent { floor: 3, newest: 3 };
         assert_eq!(seen(&corridor, 2, KIND, 1), (vec![], extent));
-        assert_eq!((corridor.budget.held(), corridor.newest(Scope(2))), (0, [3, 0]));
+        assert_eq!((corridor.budget.held(), corridor.newest(Scope(2))), (0, [0, 3]));
         corridor.sweep(MAX_AGE + 5, |account| account != 1);
         assert!(corridor.state.lock().buffers.is_empty());
         assert_eq!(corridor.newest(Scope(2)), [3, 3]);

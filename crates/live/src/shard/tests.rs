@@ -210,7 +210,7 @@ fn messages_wait_for_those_who_want_them_and_did_not_send_them() {
     let counts = [&silent, &heard, &elsewhere, &foreign].map(times);
     assert_eq!(counts, [0, 1, 0, 0]);
     let state = scene.shard.lock();
-    assert_eq!(state.seats[listener].passing, [1, 0]);
+    assert_eq!(state.seats[listener].passing, [0, 1]);
     assert_eq!(state.seats[sender].passing, [0, 0]);
 }
 

@@ -26,9 +26,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 pub const TICK: Duration = Duration::from_millis(500);
 /// Connections that were woken and have not run yet, at most. Each runs for some microseconds, so
 /// whatever is woken next waits for a few milliseconds.
-const WINDOW: usize = 256;
+const WINDOW: usize = 1024;
 /// Connections of one account that are woken before the next account has its turn.
-const SLICE: usize = 64;
+const SLICE: usize = 256;
 /// Tests of interests in one slice: most of them find a connection that is awake already.
 const TESTS: usize = 4096;
 /// What looking for the connections of an event costs, in tests.

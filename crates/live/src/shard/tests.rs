@@ -139,12 +139,12 @@ fn a_crowd_of_one_account_delays_another_by_a_slice() {
 #[test]
 fn those_who_never_run_stop_the_others_for_a_tick_at_most() {
     let mut scene = Scene::new();
-    for number in 0..1000 {
+    for number in 0..2 * WINDOW as u32 {
         scene.park(2, Interest::default(), number);
     }
     scene.commit(2, "a");
     while scene.step() == Step::More {}
-    let (_, other) = scene.park(4, Interest::default(), 1000);
+    let (_, other) = scene.park(4, Interest::default(), u32::MAX);
     scene.commit(4, "b");
     assert_eq!((scene.step(), times(&other)), (Step::Full, 0));
     scene.shard.tick(1);

@@ -72,7 +72,7 @@ fn deep_offsets_of_one_account_do_not_hold_up_another() {
         let passed = done.load(Ordering::SeqCst) - before;
         stop.store(true, Ordering::SeqCst);
         // In one queue for all, twelve would come before each of the ten.
-        assert!(passed <= 80, "{passed} requests of the other account came first");
+        assert!(passed <= 100, "{passed} requests of the other account came first");
     });
 }
 

@@ -22,7 +22,7 @@ pub async fn long_reads_of_one_account_delay_only_itself(bed: Bed) {
     let theirs = model::Write { scope: THERE, ..book("Theirs", json!(1)) };
     bed.put(theirs).await;
     let done = Arc::new(AtomicUsize::new(0));
-    let tasks: Vec<_> = (0..100)
+    let tasks: Vec<_> = (0..120)
         .map(|_| {
             let (store, done) = (bed.store.clone(), done.clone());
             tokio::spawn(async move {
@@ -38,7 +38,8 @@ pub async fn long_reads_of_one_account_delay_only_itself(bed: Bed) {
         let page = bed.store.list(THERE, BOOKS, &deep(1)).await.unwrap();
         assert_eq!(page.total, Some(1));
         let passed = done.load(Ordering::SeqCst) - before;
-        assert!(passed <= 12, "{passed} reads of another account came first");
+        // In one queue for all, more than a hundred would. Whoever is answered may be woken late.
+        assert!(passed <= 40, "{passed} reads of another account came first");
     }
     for task in tasks {
         tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();

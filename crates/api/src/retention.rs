@@ -13,8 +13,8 @@ use store::{SkippedRange, Store};
 
 /// Events removed in one commit at most; the store ends a slice earlier when its time is up.
 const BATCH: usize = 1_000;
-/// Between two slices while more is due: commits come in between. So twenty thousand events a second
-/// can go, which is as many as can come, and half the writer's time is left even then.
+/// Between two slices while more is due: commits come in between. Slices that adapt to 4 ms and
+/// this pause leave the writer about half its time.
 const PAUSE: Duration = Duration::from_millis(3);
 const INTERVAL: Duration = Duration::from_secs(60);
 

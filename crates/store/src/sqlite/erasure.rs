@@ -111,7 +111,7 @@ const CLEAN_EVENT: &str = concat!(
     ", previous = NULL, hidden = NULL WHERE seq = ?1"
 );
 
-/// How many events are about a resource, of those up to a sequence. For a reader: there may be many.
+/// How many events are about a resource, of those up to a sequence. May be many: for a reader.
 pub fn count(
     connection: &Connection,
     scope: Scope,

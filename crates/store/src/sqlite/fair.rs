@@ -1,4 +1,4 @@
-//! Queues that are fair between accounts. Each account has a queue of its own; they are served round
+//! Queues that are fair between accounts. Each account has its own queue; they are served round
 //! robin, one item each. One account may hold at most as many places as are still free, so whatever
 //! it queues, there is room for the others, and it is refused alone. Knows no job.
 

@@ -21,11 +21,11 @@ use tokio::sync::oneshot;
 
 /// Connections kept for the next reader; each holds its page cache.
 const IDLE_CONNECTIONS: usize = 6;
-/// Threads for long reads. One account has at most half of them, two have at most two thirds: there
-/// is one for whoever comes next.
+/// Threads for long reads. One account has at most half of them, two have at most five sixths: a
+/// third account finds a free one.
 const THREADS: usize = 6;
-/// Long reads that run at the same time, a slice each: more would only take the cores from the short
-/// ones.
+/// Long reads that run at the same time, a slice each: more would only take the cores from the
+/// short ones.
 const RUNNING: usize = 2;
 /// How long a read runs before another one has its turn: about as long as a short read takes.
 const SLICE: Duration = Duration::from_millis(1);

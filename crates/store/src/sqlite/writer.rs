@@ -1,5 +1,5 @@
-//! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies it
-//! in one transaction, commits durably, then answers everyone: while the disk syncs, the next batch
+//! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies
+//! it in one transaction, commits durably, then answers everyone: while the disk syncs, the next batch
 //! gathers. Between batches it feeds the search indexes, continues erasures and notices what other
 //! processes wrote. A panic fails the write that caused it, alone; the thread goes on.
 
@@ -38,8 +38,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const FEED_PAUSE: Duration = Duration::from_secs(1);
 /// Events the search may lag behind before it is fed between busy batches.
 const SEARCH_LAG: i64 = 2_000;
-/// How long it may take to remove old events before the next commit has its turn. The number of rows
-/// adapts to it, within these bounds.
+/// How long it may take to remove old events before the next commit has its turn. The number of
+/// rows adapts to it, within these bounds.
 const EXPIRY_TIME: Duration = Duration::from_millis(4);
 const EXPIRY_ROWS: (usize, usize) = (50, 1_000);
 /// Between two slices of an erasure, while nobody writes.

@@ -1,7 +1,7 @@
 //! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies
-//! it in one transaction, commits durably, then answers everyone: while the disk syncs, the next batch
-//! gathers. Between batches it feeds the search indexes, continues erasures and notices what other
-//! processes wrote. A panic fails the write that caused it, alone; the thread goes on.
+//! it in one transaction, commits durably, then answers everyone: while the disk syncs, the next
+//! batch gathers. Between batches it feeds the search indexes, continues erasures and notices what
+//! other processes wrote. A panic fails the write that caused it, alone; the thread goes on.
 
 use super::apply::{self, Outcome, Turn};
 use super::fair::{Fair, Party};

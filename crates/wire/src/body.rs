@@ -3,6 +3,7 @@
 //! HTTP/2 or HTTP/3, which holds no more than its window.
 
 use std::future::poll_fn;
+use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -13,8 +14,12 @@ use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::budget::Share;
 use crate::h1::is_forbidden;
 use crate::h3::Inflow;
+use crate::limits::Limits;
+use crate::memory::Charge;
+use crate::pace::Pace;
 use crate::pipe::Pipe;
 
 /// A request body that is still on its way, or already here.
@@ -75,6 +80,8 @@ pub enum BodyFault {
     Incomplete,
     /// The chunked framing is broken, or the body is not as long as declared.
     Malformed,
+    /// The budget it is charged to has no room for it.
+    NoRoom,
 }
 
 impl Body {
@@ -82,13 +89,8 @@ impl Body {
         Body(Source::Whole(Bytes::new()))
     }
 
-    pub(crate) fn arriving(
-        pipe: Arc<Pipe>,
-        declared_bytes: Option<u64>,
-        whole: Duration,
-        stall: Duration,
-    ) -> Body {
-        let patience = Patience::new(whole, stall);
+    pub(crate) fn arriving(pipe: Arc<Pipe>, declared_bytes: Option<u64>, limits: &Limits) -> Body {
+        let patience = Patience::new(limits);
         Body(Source::Arriving(Box::new(Arriving { pipe, declared_bytes, patience })))
     }
 
@@ -96,10 +98,9 @@ impl Body {
         incoming: impl Into<Incoming>,
         declared_bytes: Option<u64>,
         invitation: Option<Invitation>,
-        whole: Duration,
-        stall: Duration,
+        limits: &Limits,
     ) -> Body {
-        let patience = Patience::new(whole, stall);
+        let patience = Patience::new(limits);
         let incoming = incoming.into();
         let stream = Stream { incoming, declared_bytes, invitation, patience, ending: false };
         Body(Source::Stream(Box::new(stream)))
@@ -118,6 +119,31 @@ impl Body {
     /// The whole body. A declared length over `limit_bytes` is refused before a byte is read, so
     /// that a client waiting for `100 Continue` never starts to send. A second call finds nothing.
     pub async fn read(&mut self, limit_bytes: usize) -> Result<Bytes, BodyFault> {
+        self.gather(limit_bytes, |_| true).await
+    }
+
+    /// The same, with the memory for it taken from a budget as the bytes arrive. The share may
+    /// have something for it already; while it cannot grow, the body is refused.
+    pub async fn read_within<K: Copy + Eq + Hash>(
+        &mut self,
+        limit_bytes: usize,
+        share: &mut Share<K>,
+    ) -> Result<Bytes, BodyFault> {
+        let grow = |room: usize| share.grow(room.saturating_sub(share.amount()));
+        self.gather(limit_bytes, grow).await
+    }
+
+    /// Whether all of it has arrived together with its head.
+    pub fn is_here(&self) -> bool {
+        matches!(self.0, Source::Whole(_) | Source::Ended(_))
+    }
+
+    /// `has_room` says whether so many bytes may be held.
+    async fn gather(
+        &mut self,
+        limit_bytes: usize,
+        mut has_room: impl FnMut(usize) -> bool,
+    ) -> Result<Bytes, BodyFault> {
         if self.declared_bytes().is_some_and(|declared| declared > limit_bytes as u64) {
             return Err(BodyFault::TooLarge);
         }
@@ -129,21 +155,28 @@ impl Body {
         // The usual body is one piece, passed on without a copy.
         let mut first = Bytes::new();
         let mut joined = BytesMut::new();
+        let mut room = 0;
         while let Some(piece) = self.chunk().await? {
             let held = first.len() + joined.len();
-            if held + piece.len() > limit_bytes {
+            let needed = held + piece.len();
+            if needed > limit_bytes {
                 return Err(BodyFault::TooLarge);
+            }
+            if needed > room {
+                // Twice as much each time, and no more than was declared: a client that declares
+                // much and sends little takes little.
+                let declared = self.declared_bytes().map_or(limit_bytes, |bytes| bytes as usize);
+                room = if held == 0 { needed } else { (2 * needed).min(declared).max(needed) };
+                if !has_room(room) {
+                    return Err(BodyFault::NoRoom);
+                }
             }
             if held == 0 {
                 first = piece;
                 continue;
             }
-            if joined.is_empty() {
-                // Room for all of it where the length is known, and no more than was agreed to.
-                let declared = self.declared_bytes().map_or(0, |declared| declared as usize);
-                joined.reserve(declared.min(limit_bytes).max(held + piece.len()));
-                joined.extend_from_slice(&std::mem::take(&mut first));
-            }
+            joined.reserve(room - joined.len());
+            joined.extend_from_slice(&std::mem::take(&mut first));
             joined.extend_from_slice(&piece);
         }
         Ok(if joined.is_empty() { first } else { joined.freeze() })
@@ -204,10 +237,7 @@ impl<B: Into<Bytes>> From<B> for Body {
 impl Arriving {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
         match self.pipe.poll_take(cx) {
-            Poll::Ready(outcome) => {
-                self.patience.progress();
-                Poll::Ready(outcome)
-            }
+            Poll::Ready(outcome) => Poll::Ready(self.patience.progress(outcome)),
             Poll::Pending => self.patience.poll(cx).map(Err),
         }
     }
@@ -237,9 +267,8 @@ impl Stream {
                 }
             }
         };
-        self.patience.progress();
         self.ending = matches!(polled, Ok(None));
-        Poll::Ready(polled)
+        Poll::Ready(self.patience.progress(polled))
     }
 
     /// They have arrived with the end, or there are none.
@@ -259,7 +288,11 @@ impl Incoming {
             Incoming::Http2(remainder) => remainder.lock(),
             Incoming::Http3(inflow) => return inflow.poll_data(cx),
         };
-        Poll::Ready(match ready!(left.incoming.poll_data(cx)) {
+        let polled = ready!(left.incoming.poll_data(cx));
+        if !matches!(polled, Some(Ok(_))) {
+            left.charge = None;
+        }
+        Poll::Ready(match polled {
             // What is taken makes room for more; a stream that is gone needs none.
             Some(Ok(piece)) => {
                 let _ = left.incoming.flow_control().release_capacity(piece.len());
@@ -294,18 +327,25 @@ pub(crate) struct Remainder(Arc<Mutex<Left>>);
 #[derive(Debug)]
 struct Left {
     incoming: RecvStream,
+    /// For what may arrive and is not read; none once nothing more can.
+    charge: Option<Charge>,
     unwanted: bool,
     discarding: Option<Waker>,
 }
 
 impl Remainder {
-    pub(crate) fn new(incoming: RecvStream) -> Remainder {
-        Remainder(Arc::new(Mutex::new(Left { incoming, unwanted: false, discarding: None })))
+    pub(crate) fn new(incoming: RecvStream, charge: Charge) -> Remainder {
+        Remainder::with(incoming, Some(charge))
+    }
+
+    fn with(incoming: RecvStream, charge: Option<Charge>) -> Remainder {
+        let left = Left { incoming, charge, unwanted: false, discarding: None };
+        Remainder(Arc::new(Mutex::new(left)))
     }
 
     /// Nobody has asked for it.
     pub(crate) fn unwanted(incoming: RecvStream) -> Remainder {
-        let remainder = Remainder::new(incoming);
+        let remainder = Remainder::with(incoming, None);
         remainder.leave();
         remainder
     }
@@ -328,9 +368,11 @@ impl Remainder {
         Poll::Ready(())
     }
 
+    /// From now on what arrives is forgotten at once, and so not held.
     fn leave(&self) {
         let mut left = self.lock();
         left.unwanted = true;
+        left.charge = None;
         if let Some(waker) = left.discarding.take() {
             waker.wake();
         }
@@ -370,6 +412,8 @@ struct Patience {
     bounded: bool,
     whole: Duration,
     stall: Duration,
+    floor_bytes: usize,
+    pace: Pace,
     waiting: Option<Waiting>,
 }
 
@@ -379,11 +423,20 @@ struct Waiting {
     timer: Pin<Box<Sleep>>,
     /// Not set anew since the last piece.
     rested: bool,
+    /// Since when the client is waited for.
+    since: Instant,
 }
 
 impl Patience {
-    fn new(whole: Duration, stall: Duration) -> Patience {
-        Patience { bounded: false, whole, stall, waiting: None }
+    fn new(limits: &Limits) -> Patience {
+        Patience {
+            bounded: false,
+            whole: limits.body_timeout,
+            stall: limits.body_stall,
+            floor_bytes: limits.floor_bytes,
+            pace: Pace::default(),
+            waiting: None,
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyFault> {
@@ -391,19 +444,33 @@ impl Patience {
             let now = Instant::now();
             let deadline = self.bounded.then(|| now + self.whole);
             let next = earlier(deadline, now + self.stall);
-            Waiting { deadline, timer: Box::pin(sleep_until(next)), rested: false }
+            Waiting { deadline, timer: Box::pin(sleep_until(next)), rested: false, since: now }
         });
         if std::mem::take(&mut waiting.rested) {
-            waiting.timer.as_mut().reset(earlier(waiting.deadline, Instant::now() + self.stall));
+            waiting.since = Instant::now();
+            waiting.timer.as_mut().reset(earlier(waiting.deadline, waiting.since + self.stall));
         }
         ready!(waiting.timer.as_mut().poll(cx));
         Poll::Ready(BodyFault::Timeout)
     }
 
-    /// A piece has come. The clock stands until the next one is asked for and not there.
-    fn progress(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            waiting.rested = true;
+    /// A piece has come. The clock stands until the next one is asked for and not there. A body
+    /// that is passed on in pieces has no deadline, but a least pace.
+    fn progress(
+        &mut self,
+        outcome: Result<Option<Bytes>, BodyFault>,
+    ) -> Result<Option<Bytes>, BodyFault> {
+        let Some(waiting) = &mut self.waiting else { return outcome };
+        let has_waited = !std::mem::replace(&mut waiting.rested, true);
+        match &outcome {
+            Ok(Some(piece)) if !self.bounded => {
+                let waited = if has_waited { waiting.since.elapsed() } else { Duration::ZERO };
+                match self.pace.keeps(waited, piece.len(), self.whole, self.floor_bytes) {
+                    true => outcome,
+                    false => Err(BodyFault::Timeout),
+                }
+            }
+            _ => outcome,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The call into the service: places for those at work, panics caught, refusals completed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
@@ -10,6 +11,7 @@ use http::header::ALLOW;
 use crate::Answer;
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
+use crate::memory::{Charge, Memory};
 use crate::payload::Payload;
 use crate::worker::Worker;
 
@@ -66,6 +68,25 @@ pub(crate) fn refusal(worker: &Worker, fault: Fault) -> Response {
         response.headers.insert(ALLOW, HeaderValue::from_static(""));
     }
     response
+}
+
+/// The answer with the charge for it, or a refusal where there is no room for it: one that is
+/// small, and has none.
+pub(crate) fn covered(
+    worker: &Worker,
+    outcome: Result<Response, Fault>,
+    memory: &Arc<Memory>,
+) -> (Response, Option<Charge>) {
+    let fault = match outcome {
+        Ok(response) => match memory.charge_answer(&response.body) {
+            Some(charge) => return (response, Some(charge)),
+            None => Fault::Overloaded,
+        },
+        Err(fault) => fault,
+    };
+    let response = refusal(worker, fault);
+    let charge = memory.charge_answer(&response.body);
+    (response, charge)
 }
 
 /// Counts one more of what is limited, if there is room. Whoever got it counts it down again.

@@ -24,6 +24,13 @@ pub struct Limits {
     /// exceeded, a head that does not arrive in one piece is answered 503. 64 MiB: room for
     /// thousands of the largest heads; a flood of them must not take the memory of all others.
     pub buffer_bytes: usize,
+    /// HTTP/2 and HTTP/3, all threads together: bodies that were received and not read, heads that
+    /// have not arrived whole, and answers that their clients have not taken; the answers of
+    /// HTTP/1.1 count as well. One address (one /64 of IPv6) may hold as much as is still free, so
+    /// that nobody takes all of it. Over it a request is answered 503, a stream refused, a
+    /// connection in the middle of a head ended. 256 MiB: some 1,000 uploads of unknown length, or
+    /// 250 answers of 1 MiB, that wait for their clients at one moment.
+    pub held_bytes: usize,
     /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
     pub url_bytes: usize,
     /// TLS and the PROXY protocol: from the connection to the end of their handshakes; then it is
@@ -46,6 +53,12 @@ pub struct Limits {
     pub body_stall: Duration,
     /// A client that takes no byte of its answer for so long is cut off.
     pub write_stall: Duration,
+    /// The least that a client must take of an answer within each `write_stall` that the server
+    /// waits for it, and send of a body that is read in pieces within each `body_timeout`. The
+    /// streams of a connection share it. 32 KiB: about 1 KiB/s, less than any line in use; a byte
+    /// every few seconds is a client that only wants to keep a place. Connections that the service
+    /// has taken over are not held to it.
+    pub floor_bytes: usize,
     /// A client that acknowledges nothing of what it was sent for so long is gone without a word,
     /// where the system can tell (Linux); elsewhere its own patience, some minutes, ends it. 150 s:
     /// longer than any pause a slow reader is given; Linux itself would wait for a quarter of an
@@ -74,6 +87,7 @@ impl Default for Limits {
             header_bytes: 32 * 1024,
             max_headers: 100,
             buffer_bytes: 64 * 1024 * 1024,
+            held_bytes: 256 * 1024 * 1024,
             url_bytes: 8 * 1024,
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 512,
@@ -82,6 +96,7 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             body_stall: Duration::from_secs(10),
             write_stall: Duration::from_secs(30),
+            floor_bytes: 32 * 1024,
             unacknowledged: Duration::from_secs(150),
             idle_timeout: Duration::from_secs(75),
             ping_after: Duration::from_secs(30),

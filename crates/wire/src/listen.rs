@@ -1,11 +1,13 @@
 //! The door: binds an address once for each core and runs a worker thread on each of the sockets,
 //! so that a connection lives and dies on one thread and no thread ever wakes another.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use http::HeaderValue;
@@ -115,7 +117,8 @@ impl Listener {
         limits: Limits,
         shutdown: Shutdown,
     ) -> io::Result<Running> {
-        let part = Part { service, limits, terms: self.terms, shared: Arc::default(), shutdown };
+        let shared = Arc::new(Shared::new(&limits));
+        let part = Part { service, limits, terms: self.terms, shared, shutdown };
         let mut workers = Vec::with_capacity(self.sockets.len() + 1);
         if let Some(socket) = self.datagrams {
             let Some(tls) = part.terms.tls.clone() else {
@@ -131,7 +134,7 @@ impl Listener {
             let serve = move |worker: Rc<Worker>| worker.run(socket);
             workers.push(part.clone().start(format!("wire-{number}"), serve)?);
         }
-        Ok(Running { workers })
+        Ok(Running { workers, shared: part.shared })
     }
 }
 
@@ -171,12 +174,41 @@ impl Part {
 type Thread = (thread::JoinHandle<io::Result<()>>, oneshot::Receiver<()>);
 
 /// Worker threads at work.
-#[derive(Debug)]
 pub struct Running {
     workers: Vec<Thread>,
+    shared: Arc<Shared>,
+}
+
+/// What clients occupy at one moment, of all threads together. All of it is zero when nobody is
+/// connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub connections: usize,
+    /// Requests that the service is working on.
+    pub exchanges: usize,
+    /// TLS and PROXY protocol handshakes under way.
+    pub handshakes: usize,
+    /// Of [`Limits::held_bytes`].
+    pub held_bytes: usize,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Running").field("usage", &self.usage()).finish_non_exhaustive()
+    }
 }
 
 impl Running {
+    /// What is in use now.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            connections: self.shared.connections.load(Ordering::Relaxed),
+            exchanges: self.shared.exchanges.load(Ordering::Relaxed),
+            handshakes: self.shared.handshakes.load(Ordering::Relaxed),
+            held_bytes: self.shared.memory.held(),
+        }
+    }
+
     /// Completes when every worker has drained and its thread has ended.
     pub async fn join(self) -> io::Result<()> {
         let mut result = Ok(());

@@ -18,6 +18,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use crate::Service;
+use crate::budget::Budget;
 use crate::call::take_place;
 use crate::fault::Fault;
 use crate::h1::{self, Buffers, Connection, Date, Heads, Leaving, Link};
@@ -46,11 +47,26 @@ const SPEAK_TLS: Fault =
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the workers count together.
-#[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     pub(crate) exchanges: AtomicUsize,
+    /// Handshakes under way.
+    pub(crate) handshakes: AtomicUsize,
+    /// What clients make the server hold, by address.
+    pub(crate) memory: Arc<Budget<IpAddr>>,
     crowd: Arc<Crowd>,
+}
+
+impl Shared {
+    pub(crate) fn new(limits: &Limits) -> Shared {
+        Shared {
+            connections: AtomicUsize::new(0),
+            exchanges: AtomicUsize::new(0),
+            handshakes: AtomicUsize::new(0),
+            memory: Budget::new(limits.held_bytes),
+            crowd: Arc::default(),
+        }
+    }
 }
 
 pub(crate) struct Worker {
@@ -208,7 +224,7 @@ impl Worker {
     /// than the connection needs later.
     fn prepare(self: &Rc<Worker>, listed: Listed, link: Rc<Link>, stream: TcpStream) {
         let id = listed.id;
-        let under_way = UnderWay { worker: self.clone(), id };
+        let under_way = UnderWay::new(self, id);
         let task = spawn_local(async move {
             let worker = &under_way.worker;
             let prelude = worker.prelude(listed, link, stream);
@@ -421,8 +437,16 @@ struct UnderWay {
     id: u64,
 }
 
+impl UnderWay {
+    fn new(worker: &Rc<Worker>, id: u64) -> UnderWay {
+        worker.shared.handshakes.fetch_add(1, Ordering::Relaxed);
+        UnderWay { worker: worker.clone(), id }
+    }
+}
+
 impl Drop for UnderWay {
     fn drop(&mut self) {
+        self.worker.shared.handshakes.fetch_sub(1, Ordering::Relaxed);
         self.worker.handshakes.borrow_mut().remove(&self.id);
     }
 }

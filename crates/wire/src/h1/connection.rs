@@ -268,7 +268,6 @@ impl Connection {
     /// The request as the service sees it. What follows its head in the buffer is its body.
     fn admit(&mut self, head: Head, hints: Hints) -> Exchange {
         let limits = &self.link.worker.limits;
-        let (whole, stall) = (limits.body_timeout, limits.body_stall);
         let body = match (head.framing, &mut self.buffer) {
             (Framing::Sized(0), _) => Body::empty(),
             (Framing::Sized(length), Some(buffer)) if buffer.data().len() as u64 >= length => {
@@ -282,7 +281,7 @@ impl Connection {
                     Framing::Chunked => None,
                 };
                 let inflow = Inflow::new(framing, head.expects_continue);
-                let body = Body::arriving(inflow.pipe(), declared, whole, stall);
+                let body = Body::arriving(inflow.pipe(), declared, limits);
                 self.inflow = Some(Box::new(inflow));
                 body
             }

@@ -3,8 +3,9 @@
 
 use std::future::poll_fn;
 use std::io::IoSlice;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::header::CONTENT_LENGTH;
@@ -15,12 +16,19 @@ use super::connection::Connection;
 use super::encode::{self, After, Length};
 use super::inflow::Progress;
 use super::link::Phase;
+use crate::budget::Share;
+use crate::call;
 use crate::exchange::Response;
+use crate::fault::Fault;
+use crate::memory;
+use crate::pace::Pace;
 use crate::payload::{Chunks, Payload, TakeOver};
 use crate::stream::Written;
 
 /// Copying so many bytes behind the head costs less than a second slice for the kernel.
 const COPIED_BYTES: usize = 4 * 1024;
+/// An answer of so many bytes is not asked for room: most sockets take it at once.
+const AT_ONCE_BYTES: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n";
 
 /// What of the request decides about its answer.
@@ -35,14 +43,20 @@ pub(super) struct Outgoing {
 pub(super) enum Work {
     Nothing,
     /// The client did not take all of it at once.
-    Rest(Parts),
+    Rest(Box<Rest>),
     Stream(Box<Streaming>),
     /// The client is gone.
     Failed,
 }
 
 /// Bytes to be written one after the other.
-type Parts = Box<[Bytes; 3]>;
+type Parts = [Bytes; 3];
+
+/// What is left of an answer that is there, with the memory it is charged for.
+pub(super) struct Rest {
+    parts: Parts,
+    _share: Share<IpAddr>,
+}
 
 /// A body that is made while it is sent.
 pub(super) struct Streaming {
@@ -50,6 +64,7 @@ pub(super) struct Streaming {
     out: Vec<u8>,
     chunks: Box<dyn Chunks>,
     length: Length,
+    pace: Pace,
 }
 
 /// What follows a complete answer.
@@ -66,6 +81,9 @@ pub(super) struct Gone;
 impl Connection {
     /// Encodes the answer and writes as much as the client takes at once.
     pub(super) fn answer(&mut self, mut response: Response, outgoing: Outgoing) -> (Work, Next) {
+        if !self.has_room(&response.body) {
+            response = call::refusal(&self.link.worker, Fault::Overloaded);
+        }
         let length = length(&mut response, outgoing);
         let Response { status, mut headers, body } = response;
         let worker = self.link.worker.clone();
@@ -88,9 +106,10 @@ impl Connection {
             Payload::TakeOver(run) => (self.write(out, Bytes::new()), Next::TakenOver(run)),
             _ if has_no_body(status) => (self.write(out, Bytes::new()), next),
             Payload::Whole(bytes) => (self.write(out, bytes), next),
-            Payload::Stream(chunks) => {
-                (Work::Stream(Box::new(Streaming { out, chunks, length })), next)
-            }
+            Payload::Stream(chunks) => (
+                Work::Stream(Box::new(Streaming { out, chunks, length, pace: Pace::default() })),
+                next,
+            ),
             // Awaited before.
             Payload::Later(_) => (Work::Failed, Next::End),
         }
@@ -101,7 +120,7 @@ impl Connection {
         match work {
             Work::Nothing => Ok(()),
             Work::Failed => Err(Gone),
-            Work::Rest(parts) => self.write_rest(parts).await,
+            Work::Rest(rest) => self.write_rest(rest.parts, &mut Pace::default()).await,
             Work::Stream(streaming) => Box::pin(self.stream(streaming)).await,
         }
     }
@@ -121,16 +140,39 @@ impl Connection {
             Ok(Written { count, .. }) => {
                 let rest = Bytes::copy_from_slice(&out[count.min(out.len())..]);
                 body.advance(count.saturating_sub(out.len()));
-                Work::Rest(Box::new([rest, body, Bytes::new()]))
+                self.rest([rest, body, Bytes::new()])
             }
         };
         self.link.worker.scratch.set(out);
         work
     }
 
-    /// Writes all of it, as fast as the client reads.
-    async fn write_rest(&mut self, mut parts: Parts) -> Result<(), Gone> {
+    /// Whether the client's address may hold so much more. What the socket takes at once is not
+    /// held.
+    fn has_room(&self, body: &Payload) -> bool {
+        match body {
+            Payload::Whole(bytes) if bytes.len() > AT_ONCE_BYTES => {
+                let budget = &self.link.worker.shared.memory;
+                memory::has_room(budget, self.link.peer().ip(), bytes.len())
+            }
+            _ => true,
+        }
+    }
+
+    /// What waits for the client is charged to its address.
+    fn rest(&self, parts: Parts) -> Work {
+        let bytes = parts.iter().map(Bytes::len).sum();
+        let budget = &self.link.worker.shared.memory;
+        match memory::share(budget, self.link.peer().ip(), bytes) {
+            Some(_share) => Work::Rest(Box::new(Rest { parts, _share })),
+            None => Work::Failed,
+        }
+    }
+
+    /// Writes all of it, as fast as the client reads, if that is fast enough.
+    async fn write_rest(&mut self, mut parts: Parts, pace: &mut Pace) -> Result<(), Gone> {
         self.link.enter(Phase::Writing);
+        let mut waiting_since = None;
         let written = poll_fn(|cx| {
             while parts.iter().any(|part| !part.is_empty()) {
                 if self.link.overdue() {
@@ -140,8 +182,17 @@ impl Connection {
                 while self.poll_feed(cx) == Progress::Fed {}
                 let slices = [&parts[0], &parts[1], &parts[2]].map(|part| IoSlice::new(part));
                 let stream = Pin::new(&mut self.stream);
-                let mut count =
-                    ready!(stream.poll_write_vectored(cx, &slices)).map_err(|_| Gone)?;
+                let worker = &self.link.worker;
+                let Poll::Ready(written) = stream.poll_write_vectored(cx, &slices) else {
+                    waiting_since.get_or_insert(worker.tick.get());
+                    return Poll::Pending;
+                };
+                let mut count = written.map_err(|_| Gone)?;
+                let waited = waiting_since.take().map(|since| worker.elapsed(since));
+                let (waited, limits) = (waited.unwrap_or_default(), &worker.limits);
+                if !pace.keeps(waited, count, limits.write_stall, limits.floor_bytes) {
+                    return Poll::Ready(Err(Gone));
+                }
                 for part in parts.iter_mut() {
                     let taken = count.min(part.len());
                     part.advance(taken);
@@ -194,13 +245,16 @@ impl Connection {
                 Some(None) if matches!(streaming.length, Length::Bytes(_)) && left > 0 => {
                     return Err(Gone);
                 }
-                Some(None) => return self.write_rest(streaming.end()).await,
+                Some(None) => {
+                    let (parts, mut pace) = streaming.end();
+                    return self.write_rest(parts, &mut pace).await;
+                }
                 Some(Some(Err(_))) => {
                     tracing::debug!("the source of an answer broke off");
                     return Err(Gone);
                 }
             };
-            self.write_rest(parts).await?;
+            self.write_rest(parts, &mut streaming.pace).await?;
         }
     }
 }
@@ -213,15 +267,15 @@ impl Streaming {
             encode::chunk_size(&mut self.out, piece.len());
             tail = Bytes::from_static(b"\r\n");
         }
-        Box::new([std::mem::take(&mut self.out).into(), piece, tail])
+        [std::mem::take(&mut self.out).into(), piece, tail]
     }
 
-    fn end(mut self) -> Parts {
+    fn end(mut self) -> (Parts, Pace) {
         if self.length == Length::Chunked {
             self.out.extend_from_slice(LAST_CHUNK);
             encode::fields(&mut self.out, &self.chunks.trailers().unwrap_or_default());
         }
-        Box::new([self.out.into(), Bytes::new(), Bytes::new()])
+        ([self.out.into(), Bytes::new(), Bytes::new()], self.pace)
     }
 }
 

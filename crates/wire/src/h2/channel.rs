@@ -1,13 +1,16 @@
 //! The ends of a stream handed over to the service.
 
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use tokio::io::ReadBuf;
 
+use super::settings::STREAM_WINDOW_BYTES;
 use crate::channel::{self, pour};
+use crate::memory::{Charge, Memory};
 
 /// The most one write passes on; h2 keeps what the client has no window for out of it anyway.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -21,19 +24,38 @@ pub(crate) struct Ends {
     incoming: Option<Box<Arriving>>,
     received_all: bool,
     sent_all: bool,
+    memory: Arc<Memory>,
 }
 
 struct Arriving {
     stream: RecvStream,
     /// Bytes that were received and not read.
     held: Bytes,
+    /// While nobody may be reading because the client does not take what is written: the window,
+    /// which can fill.
+    unread: Option<Charge>,
 }
 
 impl Ends {
-    pub(super) fn new(sending: SendStream<Bytes>, incoming: Option<RecvStream>) -> Ends {
-        let arriving = |stream| Box::new(Arriving { stream, held: Bytes::new() });
+    pub(super) fn new(
+        sending: SendStream<Bytes>,
+        incoming: Option<RecvStream>,
+        memory: Arc<Memory>,
+    ) -> Ends {
+        let arriving = |stream| Box::new(Arriving { stream, held: Bytes::new(), unread: None });
         let incoming = incoming.map(arriving);
-        Ends { sending, incoming, received_all: false, sent_all: false }
+        Ends { sending, incoming, received_all: false, sent_all: false, memory }
+    }
+
+    /// The client takes nothing now. A client whose address has its share already is cut off.
+    fn blocked(&mut self) -> io::Result<()> {
+        if let Some(arriving) = &mut self.incoming
+            && arriving.unread.is_none()
+        {
+            let charge = self.memory.charge(STREAM_WINDOW_BYTES as usize);
+            arriving.unread = Some(charge.ok_or(io::ErrorKind::OutOfMemory)?);
+        }
+        Ok(())
     }
 }
 
@@ -68,14 +90,22 @@ impl channel::Ends for Ends {
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.sending.reserve_capacity(bytes.len().min(WRITE_BYTES));
         while self.sending.capacity() == 0 {
-            match ready!(self.sending.poll_capacity(cx)) {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Poll::Ready(Err(broken(error))),
-                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            match self.sending.poll_capacity(cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(broken(error))),
+                Poll::Ready(None) => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+                Poll::Pending => {
+                    self.blocked()?;
+                    return Poll::Pending;
+                }
             }
         }
         let count = bytes.len().min(self.sending.capacity());
-        let piece = Bytes::copy_from_slice(&bytes[..count]);
+        let charge = ready!(self.memory.poll_charge(cx, count));
+        if let Some(arriving) = &mut self.incoming {
+            arriving.unread = None;
+        }
+        let piece = charge.cover(Bytes::copy_from_slice(&bytes[..count]));
         self.sending.send_data(piece, false).map_err(broken)?;
         Poll::Ready(Ok(count))
     }

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,6 +19,8 @@ use tokio::time::timeout;
 use super::tap::Tap;
 use super::{settings, stream};
 use crate::h1::{Link, Phase};
+use crate::memory::{Charge, Memory};
+use crate::pace::Pace;
 
 /// A stream that was accepted and not looked at yet.
 type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
@@ -30,6 +33,14 @@ struct Serving<S> {
     /// The worker's tick when the budgets of frames were last refilled.
     refilled: u64,
     drained: bool,
+    /// What the client makes us hold.
+    memory: Arc<Memory>,
+    /// The part of it that this task holds: half a head, bytes that wait for the socket.
+    held: Option<Charge>,
+    held_bytes: usize,
+    /// How fast the client takes what waits for the socket, and the tick of the last look.
+    pace: Pace,
+    paced: u64,
 }
 
 /// How the serving ends.
@@ -92,13 +103,19 @@ where
     });
     let mut connection = shaken.await?;
     link.enter(Phase::Idle);
+    let tick = link.worker.tick.get();
     Some(Serving {
         pings: connection.ping_pong(),
-        refilled: link.worker.tick.get(),
+        refilled: tick,
+        memory: Memory::new(link.worker.shared.memory.clone(), link.peer().ip()),
         link,
         tap,
         connection,
         drained: false,
+        held: None,
+        held_bytes: 0,
+        pace: Pace::default(),
+        paced: tick,
     })
 }
 
@@ -150,7 +167,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
     /// Answers at once what can be; a task is made only for what has to wait.
     fn start(&self, (request, respond): Accepted, cx: &mut Context<'_>) {
         let place = UnderWay::enter(&self.link);
-        let mut answering = Box::pin(stream::answer(self.link.clone(), request, respond, place));
+        let (link, memory) = (self.link.clone(), self.memory.clone());
+        let mut answering = Box::pin(stream::answer(link, memory, request, respond, place));
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx))) {
             Ok(Poll::Pending) => drop(spawn_local(answering)),
             Ok(Poll::Ready(())) => {}
@@ -160,13 +178,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
 
     /// What the connection waits for now, and whether it has waited too long.
     fn watch(&mut self, begun: bool, cx: &mut Context<'_>) -> Poll<Ending> {
-        let (heard, half_head) = {
+        let (heard, half_head, unsent, taken_bytes, blocked) = {
             let mut tapped = self.tap.look();
             // One who talks and takes nothing is not there for what waits for it.
             let spoke = std::mem::take(&mut tapped.heard) && !tapped.blocked;
-            let heard = std::mem::take(&mut tapped.taken) || spoke;
-            (heard, tapped.frames.half_head())
+            let taken_bytes = std::mem::take(&mut tapped.taken_bytes);
+            let half_head = tapped.frames.half_head();
+            (
+                taken_bytes > 0 || spoke,
+                half_head,
+                tapped.unsent_bytes(),
+                taken_bytes,
+                tapped.blocked,
+            )
         };
+        let head_bytes = self.link.worker.limits.header_list_bytes() as usize;
+        if !self.hold(unsent + if half_head { head_bytes } else { 0 }) {
+            return Poll::Ready(Ending::Say(Reason::ENHANCE_YOUR_CALM));
+        }
+        if !self.keeps_pace(blocked, taken_bytes) {
+            return Poll::Ready(Ending::Dead);
+        }
         let overdue = self.link.overdue();
         let phase = self.link.phase();
         if overdue && !(heard && phase == Phase::Pong) {
@@ -191,6 +223,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
         }
         self.poll_pong(cx);
         Poll::Pending
+    }
+
+    /// Charges what this task holds now; false if there is no room for it.
+    fn hold(&mut self, bytes: usize) -> bool {
+        if bytes == self.held_bytes {
+            return true;
+        }
+        self.held = None;
+        self.held_bytes = bytes;
+        if bytes > 0 {
+            self.held = self.memory.charge(bytes);
+        }
+        bytes == 0 || self.held.is_some()
+    }
+
+    /// Whether the client takes answers that wait for the socket fast enough. Events that wait are
+    /// their stream's own affair.
+    fn keeps_pace(&mut self, blocked: bool, taken_bytes: usize) -> bool {
+        let worker = &self.link.worker;
+        let waited = worker.elapsed(self.paced);
+        self.paced = worker.tick.get();
+        if !blocked || !self.memory.has_answers() {
+            self.pace = Pace::default();
+            return true;
+        }
+        let limits = &worker.limits;
+        self.pace.keeps(waited, taken_bytes, limits.write_stall, limits.floor_bytes)
     }
 
     fn ping(&mut self) {
@@ -226,6 +285,11 @@ impl UnderWay {
         link.begin_stream();
         UnderWay(link.clone())
     }
+
+    /// Streams of the connection that are being answered.
+    pub(super) fn streams(&self) -> usize {
+        usize::from(self.0.streams())
+    }
 }
 
 impl Drop for UnderWay {
@@ -238,7 +302,6 @@ impl Drop for UnderWay {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::sync::Arc;
     use std::time::Duration;
 
     use http::StatusCode;
@@ -248,7 +311,7 @@ mod tests {
 
     use super::*;
     use crate::h2::PREFACE;
-    use crate::worker::Worker;
+    use crate::worker::{Shared, Worker};
     use crate::{Answer, Exchange, Fault, Limits, Payload, Raw, Response, Service, Shutdown};
 
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -288,7 +351,8 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_all().build_local(options).unwrap();
         runtime.block_on(async {
             let (_trigger, shutdown) = Shutdown::channel();
-            let (service, terms, shared) = (Arc::new(Events), Default::default(), Arc::default());
+            let (service, terms) = (Arc::new(Events), Default::default());
+            let shared = Arc::new(Shared::new(&limits));
             let worker = Rc::new(Worker::new(service, limits, terms, shared, shutdown));
             let link = Rc::new(Link::new(worker.clone(), ([127, 0, 0, 1], 1).into()));
             let (mut client, stream) = tokio::io::duplex(PIPE_BYTES);

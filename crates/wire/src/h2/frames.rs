@@ -20,6 +20,11 @@ const RESETS: Rate = Rate { burst: 1000, each_second: 33 };
 /// Pings, settings, priorities and frames nobody knows. Clients that measure the line with pings
 /// send a few for each round trip.
 const CONTROLS: Rate = Rate { burst: 1000, each_second: 100 };
+/// DATA frames with fewer bytes than `SMALL_BYTES`: for each of them h2 holds some 300 bytes more
+/// than the windows count until somebody reads it. Far more than a client needs that sends short
+/// messages one by one.
+const SMALL_DATA: Rate = Rate { burst: 20_000, each_second: 5_000 };
+const SMALL_BYTES: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Rate {
@@ -38,6 +43,7 @@ pub(super) struct Frames {
     in_head: bool,
     resets: u32,
     controls: u32,
+    small_data: u32,
     excess: bool,
 }
 
@@ -52,6 +58,7 @@ impl Frames {
             in_head: false,
             resets: RESETS.burst,
             controls: CONTROLS.burst,
+            small_data: SMALL_DATA.burst,
             excess: false,
         }
     }
@@ -74,10 +81,14 @@ impl Frames {
 
     /// So many seconds have passed.
     pub(super) fn refill(&mut self, seconds: u32) {
-        self.resets = self.resets.saturating_add(RESETS.each_second.saturating_mul(seconds));
-        self.resets = self.resets.min(RESETS.burst);
-        self.controls = self.controls.saturating_add(CONTROLS.each_second.saturating_mul(seconds));
-        self.controls = self.controls.min(CONTROLS.burst);
+        for (left, rate) in [
+            (&mut self.resets, RESETS),
+            (&mut self.controls, CONTROLS),
+            (&mut self.small_data, SMALL_DATA),
+        ] {
+            let more = rate.each_second.saturating_mul(seconds);
+            *left = left.saturating_add(more).min(rate.burst);
+        }
     }
 
     /// Whether the client has sent more of something than anybody needs.
@@ -99,6 +110,7 @@ impl Frames {
                 self.block_open = flags & END_HEADERS == 0;
                 return;
             }
+            DATA if self.payload_left < SMALL_BYTES => &mut self.small_data,
             // These are bounded by the windows, by h2, or cost nothing.
             DATA | WINDOW_UPDATE => return,
             SETTINGS | PING if flags & ACK != 0 => return,

@@ -4,19 +4,22 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::channel::{Channel, Ends};
 use super::connection::UnderWay;
 use crate::body::Remainder;
 use crate::exchange::Response;
 use crate::fields;
+use crate::limits::Limits;
+use crate::memory::{Charge, Memory};
+use crate::pace::{Pace, floor_of_stream};
 use crate::payload::{Chunks, Cut, Holding, Payload};
 use crate::raw::Raw;
 use crate::worker::Worker;
@@ -28,6 +31,7 @@ pub(super) struct Outgoing {
     pub(super) channel: Option<RecvStream>,
     /// What the service may leave of the body.
     pub(super) remainder: Option<Remainder>,
+    pub(super) memory: Arc<Memory>,
 }
 
 impl Outgoing {
@@ -46,6 +50,7 @@ pub(super) async fn send(
     worker: &Worker,
     mut respond: SendResponse<Bytes>,
     mut response: Response,
+    charge: Option<Charge>,
     mut outgoing: Outgoing,
     under_way: UnderWay,
 ) {
@@ -55,14 +60,25 @@ pub(super) async fn send(
     let mut head = http::Response::new(());
     *head.status_mut() = status;
     *head.headers_mut() = headers;
-    let Ok(mut stream) = respond.send_response(head, ends) else { return };
-    let stall = worker.limits.write_stall;
+    let Ok(stream) = respond.send_response(head, ends) else { return };
+    let mut sending = Sending { stream, limits: &worker.limits, pace: Pace::default(), under_way };
     let sent = match body {
         _ if ends => Ok(()),
-        Payload::Whole(bytes) => beside(&outgoing, data(&mut stream, bytes, true, stall)).await,
-        Payload::Stream(chunks) => beside(&outgoing, stream_body(&mut stream, chunks, stall)).await,
+        Payload::Whole(bytes) => {
+            let bytes = match charge {
+                Some(charge) => charge.cover(bytes),
+                None => bytes,
+            };
+            beside(&outgoing, sending.data(bytes, true)).await
+        }
+        Payload::Stream(chunks) => {
+            drop(charge);
+            beside(&outgoing, sending.body(chunks, &outgoing.memory)).await
+        }
         Payload::TakeOver(run) => {
-            let channel = Channel::new(Ends::new(stream, outgoing.channel.take()));
+            drop(charge);
+            let Sending { stream, under_way, .. } = sending;
+            let channel = Channel::new(Ends::new(stream, outgoing.channel.take(), outgoing.memory));
             let raw = Raw::over(channel, worker.shutdown.clone());
             return run.start(raw, Holding::Http2 { _under_way: under_way });
         }
@@ -71,7 +87,7 @@ pub(super) async fn send(
     };
     if sent.is_err() {
         // The client must not take half an answer for a whole one.
-        stream.send_reset(Reason::INTERNAL_ERROR);
+        sending.stream.send_reset(Reason::INTERNAL_ERROR);
     } else if let Some(remainder) = outgoing.remainder
         && remainder.is_unwanted()
     {
@@ -91,65 +107,84 @@ async fn beside<T>(outgoing: &Outgoing, sending: impl Future<Output = T>) -> T {
     .await
 }
 
-/// Sends all of it, waiting for the client's windows.
-async fn data(
-    stream: &mut SendStream<Bytes>,
-    mut bytes: Bytes,
-    last: bool,
-    stall: Duration,
-) -> Result<(), Broken> {
-    while !bytes.is_empty() {
-        stream.reserve_capacity(bytes.len());
-        if stream.capacity() == 0 {
-            let capacity = poll_fn(|cx| {
-                if stream.poll_reset(cx).is_ready() {
-                    return Poll::Ready(None);
-                }
-                stream.poll_capacity(cx)
-            });
-            match timeout(stall, capacity).await {
-                Ok(Some(Ok(_))) => continue,
-                _ => return Err(Broken),
-            }
-        }
-        let piece = bytes.split_to(bytes.len().min(stream.capacity()));
-        let ends = last && bytes.is_empty();
-        stream.send_data(piece, ends).map_err(|_| Broken)?;
-    }
-    Ok(())
+/// A stream that an answer is sent on.
+struct Sending<'a> {
+    stream: SendStream<Bytes>,
+    limits: &'a Limits,
+    pace: Pace,
+    under_way: UnderWay,
 }
 
-async fn stream_body(
-    stream: &mut SendStream<Bytes>,
-    mut chunks: Box<dyn Chunks>,
-    stall: Duration,
-) -> Result<(), Broken> {
-    let declared = chunks.length_bytes();
-    let mut left = declared.unwrap_or(u64::MAX);
-    loop {
-        match next(stream, &mut *chunks).await {
-            Some(Ok(piece)) => {
-                // More than was declared is as wrong as less.
-                left = left.checked_sub(piece.len() as u64).ok_or(Broken)?;
-                data(stream, piece, false, stall).await?;
+impl Sending<'_> {
+    /// Sends all of it, waiting for the client's windows.
+    async fn data(&mut self, mut bytes: Bytes, last: bool) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            self.stream.reserve_capacity(bytes.len());
+            if self.stream.capacity() == 0 {
+                self.capacity().await?;
+                continue;
             }
-            Some(Err(Cut)) => {
-                tracing::debug!("the source of an answer broke off");
-                return Err(Broken);
+            let piece = bytes.split_to(bytes.len().min(self.stream.capacity()));
+            let ends = last && bytes.is_empty();
+            self.stream.send_data(piece, ends).map_err(|_| Broken)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the client takes more, if it takes enough.
+    async fn capacity(&mut self) -> Result<(), Broken> {
+        let (stream, limits) = (&mut self.stream, self.limits);
+        let began = Instant::now();
+        let capacity = poll_fn(|cx| {
+            if stream.poll_reset(cx).is_ready() {
+                return Poll::Ready(None);
             }
-            None if declared.is_some() && left > 0 => return Err(Broken),
-            None => break,
+            stream.poll_capacity(cx)
+        });
+        let bytes = match timeout(limits.write_stall, capacity).await {
+            Ok(Some(Ok(bytes))) => bytes,
+            _ => return Err(Broken),
+        };
+        let floor = floor_of_stream(limits.floor_bytes, self.under_way.streams());
+        match self.pace.keeps(began.elapsed(), bytes, limits.write_stall, floor) {
+            true => Ok(()),
+            false => Err(Broken),
         }
     }
-    let trailers = chunks.trailers().map(|mut trailers| {
-        fields::strip(&mut trailers);
-        trailers
-    });
-    let ended = match trailers.filter(|trailers| !trailers.is_empty()) {
-        Some(trailers) => stream.send_trailers(trailers),
-        None => stream.send_data(Bytes::new(), true),
-    };
-    ended.map_err(|_| Broken)
+
+    async fn body(
+        &mut self,
+        mut chunks: Box<dyn Chunks>,
+        memory: &Arc<Memory>,
+    ) -> Result<(), Broken> {
+        let declared = chunks.length_bytes();
+        let mut left = declared.unwrap_or(u64::MAX);
+        loop {
+            match next(&mut self.stream, &mut *chunks).await {
+                Some(Ok(piece)) => {
+                    // More than was declared is as wrong as less.
+                    left = left.checked_sub(piece.len() as u64).ok_or(Broken)?;
+                    let charge = memory.wait(piece.len(), self.limits.write_stall).await;
+                    self.data(charge.ok_or(Broken)?.cover(piece), false).await?;
+                }
+                Some(Err(Cut)) => {
+                    tracing::debug!("the source of an answer broke off");
+                    return Err(Broken);
+                }
+                None if declared.is_some() && left > 0 => return Err(Broken),
+                None => break,
+            }
+        }
+        let trailers = chunks.trailers().map(|mut trailers| {
+            fields::strip(&mut trailers);
+            trailers
+        });
+        let ended = match trailers.filter(|trailers| !trailers.is_empty()) {
+            Some(trailers) => self.stream.send_trailers(trailers),
+            None => self.stream.send_data(Bytes::new(), true),
+        };
+        ended.map_err(|_| Broken)
+    }
 }
 
 /// The next piece; a client that takes its request back and a source that panics both cut it.

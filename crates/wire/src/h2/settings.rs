@@ -13,9 +13,11 @@ pub(super) const MAX_STREAMS: u32 = 128;
 /// Body bytes one stream may send ahead of its reader. 256 KiB: 100 Mbit/s at a round trip of
 /// 20 ms, and a reader that keeps up opens it again long before it is used up. On loopback
 /// `bench wire --only large` is about as fast with four times as much.
-const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// The same for all streams of a connection, and so the most it can hold of unread bodies.
-const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same for all streams of a connection: the sum of theirs, so that a body that nobody reads
+/// never keeps another stream from sending. What a connection holds is bounded by
+/// `Limits::held_bytes`: a stream with a body is let in only if there is room for it.
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 /// The least the protocol allows: a larger frame only delays those of other streams.
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// What one stream may have waiting for the socket. 64 KiB: several packets, and 8 MiB for all

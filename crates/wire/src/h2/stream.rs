@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use super::connection::UnderWay;
 use super::outflow::{self, Outgoing};
+use super::settings::STREAM_WINDOW_BYTES;
 use crate::admission::{self, Head};
 use crate::body::{Body, Invitation, Remainder};
 use crate::call::{self, Working};
@@ -21,10 +23,12 @@ use crate::fault::Fault;
 use crate::fields;
 use crate::h1::Link;
 use crate::hints::Hints;
+use crate::memory::Memory;
 
 /// Answers the request; returns early if the client takes it back.
 pub(super) async fn answer(
     link: Rc<Link>,
+    memory: Arc<Memory>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     under_way: UnderWay,
@@ -32,7 +36,7 @@ pub(super) async fn answer(
     let worker = link.worker.clone();
     let (parts, body) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
-    let mut outgoing = Outgoing { is_head, channel: None, remainder: None };
+    let mut outgoing = Outgoing { is_head, channel: None, remainder: None, memory };
     let protocol = parts.extensions.get::<Protocol>().cloned();
     let protocol = protocol.as_ref().map(|name| name.as_str().as_bytes());
     let outcome = match admission::admit(parts, protocol, &worker.limits) {
@@ -43,10 +47,12 @@ pub(super) async fn answer(
         Ok(head) => {
             let upgrade = head.upgrade;
             let begun = begin(&link, head, body, &mut outgoing);
-            match call::begin(&worker, begun.exchange) {
+            let begun =
+                begun.and_then(|begun| Ok((call::begin(&worker, begun.exchange)?, begun.interim)));
+            match begun {
                 Err(fault) => Some(Err(fault)),
-                Ok(answer) => {
-                    wait(answer, &mut respond, begun.interim, &outgoing).await.map(|outcome| {
+                Ok((answer, interim)) => {
+                    wait(answer, &mut respond, interim, &outgoing).await.map(|outcome| {
                         outcome.and_then(|response| fields::sendable(response, upgrade))
                     })
                 }
@@ -55,8 +61,8 @@ pub(super) async fn answer(
     };
     // None: nobody waits for it any more.
     if let Some(outcome) = outcome {
-        let response = outcome.unwrap_or_else(|fault| call::refusal(&worker, fault));
-        outflow::send(&worker, respond, response, outgoing, under_way).await;
+        let (response, charge) = call::covered(&worker, outcome, &outgoing.memory);
+        outflow::send(&worker, respond, response, charge, outgoing, under_way).await;
     }
 }
 
@@ -72,13 +78,17 @@ struct Interim {
     invitation: Option<Invitation>,
 }
 
-fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing) -> Begun {
+fn begin(
+    link: &Link,
+    head: Head,
+    incoming: RecvStream,
+    outgoing: &mut Outgoing,
+) -> Result<Begun, Fault> {
     let worker = &link.worker;
     let hints = match worker.terms.early_hints.allowed(Version::HTTP_2, false) {
         true => Hints::open(),
         false => Hints::default(),
     };
-    let (whole, stall) = (worker.limits.body_timeout, worker.limits.body_stall);
     let mut invitation = None;
     let body = if head.upgrade {
         // What follows is no body: it belongs to whoever takes the stream over.
@@ -88,9 +98,16 @@ fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing)
         Body::empty()
     } else {
         invitation = head.expects_continue.then(Invitation::default);
-        let incoming = Remainder::new(incoming);
+        // What may arrive of it before anybody reads it.
+        let most = STREAM_WINDOW_BYTES as usize;
+        let most = head.declared_bytes.map_or(most, |bytes| most.min(bytes as usize));
+        let Some(charge) = outgoing.memory.charge(most) else {
+            outgoing.remainder = Some(Remainder::unwanted(incoming));
+            return Err(Fault::overloaded(&head.headers));
+        };
+        let incoming = Remainder::new(incoming, charge);
         outgoing.remainder = Some(incoming.clone());
-        Body::stream(incoming, head.declared_bytes, invitation.clone(), whole, stall)
+        Body::stream(incoming, head.declared_bytes, invitation.clone(), &worker.limits)
     };
     let client = link.client(&head.headers);
     let exchange = Exchange {
@@ -103,7 +120,7 @@ fn begin(link: &Link, head: Head, incoming: RecvStream, outgoing: &mut Outgoing)
         body,
         hints: hints.clone(),
     };
-    Begun { exchange, interim: Interim { hints, invitation } }
+    Ok(Begun { exchange, interim: Interim { hints, invitation } })
 }
 
 /// The service's answer; none if the client has reset the stream or is gone. Interim answers leave

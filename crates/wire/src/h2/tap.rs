@@ -33,8 +33,8 @@ pub(super) struct Tapped<S> {
     pub(super) frames: Frames,
     /// Something has arrived since the last look.
     pub(super) heard: bool,
-    /// Something was taken by the client since the last look.
-    pub(super) taken: bool,
+    /// What the client has taken since the last look.
+    pub(super) taken_bytes: usize,
     /// Something waits for the client to take it.
     pub(super) blocked: bool,
 }
@@ -49,7 +49,7 @@ impl<S> Tap<S> {
             sent_bytes: 0,
             frames,
             heard: false,
-            taken: false,
+            taken_bytes: 0,
             blocked: false,
         };
         Tap(Rc::new(RefCell::new(tapped)))
@@ -142,7 +142,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
 impl<S> Tapped<S> {
     fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
         self.blocked = written.is_pending();
-        self.taken |= matches!(written, Poll::Ready(Ok(1..)));
+        if let Poll::Ready(Ok(count)) = written {
+            self.taken_bytes += count;
+        }
+    }
+
+    /// What waits for the socket.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.unsent.len() - self.sent_bytes
     }
 }
 

@@ -10,8 +10,10 @@ use tokio::io::ReadBuf;
 use super::frames;
 use super::inflow::{Inflow, Leftover};
 use super::outflow::{Broken, Outlet, Stopped};
+use super::window::{Window, Windows};
 use crate::body::BodyFault;
 use crate::channel::{self, pour};
+use crate::memory::Memory;
 
 /// The most that one frame holds.
 const FRAME_BYTES: usize = 64 * 1024;
@@ -31,10 +33,21 @@ pub(crate) struct Ends {
     received_all: bool,
     sent_all: bool,
     _leftover: Arc<Leftover>,
+    memory: Arc<Memory>,
+    windows: Windows,
+    /// While nobody may be reading because the client does not take what is written: the window,
+    /// which can fill.
+    unread: Option<Window>,
 }
 
 impl Ends {
-    pub(super) fn new(outlet: Outlet, incoming: Option<Inflow>, leftover: Arc<Leftover>) -> Ends {
+    pub(super) fn new(
+        outlet: Outlet,
+        incoming: Option<Inflow>,
+        leftover: Arc<Leftover>,
+        memory: Arc<Memory>,
+        windows: Windows,
+    ) -> Ends {
         Ends {
             stopped: outlet.stopped(),
             outlet,
@@ -45,7 +58,21 @@ impl Ends {
             received_all: false,
             sent_all: false,
             _leftover: leftover,
+            memory,
+            windows,
+            unread: None,
         }
+    }
+
+    /// The client takes nothing now. A client whose address has its share already is cut off.
+    fn blocked<T>(&mut self) -> Poll<io::Result<T>> {
+        if self.incoming.is_some() && self.unread.is_none() {
+            self.unread = self.windows.open(None);
+            if self.unread.is_none() {
+                return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+            }
+        }
+        Poll::Pending
     }
 }
 
@@ -81,9 +108,19 @@ impl channel::Ends for Ends {
             frames::write_head(&mut head, frames::DATA, self.frame_left as u64);
             self.frame_head = head.into();
         }
-        ready!(self.outlet.poll_write_all(cx, &mut self.frame_head)).map_err(broken)?;
+        let Poll::Ready(written) = self.outlet.poll_write_all(cx, &mut self.frame_head) else {
+            return self.blocked();
+        };
+        written.map_err(broken)?;
         let most = bytes.len().min(self.frame_left);
-        let count = ready!(self.outlet.poll_write(cx, &bytes[..most])).map_err(broken)?;
+        let charge = ready!(self.memory.poll_charge(cx, most));
+        let mut piece = charge.cover(Bytes::copy_from_slice(&bytes[..most]));
+        let Poll::Ready(written) = self.outlet.poll_pass(cx, &mut piece) else {
+            return self.blocked();
+        };
+        written.map_err(broken)?;
+        self.unread = None;
+        let count = most - piece.len();
         self.frame_left -= count;
         Poll::Ready(Ok(count))
     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::control::Roles;
 use super::frames::{self, Code};
+use super::window::Windows;
 use super::{control, settings, stream};
+use crate::memory::Memory;
 use crate::worker::Worker;
 
 /// Requests that a client may take back before they are answered, at once and then each second: as
@@ -32,6 +35,9 @@ const LEAVE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 pub(super) struct Line {
     pub(super) worker: Rc<Worker>,
     pub(super) connection: Connection,
+    /// What the client makes us hold.
+    pub(super) memory: Arc<Memory>,
+    pub(super) windows: Windows,
     /// The client's address, proved by the handshake.
     pub(super) peer: SocketAddr,
     pub(super) roles: Roles,
@@ -77,6 +83,11 @@ impl UnderWay {
         UnderWay(line.clone())
     }
 
+    /// Streams of the connection that are being answered.
+    pub(super) fn streams(&self) -> usize {
+        self.0.under_way.get()
+    }
+
     /// Whether the connection ends with the last stream that is under way.
     pub(super) fn is_leaving(&self) -> bool {
         self.0.leaving.get()
@@ -115,9 +126,13 @@ struct Serving {
 /// Serves HTTP/3 until either side ends the connection.
 pub(super) async fn serve(worker: Rc<Worker>, connection: Connection) {
     let patience = RefCell::new((CANCELLED.0, Instant::now()));
+    let peer = connection.remote_address();
+    let memory = Memory::new(worker.shared.memory.clone(), peer.ip());
     let line = Rc::new(Line {
         worker,
-        peer: connection.remote_address(),
+        peer,
+        windows: Windows::new(connection.clone(), memory.clone()),
+        memory,
         connection,
         roles: Roles::default(),
         under_way: Cell::new(0),

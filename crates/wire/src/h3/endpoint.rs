@@ -102,7 +102,7 @@ impl Door {
         self.open.set(self.open.get() + 1);
         let id = self.next.replace(self.next.get() + 1);
         let mut listed = Listed { door: self.clone(), place: None };
-        let under_way = UnderWay { door: self.clone(), id };
+        let under_way = UnderWay::new(self, id);
         let task = spawn_local(async move {
             let worker = under_way.door.worker.clone();
             let Ok(connecting) = incoming.accept() else { return };
@@ -180,8 +180,16 @@ struct UnderWay {
     id: u64,
 }
 
+impl UnderWay {
+    fn new(door: &Rc<Door>, id: u64) -> UnderWay {
+        door.worker.shared.handshakes.fetch_add(1, Ordering::Relaxed);
+        UnderWay { door: door.clone(), id }
+    }
+}
+
 impl Drop for UnderWay {
     fn drop(&mut self) {
+        self.door.worker.shared.handshakes.fetch_sub(1, Ordering::Relaxed);
         self.door.handshakes.borrow_mut().remove(&self.id);
     }
 }

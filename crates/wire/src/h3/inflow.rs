@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -13,6 +13,7 @@ use quinn::{Connection, RecvStream, VarInt};
 
 use super::frames::{self, Code};
 use super::message;
+use super::window::Window;
 use crate::body::BodyFault;
 
 /// The most of a body that is taken from QUIC in one piece.
@@ -71,12 +72,33 @@ struct Stream {
 /// A request's stream that nobody reads any more. The client is told so only when its answer is
 /// complete: some take it for a refusal before.
 #[derive(Debug, Default)]
-pub(super) struct Leftover(Mutex<Option<RecvStream>>);
+pub(super) struct Leftover(Mutex<Left>);
+
+#[derive(Debug, Default)]
+struct Left {
+    stream: Option<RecvStream>,
+    /// What the client may send on it; none once it has sent all.
+    window: Option<Window>,
+}
+
+impl Leftover {
+    pub(super) fn keep(&self, window: Window) {
+        self.lock().window = Some(window);
+    }
+
+    /// Nothing more can come, or nothing of it is held for long.
+    pub(super) fn release(&self) {
+        self.lock().window = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Left> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Drop for Leftover {
     fn drop(&mut self) {
-        let stream = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = stream {
+        if let Some(stream) = &mut self.lock().stream {
             let _ = stream.stop(Code::NO_ERROR);
         }
     }
@@ -84,8 +106,11 @@ impl Drop for Leftover {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let mut place = self.leftover.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = self.receiving.take().filter(|_| !self.ended);
+        let mut left = self.leftover.lock();
+        left.stream = self.receiving.take().filter(|_| !self.ended);
+        if left.stream.is_none() {
+            left.window = None;
+        }
     }
 }
 
@@ -97,7 +122,10 @@ impl Stream {
             let chunk = ready!(pin!(receiving.read_chunk(PIECE_BYTES, true)).poll(cx));
             match chunk.map_err(|_| End::Gone)? {
                 Some(chunk) => self.held = chunk.bytes,
-                None => self.ended = true,
+                None => {
+                    self.ended = true;
+                    self.leftover.release();
+                }
             }
         }
         Poll::Ready(Ok(()))

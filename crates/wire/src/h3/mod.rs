@@ -2,7 +2,7 @@
 //! keys; what is here decides what is let in, what one client may cost, and how a stream becomes
 //! the same `Exchange` and `Response` as on HTTP/1.1. The way of a request, in file order:
 //! `endpoint` (connections), `settings`, `connection` and `control` (accepts streams), `inflow`
-//! (`frames` become heads and bodies), `message` (over `qpack`), `stream` (has the head admitted,
+//! (`frames` become heads and bodies, within `window`), `message` (over `qpack`), `stream` (has the head admitted,
 //! calls the service), `outflow` or `channel` (the answer).
 //!
 //! The layer above QUIC is our own: the `h3` crate (0.0.8) keeps whole frames of any size in
@@ -20,6 +20,7 @@ mod outflow;
 mod qpack;
 mod settings;
 mod stream;
+mod window;
 
 pub(crate) use channel::Channel;
 pub(crate) use connection::UnderWay;

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,15 +11,19 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode};
 use quinn::{SendStream, VarInt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::channel::{Channel, Ends};
 use super::connection::UnderWay;
 use super::frames::{self, Code};
 use super::inflow::{Inflow, Leftover};
 use super::qpack;
+use super::window::Windows;
 use crate::exchange::Response;
 use crate::fields;
+use crate::limits::Limits;
+use crate::memory::{Charge, Memory};
+use crate::pace::{Pace, floor_of_stream};
 use crate::payload::{Chunks, Cut, Holding, Payload};
 use crate::raw::Raw;
 use crate::worker::Worker;
@@ -74,6 +78,16 @@ impl Outlet {
         Pin::new(&mut self.sending).poll_write(cx, bytes).map_err(|_| Broken)
     }
 
+    /// The same without a copy; what is left stays in `bytes`.
+    pub(super) fn poll_pass(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut Bytes,
+    ) -> Poll<Result<(), Broken>> {
+        let written = ready!(pin!(self.sending.write_chunks(std::slice::from_mut(bytes))).poll(cx));
+        Poll::Ready(written.map(drop).map_err(|_| Broken))
+    }
+
     /// Passes on all of it.
     pub(super) fn poll_write_all(
         &mut self,
@@ -87,15 +101,37 @@ impl Outlet {
         Poll::Ready(Ok(()))
     }
 
-    /// None of them empty. As fast as the client takes them, if it takes any.
-    async fn write(&mut self, mut parts: &mut [Bytes], stall: Duration) -> Result<(), Broken> {
+    /// None of them empty. As fast as the client takes them, if it takes enough.
+    async fn write(
+        &mut self,
+        mut parts: &mut [Bytes],
+        tempo: &mut Tempo<'_>,
+    ) -> Result<(), Broken> {
         while !parts.is_empty() {
+            let began = Instant::now();
+            let stall = tempo.limits.write_stall;
             match timeout(stall, self.sending.write_chunks(parts)).await {
-                Ok(Ok(written)) => parts = &mut parts[written.chunks..],
+                Ok(Ok(written)) if tempo.keeps(began.elapsed(), written.bytes) => {
+                    parts = &mut parts[written.chunks..];
+                }
                 _ => return Err(Broken),
             }
         }
         Ok(())
+    }
+}
+
+/// How fast a client takes its answer.
+struct Tempo<'a> {
+    limits: &'a Limits,
+    under_way: &'a UnderWay,
+    pace: Pace,
+}
+
+impl Tempo<'_> {
+    fn keeps(&mut self, waited: Duration, bytes: usize) -> bool {
+        let floor = floor_of_stream(self.limits.floor_bytes, self.under_way.streams());
+        self.pace.keeps(waited, bytes, self.limits.write_stall, floor)
     }
 }
 
@@ -115,12 +151,15 @@ pub(super) struct Outgoing {
     /// Interim answers that have not left yet.
     pub(super) interim: Bytes,
     pub(super) leftover: Arc<Leftover>,
+    pub(super) memory: Arc<Memory>,
+    pub(super) windows: Windows,
 }
 
 pub(super) async fn send(
     worker: &Worker,
     mut outlet: Outlet,
     mut response: Response,
+    charge: Option<Charge>,
     outgoing: Outgoing,
     under_way: UnderWay,
 ) {
@@ -142,19 +181,28 @@ pub(super) async fn send(
             _ => rest = bytes.clone(),
         }
     }
-    let head = Bytes::copy_from_slice(&out);
+    let mut head = Bytes::copy_from_slice(&out);
     worker.scratch.set(out);
+    // QUIC holds them until the client has acknowledged them.
+    if let Some(charge) = charge {
+        let last = if rest.is_empty() { &mut head } else { &mut rest };
+        *last = charge.cover(std::mem::take(last));
+    }
     let parts: &mut [Bytes] = &mut [head, rest];
     let count = if parts[1].is_empty() { 1 } else { 2 };
     let is_long = count > 1 || matches!(body, Payload::Stream(_));
-    let mut sent = outlet.write(&mut parts[..count], stall).await;
+    let mut tempo = Tempo { limits: &worker.limits, under_way: &under_way, pace: Pace::default() };
+    let mut sent = outlet.write(&mut parts[..count], &mut tempo).await;
     match body {
         _ if ends || sent.is_err() => {}
         // The latter was awaited before.
         Payload::Whole(_) | Payload::Later(_) => {}
-        Payload::Stream(chunks) => sent = stream_body(&mut outlet, chunks, stall).await,
+        Payload::Stream(chunks) => {
+            sent = stream_body(&mut outlet, chunks, &mut tempo, &outgoing.memory).await;
+        }
         Payload::TakeOver(run) => {
-            let channel = Channel::new(Ends::new(outlet, outgoing.channel, outgoing.leftover));
+            let Outgoing { channel, leftover, memory, windows, .. } = outgoing;
+            let channel = Channel::new(Ends::new(outlet, channel, leftover, memory, windows));
             let raw = Raw::over_quic(channel, worker.shutdown.clone());
             return run.start(raw, Holding::Http3 { _under_way: under_way });
         }
@@ -181,7 +229,8 @@ pub(super) fn write_head(out: &mut Vec<u8>, status: StatusCode, headers: &Header
 async fn stream_body(
     outlet: &mut Outlet,
     mut chunks: Box<dyn Chunks>,
-    stall: Duration,
+    tempo: &mut Tempo<'_>,
+    memory: &Arc<Memory>,
 ) -> Result<(), Broken> {
     let declared = chunks.length_bytes();
     let mut left = declared.unwrap_or(u64::MAX);
@@ -194,7 +243,9 @@ async fn stream_body(
                 left = left.checked_sub(piece.len() as u64).ok_or(Broken)?;
                 let mut head = Vec::with_capacity(frames::HEAD_BYTES);
                 frames::write_head(&mut head, frames::DATA, piece.len() as u64);
-                outlet.write(&mut [head.into(), piece], stall).await?;
+                let charge = memory.wait(piece.len(), tempo.limits.write_stall).await;
+                let piece = charge.ok_or(Broken)?.cover(piece);
+                outlet.write(&mut [head.into(), piece], tempo).await?;
             }
             Some(Err(Cut)) => {
                 tracing::debug!("the source of an answer broke off");
@@ -211,7 +262,7 @@ async fn stream_body(
     }
     let mut out = Vec::new();
     frames::write_headers(&mut out, |out| qpack::write_trailers(out, &trailers));
-    outlet.write(&mut [out.into()], stall).await
+    outlet.write(&mut [out.into()], tempo).await
 }
 
 /// The next piece; a client that takes its request back and a source that panics both cut it.

@@ -15,10 +15,12 @@ use crate::tls::Tls;
 const MAX_STREAMS: u32 = 128;
 /// Streams of the client that go one way: it needs three, and may try out that others do no harm.
 const MAX_ONE_WAY_STREAMS: u32 = 8;
-/// Body bytes one stream may send ahead of its reader. 1 MiB: 100 Mbit/s at a round trip of 80 ms.
-const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// The same for all streams of a connection, and so the most it can hold of unread bodies.
-const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+/// Body bytes one stream may send ahead of its reader. 256 KiB, as on HTTP/2.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same for all streams of a connection, as long as none has a body: heads, and the streams
+/// that go one way. What a body may hold is added while it is on its way (`window`), so that one
+/// that nobody reads never keeps another from sending.
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024;
 /// Bytes of answers that the client has not acknowledged yet, of all streams of a connection. As
 /// much as a client of ours could be sent in a round trip of 100 ms at 160 Mbit/s.
 const SEND_WINDOW_BYTES: u64 = 2 * 1024 * 1024;

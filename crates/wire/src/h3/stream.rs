@@ -57,6 +57,8 @@ pub(super) async fn answer(
         channel: None,
         interim: Bytes::new(),
         leftover: inflow.leftover(),
+        memory: line.memory.clone(),
+        windows: line.windows.clone(),
     };
     let outcome = match request(&line, &mut inflow, limit, &mut outgoing.is_head).await {
         Ok((head, bodiless)) => {
@@ -83,8 +85,8 @@ pub(super) async fn answer(
         }
         Err(No::Gone) => return line.cancelled(),
     };
-    let response = outcome.unwrap_or_else(|fault| call::refusal(&worker, fault));
-    outflow::send(&worker, outlet, response, outgoing, under_way).await;
+    let (response, charge) = call::covered(&worker, outcome, &outgoing.memory);
+    outflow::send(&worker, outlet, response, charge, outgoing, under_way).await;
 }
 
 /// The head, admitted, and whether the request ends with it.
@@ -111,6 +113,13 @@ async fn request(
     let head = admission::admit(parts, protocol.as_deref(), limits)?;
     // Whoever lies about the length of nothing is found out before the service hears of it.
     let bodiless = inflow.is_bodiless(head.declared_bytes).await.map_err(refused)?;
+    let leftover = inflow.leftover();
+    // A stream that is handed over is read as it comes.
+    leftover.release();
+    if !bodiless && !head.upgrade {
+        let window = line.windows.open(head.declared_bytes);
+        leftover.keep(window.ok_or_else(|| Fault::overloaded(&head.headers))?);
+    }
     Ok((head, bodiless))
 }
 
@@ -118,9 +127,15 @@ async fn request(
 async fn read_head(line: &Line, inflow: &mut Inflow) -> Result<Bytes, No> {
     let half_heads = &line.worker.half_heads;
     let mut counted = Counted { total: half_heads, bytes: 0 };
+    let mut is_late = false;
     poll_fn(|cx| {
         let polled = inflow.poll_head(cx);
         if polled.is_pending() {
+            if !std::mem::replace(&mut is_late, true) {
+                // What follows the missing part may have come before it.
+                let window = line.windows.open(None).ok_or(No::Reset(Code::REQUEST_REJECTED))?;
+                inflow.leftover().keep(window);
+            }
             counted.set(inflow.held_bytes());
             if half_heads.get() > line.worker.limits.buffer_bytes {
                 return Poll::Ready(Err(No::Fault(Fault::Overloaded)));
@@ -187,8 +202,7 @@ fn begin(
         Body::empty()
     } else {
         invitation = head.expects_continue.then(Invitation::default);
-        let (whole, stall) = (worker.limits.body_timeout, worker.limits.body_stall);
-        Body::stream(inflow, head.declared_bytes, invitation.clone(), whole, stall)
+        Body::stream(inflow, head.declared_bytes, invitation.clone(), &worker.limits)
     };
     // As it was at the handshake: an address to which it moved since may not be proved yet.
     let peer = line.peer;

@@ -47,7 +47,7 @@ impl Drop for Place {
 }
 
 /// In IPv6 a client has a whole network to take addresses from.
-fn household(address: IpAddr) -> IpAddr {
+pub(crate) fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

@@ -5,14 +5,14 @@ use std::net::{Shutdown as Half, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::Semaphore;
 use wire::{
     Answer, EarlyHints, Exchange, Fault, Limits, Listener, Response, Running, Service, Shutdown,
-    Tls,
+    Tls, Usage,
 };
 
 /// Longer than anything here takes; a test that reaches it has failed.
@@ -175,6 +175,19 @@ impl Server {
 
     pub fn saw_nothing(&self) {
         assert_eq!(self.seen.try_recv().ok(), None);
+    }
+
+    pub fn usage(&self) -> Usage {
+        self.running.usage()
+    }
+
+    /// Waits until nothing is in use: every connection, request and byte is given back.
+    pub async fn is_unused(&self) {
+        let deadline = Instant::now() + PATIENCE / 2;
+        while self.usage() != Usage::default() {
+            assert!(Instant::now() < deadline, "{:?}", self.usage());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Waits for the threads; the signal must have been given.

@@ -50,7 +50,7 @@ pub async fn serve(
     let identity = core.identify(exchange, trace).await?;
     let moves = exchange.method == Method::POST;
     let body = match moves {
-        true => body::read(&mut exchange.body, core.schema.service.max_body_bytes).await,
+        true => body::read(core, exchange, &identity, trace).await,
         false => Ok(bytes::Bytes::new()),
     };
     core.take(&identity, trace)?;

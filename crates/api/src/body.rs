@@ -1,14 +1,72 @@
-//! Request bodies: read to a limit, in time, whole, and as a JSON object.
+//! Request bodies: read to a limit, in time, whole, and as a JSON object. The memory of all bodies
+//! that are read or worked on has one budget, in which every account has a fair share.
 
+use crate::auth::Identity;
+use crate::service::{Core, Trace};
 use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::Fields;
 use model::value;
-use wire::{Body, BodyFault};
+use std::sync::Arc;
+use wire::{Body, BodyFault, Budget, Exchange, Share};
 
-/// Reads the whole body.
-pub async fn read(body: &mut Body, limit_bytes: usize) -> Result<Bytes, Problem> {
-    body.read(limit_bytes).await.map_err(|fault| match fault {
+/// Memory for the bodies of all requests in flight. 256 MiB: one account alone may have 128 of
+/// 1 MiB on their way, which is more than the writer takes in a second, and a server of 1 GB stands
+/// it.
+const BODIES_BYTES: usize = 256 * 1024 * 1024;
+/// But room for so many of the largest bodies that a schema allows.
+const LEAST_BODIES: usize = 8;
+/// What a body counts at the least while it is on its way: a connection reads pieces of this size.
+/// Bodies that come byte by byte so never take all places for requests (`wire::Limits`
+/// has 4,096 of them, as many as fit into the budget).
+const ARRIVING_BYTES: usize = 64 * 1024;
+/// Seconds after which there may be room again.
+const RETRY_AFTER: u64 = 1;
+
+/// The budget, by account number.
+pub type Bodies = Arc<Budget<i64>>;
+
+pub fn budget(max_body_bytes: usize) -> Bodies {
+    Budget::new(BODIES_BYTES.max(LEAST_BODIES * max_body_bytes))
+}
+
+/// Reads the whole body, which counts for the account until the answer is made.
+pub async fn read(
+    core: &Core,
+    exchange: &mut Exchange,
+    identity: &Identity,
+    trace: &mut Trace,
+) -> Result<Bytes, Problem> {
+    let limit_bytes = core.schema.service.max_body_bytes;
+    let account = identity.caller.scope.account_number();
+    let (bytes, share) =
+        read_within(&mut exchange.body, limit_bytes, &core.bodies, account).await?;
+    trace.body = Some(share);
+    Ok(bytes)
+}
+
+async fn read_within(
+    body: &mut Body,
+    limit_bytes: usize,
+    bodies: &Bodies,
+    account: i64,
+) -> Result<(Bytes, Share<i64>), Problem> {
+    let declared = body.declared_bytes().and_then(|bytes| usize::try_from(bytes).ok());
+    let at_once = if body.is_here() { declared.unwrap_or(0) } else { ARRIVING_BYTES };
+    // A body that is too large is told so; for another there must be room before it is invited.
+    let wanted = declared.filter(|bytes| *bytes <= limit_bytes).unwrap_or(0);
+    if !bodies.has_room(account, wanted.max(at_once)) {
+        return Err(no_room());
+    }
+    let mut share = bodies.take(account, at_once).ok_or_else(no_room)?;
+    let bytes = body.read_within(limit_bytes, &mut share).await;
+    let bytes = bytes.map_err(|fault| explain(fault, limit_bytes))?;
+    share.shrink(share.amount().saturating_sub(bytes.len()));
+    Ok((bytes, share))
+}
+
+fn explain(fault: BodyFault, limit_bytes: usize) -> Problem {
+    match fault {
         BodyFault::TooLarge => {
             let message = format!("The body is larger than {limit_bytes} bytes.");
             Problem::new(Code::BodyTooLarge, message).extra("limit_bytes", limit_bytes)
@@ -22,7 +80,14 @@ pub async fn read(body: &mut Body, limit_bytes: usize) -> Result<Bytes, Problem>
         BodyFault::Malformed => {
             Problem::new(Code::MalformedRequest, "The body's chunked encoding is broken.")
         }
-    })
+        BodyFault::NoRoom => no_room(),
+    }
+}
+
+fn no_room() -> Problem {
+    let message = "The requests of this account that are being sent hold as much memory as they \
+                   may. Send fewer large bodies at a time.";
+    Problem::new(Code::Overloaded, message).retry_after(RETRY_AFTER)
 }
 
 /// The JSON object in the body. An action may do without one.

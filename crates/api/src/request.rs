@@ -15,7 +15,7 @@ use model::Timestamp;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::{Exchange, Response};
+use wire::{Exchange, Response, Share};
 
 /// In metrics and log, the status of a request whose client left before the answer. Nobody is sent
 /// it; nginx has used this number for the same since long.
@@ -33,6 +33,8 @@ pub(crate) struct Trace {
     pub(crate) identity: Option<Arc<Identity>>,
     /// Its place among the requests of its account.
     pub(crate) place: Option<Place>,
+    /// The memory of its body.
+    pub(crate) body: Option<Share<i64>>,
     pub(crate) quota: Option<Quota>,
     /// Origin of the page that may read the answer, where it is another than the service's own.
     pub(crate) page: Option<HeaderValue>,
@@ -50,6 +52,7 @@ impl Trace {
             version: None,
             identity: None,
             place: None,
+            body: None,
             quota: None,
             page: None,
             error: None,

@@ -1,6 +1,7 @@
 //! The service that `wire` calls: one request in, one response out. Reads as the list of its steps.
 
 use crate::auth::{Auth, Identity};
+use crate::body::Bodies;
 use crate::channel::{self, Standings, Tokens};
 use crate::deprecation::{self, Notices, Part};
 use crate::error::Shape;
@@ -68,6 +69,8 @@ pub struct Core {
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) outgoing: wire::Client,
     pub(crate) in_flight: Arc<InFlight>,
+    /// Memory for request bodies.
+    pub(crate) bodies: Bodies,
     pub(crate) cursor_key: [u8; 32],
     pub(crate) tokens: Tokens,
     pub(crate) standings: Standings,
@@ -103,6 +106,7 @@ impl Api {
             limiter,
             outgoing: wire::Client::new(),
             in_flight: Arc::new(InFlight::new(wire::Limits::default().max_exchanges)),
+            bodies: body::budget(schema.service.max_body_bytes),
             cursor_key: store.cursor_key(),
             tokens: Tokens::new(&store.cursor_key()),
             standings: Standings::default(),
@@ -309,10 +313,7 @@ impl Core {
         let identity = self.identify(exchange, trace).await?;
         let writes = operation::access(&exchange.method) == model::caller::Access::Write;
         let body = match writes {
-            true => {
-                let limit_bytes = self.schema.service.max_body_bytes;
-                Box::pin(body::read(&mut exchange.body, limit_bytes)).await
-            }
+            true => Box::pin(body::read(self, exchange, &identity, trace)).await,
             false => Ok(Bytes::new()),
         };
         // What the key may not ask for, or not in this version, it may not hear about either.

@@ -285,8 +285,7 @@ async fn tokens(
 ) -> Result<Reply, Failure> {
     let identity = core.identify(exchange, trace).await?;
     core.choose_version(exchange, &identity, trace)?;
-    let limit_bytes = core.schema.service.max_body_bytes;
-    let body = body::read(&mut exchange.body, limit_bytes).await;
+    let body = body::read(core, exchange, &identity, trace).await;
     core.take(&identity, trace)?;
     visit::may(&identity, TOKENS_SCOPE, model::caller::Access::Write)?;
     let body = body?;

@@ -20,6 +20,7 @@ mod receivers;
 mod acme;
 mod actions;
 mod auth;
+mod bodies;
 mod cli;
 mod clock_jumps;
 mod concurrency;

@@ -1,0 +1,104 @@
+//! Request bodies in flight: what one account sends takes a bounded part of the memory, and leaves
+//! room for the bodies of the others.
+
+use crate::auth::account;
+use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
+use crate::hostile::{GROWTH_KIB, resident_kib};
+use serde_json::json;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// The part of the budget for bodies that one account alone may have.
+const SHARE_KIB: u64 = 128 * 1024;
+const BODY_BYTES: usize = 1_000_000;
+/// More than fit into the share.
+const UPLOADS: usize = 200;
+
+fn unlimited() -> Server {
+    Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
+}
+
+fn head(key: &str, bytes: usize) -> String {
+    format!(
+        "POST /v1/books HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\
+         Content-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n"
+    )
+}
+
+/// Sends a request but for the last byte of its body.
+fn upload(server: &Server, key: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let text = [head(key, BODY_BYTES).as_bytes(), &[b' '; BODY_BYTES - 1]].concat();
+    // One that is refused may be closed before all of it is sent.
+    let _ = stream.write_all(&text);
+    stream
+}
+
+/// What was answered so far.
+fn answered(stream: &mut TcpStream) -> String {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = vec![0; 4096];
+    let count = match stream.read(&mut bytes) {
+        Ok(count) => count,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        // Its answer was lost with what it had sent.
+        Err(_) => return "reset".to_owned(),
+    };
+    String::from_utf8_lossy(&bytes[..count]).into_owned()
+}
+
+#[test]
+fn large_bodies_of_one_account_leave_memory_and_room_for_others() {
+    let server = unlimited();
+    let (_, other, _) = account(&server, "other");
+    server.book("first");
+    let before = resident_kib(&server);
+    let mut uploads: Vec<TcpStream> = (0..UPLOADS).map(|_| upload(&server, KEY)).collect();
+    // The share is used up: one more is refused before it is sent, with a reason.
+    let mut late = TcpStream::connect(server.address).unwrap();
+    late.set_read_timeout(Some(PATIENCE)).unwrap();
+    late.write_all(head(KEY, BODY_BYTES).as_bytes()).unwrap();
+    let mut refusal = vec![0; 4096];
+    let count = late.read(&mut refusal).unwrap();
+    let refusal = String::from_utf8_lossy(&refusal[..count]).to_lowercase();
+    assert!(refusal.starts_with("http/1.1 503"), "{refusal}");
+    assert!(refusal.contains("retry-after: 1") && refusal.contains("overloaded"), "{refusal}");
+    let held = resident_kib(&server);
+    assert!(held < before + SHARE_KIB + GROWTH_KIB, "from {before} to {held} KiB");
+    // The other account sends bodies as before, large ones too.
+    let began = Instant::now();
+    for title in ["small".to_owned(), "x".repeat(100)] {
+        let book = json!({ "title": title, "author": "a" });
+        server.ask("POST", "/v1/books").key(&other).json(&book).send().expect(201);
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // What needs no body is answered to both.
+    server.get("/v1/books").expect(200);
+    let refused = uploads.iter_mut().filter_map(|stream| {
+        let text = answered(stream);
+        (!text.is_empty()).then_some(text)
+    });
+    let refused: Vec<String> = refused.collect();
+    assert!((50..=100).contains(&refused.len()), "{} of {UPLOADS}", refused.len());
+    drop(uploads);
+    // It heals, and the system has the memory back.
+    eventually("the account sends bodies again", || {
+        let book = json!({ "title": "again", "author": "a" });
+        server.ask("POST", "/v1/books").json(&book).send().status == 201
+    });
+    eventually("the memory is returned", || resident_kib(&server) < before + GROWTH_KIB);
+}
+
+#[test]
+fn the_body_of_a_stranger_is_not_read() {
+    let server = unlimited();
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(head("sk_test_nobody", BODY_BYTES).as_bytes()).unwrap();
+    let mut answer = vec![0; 4096];
+    let count = stream.read(&mut answer).unwrap();
+    assert!(answer[..count].starts_with(b"HTTP/1.1 401"), "{:?}", &answer[..count]);
+}

@@ -11,6 +11,7 @@ mod door;
 mod events;
 mod init;
 mod keys;
+mod memory;
 mod moment;
 mod openapi;
 mod output;
@@ -27,13 +28,11 @@ use args::{Args, Command};
 use clap::Parser as _;
 use std::process::ExitCode;
 
-/// A request makes many small allocations. In profiles of lists and reads the system's allocator
-/// took several per cent of the time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let command = Args::parse().command.unwrap_or_else(Command::default_serve);
+    if let Command::Serve(_) = command {
+        memory::configure();
+    }
     let result = match command {
         Command::Serve(serve) => match serve::run(serve) {
             Ok(code) => return code,

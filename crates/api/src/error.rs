@@ -70,7 +70,9 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         UpgradeRequired => (StatusCode::UPGRADE_REQUIRED, REQUEST),
         RateLimited | TooManyConnections => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
         HeadersTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, REQUEST),
-        Internal | StorageFailed => (StatusCode::INTERNAL_SERVER_ERROR, "api_error"),
+        Internal | StorageFailed | OutcomeUnknown => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "api_error")
+        }
         ActionHandlerFailed => (StatusCode::BAD_GATEWAY, "api_error"),
         StorageFull | Overloaded | QueryTimeout => (StatusCode::SERVICE_UNAVAILABLE, "api_error"),
     }

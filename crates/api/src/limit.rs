@@ -1,5 +1,6 @@
 //! Request quotas: so many requests per window and key (or, without a key, per address). One atomic
-//! word per key; a window that has passed is replaced by the first request after it.
+//! word per key; a window that has passed is replaced by the first request after it. Windows go by
+//! time that runs on evenly: a clock that is set opens no new one.
 
 use crate::respond;
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Buckets kept at most; when full, those of past windows go.
 const MAX_BUCKETS: usize = 100_000;
@@ -24,7 +26,16 @@ pub struct Bucket(AtomicU64);
 
 pub struct Limiter {
     usual: Option<RateLimit>,
+    /// What the clock showed when `uptime` was zero: windows begin at full minutes and hours.
+    begun: Timestamp,
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
+}
+
+/// When a request came: by the clock, and since the start of the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub now: Timestamp,
+    pub uptime: Duration,
 }
 
 /// The quota after a request, as the headers tell it.
@@ -36,12 +47,15 @@ pub struct Quota {
     pub reset: u64,
     pub window_seconds: u64,
     pub now: u64,
+    /// Number of the window.
+    window: u64,
 }
 
 impl Limiter {
     /// `None` turns limits off, for measurements.
-    pub fn new(usual: Option<RateLimit>) -> Limiter {
-        Limiter { usual, buckets: Mutex::new(HashMap::new()) }
+    pub fn new(usual: Option<RateLimit>, at: Moment) -> Limiter {
+        let begun = Timestamp(at.now.0.saturating_sub(millis(at.uptime)));
+        Limiter { usual, begun, buckets: Mutex::new(HashMap::new()) }
     }
 
     /// The bucket of a key or an address; the same for the same name.
@@ -61,10 +75,9 @@ impl Limiter {
     }
 
     /// Takes one request from the quota; `own` is the key's own limit.
-    pub fn take(&self, bucket: &Bucket, own: Option<u32>, now: Timestamp) -> Option<(Quota, bool)> {
-        let usual = self.usual?;
-        let quota = self.view(usual, own, now);
-        let window = quota.now / quota.window_seconds;
+    pub fn take(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<(Quota, bool)> {
+        let quota = self.view(self.usual?, own, at);
+        let window = quota.window;
         let mut current = bucket.0.load(Ordering::Relaxed);
         loop {
             let used = if current >> COUNT_BITS == window { current & COUNT_MASK } else { 0 };
@@ -88,22 +101,29 @@ impl Limiter {
     }
 
     /// The quota as it stands, nothing taken: for replays, which are free.
-    pub fn peek(&self, bucket: &Bucket, own: Option<u32>, now: Timestamp) -> Option<Quota> {
-        let quota = self.view(self.usual?, own, now);
+    pub fn peek(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<Quota> {
+        let quota = self.view(self.usual?, own, at);
         let current = bucket.0.load(Ordering::Relaxed);
-        let window = quota.now / quota.window_seconds;
-        let used = if current >> COUNT_BITS == window { current & COUNT_MASK } else { 0 };
+        let used = if current >> COUNT_BITS == quota.window { current & COUNT_MASK } else { 0 };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
         Some(Quota { remaining: quota.limit.saturating_sub(used), ..quota })
     }
 
-    fn view(&self, usual: RateLimit, own: Option<u32>, now: Timestamp) -> Quota {
-        let now = u64::try_from(now.seconds()).unwrap_or(0);
+    fn view(&self, usual: RateLimit, own: Option<u32>, at: Moment) -> Quota {
+        let seconds = |time: Timestamp| u64::try_from(time.seconds()).unwrap_or(0);
+        let steady = seconds(Timestamp(self.begun.0.saturating_add(millis(at.uptime))));
+        let now = seconds(at.now);
         let window_seconds = usual.window.as_secs().max(1);
         let limit = own.unwrap_or(usual.requests).min(COUNT_MASK as u32);
-        let reset = (now / window_seconds + 1) * window_seconds;
-        Quota { limit, remaining: limit, reset, window_seconds, now }
+        let window = steady / window_seconds;
+        // Told by the clock of the client, which is the one that is set.
+        let reset = now + (window + 1) * window_seconds - steady;
+        Quota { limit, remaining: limit, reset, window_seconds, now, window }
     }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Quota {
@@ -161,32 +181,55 @@ fn pair(first_name: &str, first: u64, second_name: &str, second: u64) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    /// So many seconds after 1970 by both clocks, or with the wall clock set to another time.
+    fn at(seconds: u64, clock: i64) -> Moment {
+        Moment { now: Timestamp(clock * 1000), uptime: Duration::from_secs(seconds) }
+    }
+
+    fn limiter() -> Limiter {
+        let limit = RateLimit { requests: 2, window: Duration::from_secs(60) };
+        Limiter::new(Some(limit), at(0, 0))
+    }
 
     #[test]
     fn a_quota_runs_out_and_comes_back_with_the_next_window() {
-        let limiter =
-            Limiter::new(Some(RateLimit { requests: 2, window: Duration::from_secs(60) }));
+        let limiter = limiter();
         let bucket = limiter.bucket("key");
-        let at = |seconds: i64| limiter.take(&bucket, None, Timestamp(seconds * 1000)).unwrap();
-        assert_eq!(at(60).0.remaining, 1);
-        assert_eq!(at(61).0.remaining, 0);
-        let (quota, granted) = at(119);
+        let take = |seconds: u64| limiter.take(&bucket, None, at(seconds, seconds as i64)).unwrap();
+        assert_eq!(take(60).0.remaining, 1);
+        assert_eq!(take(61).0.remaining, 0);
+        let (quota, granted) = take(119);
         assert!(!granted);
         assert_eq!((quota.reset, quota.seconds_left()), (120, 1));
-        assert!(at(120).1, "a new window");
-        assert_eq!(limiter.peek(&bucket, Some(5), Timestamp(120_000)).unwrap().remaining, 4);
+        assert!(take(120).1, "a new window");
+        assert_eq!(limiter.peek(&bucket, Some(5), at(120, 120)).unwrap().remaining, 4);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_opens_no_window_and_closes_none() {
+        let limiter = limiter();
+        for jump in [-86_400, -60, 60, 86_400] {
+            let bucket = limiter.bucket(&jump.to_string());
+            assert!(limiter.take(&bucket, None, at(100_000, 100_000)).unwrap().1);
+            assert!(limiter.take(&bucket, None, at(100_001, 100_001)).unwrap().1);
+            let (quota, granted) =
+                limiter.take(&bucket, None, at(100_002, 100_002 + jump)).unwrap();
+            assert!(!granted, "{jump}");
+            assert_eq!(quota.seconds_left(), 18, "{jump}");
+            assert_eq!(quota.reset, (100_020 + jump) as u64, "{jump}");
+            assert!(limiter.take(&bucket, None, at(100_020, 100_020 + jump)).unwrap().1, "{jump}");
+        }
     }
 
     #[test]
     fn a_key_may_have_a_limit_of_its_own() {
-        let limiter =
-            Limiter::new(Some(RateLimit { requests: 2, window: Duration::from_secs(60) }));
+        let limiter = limiter();
         let bucket = limiter.bucket("key");
         for left in (0..5).rev() {
-            let (quota, granted) = limiter.take(&bucket, Some(5), Timestamp(0)).unwrap();
+            let (quota, granted) = limiter.take(&bucket, Some(5), at(0, 0)).unwrap();
             assert_eq!((quota.remaining, granted), (left, true));
         }
-        assert!(!limiter.take(&bucket, Some(5), Timestamp(0)).unwrap().1);
+        assert!(!limiter.take(&bucket, Some(5), at(0, 0)).unwrap().1);
     }
 }

@@ -5,7 +5,7 @@ use crate::auth::Identity;
 use crate::deprecation::Headers;
 use crate::error::Shape;
 use crate::in_flight::Place;
-use crate::limit::Quota;
+use crate::limit::{Moment, Quota};
 use crate::log::Line;
 use crate::metrics::{RouteKey, method_label};
 use crate::negotiate;
@@ -25,6 +25,8 @@ const CLIENT_LEFT: u16 = 499;
 pub(crate) struct Trace {
     /// When the request came: one reading of the clock serves its key, its quota and its log line.
     pub(crate) now: Timestamp,
+    /// The same since the start of the process.
+    uptime: Duration,
     pub(crate) route: Option<RouteKey>,
     /// The mount of its path, where it has one.
     pub(crate) mount: Option<usize>,
@@ -44,9 +46,10 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    pub(crate) fn new(now: Timestamp) -> Trace {
+    pub(crate) fn new(now: Timestamp, uptime: Duration) -> Trace {
         Trace {
             now,
+            uptime,
             route: None,
             mount: None,
             version: None,
@@ -58,6 +61,10 @@ impl Trace {
             error: None,
             headers: Headers::new(),
         }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { now: self.now, uptime: self.uptime }
     }
 }
 
@@ -81,7 +88,7 @@ impl Request {
             core: core.clone(),
             id: core.request_id(),
             shape: negotiate::error_shape(&exchange.headers, core.usual_shape()),
-            trace: Trace::new(core.outside.now()),
+            trace: Trace::new(core.outside.now(), core.outside.uptime()),
             began: core.outside.uptime(),
             method: method_label(&exchange.method),
             uri: exchange.uri.clone(),

@@ -21,6 +21,8 @@ use model::write::Response as Written;
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Where the log stood: a stream from there on misses nothing that the answer does not show.
 pub const STREAM_POSITION: HeaderName = HeaderName::from_static("x-stream-position");
+/// How many events a search index has not read yet.
+const SEARCH_BEHIND: HeaderName = HeaderName::from_static("restive-search-behind");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const VARIES: HeaderValue = HeaderValue::from_static("Accept, Authorization, Restive-Version");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -94,6 +96,14 @@ pub fn page(cache_control: &str, tag: String, next: Option<&str>, body: String) 
         Some(url) => reply.header(LINK, format!("<{url}>; rel=\"next\"")),
         None => reply,
     }
+}
+
+/// A search whose index lacks the newest events: nobody may keep the answer for the whole one.
+pub fn behind(mut reply: Reply, events: u64) -> Reply {
+    reply.headers.remove(ETAG);
+    reply.headers.insert(CACHE_CONTROL, NO_STORE);
+    reply.headers.insert(SEARCH_BEHIND, HeaderValue::from(events));
+    reply
 }
 
 pub fn not_modified(cache_control: &str, tag: String) -> Reply {

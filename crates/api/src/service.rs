@@ -7,7 +7,7 @@ use crate::deprecation::{self, Notices, Part};
 use crate::error::Shape;
 use crate::idempotency;
 use crate::in_flight::InFlight;
-use crate::limit::{Limiter, Quota};
+use crate::limit::{Limiter, Moment, Quota};
 use crate::log::AccessLog;
 use crate::metrics::{Metrics, RouteKey, RouteTable};
 use crate::operation::{self, Context, Failure};
@@ -90,7 +90,8 @@ pub struct Core {
 impl Api {
     pub fn new(parts: Parts) -> Result<Api, prometheus::Error> {
         let Parts { schema, store, outside, settings, figures, hub } = parts;
-        let limiter = Arc::new(Limiter::new(settings.rate_limit));
+        let at = Moment { now: outside.now(), uptime: outside.uptime() };
+        let limiter = Arc::new(Limiter::new(settings.rate_limit, at));
         let metrics = Metrics::new()?;
         let prefix = outside.entropy().0;
         let versions = Arc::new(Versioning::new(&schema));
@@ -474,7 +475,7 @@ impl Core {
             return Ok(None);
         };
         let own = identity.caller.rate_limit;
-        trace.quota = self.limiter.peek(&identity.bucket, own, trace.now);
+        trace.quota = self.limiter.peek(&identity.bucket, own, trace.moment());
         if before.fingerprint != key.fingerprint {
             return Err(idempotency::reused().into());
         }
@@ -501,7 +502,7 @@ impl Core {
     /// Takes one request from the caller's quota.
     pub(crate) fn take(&self, identity: &Identity, trace: &mut Trace) -> Result<(), Problem> {
         let own = identity.caller.rate_limit;
-        let taken = self.limiter.take(&identity.bucket, own, trace.now);
+        let taken = self.limiter.take(&identity.bucket, own, trace.moment());
         settle(taken, trace)
     }
 
@@ -512,7 +513,7 @@ impl Core {
         trace: &mut Trace,
     ) -> Result<(), Problem> {
         let bucket = self.limiter.bucket(&exchange.client.to_string());
-        settle(self.limiter.take(&bucket, None, trace.now), trace)
+        settle(self.limiter.take(&bucket, None, trace.moment()), trace)
     }
 
     /// The headers that every answer carries.
@@ -570,7 +571,11 @@ impl wire::Service for Api {
         }
         let reply = respond::problem(&problem, core.usual_shape, &request_id);
         let Reply { status, mut headers, body } = reply;
-        core.complete(&mut headers, &request_id, &mut Trace::new(core.outside.now()));
+        core.complete(
+            &mut headers,
+            &request_id,
+            &mut Trace::new(core.outside.now(), core.outside.uptime()),
+        );
         Response { status, headers, body: body.into() }
     }
 }
@@ -631,7 +636,10 @@ pub(crate) fn explain(failure: Failure, request_id: &str) -> Problem {
         Failure::Problem(problem) => return problem,
         Failure::Store(error) => error,
     };
-    tracing::warn!(request_id, %error, "the store could not serve a request");
+    static REPEATS: store::Repeats = store::Repeats::new();
+    if let Some(times) = REPEATS.note(&error.to_string()) {
+        tracing::warn!(request_id, %error, times, "the store could not serve a request");
+    }
     match error {
         store::Error::Full => {
             let message = "The disk is full; nothing was written. Reads go on.";
@@ -644,6 +652,11 @@ pub(crate) fn explain(failure: Failure, request_id: &str) -> Problem {
         store::Error::Timeout => {
             let message = "The query took too long. Filter or sort by indexed fields.";
             Problem::new(Code::QueryTimeout, message).retry_after(10)
+        }
+        store::Error::Unknown(_) => {
+            let message = "The disk failed while the write was made durable: it may or may not be \
+                           kept. Retry with the same Idempotency-Key, or read the record.";
+            Problem::new(Code::OutcomeUnknown, message)
         }
         _ => Problem::new(Code::StorageFailed, "The store failed; nothing was written."),
     }

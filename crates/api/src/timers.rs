@@ -4,6 +4,7 @@
 //! the store and never holds up the next.
 
 use crate::Outside;
+use model::Timestamp;
 use model::write::{Cause, Change, Precondition, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +23,12 @@ const WHILE_BUSY: Duration = Duration::from_millis(20);
 pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
     let heartbeat = store.watchdog().watch("timers");
     let mut set = store.timers();
+    let begun = outside.now().0.saturating_sub(millis(outside.uptime()));
     loop {
         // Marked as seen before the query: a timer set meanwhile wakes the wait below.
         set.borrow_and_update();
         heartbeat.beat();
-        let wait = match turn(&store, &*outside).await {
+        let wait = match turn(&store, &*outside, begun).await {
             Ok(wait) => wait,
             Err(store::Error::Busy) => WHILE_BUSY,
             Err(error) => {
@@ -46,8 +48,14 @@ pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
 }
 
 /// Commits what is due; says how long nothing will be.
-async fn turn(store: &Arc<dyn Store>, outside: &dyn Outside) -> Result<Duration, store::Error> {
-    let now = outside.now();
+async fn turn(
+    store: &Arc<dyn Store>,
+    outside: &dyn Outside,
+    begun: i64,
+) -> Result<Duration, store::Error> {
+    // Written times never go back, so a clock that is set back must not delay what they begin.
+    let steady = begun.saturating_add(millis(outside.uptime()));
+    let now = Timestamp(outside.now().0.max(steady));
     let due = store.due(now, BATCH).await?;
     let mut writes = JoinSet::new();
     for timer in due.timers {
@@ -90,4 +98,8 @@ fn write(outside: &dyn Outside, timer: Timer) -> Write {
         now: outside.now(),
         entropy: outside.entropy(),
     }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }

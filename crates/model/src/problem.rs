@@ -164,6 +164,9 @@ catalogue! {
     StorageFull "storage_full"
         "The disk is full; nothing was written. Reads go on, writes resume when space returns."
     StorageFailed "storage_failed" "The store failed; nothing was written."
+    OutcomeUnknown "outcome_unknown"
+        "The disk failed while the write was made durable, so it may or may not be kept. Retry \
+         with the same Idempotency-Key, or read the record."
     Overloaded "overloaded" "Too many requests are in flight. Try again shortly."
     QueryTimeout "query_timeout" "The query took too long. Filter or sort by indexed fields."
     Internal "internal" "A fault of the service. It is logged under the request id."

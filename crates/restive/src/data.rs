@@ -46,9 +46,11 @@ pub fn schema_and_text(file: &SchemaFile) -> anyhow::Result<(Arc<Schema>, String
     }
 }
 
-/// Held by the one server of a data folder.
+/// Held by the one server of a data folder: the lock file, which older releases look at, and the
+/// folder itself, so that removing the file admits nobody.
 pub struct Lock {
     _file: File,
+    _folder: File,
 }
 
 /// Opens the data folder for serving; makes it if need be.
@@ -57,30 +59,52 @@ pub fn serve(
     schema: Arc<Schema>,
     edition: Edition,
 ) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
-    fs::create_dir_all(folder)
-        .with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
+    make(folder).with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
+    let itself = File::open(folder)
+        .with_context(|| format!("the data folder {} cannot be opened", folder.display()))?;
     let file = File::create(folder.join(LOCK))
         .with_context(|| format!("the data folder {} is not writable", folder.display()))?;
-    match lock(&file) {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => bail!(
-            "another restive serves {} already; stop it, or choose another folder with --data",
-            folder.display()
-        ),
-        Err(TryLockError::Error(error)) => return Err(error).context("the lock cannot be taken"),
+    for handle in [&itself, &file] {
+        match lock(handle) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "another restive serves {} already; stop it, or choose another folder with --data",
+                folder.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).context("the lock cannot be taken");
+            }
+        }
     }
+    itself.sync_all().context("the data folder cannot be synced")?;
     let options = Options { edition, ..Options::default() };
     let opened = SqliteStore::open_with(&folder.join(DATABASE), schema, options);
     let store = opened.map_err(|error| match error {
         store::Error::Refused(reasons) => anyhow::anyhow!(
-            "the schema does not fit what was served from {}; nothing was changed:\n  {}",
+            "what is in {} cannot be served; nothing was changed:\n  {}",
             folder.display(),
             reasons.join("\n  ")
         ),
         other => anyhow::Error::new(other)
             .context(format!("the database in {} cannot be opened", folder.display())),
     })?;
-    Ok((store, Lock { _file: file }))
+    Ok((store, Lock { _file: file, _folder: itself }))
+}
+
+/// Makes a folder and those above it, each synced into its parent: a crash of the machine must not
+/// take away the folder of what was acknowledged.
+pub fn make(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    make(parent)?;
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+        other => other?,
+    }
+    File::open(parent)?.sync_all()
 }
 
 fn lock(file: &File) -> Result<(), TryLockError> {
@@ -95,17 +119,22 @@ fn lock(file: &File) -> Result<(), TryLockError> {
 
 /// Whether a server runs on the folder right now.
 pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
-    let file = match File::open(folder.join(LOCK)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error).context("the lock of the data folder cannot be read"),
-    };
-    // Let go when the file is closed, which is at once.
-    match file.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(error).context("the lock cannot be looked at"),
+    for path in [folder.to_owned(), folder.join(LOCK)] {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error).context("the lock of the data folder cannot be read"),
+        };
+        // Let go when the file is closed, which is at once.
+        match file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(true),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).context("the lock cannot be looked at");
+            }
+        }
     }
+    Ok(false)
 }
 
 /// Opens the database beside a server that may be running. Keys and accounts are in every schema;

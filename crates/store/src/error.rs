@@ -14,7 +14,10 @@ pub enum Error {
     SnapshotTooOld,
     /// The schema and the data on disk do not fit; says what to do.
     Refused(Vec<String>),
-    /// The disk or the database failed.
+    /// The disk failed while the write was made durable, and again while it was taken back: it may
+    /// exist after a crash of the machine. A retry with the same idempotency key finds out.
+    Unknown(Box<dyn std::error::Error + Send + Sync>),
+    /// The disk or the database failed. Nothing was kept.
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -26,6 +29,9 @@ impl fmt::Display for Error {
             Error::Timeout => write!(f, "the query ran past its deadline"),
             Error::SnapshotTooOld => write!(f, "too much changed since the cursor was made"),
             Error::Refused(reasons) => write!(f, "{}", reasons.join("\n")),
+            Error::Unknown(source) => {
+                write!(f, "it is unknown whether the write was kept: {source}")
+            }
             Error::Failed(source) => write!(f, "the store failed: {source}"),
         }
     }
@@ -34,7 +40,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Failed(source) => Some(source.as_ref()),
+            Error::Failed(source) | Error::Unknown(source) => Some(source.as_ref()),
             _ => None,
         }
     }

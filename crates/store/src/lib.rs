@@ -5,6 +5,7 @@
 pub mod delivery;
 mod error;
 pub mod follow;
+mod repeats;
 pub mod sqlite;
 pub mod usage;
 mod watchdog;
@@ -14,6 +15,7 @@ pub use delivery::{
 };
 pub use error::Error;
 pub use follow::Follower;
+pub use repeats::Repeats;
 pub use watchdog::{Heartbeat, Stuck, Watchdog};
 
 use model::event::Event;
@@ -287,6 +289,9 @@ pub struct Page<T = Record> {
     pub total: Option<u64>,
     /// Where the page ended, if more follows; only for cursor pages.
     pub position: Option<Position>,
+    /// Events that the search index had not read when the page was read; 0 if none was missing,
+    /// and where nothing was searched for.
+    pub search_behind: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]

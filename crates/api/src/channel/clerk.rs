@@ -4,6 +4,7 @@
 use crate::auth::Identity;
 use crate::error::{self, Shape};
 use crate::idempotency;
+use crate::limit::Moment;
 use crate::operation::{self, Context};
 use crate::route::{self, Target};
 use crate::service::{Core, explain, settle_alone};
@@ -73,7 +74,8 @@ async fn post(
 ) -> Result<Posted, Problem> {
     let request_id = core.request_id();
     let now = core.outside.now();
-    settle_alone(core.limiter.take(&identity.bucket, identity.caller.rate_limit, now))?;
+    let at = Moment { now, uptime: core.outside.uptime() };
+    settle_alone(core.limiter.take(&identity.bucket, identity.caller.rate_limit, at))?;
     let collection = &core.schema.collections[feed];
     if !version.serves(feed) {
         return Err(core.versions.missing(version, feed));

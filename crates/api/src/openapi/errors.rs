@@ -46,7 +46,7 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
             facets.body
         }
         // Whatever writes has its body read, a DELETE too.
-        BodyIncomplete | BodyTooLarge | StorageFull => facets.write,
+        BodyIncomplete | BodyTooLarge | StorageFull | OutcomeUnknown => facets.write,
         UnknownVersion | InvalidParameter => facets.resource || facets.chosen,
         UnknownParameter
         | InvalidHeader

@@ -75,6 +75,12 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
             json!({ "type": "string", "enum": ["true"] }),
         ),
         (
+            "Restive-Search-Behind",
+            "How many of the newest events the search index lacks. Only while it cannot be \
+             written, such as on a full disk.",
+            json!({ "type": "integer", "minimum": 1 }),
+        ),
+        (
             "Idempotent-Replayed",
             "`true` when the answer is that of an earlier request with the same Idempotency-Key.",
             json!({ "type": "string", "enum": ["true"] }),

@@ -124,8 +124,11 @@ impl<'a> Place<'a> {
         query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
         let body = reference("schemas", &self.names.list(self.index));
         let mut responses = Map::new();
-        let shown = &["ETag", "X-Stream-Position"];
-        responses.insert("200".into(), answer("A page of records.", shown, body));
+        let mut shown = vec!["ETag", "X-Stream-Position"];
+        if self.collection.fields.iter().any(|field| field.search) {
+            shown.push("Restive-Search-Behind");
+        }
+        responses.insert("200".into(), answer("A page of records.", &shown, body));
         let mut fresh = unchanged();
         fresh["headers"]["X-Stream-Position"] = reference("headers", "X-Stream-Position");
         responses.insert("304".into(), fresh);

@@ -48,7 +48,8 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
             true => shown(records, context.lens()),
             false => expand::show(context, collection, records, &asked.view).await?,
         };
-        Found { records, has_more: found.has_more, total: found.total, position: found.position }
+        let store::Page { has_more, total, position, search_behind, .. } = found;
+        Found { records, has_more, total, position, search_behind }
     };
     let next = found
         .position
@@ -58,7 +59,10 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
     let next_url = next_url(context, &asked, &pairs, &found, next.as_deref());
     let pagination = pagination(&asked, &found, next.as_deref());
     let body = join(&found.records, &pagination);
-    let reply = respond::page(cache_control, tag, next_url.as_deref(), body);
+    let mut reply = respond::page(cache_control, tag, next_url.as_deref(), body);
+    if found.search_behind > 0 {
+        reply = respond::behind(reply, found.search_behind);
+    }
     Ok(reply.header(respond::STREAM_POSITION, position))
 }
 

@@ -71,7 +71,7 @@ impl Failure {
 impl Keeper {
     pub fn new(acme: Acme, data: &Path) -> anyhow::Result<Keeper> {
         let folder = data.join(FOLDER);
-        std::fs::create_dir_all(&folder)
+        crate::data::make(&folder)
             .with_context(|| format!("{} cannot be made", folder.display()))?;
         Ok(Keeper { acme, folder, client: Client::new() })
     }

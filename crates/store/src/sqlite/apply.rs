@@ -82,7 +82,7 @@ pub fn apply(turn: &mut Turn<'_>, write: &Write) -> Result<Outcome, rusqlite::Er
 fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
     let now = Timestamp(write.now.0.max(turn.newest_time));
     if let Some(idempotency) = &write.idempotency
-        && let Some(replayed) = replay(turn, write, idempotency, now)?
+        && let Some(replayed) = replay(turn, write, idempotency)?
     {
         return Ok(replayed);
     }
@@ -124,8 +124,8 @@ fn replay(
     turn: &Turn<'_>,
     write: &Write,
     idempotency: &Idempotency,
-    now: Timestamp,
 ) -> Result<Option<Committed>, Fault> {
+    let now = (turn.shared.steady)();
     match idempotency::find(turn.connection, turn.shared, write.scope, &idempotency.key, now)? {
         None => Ok(None),
         Some(found) if found.fingerprint == idempotency.fingerprint => {
@@ -243,7 +243,7 @@ fn keep(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Res
             Response::Deleted { id: id.unwrap_or_default() }
         }
     };
-    remember(turn, &write, &response, has_event, now)?;
+    remember(turn, &write, &response, has_event)?;
     Ok(response)
 }
 
@@ -402,7 +402,6 @@ pub fn remember(
     write: &Write,
     response: &Response,
     has_event: bool,
-    now: Timestamp,
 ) -> Result<(), Fault> {
     let Some(Idempotency { key, fingerprint }) = &write.idempotency else { return Ok(()) };
     let keeping = idempotency::Keeping {
@@ -410,7 +409,7 @@ pub fn remember(
         key,
         fingerprint,
         request: write.cause.request.as_deref().unwrap_or_default(),
-        now,
+        now: (turn.shared.steady)(),
         has_event,
         about: write.id.as_deref(),
         hidden: match response {

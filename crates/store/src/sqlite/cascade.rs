@@ -37,7 +37,7 @@ pub fn erase(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Resul
     }
     remove(turn, decided, now)?;
     let response = Response::Deleted { id };
-    apply::remember(turn, &write, &response, true, now)?;
+    apply::remember(turn, &write, &response, true)?;
     Ok(response)
 }
 

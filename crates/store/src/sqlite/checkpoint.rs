@@ -1,15 +1,16 @@
 //! Checkpoints, on a thread and a connection of their own: pages move from the log file into the
-//! database without holding up a commit or a read. Knows the file and the readers at rest.
+//! database without holding up a commit or a read. The same thread keeps the mark of what was
+//! acknowledged. Knows the files and the readers at rest.
 
+use super::acknowledged::{Keeper, Mark};
 use super::shared::Shared;
-use super::{Role, open};
-use crate::Error;
+use super::{Role, open, tail};
+use crate::{Error, Repeats};
 use rusqlite::Connection;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often the thread looks at the log file.
 const LOOK: Duration = Duration::from_millis(100);
@@ -19,6 +20,8 @@ pub const WORTH_BYTES: u64 = 4 << 20;
 const LARGE_BYTES: u64 = 32 << 20;
 /// That moment: a long reader (a backup) must not turn it into seconds.
 const STALL: Duration = Duration::from_millis(20);
+/// The mark of what was acknowledged is written this often at most: it costs a sync.
+const MARK: Duration = Duration::from_secs(1);
 
 /// Ends its thread when dropped.
 pub struct Checkpoints {
@@ -33,52 +36,135 @@ impl Checkpoints {
         let connection = open::connect(&shared.path)?;
         connection.pragma_update(None, "cache_size", -256)?;
         connection.busy_timeout(STALL)?;
-        let log = log_file(&shared.path);
-        let shared = shared.clone();
+        let mut thread = Thread {
+            connection,
+            done_at: None,
+            keeper: match role {
+                Role::Server => Some(Keeper::open(&shared.path)?),
+                Role::Tool => None,
+            },
+            marked: Instant::now(),
+            repeats: Repeats::new(),
+            shared: shared.clone(),
+        };
+        thread.mark();
         let (stop, stopped) = sync_channel::<()>(0);
         let thread = std::thread::Builder::new()
             .name("store-checkpoint".into())
             .spawn(move || {
-                let mut done_at = None;
                 while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                    let Ok(file) = std::fs::metadata(&log) else { continue };
-                    let stamp = Some((file.len(), file.modified().ok()));
-                    if role == Role::Tool || file.len() < WORTH_BYTES || done_at == stamp {
-                        continue;
-                    }
-                    let whole = shared.readers.without_rest(|| {
-                        let whole = checkpoint(&connection, "PASSIVE");
-                        if file.len() > LARGE_BYTES {
-                            checkpoint(&connection, "RESTART");
-                        }
-                        whole
-                    });
-                    done_at = stamp.filter(|_| whole);
+                    thread.look();
                 }
-                // The end in good order leaves everything in one file. Closing would not do it: the
-                // last connections to close may only read.
-                shared.readers.without_rest(|| checkpoint(&connection, "TRUNCATE"));
+                thread.end();
             })
             .map_err(|error| Error::Failed(Box::new(error)))?;
         Ok(Checkpoints { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-/// Whether everything in the log file is in the database now.
-fn checkpoint(connection: &Connection, mode: &str) -> bool {
-    let done = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-        Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
-    });
-    done.unwrap_or_else(|error| {
-        tracing::warn!(%error, "a checkpoint failed");
-        false
-    })
+struct Thread {
+    connection: Connection,
+    /// Size and time of the log file when all of it was in the database.
+    done_at: Option<(u64, Option<SystemTime>)>,
+    /// `None` in a tool.
+    keeper: Option<Keeper>,
+    marked: Instant,
+    repeats: Repeats,
+    shared: Arc<Shared>,
 }
 
-fn log_file(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
+impl Thread {
+    fn look(&mut self) {
+        if self.keeper.is_none() {
+            return;
+        }
+        if self.marked.elapsed() >= MARK {
+            self.mark();
+        }
+        let Ok(file) = std::fs::metadata(tail::log_file(&self.shared.path)) else { return };
+        let stamp = Some((file.len(), file.modified().ok()));
+        if file.len() < WORTH_BYTES || self.done_at == stamp {
+            return;
+        }
+        let connection = &self.connection;
+        let done = self.shared.readers.without_rest(|| {
+            let done = checkpoint(connection, "PASSIVE");
+            if file.len() > LARGE_BYTES {
+                // What keeps it from starting anew now is tried again at the next look.
+                let _ = checkpoint(connection, "RESTART");
+            }
+            done
+        });
+        // It made the file as short as the database was; a commit meanwhile may need more.
+        if self.shared.room.ensure(connection).is_err() {
+            tracing::debug!("no room in advance for the next checkpoint");
+        }
+        self.report(&done);
+        self.done_at = stamp.filter(|_| matches!(done, Ok(Moved { whole: true, .. })));
+    }
+
+    /// The end in good order leaves everything in one file. Closing would not do it: the last
+    /// connections to close may only read.
+    fn end(&mut self) {
+        let connection = &self.connection;
+        let done = self.shared.readers.without_rest(|| checkpoint(connection, "TRUNCATE"));
+        self.report(&done);
+        self.mark();
+    }
+
+    /// Keeps what is durable by now.
+    fn mark(&mut self) {
+        self.marked = Instant::now();
+        let Some(keeper) = &mut self.keeper else { return };
+        let mark = Mark { epoch: self.shared.epoch, seq: self.shared.newest() };
+        if let Err(error) = keeper.keep(mark)
+            && let Some(times) = self.repeats.note(&format!("mark: {error}"))
+        {
+            tracing::warn!(%error, times, "what was acknowledged could not be written down");
+        }
+    }
+
+    fn report(&self, done: &Result<Moved, Error>) {
+        match done {
+            Ok(_) => {
+                self.repeats.clear();
+            }
+            Err(error) => {
+                if let Some(times) = self.repeats.note(&error.to_string()) {
+                    tracing::warn!(%error, times, "a checkpoint failed");
+                }
+            }
+        }
+    }
+}
+
+/// What a checkpoint did.
+struct Moved {
+    /// Frames in the log file.
+    frames: i64,
+    /// All of them are in the database.
+    whole: bool,
+    /// Somebody else was in the way.
+    busy: bool,
+}
+
+fn checkpoint(connection: &Connection, mode: &str) -> Result<Moved, Error> {
+    Ok(connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        let (busy, frames, moved): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Moved { frames, whole: frames == moved, busy: busy != 0 })
+    })?)
+}
+
+/// For the writer on a full disk: moves everything into the database, so that the next commit
+/// begins at the start of the log file. Whether it will, and did not before.
+pub fn restart(connection: &Connection, shared: &Shared) -> bool {
+    let done = shared.readers.without_rest(|| {
+        connection.busy_timeout(STALL)?;
+        let done = checkpoint(connection, "RESTART");
+        connection.busy_timeout(open::BUSY)?;
+        done
+    });
+    matches!(done, Ok(Moved { frames: 1.., whole: true, busy: false }))
 }
 
 impl Drop for Checkpoints {

@@ -160,7 +160,7 @@ fn page_of<T>(mut rows: Vec<Found<T>>, limit: u32, snapshot: i64, snapshot_time:
         snapshot_time,
     });
     let records = rows.into_iter().map(|row| row.kept).collect();
-    Page { records, has_more, total: None, position }
+    Page { records, has_more, total: None, position, search_behind: 0 }
 }
 
 /// A row with the values it is sorted by.
@@ -400,7 +400,7 @@ impl<'a> Plan<'a> {
         };
         let has_more = skip.saturating_add(rows.len() as u64) < total;
         let records = rows.into_iter().map(|row| row.kept).collect();
-        Ok(Page { records, has_more, total: Some(total), position: None })
+        Ok(Page { records, has_more, total: Some(total), position: None, search_behind: 0 })
     }
 
     /// The first rows that meet the query and a further condition.

@@ -2,10 +2,12 @@
 //! This file opens it and dispatches; short reads run on the calling thread, long ones on the
 //! readers'. Nothing outside this folder knows that there is SQL.
 
+mod acknowledged;
 mod apply;
 mod backup;
 mod cascade;
 mod checkpoint;
+mod commits;
 mod erasure;
 mod fair;
 #[cfg(test)]
@@ -21,11 +23,13 @@ mod readers;
 mod retention;
 mod retell;
 mod rewrite;
+mod room;
 mod search;
 mod shared;
 mod shown;
 mod slots;
 mod snapshot;
+mod tail;
 #[cfg(test)]
 mod testbed;
 mod timers;
@@ -50,12 +54,13 @@ use model::version::Versions;
 use model::write::{Committed, Write};
 use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
 use readers::{Pool, Readers};
+use room::Room;
 use rusqlite::Connection;
 use shared::{CollectionSeqs, Counters, FileId, Shared};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// Events read on the calling thread; larger ranges go to the readers.
@@ -76,6 +81,9 @@ pub enum Role {
 pub struct Options {
     pub role: Role,
     pub clock: Clock,
+    /// Tells time that runs on evenly when the clock is set; by default from the time of opening
+    /// on.
+    pub steady: Option<Clock>,
     pub edition: Edition,
 }
 
@@ -94,8 +102,18 @@ impl Default for Options {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Timestamp(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
         };
-        Options { role: Role::Server, clock: Arc::new(clock), edition: Edition::default() }
+        let (role, clock) = (Role::Server, Arc::new(clock));
+        Options { role, clock, steady: None, edition: Edition::default() }
     }
+}
+
+/// The time from a moment on, by a clock that nobody sets.
+fn steady(begun: Timestamp) -> Clock {
+    let since = Instant::now();
+    Arc::new(move || {
+        let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
+        Timestamp(begun.0.saturating_add(passed))
+    })
 }
 
 pub struct SqliteStore {
@@ -143,7 +161,13 @@ impl SqliteStore {
         if options.role == Role::Tool {
             tables.iter_mut().for_each(|table| table.search = None);
         }
-        let opened_at = u64::try_from((options.clock)().0).unwrap_or_default();
+        let begun = (options.clock)();
+        let opened_at = u64::try_from(begun.0).unwrap_or_default();
+        let room = match options.role {
+            Role::Server => Room::of(path, &opened.writer)?,
+            Role::Tool => Room::none(),
+        };
+        room.reserve_log(&tail::log_file(path));
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             file: FileId::of(path)?,
@@ -154,6 +178,7 @@ impl SqliteStore {
             epoch: opened.epoch,
             usage: opened.usage,
             clock: options.clock,
+            steady: options.steady.unwrap_or_else(|| steady(begun)),
             readers: Pool::new(path.to_owned(), versions, options.role == Role::Server),
             newest: watch::Sender::new(opened.newest),
             timers: watch::Sender::new(0),
@@ -168,6 +193,7 @@ impl SqliteStore {
             #[cfg(test)]
             faults: faults::Faults::default(),
             counters: Counters::default(),
+            room,
         });
         Ok(Arc::new(SqliteStore {
             writer: writer::Handle::start(opened.writer, shared.clone(), options.role)?,
@@ -188,19 +214,26 @@ impl SqliteStore {
         query: &Query,
     ) -> Result<Page<T>, Error> {
         let shared = &self.shared;
+        let mut search_behind = 0;
         if !query.words.is_empty() {
-            self.writer.search_reaches(scope, shared.newest()).await?;
+            let newest = shared.newest();
+            if !self.writer.search_reaches(scope, newest).await? {
+                let position = shared.search_position.load(Ordering::Acquire);
+                search_behind = u64::try_from(newest - position).unwrap_or(0);
+            }
         } else if list::is_short(shared, scope, collection, query) {
             return shared
                 .readers
                 .with(|connection| list::list(connection, shared, scope, collection, query));
         }
         let (shared, query) = (shared.clone(), query.clone());
-        self.readers
+        let page = self
+            .readers
             .run_for(scope, move |connection| {
                 list::list(connection, &shared, scope, collection, &query)
             })
-            .await
+            .await?;
+        Ok(Page { search_behind, ..page })
     }
 }
 
@@ -314,7 +347,7 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<Option<Remembered>, Error>> {
         let shared = &self.shared;
         Box::pin(async move {
-            let now = (shared.clock)();
+            let now = (shared.steady)();
             shared
                 .readers
                 .with(|connection| Ok(idempotency::find(connection, shared, scope, key, now)?))
@@ -542,9 +575,13 @@ impl Store for SqliteStore {
 
     fn health(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            self.shared.check_file()?;
-            self.shared.readers.with(|connection| Ok(log::newest(connection).map(drop)?))?;
-            self.writer.probe().await
+            let failing = |what: &str, error: Error| {
+                Error::Failed(format!("{what} do not work: {error}").into())
+            };
+            self.shared.check_file().map_err(|error| failing("reads and writes", error))?;
+            let read = self.shared.readers.with(|connection| Ok(log::newest(connection)?));
+            read.map_err(|error| failing("reads", error))?;
+            self.writer.probe().await.map_err(|error| failing("writes", error))
         })
     }
 

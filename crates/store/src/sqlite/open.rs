@@ -1,7 +1,7 @@
 //! Opening: connections with their settings, recognising our own files, and the first look at what
 //! is in them. Applying a schema is `upgrade`'s.
 
-use super::{Options, Role, checkpoint, erasure, layout, upgrade, usage};
+use super::{Options, Role, acknowledged, checkpoint, erasure, layout, upgrade, usage};
 use crate::Error;
 use crate::usage::UsedInAll;
 use model::Timestamp;
@@ -17,7 +17,7 @@ const APPLICATION_ID: i32 = 0x7273_7476;
 /// Layout of the tables that do not depend on the schema.
 const FORMAT: i32 = 4;
 /// Another process (a command beside the server) holds the lock for a commit, never longer.
-const BUSY: Duration = Duration::from_secs(5);
+pub const BUSY: Duration = Duration::from_secs(5);
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
 const READER_CACHE_KIB: i32 = 4 * 1024;
 /// Statements kept ready per connection. A writer uses some ten per collection; a reader sees the
@@ -38,10 +38,15 @@ pub struct Opened {
 
 /// Opens or makes the database and brings it to the schema.
 pub fn open(path: &Path, versions: &Versions, options: &Options) -> Result<Opened, Error> {
+    acknowledged::refuse_missing(path)?;
     let mut writer = connect(path).map_err(|error| foreign(path, error))?;
     let stored = recognise(&writer, path)?;
-    if stored.is_some() {
-        extend(&writer)?;
+    match stored {
+        Some(_) => {
+            acknowledged::refuse_shortened(&writer, path)?;
+            extend(&writer)?;
+        }
+        None => acknowledged::refuse_emptied(path, "has no tables")?,
     }
     let stored = match (stored, options.role) {
         (Some(stored), Role::Tool) => stored,

@@ -324,7 +324,7 @@ pub fn retry(turn: &mut Turn<'_>, write: &Write, now: Timestamp) -> Result<Commi
     turn.connection.prepare_cached(RETRY)?.execute([record.number, now.0])?;
     turn.nudged = true;
     let response = Response::Updated(find(turn)?.unwrap_or(record));
-    apply::remember(turn, write, &response, false, now)?;
+    apply::remember(turn, write, &response, false)?;
     Ok(Committed::Fresh(response))
 }
 

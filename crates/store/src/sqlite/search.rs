@@ -1,6 +1,7 @@
 //! The search indexes: followers of the log that live in the same database. Fed by the writer in
 //! bounded turns; position and index rows change in one transaction, so they never disagree.
 
+use super::commits::Commits;
 use super::layout::{SearchField, SearchTable};
 use super::read;
 use super::shared::Shared;
@@ -39,7 +40,8 @@ fn is_used(shared: &Shared) -> bool {
 }
 
 /// One turn: reads some events and brings the rows they are about up to date.
-pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
+pub fn feed(connection: &Connection, shared: &Shared, commits: &mut Commits) -> Result<(), Error> {
+    commits.mend(connection, shared)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let from = shared.search_position.load(Ordering::Acquire);
     let mut position = from;
@@ -65,7 +67,7 @@ pub fn feed(connection: &Connection, shared: &Shared) -> Result<(), Error> {
     connection
         .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'search_position'")?
         .execute([position])?;
-    connection.execute_batch("COMMIT")?;
+    commits.end(connection, shared)?;
     shared.readers.changed();
     shared.search_position.store(position, Ordering::Release);
     Ok(())

@@ -3,6 +3,7 @@
 
 use super::layout::Table;
 use super::readers::Pool;
+use super::room::Room;
 use crate::usage::UsedInAll;
 use crate::{Error, Figures, Watchdog};
 use model::version::Versions;
@@ -10,6 +11,7 @@ use model::{CollectionIx, Schema, Scope, Timestamp};
 use parking_lot::RwLock;
 use rusqlite::ErrorCode;
 use std::collections::HashMap;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +36,8 @@ pub struct Shared {
     /// As it was when the file was opened.
     pub usage: UsedInAll,
     pub clock: Clock,
+    /// The age of remembered answers goes by this one: it runs on evenly when the clock is set.
+    pub steady: Clock,
     pub readers: Pool,
     /// Sequence of the newest durable event.
     pub newest: watch::Sender<i64>,
@@ -55,6 +59,8 @@ pub struct Shared {
     #[cfg(test)]
     pub faults: super::faults::Faults,
     pub counters: Counters,
+    /// Last, so that it is closed after every connection.
+    pub room: Room,
 }
 
 #[derive(Default)]
@@ -72,7 +78,7 @@ pub struct FileId(u64, u64);
 
 impl FileId {
     pub fn of(path: &Path) -> Result<FileId, Error> {
-        let file = std::fs::metadata(path).map_err(|error| Error::Failed(Box::new(error)))?;
+        let file = std::fs::metadata(path)?;
         Ok(FileId(file.dev(), file.ino()))
     }
 }
@@ -151,18 +157,43 @@ impl CollectionSeqs {
 /// What the database said, in terms of who can do something about it.
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Error {
-        // Quotas and file size limits surface as failed writes, not as a full disk; a shared memory
-        // file that cannot grow as well.
-        const IOERR_WRITE: i32 = 778;
-        const IOERR_SHMSIZE: i32 = 4874;
-        match error.sqlite_error() {
-            Some(inner) => match (inner.code, inner.extended_code) {
-                (ErrorCode::DiskFull, _) | (_, IOERR_WRITE | IOERR_SHMSIZE) => Error::Full,
-                (ErrorCode::OperationInterrupted, _) => Error::Timeout,
-                (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Error::Busy,
-                _ => Error::Failed(Box::new(error)),
-            },
-            None => Error::Failed(Box::new(error)),
+        /// Writing, syncing (a file, a folder), truncating, and growing the shared memory.
+        const WRITING: [i32; 5] = [778, 1034, 1290, 1546, 4874];
+        let Some(inner) = error.sqlite_error() else { return Error::Failed(Box::new(error)) };
+        match (inner.code, inner.extended_code) {
+            (ErrorCode::DiskFull, _) => Error::Full,
+            (ErrorCode::OperationInterrupted, _) => Error::Timeout,
+            (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Error::Busy,
+            // A quota, a limit on file sizes and a broken disk all are failed writes to the
+            // database. The system's own code tells them apart: the call that failed set it a
+            // moment ago on this thread, and nothing failed since.
+            (ErrorCode::CannotOpen, _) => by_cause(io::Error::last_os_error(), error),
+            (_, code) if WRITING.contains(&code) => by_cause(io::Error::last_os_error(), error),
+            _ => Error::Failed(Box::new(error)),
         }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        let cause = match error.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::from(error.kind()),
+        };
+        by_cause(cause, error)
+    }
+}
+
+/// No room and no descriptors pass; everything else is a failure.
+fn by_cause(cause: io::Error, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    match (cause.kind(), cause.raw_os_error()) {
+        (
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge,
+            _,
+        ) => Error::Full,
+        (_, Some(ENFILE | EMFILE)) => Error::Busy,
+        _ => Error::Failed(Box::new(error)),
     }
 }

@@ -4,12 +4,13 @@
 //! other processes wrote. A panic fails the write that caused it, alone; the thread goes on.
 
 use super::apply::{self, Outcome, Turn};
+use super::commits::Commits;
 use super::fair::{Fair, Party};
 use super::retention::Expiry;
 use super::shared::Shared;
 use super::{Role, cascade, erasure, idempotency, log, outbox, retention, search, timers, usage};
 use crate::usage::Used;
-use crate::{Error, Expired, Heartbeat, Settlement, Unknown};
+use crate::{Error, Expired, Heartbeat, Repeats, Settlement, Unknown};
 use model::{Scope, Timestamp, Write};
 use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
@@ -42,6 +43,8 @@ const SEARCH_LAG: i64 = 2_000;
 /// rows adapts to it, within these bounds.
 const EXPIRY_TIME: Duration = Duration::from_millis(4);
 const EXPIRY_ROWS: (usize, usize) = (50, 1_000);
+/// Written to see whether a full disk has room again: as much as a few writes need.
+const PROBE_BYTES: i64 = 64 << 10;
 /// Between two slices of an erasure, while nobody writes.
 const ERASURE_PAUSE: Duration = Duration::from_millis(1);
 /// How often expired idempotency rows are looked for, while none are found.
@@ -61,8 +64,8 @@ enum Job {
     Usage(Vec<Used>, oneshot::Sender<Result<(), Error>>),
     /// Timers that cannot fire.
     SetAside(Vec<Unknown>, oneshot::Sender<Result<(), Error>>),
-    /// Tell me when the search indexes have read the log up to here.
-    Search(i64, oneshot::Sender<Result<(), Error>>),
+    /// Tell me when the search indexes have read the log up to here, or that they cannot now.
+    Search(i64, oneshot::Sender<bool>),
     /// Does a commit work?
     Probe(oneshot::Sender<Result<(), Error>>),
 }
@@ -130,6 +133,8 @@ impl Handle {
             needed: None,
             expiry_rows: EXPIRY_ROWS.0,
             feed_after: Instant::now(),
+            commits: Commits::new(),
+            feeds: Repeats::new(),
             // What the last process left unfinished goes on.
             erasing: role == Role::Server,
             erased: i64::MIN,
@@ -188,14 +193,15 @@ impl Handle {
         kept.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Waits until the search indexes contain everything up to `seq`.
-    pub async fn search_reaches(&self, scope: Scope, seq: i64) -> Result<(), Error> {
+    /// Waits until the search indexes contain everything up to `seq`; false if they cannot be
+    /// written now and stay behind.
+    pub async fn search_reaches(&self, scope: Scope, seq: i64) -> Result<bool, Error> {
         if self.shared.search_position.load(Ordering::Acquire) >= seq {
-            return Ok(());
+            return Ok(true);
         }
         let (answer, reached) = oneshot::channel();
         self.queue.push(Party::from(scope), Job::Search(seq, answer))?;
-        reached.await.unwrap_or_else(|_| Err(ended()))
+        reached.await.map_err(|_| ended())
     }
 
     pub async fn probe(&self) -> Result<(), Error> {
@@ -224,15 +230,18 @@ struct Writer {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     /// Searches that wait for the indexes to reach a sequence.
-    searches: Vec<(i64, oneshot::Sender<Result<(), Error>>)>,
+    searches: Vec<(i64, oneshot::Sender<bool>)>,
     data_version: i64,
     expiry: Instant,
     /// The first event that is still to be delivered, as of a moment.
     needed: Option<(Instant, i64)>,
     /// Events that are removed in one slice.
     expiry_rows: usize,
-    /// No feeding unasked before this.
+    /// No feeding before this: the last attempt failed.
     feed_after: Instant,
+    commits: Commits,
+    /// Failures to feed the search index.
+    feeds: Repeats,
     /// Whether an erasure may be unfinished, whose turn it was, and no slice before this.
     erasing: bool,
     erased: i64,
@@ -312,8 +321,8 @@ impl Writer {
             self.continue_erasure();
         }
         let lag = search::lag(&self.shared);
-        let unasked = (idle || lag > SEARCH_LAG) && Instant::now() >= self.feed_after;
-        if lag > 0 && (unasked || !self.searches.is_empty()) {
+        let wanted = idle || lag > SEARCH_LAG || !self.searches.is_empty();
+        if lag > 0 && wanted && Instant::now() >= self.feed_after {
             self.search_heartbeat.beat();
             self.feed_search();
             self.search_heartbeat.rest();
@@ -422,7 +431,7 @@ impl Writer {
                     let done = settlements.iter().map(|_| Ok(())).collect();
                     return answer(settlements, done);
                 }
-                Err(Error::Failed(_)) if !single => match self.stage {
+                Err(Error::Failed(_)) if !single && !self.commits.failed() => match self.stage {
                     Stage::Write(place) => writes = self.without(writes, place),
                     Stage::Settlement(place) => {
                         let failed = settlements.remove(place);
@@ -513,14 +522,22 @@ impl Writer {
         work: impl FnOnce(&Connection, &Shared) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.shared.check_file()?;
+        self.commits.mend(&self.connection, &self.shared)?;
+        if self.shared.unwell.load(Ordering::Acquire) {
+            // The disk may be full, and this may be what frees pages.
+            self.commits.make_room(&self.connection, &self.shared);
+        }
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let done = guarded(|| work(&self.connection, &self.shared));
-        let ended = match &done {
-            Ok(_) => self.connection.execute_batch("COMMIT"),
-            Err(_) => self.connection.execute_batch("ROLLBACK"),
-        };
+        let done = done.and_then(|done| {
+            self.commits.end(&self.connection, &self.shared)?;
+            Ok(done)
+        });
         self.shared.readers.changed();
-        done.and_then(|done| Ok(ended.map(|()| done)?))
+        done.map_err(|error| {
+            self.shared.unwell.store(true, Ordering::Release);
+            self.commits.take_back(error, &self.connection, &self.shared)
+        })
     }
 
     /// One transaction over several writes: all that succeed are durable when this returns.
@@ -529,24 +546,29 @@ impl Writer {
         writes: &[&Write],
         settlements: &[&Settlement],
     ) -> Result<Vec<Outcome>, Error> {
-        self.stage = Stage::Elsewhere;
-        let work = AssertUnwindSafe(|| self.try_transact(writes, settlements));
-        let caught = catch_unwind(work);
-        self.panicked = caught.is_err();
-        let result = caught.unwrap_or_else(|_| Err(panicked()));
-        if let Err(error) = &result {
-            self.roll_back();
-            tracing::error!(%error, writes = writes.len(), "a commit failed; nothing was kept");
+        let mut result = self.attempt(writes, settlements);
+        if matches!(result, Err(Error::Full))
+            && self.commits.make_room(&self.connection, &self.shared)
+        {
+            result = self.attempt(writes, settlements);
         }
+        self.commits.report(&result);
         self.shared.unwell.store(result.is_err(), Ordering::Release);
         result
     }
 
-    fn roll_back(&self) {
-        if !self.connection.is_autocommit() {
-            // Fails only if the database ended the transaction by itself, which is as good.
-            let _ = self.connection.execute_batch("ROLLBACK");
-        }
+    fn attempt(
+        &mut self,
+        writes: &[&Write],
+        settlements: &[&Settlement],
+    ) -> Result<Vec<Outcome>, Error> {
+        (self.stage, self.panicked) = (Stage::Elsewhere, false);
+        self.commits.mend(&self.connection, &self.shared)?;
+        let work = AssertUnwindSafe(|| self.try_transact(writes, settlements));
+        let caught = catch_unwind(work);
+        self.panicked = caught.is_err();
+        let result = caught.unwrap_or_else(|_| Err(panicked()));
+        result.map_err(|error| self.commits.take_back(error, &self.connection, &self.shared))
     }
 
     /// Applies the writes, fewer than all of them when the time is up, and the settlements.
@@ -592,12 +614,13 @@ impl Writer {
         self.stage = Stage::Elsewhere;
         self.erasing |= turn.erases;
         let Turn { nudged, touched, .. } = turn;
-        let (last, now) = (turn.next_seq - 1, turn.newest_time);
-        if Instant::now() >= self.expiry && !idempotency::expire(&self.connection, Timestamp(now))?
+        let last = turn.next_seq - 1;
+        if Instant::now() >= self.expiry
+            && !idempotency::expire(&self.connection, (self.shared.steady)())?
         {
             self.expiry = Instant::now() + EXPIRY;
         }
-        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.commits.end(&self.connection, &self.shared)?;
         // It is durable: nothing that fails from here on may have it written once more.
         let _ = guarded(|| {
             self.publish(last, &touched, outcomes.len());
@@ -693,15 +716,15 @@ impl Writer {
         let fed = guarded(|| {
             #[cfg(test)]
             self.shared.faults.strike("search");
-            search::feed(&self.connection, &self.shared)
+            search::feed(&self.connection, &self.shared, &mut self.commits)
         });
         if let Err(error) = fed {
-            self.roll_back();
-            tracing::error!(%error, "the search index could not be fed");
-            self.feed_after = Instant::now() + FEED_PAUSE;
-            for (_, answer) in self.searches.drain(..) {
-                let _ = answer.send(Err(same(&error)));
+            let error = self.commits.take_back(error, &self.connection, &self.shared);
+            if let Some(times) = self.feeds.note("failed") {
+                tracing::error!(%error, times, "the search index could not be fed");
             }
+            self.shared.unwell.store(true, Ordering::Release);
+            self.feed_after = Instant::now() + FEED_PAUSE;
         }
     }
 
@@ -710,18 +733,27 @@ impl Writer {
         for place in (0..self.searches.len()).rev() {
             if self.searches[place].0 <= reached {
                 let (_, answer) = self.searches.swap_remove(place);
-                let _ = answer.send(Ok(()));
+                let _ = answer.send(true);
+            }
+        }
+        // Reads go on while nothing can be written.
+        if Instant::now() < self.feed_after {
+            for (_, answer) in self.searches.drain(..) {
+                let _ = answer.send(false);
             }
         }
     }
 
     /// After a failed commit: does one work again?
     fn probe(&mut self) -> Result<(), Error> {
-        if self.shared.unwell.load(Ordering::Acquire) {
-            self.connection
-                .execute("INSERT OR REPLACE INTO meta VALUES ('probe', randomblob(8))", [])?;
-            self.shared.unwell.store(false, Ordering::Release);
+        if !self.shared.unwell.load(Ordering::Acquire) {
+            return Ok(());
         }
+        let write = "INSERT OR REPLACE INTO meta VALUES ('probe', randomblob(?1))";
+        for bytes in [PROBE_BYTES, 8] {
+            self.alone(|connection, _| Ok(connection.execute(write, [bytes])?))?;
+        }
+        self.shared.unwell.store(false, Ordering::Release);
         Ok(())
     }
 }
@@ -752,6 +784,7 @@ fn same(error: &Error) -> Error {
         Error::Timeout => Error::Timeout,
         Error::SnapshotTooOld => Error::SnapshotTooOld,
         Error::Refused(reasons) => Error::Refused(reasons.clone()),
+        Error::Unknown(source) => Error::Unknown(source.to_string().into()),
         Error::Failed(source) => Error::Failed(source.to_string().into()),
     }
 }

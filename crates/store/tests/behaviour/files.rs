@@ -247,3 +247,59 @@ async fn of_many_accounts_those_that_used_something_last_are_named() {
         assert!(!found.latest.iter().any(|(account, _)| ["a0", "a1"].contains(&&**account)));
     }
 }
+
+/// A file system of six megabytes, until it is dropped.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount() -> Small {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"]).arg(folder.path());
+        let status = mount.status().expect("mount (package mount) is needed");
+        assert!(status.success(), "a small file system cannot be mounted (as root?): {status}");
+        Small(folder)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let mut unmount = std::process::Command::new("umount");
+        let _ = unmount.arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_writes_again_when_old_events_are_removed() {
+    let small = Small::mount();
+    let path = small.0.path().join("data.db");
+    let bed = serve(&path);
+    let mut written = 0;
+    let full = loop {
+        match bed.commit(book(&format!("T{written}"), json!(written))).await {
+            Ok(made) => assert!(made.is_ok()),
+            Err(error) => break error,
+        }
+        written += 1;
+        assert!(written < 100_000, "six megabytes are never full");
+    };
+    assert!(matches!(full, Error::Full), "{full}");
+    assert!(written > 1000, "{written} small records filled six megabytes");
+    let health = bed.store.health().await.unwrap_err().to_string();
+    assert!(health.contains("writes do not work") && health.contains("full"), "{health}");
+    assert_eq!(bed.list(&search(&["T1"])).await.records.len(), 1, "searches go on");
+    // Nothing is freed on the disk: only rows go, as retention removes them.
+    let later = Timestamp(START + 24 * 60 * 60 * 1000);
+    while bed.store.expire(later, later, 100).await.unwrap().events > 0 {}
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while bed.store.health().await.is_err() {
+        assert!(std::time::Instant::now() < deadline, "it never healed");
+        tokio::time::sleep(Duration::from_millis(20)).await; // waits for: the next look
+    }
+    for n in 0..100 {
+        bed.put(book(&format!("again {n}"), json!(n))).await;
+    }
+    drop(bed);
+    let bed = serve(&path);
+    assert_eq!(bed.list(&search(&["again"])).await.records.len(), 50, "a page");
+}

@@ -27,8 +27,10 @@ fn sqlite() -> support::Bed {
     let schema = Arc::new(support::schema());
     let time = Arc::new(AtomicI64::new(support::START));
     let hand = time.clone();
-    let clock = Arc::new(move || model::Timestamp(hand.load(Ordering::Relaxed)));
-    let options = Options { role: Role::Server, clock, ..Options::default() };
+    let clock: store::sqlite::Clock =
+        Arc::new(move || model::Timestamp(hand.load(Ordering::Relaxed)));
+    let options =
+        Options { role: Role::Server, steady: Some(clock.clone()), clock, ..Options::default() };
     let store = SqliteStore::open_with(&directory.path().join("data.db"), schema, options).unwrap();
     support::Bed { store, time, _keep: Box::new(directory) }
 }

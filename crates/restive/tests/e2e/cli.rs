@@ -1,11 +1,11 @@
 //! The commands: what they print, what they refuse and with which exit code.
 
 use crate::deadline::{Deadline as _, wait_with_output};
-use crate::harness::{Server, Start, executable, run};
+use crate::harness::{Server, Start, eventually, executable, run};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 #[test]
@@ -148,7 +148,7 @@ fn every_command_explains_itself_and_bad_flags_exit_with_2() {
 fn a_backup_taken_while_writing_is_whole_and_serves() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let first = server.book("before the backup");
-    let stop = AtomicBool::new(false);
+    let (stop, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let copy = server.folder.path().join("copy.db");
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| {
@@ -157,10 +157,15 @@ fn a_backup_taken_while_writing_is_whole_and_serves() {
                 let book = server.book(&format!("n{number}"));
                 server.make(&format!("/v1/books/{book}/reviews"), json!({"rating": 3}));
                 number += 1;
+                written.store(number, Ordering::Relaxed);
             }
         });
+        eventually("writes are under way", || written.load(Ordering::Relaxed) > 2);
+        let before = written.load(Ordering::Relaxed);
         let (out, error, code) = server.tool(&["backup", copy.to_str().unwrap()]);
+        let after = written.load(Ordering::Relaxed);
         stop.store(true, Ordering::Relaxed);
+        assert!(after > before + 1, "no write overlapped the backup: {before} to {after}");
         writer.join().unwrap();
         assert_eq!(code, 0, "{error}");
         assert!(out.contains("copy.db"), "{out}");
@@ -175,7 +180,27 @@ fn a_backup_taken_while_writing_is_whole_and_serves() {
     assert_eq!(restored.get("/v1/books?q=backup").column("id"), [first.as_str()]);
     let here = server.get("/v1/books?page=1").expect(200)["pagination"]["total"].as_u64();
     let there = restored.get("/v1/books?page=1").expect(200)["pagination"]["total"].as_u64();
-    assert!(there >= Some(1) && there <= here, "{there:?} of {here:?}");
+    assert!(there >= Some(3) && there <= here, "{there:?} of {here:?}");
+    // Records and events are of one moment: each record has its event and each event its record.
+    let all = |path: &str, column: &str| -> std::collections::BTreeSet<String> {
+        let mut found = std::collections::BTreeSet::new();
+        let mut next = format!("{path}limit=100");
+        loop {
+            let page = restored.get(&next).expect(200);
+            let data = page["data"].as_array().unwrap();
+            found.extend(
+                data.iter().map(|r| r.pointer(column).unwrap().as_str().unwrap().to_owned()),
+            );
+            let Some(cursor) = page["pagination"]["next_cursor"].as_str() else { return found };
+            next = format!("{path}limit=100&after={cursor}");
+        }
+    };
+    let books = all("/v1/books?", "/id");
+    assert_eq!(books, all("/v1/events?type=book.created&", "/data/object/id"));
+    assert_eq!(books.len() as u64, there.unwrap());
+    // Of the reviews at most the last book's is missing: it was written after its book.
+    let reviews = all("/v1/events?type=review.created&", "/data/object/id").len();
+    assert!((books.len() - 2..books.len()).contains(&reviews), "{reviews} of {books:?}");
     restored.book("the copy is a database like any other");
 }
 

@@ -1,33 +1,36 @@
 //! Failing disks: full, broken, read-only, gone, damaged. Nothing acknowledged is lost, nothing is
 //! corrupt, and whoever can do something about it is told.
 
-use crate::harness::{Server, Start, eventually};
+use crate::harness::{Answer, Server, Start, eventually};
+use crate::shim::{ENOSPC, Faults, fault};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A place with little room. As root a small file system of its own; otherwise a limit on the size
-/// of files, which the server meets in the same calls.
+/// A place with little room: a small file system of its own, or a limit on the size of files.
 enum Scarce {
     Mounted(PathBuf),
     Limited(u32),
 }
 
 impl Scarce {
-    fn mount(at: &Path) -> Option<Scarce> {
+    /// Needs root: a test that cannot have a small disk proves nothing about one.
+    fn mount(at: &Path, megabytes: u32) -> Scarce {
         std::fs::create_dir_all(at).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"]).arg(at).stderr(Stdio::null());
-        let mounted = mount.status().is_ok_and(|status| status.success());
-        mounted.then(|| Scarce::Mounted(at.to_owned()))
+        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"]).arg(at);
+        let status = mount.status().expect("mount (package mount) is needed");
+        assert!(status.success(), "a small file system cannot be mounted (as root?): {status}");
+        Scarce::Mounted(at.to_owned())
     }
 
     fn fill(&self) {
         match self {
             Scarce::Mounted(at) => {
-                let mut file = std::fs::File::create(at.join("fill")).unwrap();
+                let options = std::fs::File::options().create(true).append(true).clone();
+                let mut file = options.open(at.join("fill")).unwrap();
                 // Ends when there is no room left.
                 while std::io::Write::write(&mut file, &[1; 4096]).is_ok() {}
             }
@@ -60,30 +63,46 @@ fn limit(pid: u32, bytes: &str) {
     assert!(status.success(), "prlimit: {status}");
 }
 
+/// One that may be asked as often as filling takes.
+fn unlimited() -> Start {
+    Start::bookshop().arg("--rate-limit").arg("off")
+}
+
 fn book(title: &str) -> serde_json::Value {
     json!({ "title": title, "author": "a" })
 }
 
-/// Writes fail and say so, reads go on; then there is room, and writes go on by themselves.
+/// Writes fail and say so, reads and searches go on; then there is room, and writes go on by
+/// themselves.
 fn runs_full_and_recovers(server: &Server, scarce: &Scarce) {
     let made = server.post("/v1/books", book("before")).id();
     let path = format!("/v1/books/{made}");
     let key = "spared";
     server.get("/v1/books?q=before").expect(200);
     scarce.fill();
-    eventually("the disk is full", || server.post("/v1/books", book("x")).status == 503);
+    let mut number = 0;
+    eventually("the disk is full", || {
+        number += 1;
+        server.post("/v1/books", book(&format!("filling {number}"))).status == 503
+    });
     for _ in 0..20 {
         let ask = server.ask("POST", "/v1/books").header("idempotency-key", key);
         let refused = ask.json(&book("during")).send();
         assert!(refused.header("retry-after").is_some_and(|text| text.parse::<u32>().is_ok()));
         refused.error(503, "storage_full");
-        server.patch(&path, json!({ "price": 1 })).error(503, "storage_full");
-        server.delete(&path).error(503, "storage_full");
         server.get(&path).expect(200);
         server.get("/v1/books?sort=title").expect(200);
+        assert_eq!(server.get("/v1/books?q=before").column("id"), [made.as_str()]);
+        let health = server.get("/health").expect(503);
+        assert_eq!(health["status"], "store_failed");
+        let reason = health["reason"].as_str().unwrap();
+        assert!(reason.contains("writes") && reason.contains("full"), "{reason}");
     }
-    let health = server.get("/health").expect(503);
-    assert_eq!(health["status"], "store_failed");
+    let log = server.log.lock().unwrap().clone();
+    for message in ["a commit failed", "could not serve a request", "a checkpoint failed"] {
+        let lines = log.lines().filter(|line| line.contains(message)).count();
+        assert!(lines <= 3, "{message:?} stands {lines} times in the log");
+    }
     scarce.free();
     eventually("health returns", || server.get("/health").status == 200);
     let ask = server.ask("POST", "/v1/books").header("idempotency-key", key);
@@ -92,7 +111,8 @@ fn runs_full_and_recovers(server: &Server, scarce: &Scarce) {
     assert_eq!(accepted.header("idempotent-replayed"), None, "a 503 is not remembered");
     let found = server.get("/v1/books?q=during").expect(200);
     assert_eq!(found["data"][0]["id"], accepted.json["id"]);
-    assert_eq!(server.get(&path).json["price"], json!(null), "what was refused was not written");
+    assert_eq!(accepted.header("restive-search-behind"), None);
+    assert_eq!(server.get("/v1/books?title=during&page=1").json["pagination"]["total"], 1);
 }
 
 /// The database's own verdict on its file.
@@ -107,9 +127,8 @@ fn assert_sound(data: &Path) {
 #[test]
 fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
     let folder = Arc::new(TempDir::new().unwrap());
-    let mounted = Scarce::mount(&folder.path().join("data"));
-    let server = Start::bookshop().on(&folder).go();
-    let scarce = mounted.unwrap_or(Scarce::Limited(server.pid()));
+    let scarce = Scarce::mount(&folder.path().join("data"), 6);
+    let server = unlimited().on(&folder).go();
     runs_full_and_recovers(&server, &scarce);
     let (code, folder) = server.stop();
     assert_eq!(code, 0);
@@ -118,8 +137,65 @@ fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
 
 #[test]
 fn a_limit_on_file_sizes_is_a_full_disk_and_not_the_end() {
-    let server = Server::bookshop();
+    let server = unlimited().go();
     runs_full_and_recovers(&server, &Scarce::Limited(server.pid()));
+    let (code, folder) = server.stop();
+    assert_eq!(code, 0);
+    assert_sound(&folder.path().join("data"));
+}
+
+#[test]
+fn searches_on_a_full_disk_use_the_index_as_it_is_and_say_how_far_it_is_behind() {
+    let faults = Faults::new();
+    // The index is written a little after the book. So the book is written, then nothing more is.
+    let server = faults.of(unlimited()).go();
+    server.book("indexed");
+    assert_eq!(server.get("/v1/books?q=indexed").titles(), ["indexed"]);
+    let mut behind = None;
+    for number in 0.. {
+        assert!(number < 1000, "the index was always written before the fault");
+        let title = format!("late{number}");
+        server.book(&title);
+        faults.set(&[fault("write", ENOSPC, "restive.db-wal")]);
+        let search = server.get(&format!("/v1/books?q={title}"));
+        assert_eq!(search.status, 200, "{}", search.text);
+        behind = search.header("restive-search-behind").map(|text| text.parse::<i64>().unwrap());
+        if behind.is_some() {
+            assert_eq!(search.titles(), [""; 0], "it is not in the index");
+            assert_eq!(
+                (search.header("etag"), search.header("cache-control")),
+                (None, Some("no-store"))
+            );
+            assert_eq!(server.get("/v1/books?q=indexed").titles(), ["indexed"]);
+            faults.clear();
+            eventually("it is found", || {
+                server.get(&format!("/v1/books?q={title}")).titles() == [title.clone()]
+            });
+            assert_eq!(server.get("/v1/books?q=indexed").header("restive-search-behind"), None);
+            break;
+        }
+        faults.clear();
+    }
+    assert!(behind >= Some(1));
+}
+
+#[test]
+fn a_small_disk_holds_as_many_records_as_fit_and_not_as_many_as_the_log_file_holds() {
+    let folder = Arc::new(TempDir::new().unwrap());
+    let scarce = Scarce::mount(&folder.path().join("data"), 16);
+    let server = unlimited().on(&folder).go();
+    // Each is some 50 KB in the log file: without checkpoints the disk is full after 300.
+    for number in 0..1500 {
+        let answer = server.post("/v1/books", book(&format!("small {number}")));
+        assert_eq!(answer.status, 201, "{number}: {}", answer.text);
+    }
+    // The log file gives room back as it starts again.
+    eventually("it is full", || {
+        scarce.fill();
+        server.post("/v1/books", book("more")).status == 503
+    });
+    scarce.free();
+    eventually("it takes writes again", || server.post("/v1/books", book("more")).status == 201);
     let (code, folder) = server.stop();
     assert_eq!(code, 0);
     assert_sound(&folder.path().join("data"));
@@ -128,19 +204,24 @@ fn a_limit_on_file_sizes_is_a_full_disk_and_not_the_end() {
 #[test]
 fn a_server_that_was_killed_on_a_full_disk_starts_again_when_there_is_room() {
     let folder = Arc::new(TempDir::new().unwrap());
-    let mounted = Scarce::mount(&folder.path().join("data"));
-    let server = Start::bookshop().on(&folder).go();
-    let scarce = mounted.unwrap_or(Scarce::Limited(server.pid()));
+    let scarce = Scarce::mount(&folder.path().join("data"), 6);
+    let server = unlimited().on(&folder).go();
     let made = server.post("/v1/books", book("kept"));
     scarce.fill();
-    eventually("the disk is full", || server.post("/v1/books", book("x")).status == 503);
+    let mut last = made.clone();
+    eventually("the disk is full", || {
+        let answer = server.post("/v1/books", book("x"));
+        if answer.status == 201 {
+            last = answer.clone();
+        }
+        answer.status == 503
+    });
     let folder = server.kill();
-    // A limit ends with its process.
-    if matches!(scarce, Scarce::Mounted(_)) {
-        scarce.free();
+    scarce.free();
+    let server = unlimited().on(&folder).go();
+    for answer in [&made, &last] {
+        assert_eq!(server.get(&format!("/v1/books/{}", answer.id())).text, answer.text);
     }
-    let server = Start::bookshop().on(&folder).go();
-    assert_eq!(server.get(&format!("/v1/books/{}", made.id())).text, made.text);
     server.post("/v1/books", book("after")).expect(201);
     drop(server);
     assert_sound(&folder.path().join("data"));
@@ -185,7 +266,9 @@ fn a_write_that_could_not_be_synced_is_not_acknowledged() {
     for _ in 0..5 {
         let ask = server.ask("POST", "/v1/books").header("idempotency-key", "unsynced");
         let refused = ask.json(&book("unsynced")).send();
-        refused.error(500, "storage_failed");
+        // Which of the two depends on whether it could be taken back.
+        let code = refused.json["error"]["code"].as_str().unwrap_or("none").to_owned();
+        assert!(["storage_failed", "outcome_unknown"].contains(&code.as_str()), "{}", refused.text);
         assert_eq!(server.get("/health").expect(503)["status"], "store_failed");
         server.get(&format!("/v1/books/{}", kept.id())).expect(200);
     }
@@ -246,45 +329,70 @@ fn a_damaged_database_is_refused_at_the_start_with_a_way_out() {
     }
 }
 
-#[test]
-fn a_database_damaged_in_the_middle_never_crashes_the_server() {
-    let folder = used_folder();
-    let file = folder.path().join("data/restive.db");
-    let mut bytes = std::fs::read(&file).unwrap();
-    let middle = 8 * 4096..bytes.len();
-    bytes[middle].fill(0xA5);
-    std::fs::write(&file, &bytes).unwrap();
-    let mut command = Start::bookshop().command(folder.path());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut first = String::new();
-    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
-    while std::io::BufRead::read_line(&mut stdout, &mut first).unwrap() > 0 {
-        if first.contains("listening on") {
-            break;
+/// A server on a damaged file: whatever it answers is JSON with a status that fits, and it neither
+/// panics nor ends. Whether all reads worked.
+fn serves_damaged(server: &Server, ids: &[String], what: &str) -> bool {
+    let mut whole = true;
+    let mut check = |answer: Answer| {
+        let known = [200, 201, 204, 404, 500, 503].contains(&answer.status);
+        assert!(known, "{what}: {} {}", answer.status, answer.text);
+        if answer.status >= 500 {
+            whole = false;
+            assert!(answer.json["error"]["code"].is_string(), "{what}: {}", answer.text);
         }
+    };
+    for id in ids {
+        check(server.get(&format!("/v1/books/{id}")));
     }
-    // Either it refuses to start, or it serves what is whole; it never panics.
-    let _ = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!text.contains("panicked"), "{text}");
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{:?} {text}", output.status);
+    for list in
+        ["/v1/books?sort=title&limit=100", "/v1/books?q=book", "/v1/events", "/v1/books?page=2"]
+    {
+        check(server.get(list));
+    }
+    check(server.post("/v1/books", book("new")));
+    check(server.patch(&format!("/v1/books/{}", ids[0]), json!({"price": 1})));
+    check(server.delete(&format!("/v1/books/{}", ids[1])));
+    let health = server.get("/health");
+    assert!([200, 503].contains(&health.status), "{what}: {}", health.text);
+    whole
+}
+
+#[test]
+fn a_database_damaged_in_the_middle_is_refused_or_served_without_a_crash() {
+    let (mut served, mut failed) = (0, 0);
+    let server = Server::bookshop();
+    let ids: Vec<String> = (0..40).map(|n| server.book(&format!("book {n}"))).collect();
+    let (_, original) = server.stop();
+    let original = std::fs::read(original.path().join("data/restive.db")).unwrap();
+    let pages = original.len() / 4096;
+    // One page here and there, then all behind the first ones.
+    let single = (2..pages).step_by(pages / 12).map(|page| page * 4096..(page + 1) * 4096);
+    for range in single.chain([8 * 4096..original.len()]) {
+        let what = format!("bytes {range:?} of {}", original.len());
+        let folder = Arc::new(TempDir::new().unwrap());
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let mut bytes = original.clone();
+        bytes[range].fill(0xA5);
+        std::fs::write(folder.path().join("data/restive.db"), &bytes).unwrap();
+        let mut command = Start::bookshop().command(folder.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Some(server) = Server::try_spawn(command, folder) else { continue };
+        served += 1;
+        failed += usize::from(!serves_damaged(&server, &ids, &what));
+        let log = server.log.clone();
+        assert_eq!(server.stop().0, 0, "{what}: it ends in good order");
+        let log = log.lock().unwrap().clone();
+        assert!(!log.contains("panicked"), "{what}: {log}");
+    }
+    assert!(served > 0, "no damage was met while serving");
+    assert!(failed > 0, "no request met the damage");
 }
 
 #[test]
 fn a_read_only_folder_is_refused_at_the_start() {
     let folder = Arc::new(TempDir::new().unwrap());
     let data = folder.path().join("data");
-    let Some(_mounted) = Scarce::mount(&data) else {
-        // Without the right to mount we are not root either: permissions do the same.
-        std::fs::create_dir_all(&data).unwrap();
-        let only_read = std::os::unix::fs::PermissionsExt::from_mode(0o555);
-        std::fs::set_permissions(&data, only_read).unwrap();
-        let (code, text) = Start::bookshop().on(&folder).fails();
-        assert_eq!(code, 1, "{text}");
-        return assert!(text.contains("not writable"), "{text}");
-    };
+    let _mounted = Scarce::mount(&data, 6);
     let server = Start::bookshop().on(&folder).go();
     server.post("/v1/books", book("kept")).expect(201);
     server.stop();

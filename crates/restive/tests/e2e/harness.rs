@@ -124,6 +124,17 @@ impl Server {
     }
 
     pub fn spawn(command: Command, folder: Arc<TempDir>) -> Server {
+        let started = Server::start(command, folder);
+        started.unwrap_or_else(|log| panic!("it ended before it listened: {log}"))
+    }
+
+    /// `None` if it ended before it listened, without a panic.
+    pub fn try_spawn(command: Command, folder: Arc<TempDir>) -> Option<Server> {
+        let started = Server::start(command, folder);
+        started.map_err(|log| assert!(!log.contains("panicked"), "{log}")).ok()
+    }
+
+    fn start(command: Command, folder: Arc<TempDir>) -> Result<Server, String> {
         let mut server = Server::spawn_unread(command, folder);
         let stderr = server.child.stderr.take().unwrap();
         let log = server.log.clone();
@@ -134,15 +145,15 @@ impl Server {
                 log.push('\n');
             }
         });
-        server.listen();
-        server
+        server.listen()?;
+        Ok(server)
     }
 
     /// One whose log nobody reads: it blocks once the pipe is full.
     pub fn with_unread_log(start: Start) -> Server {
         let folder = Arc::new(TempDir::new().unwrap());
         let mut server = Server::spawn_unread(start.command(folder.path()), folder);
-        server.listen();
+        server.listen().unwrap();
         server
     }
 
@@ -163,8 +174,8 @@ impl Server {
         }
     }
 
-    /// Waits until it listens.
-    fn listen(&mut self) {
+    /// Waits until it listens; its log if it ends before.
+    fn listen(&mut self) -> Result<(), String> {
         let stdout = self.child.stdout.take().unwrap();
         let (tell, told) = channel();
         std::thread::spawn(move || {
@@ -187,12 +198,13 @@ impl Server {
                     panic!("it does not listen after {START:?}: {}", self.log.lock().unwrap());
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    let _ = self.child.wait();
-                    panic!("it ended before it listened: {}", self.log.lock().unwrap());
+                    let status = self.child.wait();
+                    return Err(format!("{status:?} {}", self.log.lock().unwrap()));
                 }
             }
         };
         self.carrier = Carrier::new(self.address);
+        Ok(())
     }
 
     /// Asked in this version from now on, whatever the suite runs over.

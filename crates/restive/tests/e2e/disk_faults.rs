@@ -1,0 +1,174 @@
+//! Disks that fail while the server writes: what was refused does not exist after a crash, and
+//! deliveries, streams and timers go on when the disk works again.
+
+use crate::deliveries::endpoint;
+use crate::harness::{Answer, Server, Start, eventually};
+use crate::live_client::Events;
+use crate::shim::{EDQUOT, EFBIG, EIO, ENOSPC, Fault, Faults, fault};
+use crate::sink::Sink;
+use serde_json::{Value, json};
+
+const WAL: &str = "restive.db-wal";
+
+fn bookshop() -> Start {
+    Start::bookshop().arg("--rate-limit").arg("off")
+}
+
+fn post(server: &Server, title: &str) -> Answer {
+    let ask = server.ask("POST", "/v1/books").header("idempotency-key", title);
+    ask.json(&json!({"title": title, "author": "a"})).send()
+}
+
+/// The titles that are there, and those that the log tells of.
+fn titles(server: &Server) -> (Vec<String>, Vec<String>) {
+    let books = server.get("/v1/books?sort=created_at&limit=100").titles();
+    let events = server.get("/v1/events?type=book.created&limit=100").expect(200);
+    let title = |event: &Value| event["data"]["object"]["title"].as_str().unwrap().to_owned();
+    (books, events["data"].as_array().unwrap().iter().rev().map(title).collect())
+}
+
+fn code(answer: &Answer) -> (u16, &str) {
+    (answer.status, answer.json["error"]["code"].as_str().unwrap_or("none"))
+}
+
+#[test]
+fn a_write_that_was_refused_by_a_failing_disk_does_not_exist_after_a_crash() {
+    const FAILED: (u16, &str) = (500, "storage_failed");
+    const UNKNOWN: (u16, &str) = (500, "outcome_unknown");
+    const FULL: (u16, &str) = (503, "storage_full");
+    for (what, first, later) in [
+        // The sync fails, and the sync of taking it back.
+        (fault("sync", EIO, WAL), UNKNOWN, FAILED),
+        (fault("sync", ENOSPC, WAL), UNKNOWN, FULL),
+        // A broken disk is not a full one.
+        (fault("write", EIO, WAL), FAILED, FAILED),
+        (fault("write", ENOSPC, WAL), FULL, FULL),
+        (fault("write", EDQUOT, WAL), FULL, FULL),
+        (fault("write", EFBIG, WAL), FULL, FULL),
+    ] {
+        let faults = Faults::new();
+        let server = faults.of(bookshop()).go();
+        assert_eq!(post(&server, "kept").status, 201);
+        faults.set(&[what]);
+        let refused: Vec<Answer> =
+            ["a", "b", "c"].iter().map(|title| post(&server, title)).collect();
+        assert_eq!(code(&refused[0]), first, "{what:?}: {}", refused[0].text);
+        for answer in &refused[1..] {
+            assert_eq!(code(answer), later, "{what:?}: {}", answer.text);
+        }
+        server.get("/v1/books").expect(200);
+        // Nothing is written after the refusal that could cover it up: not even by health.
+        let folder = server.kill();
+        faults.clear();
+        let server = faults.of(bookshop()).on(&folder).go();
+        let only = vec!["kept".to_owned()];
+        assert_eq!(titles(&server), (only.clone(), only), "{what:?}");
+        // The key of one whose outcome was unknown is free: nothing happened.
+        let again = post(&server, "a");
+        assert_eq!((again.status, again.header("idempotent-replayed")), (201, None), "{what:?}");
+    }
+}
+
+#[test]
+fn a_sync_that_fails_once_refuses_one_write_and_no_other() {
+    let faults = Faults::new();
+    let server = faults.of(bookshop()).go();
+    assert_eq!(post(&server, "kept").status, 201);
+    faults.set(&[Fault { times: 1, ..fault("sync", EIO, WAL) }]);
+    // Taking it back worked, so it is known that nothing was written.
+    post(&server, "refused").error(500, "storage_failed");
+    assert_eq!(post(&server, "next").status, 201);
+    let folder = server.kill();
+    let server = faults.of(bookshop()).on(&folder).go();
+    let both = vec!["kept".to_owned(), "next".to_owned()];
+    assert_eq!(titles(&server), (both.clone(), both));
+}
+
+#[test]
+fn a_failing_disk_is_named_by_health_and_logged_once_and_heals_by_itself() {
+    let faults = Faults::new();
+    let server = faults.of(bookshop()).go();
+    faults.set(&[fault("sync", EIO, WAL)]);
+    for number in 0..30 {
+        assert_eq!(post(&server, &number.to_string()).status, 500);
+        server.get("/v1/books?sort=title").expect(200);
+        let health = server.get("/health").expect(503);
+        assert_eq!(health["status"], "store_failed");
+        let reason = health["reason"].as_str().unwrap();
+        assert!(reason.contains("writes do not work"), "{reason}");
+    }
+    faults.clear();
+    eventually("health returns", || server.get("/health").status == 200);
+    assert_eq!(post(&server, "after").status, 201);
+    let log = server.log.lock().unwrap().clone();
+    let lines = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+    assert!(lines("a commit failed") <= 4, "{log}");
+    assert!(lines("could not serve a request") <= 4, "{log}");
+    assert!(lines("commits work again") == 1, "{log}");
+    let folder = server.kill();
+    let server = faults.of(bookshop()).on(&folder).go();
+    let only = vec!["after".to_owned()];
+    assert_eq!(titles(&server), (only.clone(), only));
+}
+
+#[test]
+fn deliveries_streams_and_timers_go_on_when_a_failing_disk_works_again() {
+    for what in [
+        vec![fault("sync", EIO, "restive.db")],
+        vec![fault("write", EIO, "restive.db")],
+        vec![fault("write", ENOSPC, "restive.db")],
+        // The journal of the deliveries as well.
+        vec![fault("write", ENOSPC, "/data/"), fault("sync", EIO, "/data/")],
+        vec![fault("write", EIO, "/data/outcomes")],
+    ] {
+        let faults = Faults::new();
+        let server = faults.of(bookshop()).go();
+        let sink = Sink::start();
+        endpoint(&server, &sink, json!({"enabled_events": ["book.*"]}));
+        eventually("the ping came", || !sink.received().is_empty());
+        let mut stream = Events::open(&server, "/api/events?types=book.*");
+        let card = json!({"amount": 500, "currency": "eur", "payment_method": "pm_card_visa"});
+        let intent = server.make("/v1/payment-intents", card);
+        let intent = format!("/v1/payment-intents/{intent}");
+        server.post(&format!("{intent}/confirm"), json!({})).expect(200);
+        let writes_fail = what.iter().any(|fault| fault.file != "/data/outcomes");
+        assert_eq!(post(&server, "before").status, 201);
+        faults.set(&what);
+        let mut acknowledged = vec!["before".to_owned()];
+        for title in ["a", "b", "c"] {
+            if post(&server, title).status == 201 {
+                acknowledged.push(title.to_owned());
+            }
+        }
+        assert_eq!(acknowledged.len() == 1, writes_fail, "{what:?}: {acknowledged:?}");
+        if writes_fail {
+            eventually("a timer meets the fault", || {
+                server.log.lock().unwrap().contains("timed transitions must wait")
+            });
+        }
+        faults.clear();
+        eventually("health returns", || server.get("/health").status == 200);
+        assert_eq!(post(&server, "after").status, 201);
+        acknowledged.push("after".to_owned());
+        eventually("the timer fires", || server.get(&intent).expect(200)["status"] == "succeeded");
+        let streamed: Vec<String> = acknowledged
+            .iter()
+            .map(|_| stream.named("book.created").json()["data"]["object"]["title"].clone())
+            .map(|title| title.as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(streamed, acknowledged, "{what:?}: the stream shows what was acknowledged");
+        let title = |event: &Value| event["data"]["object"]["title"].as_str().unwrap().to_owned();
+        let delivered = || -> Vec<String> {
+            sink.of("book.created").iter().map(|request| title(&request.event())).collect()
+        };
+        eventually("all are delivered", || {
+            acknowledged.iter().all(|title| delivered().contains(title))
+        });
+        let pending = "/v1/deliveries?status=pending";
+        eventually("all are settled", || server.get(pending).column("id").is_empty());
+        let mut once = delivered();
+        once.sort();
+        acknowledged.sort();
+        assert_eq!(once, acknowledged, "{what:?}: nothing refused is sent, nothing twice");
+    }
+}

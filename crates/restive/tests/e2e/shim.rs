@@ -1,0 +1,88 @@
+//! Servers whose calls on files fail when a test wants it, by a small library that is compiled here
+//! and loaded before the system's.
+
+use crate::harness::Start;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// Error numbers of Linux.
+pub const EIO: u32 = 5;
+pub const EFBIG: u32 = 27;
+pub const ENOSPC: u32 = 28;
+pub const EDQUOT: u32 = 122;
+
+/// The faults of one server.
+pub struct Faults {
+    folder: TempDir,
+}
+
+/// One call that fails: `sync`, `write` or `truncate`, on files whose path contains a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub call: &'static str,
+    pub error: u32,
+    pub file: &'static str,
+    /// How often it fails; 0 is always.
+    pub times: u32,
+}
+
+pub fn fault(call: &'static str, error: u32, file: &'static str) -> Fault {
+    Fault { call, error, file, times: 0 }
+}
+
+impl Faults {
+    pub fn new() -> Faults {
+        Faults { folder: TempDir::new().unwrap() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A server that meets them.
+    pub fn of(&self, start: Start) -> Start {
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+        start
+            .env("LD_PRELOAD", library().to_str().unwrap())
+            .env("FAULTS", &text(self.file("faults")))
+            .env("FAULTS_SYNCED", &text(self.file("synced")))
+    }
+
+    /// From now on these calls fail.
+    pub fn set(&self, faults: &[Fault]) {
+        let line = |fault: &Fault| {
+            format!("{} {} {} {}\n", fault.call, fault.error, fault.file, fault.times)
+        };
+        let text: String = faults.iter().map(line).collect();
+        // In one step: the server may read it at any moment.
+        std::fs::write(self.file("new"), text).unwrap();
+        std::fs::rename(self.file("new"), self.file("faults")).unwrap();
+    }
+
+    pub fn clear(&self) {
+        std::fs::remove_file(self.file("faults")).unwrap();
+    }
+
+    /// Paths of the files and folders that were synced.
+    pub fn synced(&self) -> Vec<PathBuf> {
+        let text = std::fs::read_to_string(self.file("synced")).unwrap_or_default();
+        text.lines().map(PathBuf::from).collect()
+    }
+}
+
+/// Compiled once per run.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/faults.c");
+        let name = format!("faults-{}.so", std::process::id());
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).arg("-ldl");
+        let status = compile.status().expect("a C compiler is needed: install gcc");
+        assert!(status.success(), "cc: {status}");
+        library
+    })
+}

@@ -186,6 +186,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE / 2;
         while self.usage() != Usage::default() {
             assert!(Instant::now() < deadline, "{:?}", self.usage());
+            // waits for: the next look at the condition
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -57,12 +57,17 @@ impl Commits {
         Ok(())
     }
 
-    /// After a transaction that failed: leaves it, and says what those who wait for it may be told.
-    pub fn take_back(&mut self, error: Error, connection: &Connection, shared: &Shared) -> Error {
+    /// Leaves a transaction, if there is one.
+    pub fn leave(&self, connection: &Connection) {
         if !connection.is_autocommit() {
             // Fails only if the database ended the transaction by itself, which is as good.
             let _ = connection.execute_batch("ROLLBACK");
         }
+    }
+
+    /// After a transaction that failed: leaves it, and says what those who wait for it may be told.
+    pub fn take_back(&mut self, error: Error, connection: &Connection, shared: &Shared) -> Error {
+        self.leave(connection);
         if !self.suspect {
             return error;
         }

@@ -290,7 +290,7 @@ impl Writer {
             // Whoever waited for something that panicked hears that it was abandoned.
             if catch_unwind(AssertUnwindSafe(|| self.turn(jobs))).is_err() {
                 tracing::error!("the writer panicked between two commits; it goes on");
-                self.roll_back();
+                self.commits.leave(&self.connection);
             }
         }
     }

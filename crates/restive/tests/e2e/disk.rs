@@ -367,7 +367,7 @@ fn a_database_damaged_in_the_middle_is_refused_or_served_without_a_crash() {
     let pages = original.len() / 4096;
     // One page here and there, then all behind the first ones.
     let single = (2..pages).step_by(pages / 12).map(|page| page * 4096..(page + 1) * 4096);
-    for range in single.chain([8 * 4096..original.len()]) {
+    for range in single.chain(std::iter::once(8 * 4096..original.len())) {
         let what = format!("bytes {range:?} of {}", original.len());
         let folder = Arc::new(TempDir::new().unwrap());
         std::fs::create_dir(folder.path().join("data")).unwrap();

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+/// Of a command that is shown: a list of test names may have hundreds.
+const SHOWN_WORDS: usize = 40;
+
 /// The root of the repository: the folder above xtask's manifest.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -149,6 +152,11 @@ fn describe(command: &Command) -> String {
             None => argument.into_owned(),
         };
         words.push(if shown.contains(' ') { format!("'{shown}'") } else { shown });
+    }
+    if words.len() > SHOWN_WORDS {
+        let left_out = words.len() - SHOWN_WORDS;
+        words.truncate(SHOWN_WORDS);
+        words.push(format!("… ({left_out} more)"));
     }
     words.join(" ")
 }

@@ -240,8 +240,12 @@ fn waiters_cost_nothing_while_nothing_happens() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");
     let server = server.go();
     let target = format!("/api/messages?since={}&wait=true", write(&server, "the newest"));
-    let waiting: Vec<_> = (0..WAITERS).map(|_| ask_for(&server, &target, &[])).collect();
-    held(&server, WAITERS);
+    let mut waiting = Vec::new();
+    // One account may have some 2,000 requests that are being answered; held ones do not count.
+    for _ in 0..3 {
+        waiting.extend((0..WAITERS / 3).map(|_| ask_for(&server, &target, &[])));
+        held(&server, waiting.len());
+    }
     let before = worked(&server);
     std::thread::sleep(TIME); // waits for: the time over which nothing happens
     let worked = worked(&server) - before;

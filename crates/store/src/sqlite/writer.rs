@@ -553,7 +553,10 @@ impl Writer {
             result = self.attempt(writes, settlements);
         }
         self.commits.report(&result);
-        self.shared.unwell.store(result.is_err(), Ordering::Release);
+        // A settlement may fit where a write does not: it proves nothing.
+        if result.is_err() || !writes.is_empty() {
+            self.shared.unwell.store(result.is_err(), Ordering::Release);
+        }
         result
     }
 

@@ -127,7 +127,8 @@ impl Engine {
                 self.settler.place(*number, now);
             }
         }
-        if self.stored_head != Some(head) {
+        // Without endpoints there is nobody whose position it would be.
+        if self.stored_head != Some(head) && !self.lanes.is_empty() {
             self.stored_head = Some(head);
             self.settler.place_head(head);
         }

@@ -117,7 +117,7 @@ fn wants(arguments: &[String], scenario: &str) -> bool {
 }
 
 /// Tests at a time, per core: most of them wait, for a server to start or for a timer.
-const THREADS_PER_CORE: usize = 4;
+const THREADS_PER_CORE: usize = 2;
 
 /// For all tests, and those that must still be compiled: several times what they take.
 pub const TEST_LIMIT: Duration = Duration::from_secs(30 * 60);

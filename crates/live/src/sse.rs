@@ -35,9 +35,10 @@ pub fn open(hub: &Arc<Hub>, visitor: &Visitor, asked: Asked) -> Result<Response,
             expires: expires.and_then(|time| NonZeroU32::new(ticks(time).saturating_sub(2).max(1))),
             line,
             leaving: false,
+            begun: false,
             _arrival: arrival.map(Box::new),
         };
-        Running { stream, raw, begun: false }
+        Running { stream, raw }
     });
     Ok(Response { status: StatusCode::OK, headers: headers(), body })
 }
@@ -72,6 +73,7 @@ struct Stream {
     expires: Option<NonZeroU32>,
     /// Ends once everything was sent that is under way.
     leaving: bool,
+    begun: bool,
     _arrival: Option<Box<Arrival>>,
 }
 
@@ -79,15 +81,14 @@ struct Stream {
 struct Running {
     stream: Stream,
     raw: Raw,
-    begun: bool,
 }
 
 impl Future for Running {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Running { stream, raw, begun } = self.get_mut();
-        if !std::mem::replace(begun, true) {
+        let Running { stream, raw } = self.get_mut();
+        if !std::mem::replace(&mut stream.begun, true) {
             stream.begin();
         }
         stream.poll(raw, cx)

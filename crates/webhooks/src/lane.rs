@@ -253,6 +253,8 @@ impl Lane {
         if enabled {
             self.pace = Pace::new(common_places(&self.endpoint), self.endpoint.rate_limit);
             self.health = Health::default();
+            // A restart must not bring the old failures back.
+            self.health_changed = true;
         }
         self.reorder();
     }
@@ -289,7 +291,7 @@ impl Lane {
     /// What it has to ask the store for; its account may load `room` bytes more.
     pub fn need(&self, room: usize, now: Instant, time: Timestamp, limits: &Limits) -> Need {
         // What is under way is in the store only once it is durable.
-        if self.census == Census::Needed && self.ledger.is_empty() {
+        if self.census == Census::Needed && self.ledger.is_empty() && self.trying.is_empty() {
             return Need::Census;
         }
         let retries = self.need_of_retries(now, time);

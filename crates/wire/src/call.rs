@@ -71,15 +71,18 @@ pub(crate) fn refusal(worker: &Worker, fault: Fault) -> Response {
 }
 
 /// The answer with the charge for it, or a refusal where there is no room for it: one that is
-/// small, and has none.
+/// small, and has none. The answer to a method that is not safe is never replaced: its effect is
+/// there, and a client that is told otherwise repeats it.
 pub(crate) fn covered(
     worker: &Worker,
     outcome: Result<Response, Fault>,
     memory: &Arc<Memory>,
+    is_safe: bool,
 ) -> (Response, Option<Charge>) {
     let fault = match outcome {
         Ok(response) => match memory.charge_answer(&response.body) {
             Some(charge) => return (response, Some(charge)),
+            None if !is_safe => return (response, None),
             None => Fault::Overloaded,
         },
         Err(fault) => fault,

@@ -28,8 +28,8 @@ pub struct Limits {
     /// have not arrived whole, and answers that their clients have not taken; the answers of
     /// HTTP/1.1 count as well. One address (one /64 of IPv6) may hold as much as is still free, so
     /// that nobody takes all of it. Over it a request is answered 503, a stream refused, a
-    /// connection in the middle of a head ended. 256 MiB: some 1,000 uploads of unknown length, or
-    /// 250 answers of 1 MiB, that wait for their clients at one moment.
+    /// connection in the middle of a head ended. 512 MiB: some 8,000 uploads of unknown length, or
+    /// 500 answers of 1 MiB, that wait for their clients at one moment.
     pub held_bytes: usize,
     /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
     pub url_bytes: usize,
@@ -87,7 +87,7 @@ impl Default for Limits {
             header_bytes: 32 * 1024,
             max_headers: 100,
             buffer_bytes: 64 * 1024 * 1024,
-            held_bytes: 256 * 1024 * 1024,
+            held_bytes: 512 * 1024 * 1024,
             url_bytes: 8 * 1024,
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 512,

@@ -26,7 +26,7 @@ pub struct Raw {
 enum Carrier {
     /// And the bytes that arrived together with the request and belong behind it; seldom any.
     Connection(Stream, Option<Box<Bytes>>),
-    Http2(Box<h2::Channel>),
+    Http2(h2::Channel),
     Http3(Box<h3::Channel>),
 }
 
@@ -57,7 +57,7 @@ impl Raw {
     }
 
     pub(crate) fn over(channel: h2::Channel, shutdown: Shutdown) -> Raw {
-        Raw { carrier: Carrier::Http2(Box::new(channel)), shutdown }
+        Raw { carrier: Carrier::Http2(channel), shutdown }
     }
 
     pub(crate) fn over_quic(channel: h3::Channel, shutdown: Shutdown) -> Raw {

@@ -106,6 +106,7 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
     super::faults::after(write);
     if erasure.is_some() {
         erasure::begin(turn.connection, write, turn.next_seq)?;
+        *turn.shared.erased_at.lock() = Some(std::time::Instant::now());
         turn.erases = true;
     }
     Ok(Committed::Fresh(response))

@@ -190,6 +190,7 @@ impl SqliteStore {
             search_position: AtomicI64::new(opened.search_position),
             unwell: AtomicBool::new(false),
             watchdog: Watchdog::new(),
+            erased_at: parking_lot::Mutex::new(None),
             #[cfg(test)]
             faults: faults::Faults::default(),
             counters: Counters::default(),

@@ -3,7 +3,8 @@
 //! something is due. Knows no rule of delivery.
 
 use super::apply::{self, Fault, Turn};
-use super::{log, read};
+use super::shared::Shared;
+use super::{erasure, log, read};
 use crate::delivery::{
     Delivery, Failures, Outcome, Retries, Retry, Settlement, Standing, Standings, Status,
 };
@@ -12,6 +13,7 @@ use model::decide;
 use model::write::{Committed, Response, Write};
 use model::{Code, Problem, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::time::Duration;
 
 /// Tables that came with format 2. Rows of deliveries are numbered in the order of their first
 /// outcome, which is the order of their lists. Every index costs each delivery a microsecond, so
@@ -44,6 +46,10 @@ CREATE TABLE IF NOT EXISTS endpoint_states (
 /// endpoints begin with 1.
 pub const HEAD: i64 = 0;
 
+/// Outcomes of requests that were under way at an erasure come within this: attempts end after half
+/// a minute, and the rest is for a store that failed in the meantime.
+const ERASED_FOR: Duration = Duration::from_secs(600);
+
 /// Endpoints of one account and mode: each costs the engine some kilobytes.
 const ENDPOINTS: i64 = 2_000;
 
@@ -58,7 +64,8 @@ const UPDATE: &str = "UPDATE deliveries SET \
     status = iif(status = 1, 1, iif(manual > ?6 AND ?2 <> 1, 0, ?2)), \
     attempts = attempts + ?3, \
     next = iif(status = 1, NULL, iif(manual > ?6 AND ?2 <> 1, next, ?4)), \
-    manual = iif(manual > ?6 AND ?2 <> 1, manual, 0), updated = ?5 WHERE n = ?1";
+    manual = iif(manual > ?6 AND ?2 <> 1, manual, 0), updated = ?5 \
+    WHERE n = ?1 AND event = ?7 AND endpoint = ?8";
 const FIRST_ATTEMPT: &str =
     "INSERT INTO attempts (delivery, n, created, body) VALUES (?1, 1, ?2, ?3)";
 /// Two senders, a replay and the schedule, may count the same attempt; rows are never lost.
@@ -86,6 +93,14 @@ const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(
 const GONE: &str = "DELETE FROM endpoint_states WHERE endpoint = ?1";
 const ASKED: &str = "SELECT DISTINCT endpoint FROM deliveries INDEXED BY deliveries_asked \
     WHERE status = 0 AND manual > 0";
+/// What a receiver answered to an event that was erased while the request was under way.
+const CLEAN_ATTEMPTS: &str = concat!(
+    "UPDATE attempts SET body = json_set(body, '$.response_body', NULL) WHERE delivery = \
+     (SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2) AND json_valid(body) AND EXISTS \
+     (SELECT 1 FROM log WHERE seq = ?1 AND (",
+    erasure::erases!("log"),
+    " OR (json_valid(object) AND json_extract(object, '$.erased'))))"
+);
 /// Events are numbered in the order of their times.
 const WAITING: &str = "SELECT created FROM log WHERE seq = \
     (SELECT min(event) FROM deliveries WHERE endpoint = ?1 AND status = 0)";
@@ -110,9 +125,18 @@ const ONE: &str = "SELECT n, id, event, status, attempts, next FROM deliveries \
 const RETRY: &str = "UPDATE deliveries SET status = 0, next = ?2, manual = manual + 1, \
     updated = max(updated + 1, ?2) WHERE n = ?1";
 
-pub fn settle(connection: &Connection, settlement: &Settlement) -> Result<(), rusqlite::Error> {
+pub fn settle(
+    connection: &Connection,
+    shared: &Shared,
+    settlement: &Settlement,
+) -> Result<(), rusqlite::Error> {
+    let erased = shared.erased_at.lock().is_some_and(|at| at.elapsed() < ERASED_FOR);
     for outcome in &settlement.outcomes {
         keep(connection, outcome)?;
+        if erased && outcome.attempt.is_some() {
+            let mut clean = connection.prepare_cached(CLEAN_ATTEMPTS)?;
+            clean.execute([outcome.event, outcome.endpoint])?;
+        }
     }
     for (endpoint, seq) in &settlement.positions {
         match seq {
@@ -171,7 +195,9 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
             i64::from(outcome.attempt.is_some()),
             next,
             outcome.now.0,
-            outcome.asked
+            outcome.asked,
+            outcome.event,
+            outcome.endpoint
         ])?;
         if kept == 0 {
             // Its event went out of the log while it was under way, and the delivery with it. An
@@ -346,7 +372,7 @@ pub fn refuse_too_many(turn: &Turn<'_>, write: &Write) -> Result<(), Fault> {
 /// Records of one table in every scope.
 pub fn every(
     connection: &Connection,
-    shared: &super::shared::Shared,
+    shared: &Shared,
     collection: model::CollectionIx,
     after: i64,
     max: usize,

@@ -92,8 +92,9 @@ pub fn expire(connection: &Connection, shared: &Shared, expiry: &Expiry) -> Resu
 /// Looks at every endpoint and every retry: not to be asked for each slice.
 pub fn needed(connection: &Connection, shared: &Shared) -> Result<i64, Error> {
     let sql = format!(
-        "SELECT min(seq) FROM (SELECT min({}) + 1 AS seq FROM {} w WHERE w.f_status = 'enabled' \
-         UNION ALL SELECT min(event) FROM deliveries WHERE status = 0 AND event > 0)",
+        "SELECT min(seq) FROM (SELECT min({0}) + 1 AS seq FROM {1} w WHERE w.f_status = 'enabled' \
+         UNION ALL SELECT min(d.event) FROM deliveries d WHERE d.status = 0 AND d.event > 0 AND \
+         EXISTS (SELECT 1 FROM {1} e WHERE e.n = d.endpoint AND e.f_status = 'enabled'))",
         views::POSITION_OF_ENDPOINT,
         views::endpoints_table(&shared.schema)
     );

@@ -8,7 +8,7 @@ use crate::usage::UsedInAll;
 use crate::{Error, Figures, Watchdog};
 use model::version::Versions;
 use model::{CollectionIx, Schema, Scope, Timestamp};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rusqlite::ErrorCode;
 use std::collections::HashMap;
 use std::io;
@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Instant;
 use tokio::sync::watch;
 
 /// Tells the time; tests give their own.
@@ -56,6 +57,8 @@ pub struct Shared {
     /// The last commit failed; health tries one before it answers.
     pub unwell: AtomicBool,
     pub watchdog: Arc<Watchdog>,
+    /// When something was last erased, in this process.
+    pub erased_at: Mutex<Option<Instant>>,
     #[cfg(test)]
     pub faults: super::faults::Faults,
     pub counters: Counters,

@@ -612,7 +612,7 @@ impl Writer {
             self.stage = Stage::Settlement(place);
             #[cfg(test)]
             self.shared.faults.strike("settle");
-            outbox::settle(&self.connection, settlement)?;
+            outbox::settle(&self.connection, &self.shared, settlement)?;
         }
         self.stage = Stage::Elsewhere;
         self.erasing |= turn.erases;

@@ -338,6 +338,13 @@ pub async fn an_erased_resource_leaves_ids_and_outcomes(bed: Bed) {
     let parent = delivery["id"].as_str().map(str::to_owned);
     let attempts = shown(&bed, ATTEMPTS, &Query { parent, ..query("-created_at", 5) }).await;
     assert_eq!(attempts[0]["response_body"], Value::Null);
+    // A request that was under way at that moment is answered afterwards.
+    let mut late = outcome(&hook, made.version, Status::Succeeded, None);
+    late.attempt = Some(json!({"id": "att_2", "response_body": "Secret"}).to_string());
+    settle(&bed, vec![late], Vec::new()).await;
+    let late = bed.store.deliveries(hook.number, &[made.version]).await.unwrap().remove(0);
+    let query = Query { parent: Some(late.id), ..query("-created_at", 5) };
+    assert_eq!(shown(&bed, ATTEMPTS, &query).await[0]["response_body"], Value::Null);
     let refused = bed.refused(create(ERASURES, json!({"resource": "book_none"}))).await;
     assert_eq!(refused.violations[0].field, "resource");
 }

@@ -218,6 +218,8 @@ impl Engine {
         self.subscriptions.remove(scope, number);
         self.settler.forget(number);
         self.lanes.remove(&number);
+        self.wake_replays_of(scope, id);
+        self.thin_crowd();
     }
 
     fn hand_out(&mut self, event: Event) {

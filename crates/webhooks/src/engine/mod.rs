@@ -230,14 +230,19 @@ impl Engine {
     }
 
     /// A request ended: those get their turn that waited for its place.
-    fn thin_crowd(&mut self) {
+    pub(super) fn thin_crowd(&mut self) {
         let places = self.places.clone();
         let free = |account: i64, _: &i64| (places.room(account) > 0).then_some(());
-        if let Some((number, ())) = self.crowd.pop_with(free)
-            && let Some(lane) = self.lanes.get_mut(&number)
-        {
+        // One that is gone or has nothing to send must not use up the turn of the others.
+        for _ in 0..self.limits.steps {
+            let Some((number, ())) = self.crowd.pop_with(free) else { return };
+            let Some(lane) = self.lanes.get_mut(&number) else { continue };
             lane.crowded = false;
+            let sends = lane.enabled && (lane.has_work() || !lane.urgent.is_empty());
             self.touch(number);
+            if sends {
+                return;
+            }
         }
     }
 

@@ -126,6 +126,16 @@ impl Engine {
         }
     }
 
+    /// The endpoint is gone: its replays fail.
+    pub(super) fn wake_replays_of(&mut self, scope: Scope, endpoint: &str) {
+        let its = self.replays.all.iter();
+        let its = its.filter(|(_, replay)| replay.scope == scope && replay.endpoint == endpoint);
+        let numbers: Vec<i64> = its.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.replays.touch(number);
+        }
+    }
+
     pub(super) fn wake_replay(&mut self, number: i64) {
         self.replays.touch(number);
     }
@@ -316,6 +326,7 @@ impl Engine {
         if let Some(replay) = self.replays.all.get_mut(&number) {
             replay.in_flight -= 1;
         }
+        self.replays.touch(number);
         let Some(lane) = self.lanes.get_mut(&endpoint) else { return };
         lane.replaying = lane.replaying.saturating_sub(1);
         let settings = lane.endpoint.clone();

@@ -80,7 +80,11 @@ impl Engine {
                 );
                 self.phase = Phase::Over;
             }
-            _ => {}
+            // It rang a moment early.
+            Phase::Draining(until) | Phase::Closing { until, .. } => {
+                self.timers.set(until, Alarm::End);
+            }
+            Phase::Running | Phase::Over => {}
         }
     }
 
@@ -109,6 +113,8 @@ impl Engine {
         for number in awake {
             self.touch(number);
         }
+        // A place may have come back without a request that ended, by an endpoint that is gone.
+        self.thin_crowd();
         self.save_replays();
         self.ask_ages();
         self.tell_ages();

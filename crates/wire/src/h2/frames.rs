@@ -13,6 +13,7 @@ const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// Resets a client may send at once and then each second: what nghttp2 allows.
@@ -20,10 +21,10 @@ const RESETS: Rate = Rate { burst: 1000, each_second: 33 };
 /// Pings, settings, priorities and frames nobody knows. Clients that measure the line with pings
 /// send a few for each round trip.
 const CONTROLS: Rate = Rate { burst: 1000, each_second: 100 };
-/// DATA frames with fewer bytes than `SMALL_BYTES`: for each of them h2 holds some 300 bytes more
-/// than the windows count until somebody reads it. Far more than a client needs that sends short
-/// messages one by one.
-const SMALL_DATA: Rate = Rate { burst: 20_000, each_second: 5_000 };
+/// DATA frames with fewer bytes than `SMALL_BYTES` that do not end their stream: for each of them
+/// h2 holds some 300 bytes more than the windows count until somebody reads it. More than a proxy
+/// needs that sends many short bodies over one connection.
+const SMALL_DATA: Rate = Rate { burst: 40_000, each_second: 40_000 };
 const SMALL_BYTES: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -110,7 +111,9 @@ impl Frames {
                 self.block_open = flags & END_HEADERS == 0;
                 return;
             }
-            DATA if self.payload_left < SMALL_BYTES => &mut self.small_data,
+            DATA if self.payload_left < SMALL_BYTES && flags & END_STREAM == 0 => {
+                &mut self.small_data
+            }
             // These are bounded by the windows, by h2, or cost nothing.
             DATA | WINDOW_UPDATE => return,
             SETTINGS | PING if flags & ACK != 0 => return,

@@ -10,10 +10,11 @@ use crate::limits::Limits;
 /// Streams of one connection at a time; over it h2 refuses them, which a client may retry. 128:
 /// RFC 9113 asks for 100 or more, nginx has 128.
 pub(super) const MAX_STREAMS: u32 = 128;
-/// Body bytes one stream may send ahead of its reader. 256 KiB: 100 Mbit/s at a round trip of
-/// 20 ms, and a reader that keeps up opens it again long before it is used up. On loopback
-/// `bench wire --only large` is about as fast with four times as much.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Body bytes one stream may send ahead of its reader. 64 KiB, as RFC 9113 begins with: a body that
+/// nobody sends is charged for this much. With the 2,048 requests that one account may have under
+/// way that is a quarter of `Limits::held_bytes`, and half of what one address may hold: other
+/// accounts behind the same address still have room.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// The same for all streams of a connection: the sum of theirs, so that a body that nobody reads
 /// never keeps another stream from sending. What a connection holds is bounded by
 /// `Limits::held_bytes`: a stream with a body is let in only if there is room for it.

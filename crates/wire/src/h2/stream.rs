@@ -35,7 +35,7 @@ pub(super) async fn answer(
 ) {
     let worker = link.worker.clone();
     let (parts, body) = request.into_parts();
-    let is_head = parts.method == Method::HEAD;
+    let (is_head, is_safe) = (parts.method == Method::HEAD, parts.method.is_safe());
     let mut outgoing = Outgoing { is_head, channel: None, remainder: None, memory };
     let protocol = parts.extensions.get::<Protocol>().cloned();
     let protocol = protocol.as_ref().map(|name| name.as_str().as_bytes());
@@ -61,7 +61,7 @@ pub(super) async fn answer(
     };
     // None: nobody waits for it any more.
     if let Some(outcome) = outcome {
-        let (response, charge) = call::covered(&worker, outcome, &outgoing.memory);
+        let (response, charge) = call::covered(&worker, outcome, &outgoing.memory, is_safe);
         outflow::send(&worker, respond, response, charge, outgoing, under_way).await;
     }
 }

@@ -15,8 +15,8 @@ use crate::tls::Tls;
 const MAX_STREAMS: u32 = 128;
 /// Streams of the client that go one way: it needs three, and may try out that others do no harm.
 const MAX_ONE_WAY_STREAMS: u32 = 8;
-/// Body bytes one stream may send ahead of its reader. 256 KiB, as on HTTP/2.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Body bytes one stream may send ahead of its reader. 64 KiB, as on HTTP/2.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// The same for all streams of a connection, as long as none has a body: heads, and the streams
 /// that go one way. What a body may hold is added while it is on its way (`window`), so that one
 /// that nobody reads never keeps another from sending.

@@ -60,9 +60,11 @@ pub(super) async fn answer(
         memory: line.memory.clone(),
         windows: line.windows.clone(),
     };
+    let mut is_safe = true;
     let outcome = match request(&line, &mut inflow, limit, &mut outgoing.is_head).await {
         Ok((head, bodiless)) => {
             let upgrade = head.upgrade;
+            is_safe = head.method.is_safe();
             let begun = begin(&line, head, inflow, bodiless, &mut outgoing);
             match call::begin(&worker, begun.exchange) {
                 Err(fault) => Err(fault),
@@ -85,7 +87,7 @@ pub(super) async fn answer(
         }
         Err(No::Gone) => return line.cancelled(),
     };
-    let (response, charge) = call::covered(&worker, outcome, &outgoing.memory);
+    let (response, charge) = call::covered(&worker, outcome, &outgoing.memory, is_safe);
     outflow::send(&worker, outlet, response, charge, outgoing, under_way).await;
 }
 

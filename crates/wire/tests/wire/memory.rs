@@ -149,6 +149,8 @@ async fn begun(server: &Server, response: &mut ResponseFuture) -> Option<StatusC
 
 #[test]
 fn an_address_that_has_its_share_of_http3_is_refused_and_gets_it_back() {
+    /// Room for two uploads with their windows, and not for three.
+    const SMALL: usize = 256 << 10;
     let (server, trust) = echo(Limits { held_bytes: SMALL + SMALL / 4, ..Limits::default() });
     run(async {
         let raw = trust.raw(&server).await;

@@ -58,12 +58,17 @@ fn large_bodies_of_one_account_leave_memory_and_room_for_others() {
     let before = resident_kib(&server);
     let mut uploads: Vec<TcpStream> = (0..UPLOADS).map(|_| upload(&server, KEY)).collect();
     // The share is used up: one more is refused before it is sent, with a reason.
-    let mut late = TcpStream::connect(server.address).unwrap();
-    late.set_read_timeout(Some(PATIENCE)).unwrap();
-    late.write_all(head(KEY, BODY_BYTES).as_bytes()).unwrap();
-    let mut refusal = vec![0; 4096];
-    let count = late.read(&mut refusal).unwrap();
-    let refusal = String::from_utf8_lossy(&refusal[..count]).to_lowercase();
+    // A busy server may not have read all of the others when the first of these comes.
+    let mut refusal = String::new();
+    eventually("one more is refused", || {
+        let mut late = TcpStream::connect(server.address).unwrap();
+        late.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        late.write_all(head(KEY, BODY_BYTES).as_bytes()).unwrap();
+        let mut answer = vec![0; 4096];
+        let count = late.read(&mut answer).unwrap_or(0);
+        refusal = String::from_utf8_lossy(&answer[..count]).to_lowercase();
+        count > 0
+    });
     assert!(refusal.starts_with("http/1.1 503"), "{refusal}");
     assert!(refusal.contains("retry-after: 1") && refusal.contains("overloaded"), "{refusal}");
     let held = resident_kib(&server);
@@ -79,7 +84,8 @@ fn large_bodies_of_one_account_leave_memory_and_room_for_others() {
     server.get("/v1/books").expect(200);
     let refused = uploads.iter_mut().filter_map(|stream| {
         let text = answered(stream);
-        (!text.is_empty()).then_some(text)
+        // On a busy machine others may have been too slow (408).
+        (!text.is_empty() && !text.starts_with("HTTP/1.1 408")).then_some(text)
     });
     let refused: Vec<String> = refused.collect();
     assert!((50..=100).contains(&refused.len()), "{} of {UPLOADS}", refused.len());

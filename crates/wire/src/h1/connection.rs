@@ -490,8 +490,9 @@ mod tests {
     #[test]
     fn an_idle_connections_task_stays_small() {
         // What 15,000 idle connections cost is this, the runtime's part (some 600 bytes) and the
-        // link: a large value held over a wait would show here first.
+        // link: a large value held over a wait would show here first. 16 bytes are the share of
+        // what the client has not taken.
         let bytes = task_bytes(Connection::serve) + size_of::<Link>();
-        assert!(bytes <= 640, "{bytes}");
+        assert!(bytes <= 656, "{bytes}");
     }
 }

@@ -502,15 +502,7 @@ impl Writer {
     }
 
     fn write_alone(&mut self, write: &Write) -> Outcome {
-        let outcomes = self.transact(&[write], &[]);
-        if outcomes.is_err() && self.panicked {
-            let aside =
-                self.alone(|connection, shared| Ok(timers::set_aside(connection, shared, write)?));
-            if let Err(error) = aside {
-                tracing::error!(%error, "a timer cannot be set aside");
-            }
-        }
-        match outcomes {
+        match self.transact(&[write], &[]) {
             Ok(mut outcomes) => outcomes.pop().unwrap_or_else(|| Err(ended())),
             Err(error) => Err(error),
         }
@@ -556,6 +548,13 @@ impl Writer {
         // A settlement may fit where a write does not: it proves nothing.
         if result.is_err() || !writes.is_empty() {
             self.shared.unwell.store(result.is_err(), Ordering::Release);
+        }
+        if let ([write], true) = (writes, self.panicked) {
+            let aside =
+                self.alone(|connection, shared| Ok(timers::set_aside(connection, shared, write)?));
+            if let Err(error) = aside {
+                tracing::error!(%error, "a timer cannot be set aside");
+            }
         }
         result
     }

@@ -3,16 +3,18 @@
 //! batch gathers. Between batches it feeds the search indexes, continues erasures and notices what
 //! other processes wrote. A panic fails the write that caused it, alone; the thread goes on.
 
+mod queue;
+
 use super::apply::{self, Outcome, Turn};
 use super::commits::Commits;
-use super::fair::{Fair, Party};
+use super::fair::Party;
 use super::retention::Expiry;
 use super::shared::Shared;
 use super::{Role, cascade, erasure, idempotency, log, outbox, retention, search, timers, usage};
 use crate::usage::Used;
 use crate::{Error, Expired, Heartbeat, Repeats, Settlement, Unknown};
 use model::{Scope, Timestamp, Write};
-use parking_lot::{Condvar, Mutex};
+use queue::{Job, Queue};
 use rusqlite::Connection;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +31,9 @@ const BATCH: usize = 256;
 /// batch: one account's large deletes must not hold up everyone's small writes. A batch of small
 /// ones takes half as long.
 const BATCH_TIME: Duration = Duration::from_millis(15);
+/// A write that takes longer is slow: until its account sends a fast one, its writes are not put
+/// into the batch of others, who would wait for them.
+const SLOW_WRITE: Duration = Duration::from_millis(5);
 /// Writes that may wait; half of them may be of one account.
 const QUEUE: usize = 8192;
 /// How long the queue must be empty before the search indexes are fed unasked.
@@ -53,23 +58,6 @@ const EXPIRY: Duration = Duration::from_secs(60);
 /// What is still to be delivered is looked for this often while events are removed; it only grows.
 const NEEDED_FOR: Duration = Duration::from_secs(10);
 
-enum Job {
-    Write(Box<Write>, oneshot::Sender<Outcome>),
-    /// What became of deliveries.
-    Settle(Box<Settlement>, oneshot::Sender<Result<(), Error>>),
-    /// Remove events from before a moment, and from before another what was not delivered; so many
-    /// at most.
-    Expire(Timestamp, Timestamp, usize, oneshot::Sender<Result<Expired, Error>>),
-    /// Requests by account and version that were added.
-    Usage(Vec<Used>, oneshot::Sender<Result<(), Error>>),
-    /// Timers that cannot fire.
-    SetAside(Vec<Unknown>, oneshot::Sender<Result<(), Error>>),
-    /// Tell me when the search indexes have read the log up to here, or that they cannot now.
-    Search(i64, oneshot::Sender<bool>),
-    /// Does a commit work?
-    Probe(oneshot::Sender<Result<(), Error>>),
-}
-
 /// The way to the writer; its thread ends when this is dropped.
 pub struct Handle {
     queue: Arc<Queue>,
@@ -77,52 +65,9 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// Jobs that wait, by account.
-struct Queue {
-    state: Mutex<QueueState>,
-    /// Something was queued.
-    ready: Condvar,
-}
-
-struct QueueState {
-    jobs: Fair<Job>,
-    closed: bool,
-}
-
-impl Queue {
-    fn push(&self, party: Party, job: Job) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        if state.closed {
-            return Err(ended());
-        }
-        let queued = state.jobs.push(party, job);
-        drop(state);
-        self.ready.notify_one();
-        if queued { Ok(()) } else { Err(Error::Busy) }
-    }
-
-    /// The next jobs, `max` at most, from all accounts in turns. Waits for the first; `None` once
-    /// there will be no more.
-    fn take(&self, max: usize, wait: Duration) -> Option<Vec<(Party, Job)>> {
-        let mut state = self.state.lock();
-        if state.jobs.is_empty() && !state.closed {
-            self.ready.wait_for(&mut state, wait);
-        }
-        if state.jobs.is_empty() && state.closed {
-            return None;
-        }
-        Some(std::iter::from_fn(|| state.jobs.next(|_| true)).take(max).collect())
-    }
-
-    fn put_back(&self, jobs: Vec<(Party, Job)>, served: &HashSet<Party>) {
-        self.state.lock().jobs.put_back(jobs, served);
-    }
-}
-
 impl Handle {
     pub fn start(connection: Connection, shared: Arc<Shared>, role: Role) -> Result<Handle, Error> {
-        let state = QueueState { jobs: Fair::new(QUEUE), closed: false };
-        let queue = Arc::new(Queue { state: Mutex::new(state), ready: Condvar::new() });
+        let queue = Arc::new(Queue::new(QUEUE));
         let mut writer = Writer {
             connection,
             shared: shared.clone(),
@@ -142,6 +87,7 @@ impl Handle {
             role,
             stage: Stage::Elsewhere,
             panicked: false,
+            slow: None,
             heartbeat: shared.watchdog.watch("writer"),
             search_heartbeat: shared.watchdog.watch("search"),
         };
@@ -217,8 +163,7 @@ fn ended() -> Error {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.queue.state.lock().closed = true;
-        self.queue.ready.notify_one();
+        self.queue.close();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -251,6 +196,8 @@ struct Writer {
     stage: Stage,
     /// Whether the last transaction failed by a panic.
     panicked: bool,
+    /// Whose last write was slow.
+    slow: Option<Party>,
     heartbeat: Heartbeat,
     search_heartbeat: Heartbeat,
 }
@@ -598,11 +545,17 @@ impl Writer {
         };
         let (mut outcomes, began) = (Vec::with_capacity(writes.len()), Instant::now());
         for (place, write) in writes.iter().enumerate() {
-            if place > 0 && began.elapsed() > BATCH_TIME {
+            let (party, start) = (Some(Party::from(write.scope)), Instant::now());
+            if place > 0 && (start - began > BATCH_TIME || self.slow == party) {
                 break;
             }
             self.stage = Stage::Write(place);
             outcomes.push(apply::apply(&mut turn, write)?);
+            if start.elapsed() > SLOW_WRITE {
+                self.slow = party;
+            } else if self.slow == party {
+                self.slow = None;
+            }
             // A batch is milliseconds of work: whoever reads on this core need not wait for all of
             // it.
             std::thread::yield_now();

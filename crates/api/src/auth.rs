@@ -170,7 +170,8 @@ impl Auth {
         account: Account,
     ) -> Identity {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-        let restricted = text("kind").as_deref() == Some("restricted");
+        // A kind that is not known has no more than its scopes.
+        let unrestricted = text("kind").as_deref() == Some("secret");
         let scopes = fields.get("scopes").and_then(Value::as_array);
         let grants = scopes.into_iter().flatten().filter_map(|scope| Grant::parse(scope.as_str()?));
         Identity {
@@ -178,7 +179,7 @@ impl Auth {
                 scope,
                 account: text("account").unwrap_or_default(),
                 key: record.id.clone(),
-                grants: restricted.then(|| grants.collect()),
+                grants: (!unrestricted).then(|| grants.collect()),
                 rate_limit: fields
                     .get("rate_limit")
                     .and_then(Value::as_u64)
@@ -186,10 +187,16 @@ impl Auth {
             },
             bucket: self.limiter.bucket(&record.id),
             digest: text("digest").unwrap_or_default(),
-            expires: text("expires_at").and_then(|text| Timestamp::parse(&text)),
+            expires: expiry(fields),
             account,
         }
     }
+}
+
+/// When a key ends, if it does. A moment that cannot be read has passed.
+pub fn expiry(key: &Fields) -> Option<Timestamp> {
+    let at = key.get("expires_at").filter(|at| !at.is_null())?;
+    Some(at.as_str().and_then(Timestamp::parse).unwrap_or(Timestamp(0)))
 }
 
 fn usable(identity: Arc<Identity>, now: Timestamp) -> Result<Arc<Identity>, Problem> {
@@ -246,6 +253,17 @@ fn credentials(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 mod tests {
     use super::*;
     use http::HeaderValue;
+
+    #[test]
+    fn an_expiry_that_cannot_be_read_has_passed() {
+        let expiry = |at: Value| super::expiry(&Fields::from_iter([("expires_at".to_owned(), at)]));
+        assert_eq!(super::expiry(&Fields::new()), None);
+        assert_eq!(expiry(Value::Null), None);
+        assert_eq!(expiry("1970-01-01T00:00:01.000Z".into()), Some(Timestamp(1_000)));
+        for damaged in [Value::from("soon"), Value::from(12), Value::from(false)] {
+            assert_eq!(expiry(damaged.clone()), Some(Timestamp(0)), "{damaged}");
+        }
+    }
 
     #[test]
     fn keys_are_read_from_bearer_and_basic() {

@@ -1,12 +1,11 @@
 //! Whether a key that opened a connection, or made the token that did, still holds.
 
-use crate::Outside;
 use crate::service::Core;
+use crate::{Outside, auth};
 use live::Held;
 use model::schema::{Builtin, CollectionIx};
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
@@ -30,6 +29,10 @@ pub struct Standings(Mutex<VecDeque<Arc<Standing>>>);
 
 /// Among how many an equal one is looked for.
 const SHARED: usize = 8;
+
+/// A store that fails says nothing about a key: it is asked again this often and after this pause.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Standings {
     pub fn of(&self, core: &Core, scope: Scope, key: &str) -> Arc<Standing> {
@@ -55,11 +58,17 @@ impl Standings {
 
 impl live::Standing for Standing {
     fn holds(&self) -> Pin<Box<dyn Future<Output = Held> + Send>> {
-        let (store, now) = (self.store.clone(), self.outside.now());
+        let (store, outside) = (self.store.clone(), self.outside.clone());
         let (keys, scope, key) = (self.keys, self.scope, self.key.clone());
         Box::pin(async move {
-            // A store that fails says nothing about the key; it is asked again when keys change.
-            holds(&*store, keys, scope, &key, now).await.unwrap_or(Held::Yes)
+            for _ in 0..ATTEMPTS {
+                if let Ok(held) = holds(&*store, keys, scope, &key, outside.now()).await {
+                    return held;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            // The client may connect again, and is asked for its key then.
+            Held::No
         })
     }
 }
@@ -81,8 +90,7 @@ pub async fn holds(
     let Some(record) = store.record(scope, keys, None, key).await? else { return Ok(Held::No) };
     let fields = record.fields();
     let revoked = fields.get("revoked_at").is_some_and(|at| !at.is_null());
-    let expires = fields.get("expires_at").and_then(Value::as_str).and_then(Timestamp::parse);
-    Ok(match expires {
+    Ok(match auth::expiry(&fields) {
         _ if revoked => Held::No,
         None => Held::Yes,
         Some(end) if end > now => Held::For(Duration::from_millis(end.0.abs_diff(now.0))),

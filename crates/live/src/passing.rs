@@ -106,13 +106,14 @@ impl Corridor {
         Corridor { budget: Budget::new(max_bytes), state: Mutex::default() }
     }
 
-    /// Numbers of the newest messages of an account and mode.
+    /// Numbers of the newest messages of an account and mode, for a connection that begins there.
+    /// Its buffers exist from here on, for as long as the account has connections: were they made
+    /// for the first message, they would begin behind whatever was swept in the meantime, and the
+    /// connection would seem to have missed the numbers in between.
     pub fn newest(&self, scope: Scope) -> PerKind<u64> {
-        let state = self.state.lock();
-        match state.buffers.get(&scope) {
-            Some(buffers) => Kind::ALL.map(|kind| buffers[kind as usize].newest),
-            None => [state.highest; 2],
-        }
+        let mut state = self.state.lock();
+        let buffers = state.buffers_of(scope);
+        Kind::ALL.map(|kind| buffers[kind as usize].newest)
     }
 
     /// Takes a message at a tick of the hub's clock. The oldest of the same kind and account make
@@ -120,10 +121,7 @@ impl Corridor {
     pub fn say(&self, passing: Passing, now: u64) {
         let (scope, kind, size) = (passing.scope, passing.kind, passing.size_bytes());
         let mut state = self.state.lock();
-        let newest = state.highest;
-        let new = || Buffer { newest, ..Buffer::default() };
-        let buffers = state.buffers.entry(scope).or_insert_with(|| [new(), new()]);
-        let buffer = &mut buffers[kind as usize];
+        let buffer = &mut state.buffers_of(scope)[kind as usize];
         buffer.newest += 1;
         while buffer.said.len() >= KEPT {
             buffer.drop_oldest();
@@ -173,6 +171,14 @@ impl Corridor {
             kept
         });
         state.highest = highest;
+    }
+}
+
+impl State {
+    fn buffers_of(&mut self, scope: Scope) -> &mut PerKind<Buffer> {
+        let newest = self.highest;
+        let new = || Buffer { newest, ..Buffer::default() };
+        self.buffers.entry(scope).or_insert_with(|| [new(), new()])
     }
 }
 
@@ -276,5 +282,20 @@ mod tests {
         assert_eq!(corridor.newest(Scope(2)), [3, 3]);
         corridor.say(message(2, KIND, 10), 50);
         assert_eq!(seen(&corridor, 2, KIND, 4).0, [4]);
+    }
+
+    #[test]
+    fn a_connection_misses_nothing_when_the_buffers_of_another_account_are_dropped() {
+        let corridor = Corridor::default();
+        assert_eq!(corridor.newest(Scope(2)), [0, 0]);
+        for _ in 0..5 {
+            corridor.say(message(4, KIND, 10), 0);
+        }
+        corridor.sweep(1, |account| account == 1);
+        corridor.say(message(2, KIND, 10), 1);
+        let extent = Extent { floor: 0, newest: 1 };
+        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![1], extent));
+        // One that comes back never gets a number twice.
+        assert_eq!(corridor.newest(Scope(4)), [5, 5]);
     }
 }

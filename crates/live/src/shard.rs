@@ -436,6 +436,7 @@ impl State {
 
     /// Whether a connection is to be woken. The place may belong to somebody else by now.
     fn test(&mut self, scope: Scope, key: usize, what: &What) -> bool {
+        let seen = self.accounts.get(&scope).map_or(0, |account| account.seen);
         let Some(seat) = self.seats.get_mut(key) else { return false };
         let cursor = match what {
             What::Event(entry) => {
@@ -445,7 +446,10 @@ impl State {
                 }
                 seq - 1
             }
-            What::Everything(_) if seat.parked && seat.interests.scope == scope => seat.cursor,
+            // What its account has seen was tested for it, and may be gone from the log by now.
+            What::Everything(_) if seat.parked && seat.interests.scope == scope => {
+                seat.cursor.max(seen)
+            }
             What::Everything(_) => return false,
             What::Passing { kind, first, from, .. } => {
                 return seat.hears(scope, *kind, *first, from);

@@ -193,6 +193,23 @@ fn an_account_whose_memory_turned_too_fast_rouses_its_own_connections_alone() {
 }
 
 #[test]
+fn a_connection_that_looks_for_itself_begins_behind_what_was_tested_for_it() {
+    let mut scene = Scene::new();
+    scene.ring = Ring::new(4096, 0);
+    let (key, woken) = scene.park(2, about("never"), 1);
+    for number in 0..20 {
+        scene.commit(2, &format!("b{number}"));
+        scene.finish();
+    }
+    assert_eq!((times(&woken), scene.shard.lock().seats[key].cursor), (0, 0));
+    for number in 20..70 {
+        scene.commit(2, &format!("b{number}"));
+    }
+    scene.finish();
+    assert_eq!((times(&woken), scene.shard.lock().seats[key].cursor), (1, 20));
+}
+
+#[test]
 fn messages_wait_for_those_who_want_them_and_did_not_send_them() {
     let scene = Scene::new();
     let typing = Interest { types: vec!["typing".into()], ..Interest::default() };

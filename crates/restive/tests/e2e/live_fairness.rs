@@ -188,6 +188,28 @@ fn a_flood_of_typing_in_one_account_takes_nothing_from_another() {
     });
 }
 
+#[test]
+fn an_account_that_leaves_makes_nobody_else_believe_that_messages_were_missed() {
+    let server = quick();
+    let (_, other, _) = account(&server, "Other shop");
+    let mut listener = Events::open(&server, "/api/events?types=typing");
+    listener.next();
+    let mut foreign = Socket::try_open(server.address, &other, "/ws", PATIENCE).unwrap();
+    for number in 0..5 {
+        foreign.say(json!({ "type": "typing", "data": { "number": number } }));
+    }
+    let mut typist = Socket::open(&server, "/ws?types=order.*");
+    eventually("both are there", || open_connections(&server, "websocket") == 2.0);
+    drop(foreign);
+    eventually("one has left", || open_connections(&server, "websocket") == 1.0);
+    // waits for: the next tick of 500 ms, at which the buffers of accounts that left are dropped
+    std::thread::sleep(Duration::from_millis(1_100));
+    typist.say(json!({ "type": "typing", "data": { "number": 7 } }));
+    let first = listener.event();
+    assert!(first.is("typing"), "{first:?}");
+    assert_eq!(figures(&server)["restive_live_presence_resets_total"], 0.0);
+}
+
 /// Resets a connection instead of closing it.
 fn abort(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();

@@ -1,7 +1,7 @@
 //! What is under way in this process, and how much of it one account may have. A request takes its
-//! account's place once its key is known; an action with a handler also takes the lock of its
-//! record and a place among the handler calls. All of them are given back when the request ends,
-//! also when its client leaves.
+//! account's place once its key is known, and gives it back when it ends or its client leaves. An
+//! action with a handler also takes the lock of its record and a place among the handler calls,
+//! which it holds until it is committed, whoever leaves (`actions`).
 
 use crate::idempotency::Keys;
 use model::caller::Scope;

@@ -17,6 +17,7 @@ mod body;
 mod condition;
 mod idempotency;
 mod in_flight;
+mod actions;
 mod operation;
 mod respond;
 pub mod error;
@@ -33,6 +34,7 @@ pub mod keys;
 pub mod retention;
 pub mod timers;
 
+pub use actions::Actions;
 pub use log::AccessLog;
 pub use service::{Api, Figures, Parts, Settings};
 

@@ -1,5 +1,6 @@
 //! The service that `wire` calls: one request in, one response out. Reads as the list of its steps.
 
+use crate::actions::Actions;
 use crate::auth::{Auth, Identity};
 use crate::body::Bodies;
 use crate::channel::{self, Standings, Tokens};
@@ -43,6 +44,8 @@ pub struct Parts {
     pub figures: Figures,
     /// The open connections.
     pub hub: Arc<Hub>,
+    /// Where actions with a handler run.
+    pub actions: Arc<Actions>,
 }
 
 /// Appends lines to the metrics page.
@@ -69,6 +72,7 @@ pub struct Core {
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) outgoing: wire::Client,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) actions: Arc<Actions>,
     /// Memory for request bodies.
     pub(crate) bodies: Bodies,
     pub(crate) cursor_key: [u8; 32],
@@ -89,7 +93,7 @@ pub struct Core {
 
 impl Api {
     pub fn new(parts: Parts) -> Result<Api, prometheus::Error> {
-        let Parts { schema, store, outside, settings, figures, hub } = parts;
+        let Parts { schema, store, outside, settings, figures, hub, actions } = parts;
         let at = Moment { now: outside.now(), uptime: outside.uptime() };
         let limiter = Arc::new(Limiter::new(settings.rate_limit, at));
         let metrics = Metrics::new()?;
@@ -107,6 +111,7 @@ impl Api {
             limiter,
             outgoing: wire::Client::new(),
             in_flight: Arc::new(InFlight::new(wire::Limits::default().max_exchanges)),
+            actions,
             bodies: body::budget(schema.service.max_body_bytes),
             cursor_key: store.cursor_key(),
             tokens: Tokens::new(&store.cursor_key()),
@@ -355,6 +360,7 @@ impl Core {
             outside: &self.outside,
             outgoing: &self.outgoing,
             in_flight: &self.in_flight,
+            actions: &self.actions,
             cursor_key: &self.cursor_key,
             caller: &identity.caller,
             target,

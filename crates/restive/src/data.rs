@@ -18,6 +18,11 @@ const LOCK: &str = "lock";
 /// tries again.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// Errors of a lock that a file system does not have, beside ENOTSUP: EINVAL and ENOLCK, by their
+/// numbers on Linux.
+const NO_LOCKS: [i32; 2] = [22, 37];
+/// EBADF: NFS locks nothing exclusively that is not open for writing, and a folder never is.
+const NO_LOCK_OF_FOLDERS: i32 = 9;
 
 /// Reads and checks a schema; errors name the file, line and column, all of them.
 pub fn schema(file: &SchemaFile) -> anyhow::Result<Arc<Schema>> {
@@ -64,19 +69,28 @@ pub fn serve(
         .with_context(|| format!("the data folder {} cannot be opened", folder.display()))?;
     let file = File::create(folder.join(LOCK))
         .with_context(|| format!("the data folder {} is not writable", folder.display()))?;
+    let mut locked = 0;
     for handle in [&itself, &file] {
         match lock(handle) {
-            Ok(()) => {}
+            Ok(()) => locked += 1,
             Err(TryLockError::WouldBlock) => bail!(
                 "another restive serves {} already; stop it, or choose another folder with --data",
                 folder.display()
             ),
+            Err(TryLockError::Error(error)) if has_no_locks(handle, &error) => {}
             Err(TryLockError::Error(error)) => {
                 return Err(error).context("the lock cannot be taken");
             }
         }
     }
-    itself.sync_all().context("the data folder cannot be synced")?;
+    if locked == 0 {
+        tracing::warn!(
+            folder = %folder.display(),
+            "the data folder cannot be locked on this file system: nothing keeps a second server \
+             out of it, which would destroy data. Start only one"
+        );
+    }
+    store::sync_folder(folder).context("the data folder cannot be synced")?;
     let options = Options { edition, ..Options::default() };
     let opened = SqliteStore::open_with(&folder.join(DATABASE), schema, options);
     let store = opened.map_err(|error| match error {
@@ -104,7 +118,17 @@ pub fn make(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
         other => other?,
     }
-    File::open(parent)?.sync_all()
+    store::sync_folder(parent)
+}
+
+/// Whether an error says that the file system has no locks, not that locking failed.
+fn has_no_locks(file: &File, error: &io::Error) -> bool {
+    let is_folder = || file.metadata().is_ok_and(|about| about.is_dir());
+    error.kind() == io::ErrorKind::Unsupported
+        || error.raw_os_error().is_some_and(|number| match number {
+            NO_LOCK_OF_FOLDERS => is_folder(),
+            number => NO_LOCKS.contains(&number),
+        })
 }
 
 fn lock(file: &File) -> Result<(), TryLockError> {
@@ -129,6 +153,8 @@ pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
         match file.try_lock_shared() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(true),
+            // As a server on this file system goes on without the lock.
+            Err(TryLockError::Error(error)) if has_no_locks(&file, &error) => {}
             Err(TryLockError::Error(error)) => {
                 return Err(error).context("the lock cannot be looked at");
             }

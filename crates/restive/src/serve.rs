@@ -10,7 +10,7 @@ use crate::stop::{self, Part, Progress};
 use crate::tls::Secured;
 use anyhow::bail;
 use api::keys::{Keyring, NewKey};
-use api::{AccessLog, Api, Figures, Outside, Parts, Settings};
+use api::{AccessLog, Actions, Api, Figures, Outside, Parts, Settings};
 use live::{Hub, Limits};
 use model::Schema;
 use model::schema::RateLimit;
@@ -56,6 +56,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let metrics = Arc::new(webhooks::Metrics::default());
         let hub = Arc::new(hub(&schema, &store, &*outside).await?);
+        let actions = Arc::new(Actions::start(store.watchdog())?);
         let parts = Parts {
             schema: schema.clone(),
             store: store.clone(),
@@ -63,11 +64,15 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
             settings,
             figures: figures(&metrics, &hub),
             hub: hub.clone(),
+            actions: actions.clone(),
         };
         let api = Arc::new(Api::new(parts)?);
         // A file that may not grow is a full disk, for the store to tell; unheard, this signal
         // would end the process.
         let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
+        // The same for a log that nobody reads. It is ignored from the start, unless the attempt
+        // to start again with other settings of the allocator failed (`memory`).
+        let _nobody_reads = signal(SignalKind::pipe())?;
         let log = api.access_log().map(|log| LogWriter::start(log, &store));
         let folder = &serve.data.data;
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
@@ -82,6 +87,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
             delay: Duration::from_secs(serve.drain_delay),
             connections_drain: door.drain(),
             api: api.clone(),
+            actions,
             hub,
             deliveries,
             log,
@@ -104,6 +110,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
 /// What is at work from the start to the end.
 struct Service {
     api: Arc<Api>,
+    actions: Arc<Actions>,
     hub: Arc<Hub>,
     deliveries: Deliveries,
     tasks: Vec<AbortHandle>,
@@ -126,7 +133,8 @@ impl Service {
         open: Open,
         progress: &Progress,
     ) -> anyhow::Result<ExitCode> {
-        let Service { api, hub, deliveries, tasks, log, delay, connections_drain } = self;
+        let longest = self.longest_stop();
+        let Service { api, actions, hub, deliveries, tasks, log, delay, connections_drain } = self;
         api.drain();
         tracing::info!("draining");
         tokio::time::sleep(delay).await;
@@ -134,14 +142,20 @@ impl Service {
         trigger.fire();
         let mut closed = Ok(());
         let connections = async {
-            closed = open.closed().await;
+            let (outcome, left) = tokio::join!(open.closed(), actions.drain(connections_drain));
+            closed = outcome;
+            if left > 0 {
+                tracing::warn!(left, "actions were cancelled: their handlers did not answer");
+            }
             tasks.iter().for_each(AbortHandle::abort);
         };
         let engine_drain = deliveries.drain();
         let parts = vec![
             Part::new("connections", connections_drain + MARGIN, connections),
-            Part::new("version usage", MARGIN, api.keep_usage()),
             Part::new("webhooks", engine_drain + MARGIN, deliveries.stop()),
+            // One write. A disk that is slow is no part that hangs: it may take what is left of the
+            // time for all of them, after which the process is ended.
+            Part::new("version usage", longest, api.keep_usage()),
         ];
         let late = stop::in_order(parts, progress).await;
         drop(log);

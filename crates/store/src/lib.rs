@@ -8,12 +8,14 @@ pub mod follow;
 mod repeats;
 pub mod sqlite;
 pub mod usage;
+mod folder;
 mod watchdog;
 
 pub use delivery::{
     Delivery, Failures, Outcome, Retries, Retry, Settlement, Standing, Standings, Status,
 };
 pub use error::Error;
+pub use folder::sync_folder;
 pub use follow::Follower;
 pub use repeats::Repeats;
 pub use watchdog::{Heartbeat, Stuck, Watchdog};

@@ -101,6 +101,7 @@ async fn post(
         outside: &core.outside,
         outgoing: &core.outgoing,
         in_flight: &core.in_flight,
+        actions: &core.actions,
         cursor_key: &core.cursor_key,
         caller: &identity.caller,
         target: &target,

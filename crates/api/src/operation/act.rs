@@ -1,7 +1,9 @@
 //! Actions. One without a handler is a write like any other. One with a handler asks the operator's
 //! service first, outside any transaction, and commits what it answered.
 
+use super::owned::Owned;
 use super::{Context, Failure, commit, own};
+use crate::actions::Stopped;
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
 use crate::{body, idempotency};
@@ -34,15 +36,15 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
     if declared.native == Some(Native::Ping) {
         return Box::pin(own::ping(context, write)).await;
     }
-    let Some(handler) = &declared.handler else {
+    if declared.handler.is_none() {
         return commit(context, write).await;
-    };
+    }
     // The handler has effects of its own: repetitions wait until the first has ended.
-    let _turn = match context.idempotency {
+    let turn = match context.idempotency {
         Some(idempotency) => {
             let scope = context.caller.scope;
             let turn = context.in_flight.keys.enter(scope, &idempotency.key).await?;
-            // Whoever held the key before us may have answered it: then the commit replays.
+            // The request that held the key before may have answered it: then the commit replays.
             if context.store.remembered(scope, &idempotency.key).await?.is_some() {
                 return commit(context, write).await;
             }
@@ -54,14 +56,40 @@ pub async fn act(context: &Context<'_>, action: usize) -> Result<Reply, Failure>
     // what the one before it has changed.
     let id = context.target.id.as_deref().unwrap_or_default();
     let (scope, collection) = (context.caller.scope, context.target.collection);
-    let _lock = context.in_flight.records.lock(scope, collection, id).await?;
+    let lock = context.in_flight.records.lock(scope, collection, id).await?;
     write.now = context.outside.now();
     let (record, refusal) = rehearse(context, &write).await?;
-    let callout = match refusal {
+    // One account whose handler hangs must not take every place of the others.
+    let place = match refusal {
+        Some(_) => None,
+        None => Some(context.in_flight.call(context.caller.scope)?),
+    };
+    // A client that leaves before this is done has caused nothing. From here on the action belongs
+    // to no request: it ends even if the client leaves, and holds what keeps others out until then.
+    let held = (turn, lock, place);
+    let owned = Owned::of(context);
+    let finished = context.actions.run(async move {
+        let _held = held;
+        finish(&owned.context(), write, (action, params), &record, refusal).await
+    });
+    finished.await.unwrap_or_else(|Stopped| Err(stopped().into()))
+}
+
+/// Asks the handler, unless a rule has refused the action, and commits what it answered.
+async fn finish(
+    context: &Context<'_>,
+    mut write: Write,
+    (action, params): (usize, Fields),
+    record: &Record,
+    refusal: Option<Problem>,
+) -> Result<Reply, Failure> {
+    let declared = &context.collection().actions[action];
+    let callout = match (refusal, &declared.handler) {
+        (None, Some(handler)) => ask(context, declared, handler, record, &params).await?,
         // Should the rule no longer hold when it is committed, it is refused all the same: the
         // handler was not asked.
-        Some(problem) => Callout::Refuse(problem),
-        None => ask(context, declared, handler, &record, &params).await?,
+        (Some(problem), _) => Callout::Refuse(problem),
+        (None, None) => Callout::Change(Fields::new()),
     };
     write.change = Change::Act { action, params, callout: Some(callout) };
     write.now = context.outside.now();
@@ -123,8 +151,6 @@ async fn ask(
     if let Ok(value) = HeaderValue::from_str(key.unwrap_or(context.request_id)) {
         headers.insert(HeaderName::from_static(idempotency::HEADER), value);
     }
-    // One account whose handler hangs must not take every place of the others.
-    let _place = context.in_flight.call(context.caller.scope)?;
     let deadline = Instant::now() + handler.timeout;
     let body = Bytes::from(question.to_string());
     let answer =
@@ -180,6 +206,13 @@ fn refusal(status: StatusCode, error: &Fields) -> Problem {
     let further = error.iter().filter(|(name, _)| !known.contains(&name.as_str()));
     problem.extra = further.map(|(name, value)| (name.clone(), value.clone())).collect();
     problem
+}
+
+/// The server stops, and its time to drain was over before the handler answered.
+fn stopped() -> Problem {
+    let message = "The server stopped before the action's handler had answered: the handler may \
+                   have acted, and nothing was written. Retry with the same Idempotency-Key.";
+    Problem::new(Code::OutcomeUnknown, message)
 }
 
 fn failed(status: u16, what: &str) -> Problem {

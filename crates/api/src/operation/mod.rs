@@ -6,10 +6,12 @@ mod expand;
 mod get;
 mod list;
 mod own;
+mod owned;
 mod write;
 
 pub use write::create_record;
 
+use crate::actions::Actions;
 use crate::error::Shape;
 use crate::in_flight::InFlight;
 use crate::respond::Reply;
@@ -52,11 +54,12 @@ pub struct Context<'a> {
     pub schema: &'a Arc<Schema>,
     /// The version that is spoken: what comes in and goes out has its shape.
     pub version: &'a Arc<version::View>,
-    pub versions: &'a Versioning,
+    pub versions: &'a Arc<Versioning>,
     pub store: &'a Arc<dyn Store>,
     pub outside: &'a Arc<dyn Outside>,
     pub outgoing: &'a wire::Client,
     pub in_flight: &'a Arc<InFlight>,
+    pub actions: &'a Arc<Actions>,
     pub cursor_key: &'a [u8; 32],
     pub caller: &'a Caller,
     pub target: &'a Target,

@@ -1,8 +1,9 @@
 /* Lets system calls on files fail, for tests: preloaded into a server.
  *
- * FAULTS names a file. While it exists, each line of it is one fault: the call (sync, write or
- * truncate), the errno it fails with, a text that the path of the file contains, and how many times
- * it fails (0: always).
+ * FAULTS names a file. While it exists, each line of it is one fault: the call (sync, write,
+ * truncate or lock), the errno it fails with, a text that the path of the file contains (with $ at
+ * its end: that the path ends with), and how many times it fails (0: always). The call `slow` is a
+ * sync that takes so many milliseconds instead.
  * FAULTS_SYNCED names a file that gets the path of each file or folder that was synced. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -20,6 +22,13 @@ static ssize_t path_of(int fd, char *path, size_t size) {
     ssize_t length = readlink(link, path, size - 1);
     if (length >= 0) path[length] = 0;
     return length;
+}
+
+static int matches(const char *path, char *part) {
+    size_t length = strlen(part), whole = strlen(path);
+    if (length == 0 || part[length - 1] != '$') return strstr(path, part) != NULL;
+    length--;
+    return whole >= length && !strncmp(path + whole - length, part, length);
 }
 
 static int fault(const char *call, int fd) {
@@ -40,7 +49,7 @@ static int fault(const char *call, int fd) {
         char which[32], part[256];
         int number, times;
         if (sscanf(line, "%31s %d %255s %d", which, &number, part, &times) != 4) continue;
-        if (strcmp(which, call) || !strstr(path, part)) continue;
+        if (strcmp(which, call) || !matches(path, part)) continue;
         if (times == 0 || failed[place]++ < times) return number;
     }
     return 0;
@@ -71,13 +80,27 @@ static void note(int fd) {
         }                                  \
     } while (0)
 
+static void slow(int fd) {
+    int kept = errno;
+    int milliseconds = fault("slow", fd);
+    if (milliseconds) usleep(milliseconds * 1000);
+    errno = kept;
+}
+
+int flock(int fd, int operation) {
+    FAIL("lock", fd);
+    return REAL(flock)(fd, operation);
+}
+
 int fsync(int fd) {
+    slow(fd);
     FAIL("sync", fd);
     note(fd);
     return REAL(fsync)(fd);
 }
 
 int fdatasync(int fd) {
+    slow(fd);
     FAIL("sync", fd);
     note(fd);
     return REAL(fdatasync)(fd);

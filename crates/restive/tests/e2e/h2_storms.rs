@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
-const RESET: u8 = 3;
+pub const RESET: u8 = 3;
 pub const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
+pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
 /// Attackers of one kind at a time.
@@ -34,7 +34,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Fields without any compression, each shorter than 127 bytes.
-fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in fields {
         bytes.push(0);

@@ -13,7 +13,7 @@ const SHARE: usize = 128;
 
 /// An action handler that counts one up, and that answers when it is allowed to.
 #[derive(Clone)]
-struct Handler {
+pub struct Handler {
     address: SocketAddr,
     state: Arc<(Mutex<State>, Condvar)>,
 }
@@ -30,7 +30,7 @@ struct State {
 
 impl Handler {
     /// One that holds its answers back.
-    fn start() -> Handler {
+    pub fn start() -> Handler {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = State { held: true, ..State::default() };
@@ -86,21 +86,21 @@ impl Handler {
         count + 1
     }
 
-    fn asked(&self) -> usize {
+    pub fn asked(&self) -> usize {
         self.state.0.lock().unwrap().asked.len()
     }
 
-    fn most_active(&self) -> usize {
+    pub fn most_active(&self) -> usize {
         self.state.0.lock().unwrap().most_active
     }
 
-    fn release(&self) {
+    pub fn release(&self) {
         self.state.0.lock().unwrap().held = false;
         self.state.1.notify_all();
     }
 
-    fn server(&self) -> Server {
-        let schema = format!(
+    pub fn schema(&self) -> String {
+        format!(
             r#"
             [collections.orders]
             states = {{ names = ["open", "confirmed"] }}
@@ -113,8 +113,11 @@ impl Handler {
             handler = {{ url = "http://{address}/count", timeout = "60s" }}
             "#,
             address = self.address
-        );
-        Start::schema(&schema).arg("--rate-limit").arg("off").go()
+        )
+    }
+
+    pub fn server(&self) -> Server {
+        Start::schema(&self.schema()).arg("--rate-limit").arg("off").go()
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::harness::{KEY, PATIENCE};
 use crate::live_client::{Events, Opened, Socket, bearer};
 use api::keys::{Keyring, NewKey};
-use api::{Api, Outside, Parts, Settings};
+use api::{Actions, Api, Outside, Parts, Settings};
 use live::{Hub, Limits};
 use model::Timestamp;
 use model::id::Entropy;
@@ -96,7 +96,9 @@ impl Gated {
         std::thread::spawn(move || runtime.block_on(follows));
         let settings = Settings { rate_limit: None, access_log: false };
         let figures = Arc::new(|_: &mut String| {});
-        let api = Api::new(Parts { schema, store, outside, settings, figures, hub }).unwrap();
+        let actions = Arc::new(Actions::start(store.watchdog()).unwrap());
+        let parts = Parts { schema, store, outside, settings, figures, hub, actions };
+        let api = Api::new(parts).unwrap();
         let (sender, made) = channel();
         let may_go = Semaphore::new(0);
         let gate = Arc::new(Gate { api, made: Mutex::new(sender), may_go });

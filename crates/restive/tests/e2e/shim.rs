@@ -9,8 +9,12 @@ use tempfile::TempDir;
 
 /// Error numbers of Linux.
 pub const EIO: u32 = 5;
+pub const EBADF: u32 = 9;
+pub const EINVAL: u32 = 22;
 pub const EFBIG: u32 = 27;
 pub const ENOSPC: u32 = 28;
+pub const ENOLCK: u32 = 37;
+pub const ENOTSUP: u32 = 95;
 pub const EDQUOT: u32 = 122;
 
 /// The faults of one server.
@@ -18,7 +22,8 @@ pub struct Faults {
     folder: TempDir,
 }
 
-/// One call that fails: `sync`, `write` or `truncate`, on files whose path contains a text.
+/// One call that fails: `sync`, `write`, `truncate` or `lock`, on files whose path contains a text,
+/// or ends with it where the text ends with `$`. `slow` is a sync that takes `error` milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub call: &'static str,

@@ -8,7 +8,7 @@
 //! its log by the epoch: a restored backup is another log, and its first mark replaces this one.
 
 use super::tail::{HEADER_BYTES, beside, log_file};
-use crate::Error;
+use crate::{Error, sync_folder};
 use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -72,7 +72,7 @@ impl Keeper {
         let file = File::options().create(true).truncate(false).write(true).open(&name)?;
         if slots.is_empty() {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+            sync_folder(folder.unwrap_or(Path::new(".")))?;
         }
         Ok(Keeper { file, slot: newest.map_or(0, |slot| (slot as u64 + 1) % SLOTS), kept })
     }

@@ -2,7 +2,7 @@
 //! name until it is whole and on the disk.
 
 use super::open;
-use crate::Error;
+use crate::{Error, sync_folder};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 use std::fs::File;
@@ -68,8 +68,7 @@ fn publish(partial: &Path, target: &Path) -> Result<(), Error> {
     std::fs::hard_link(partial, target).map_err(failed)?;
     std::fs::remove_file(partial).map_err(failed)?;
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = File::open(directory.unwrap_or(Path::new("."))).map_err(failed)?;
-    directory.sync_all().map_err(failed)
+    sync_folder(directory.unwrap_or(Path::new("."))).map_err(failed)
 }
 
 fn partial_name(target: &Path) -> PathBuf {

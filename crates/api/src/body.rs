@@ -39,6 +39,9 @@ pub async fn read(
 ) -> Result<Bytes, Problem> {
     let limit_bytes = core.schema.service.max_body_bytes;
     let account = identity.caller.scope.account_number();
+    if !exchange.body.charge_to(account) {
+        return Err(no_room());
+    }
     let (bytes, share) =
         read_within(&mut exchange.body, limit_bytes, &core.bodies, account).await?;
     trace.body = Some(share);

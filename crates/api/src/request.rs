@@ -15,7 +15,7 @@ use model::Timestamp;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::{Exchange, Response, Share};
+use wire::{Exchange, Holder, Response, Share};
 
 /// In metrics and log, the status of a request whose client left before the answer. Nobody is sent
 /// it; nginx has used this number for the same since long.
@@ -33,6 +33,8 @@ pub(crate) struct Trace {
     /// Place of the version it is answered in, once that is known.
     pub(crate) version: Option<usize>,
     pub(crate) identity: Option<Arc<Identity>>,
+    /// Whether it asks for a page that operators need.
+    pub(crate) is_for_operators: bool,
     /// Its place among the requests of its account.
     pub(crate) place: Option<Place>,
     /// The memory of its body.
@@ -54,12 +56,22 @@ impl Trace {
             mount: None,
             version: None,
             identity: None,
+            is_for_operators: false,
             place: None,
             body: None,
             quota: None,
             page: None,
             error: None,
             headers: Headers::new(),
+        }
+    }
+
+    /// Who the answer is charged to until the client has taken it.
+    pub(crate) fn holder(&self) -> Holder {
+        match &self.identity {
+            Some(identity) => Holder::Account(identity.caller.scope.account_number()),
+            None if self.is_for_operators => Holder::Operator,
+            None => Holder::Client,
         }
     }
 

@@ -203,6 +203,7 @@ impl Core {
                     channel::share(&mut response.headers, page);
                 }
                 self.complete(&mut response.headers, id, trace);
+                response.holder = trace.holder();
                 request.answered(response.status, 0);
                 response
             }
@@ -242,8 +243,9 @@ impl Core {
         let bytes = reply.body.len();
         let Reply { status, mut headers, body } = reply;
         self.complete(&mut headers, id, trace);
+        let holder = trace.holder();
         request.answered(status, bytes);
-        Response { status, headers, body: body.into() }
+        Response { status, headers, body: body.into(), holder }
     }
 
     async fn answer(
@@ -285,6 +287,7 @@ impl Core {
             }
             page => {
                 trace.route = Some(RouteKey::Page);
+                trace.is_for_operators = matches!(page, Route::Health | Route::Metrics);
                 let query = exchange.uri.query().unwrap_or_default();
                 trace.version = self.pages.version_of(&page, query);
                 hint(exchange, &self.schema.service.early_hints).await;
@@ -582,7 +585,7 @@ impl wire::Service for Api {
             &request_id,
             &mut Trace::new(core.outside.now(), core.outside.uptime()),
         );
-        Response { status, headers, body: body.into() }
+        Response { status, headers, body: body.into(), ..Response::default() }
     }
 }
 

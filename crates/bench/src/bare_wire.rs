@@ -53,13 +53,14 @@ impl Service for Fixed {
                         let _ = poll_fn(|cx| raw.poll_readable(cx)).await;
                     }
                 });
-                return Box::pin(async move { Response { status: StatusCode::OK, headers, body } });
+                let response = Response { headers, ..Response::new(StatusCode::OK, body) };
+                return Box::pin(async move { response });
             }
             LARGE => self.large.get_or_init(|| vec![b'x'; LARGE_BYTES].into()),
             _ => &self.small,
         };
-        let body = body.clone().into();
-        Box::pin(async move { Response { status: StatusCode::OK, headers, body } })
+        let response = Response { headers, ..Response::new(StatusCode::OK, body.clone()) };
+        Box::pin(async move { response })
     }
 
     fn refuse(&self, fault: Fault) -> Response {

@@ -40,7 +40,7 @@ pub fn open(hub: &Arc<Hub>, visitor: &Visitor, asked: Asked) -> Result<Response,
         };
         Running { stream, raw }
     });
-    Ok(Response { status: StatusCode::OK, headers: headers(), body })
+    Ok(Response { status: StatusCode::OK, headers: headers(), body, ..Response::default() })
 }
 
 /// What a stream's head says.
@@ -64,7 +64,7 @@ pub fn come_again(hub: &Hub, full: Full) -> Response {
     // Whose own connections are too many need not hurry.
     let factor = if full == Full::Account { 4 } else { 1 };
     let body = format!("retry: {}\n\n", hub.retry_ms() * factor);
-    Response { status: StatusCode::OK, headers: headers(), body: body.into() }
+    Response { headers: headers(), ..Response::new(StatusCode::OK, body) }
 }
 
 struct Stream {

@@ -18,7 +18,7 @@ use crate::budget::Share;
 use crate::h1::is_forbidden;
 use crate::h3::Inflow;
 use crate::limits::Limits;
-use crate::memory::Charge;
+use crate::memory::{Charge, Key};
 use crate::pace::Pace;
 use crate::pipe::Pipe;
 
@@ -131,6 +131,15 @@ impl Body {
     ) -> Result<Bytes, BodyFault> {
         let grow = |room: usize| share.grow(room.saturating_sub(share.amount()));
         self.gather(limit_bytes, grow).await
+    }
+
+    /// Charges what the client may send ahead of its reader to the account with this number, from
+    /// now on, instead of the client's address. False if the account holds all it may.
+    pub fn charge_to(&mut self, account: i64) -> bool {
+        match &mut self.0 {
+            Source::Stream(stream) => stream.incoming.charge_to(Key::Account(account)),
+            Source::Whole(_) | Source::Arriving(_) | Source::Ended(_) => true,
+        }
     }
 
     /// Whether all of it has arrived together with its head.
@@ -283,6 +292,13 @@ impl Stream {
 }
 
 impl Incoming {
+    fn charge_to(&self, key: Key) -> bool {
+        match self {
+            Incoming::Http2(remainder) => remainder.charge_to(key),
+            Incoming::Http3(inflow) => inflow.charge_to(key),
+        }
+    }
+
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
         let mut left = match self {
             Incoming::Http2(remainder) => remainder.lock(),
@@ -348,6 +364,10 @@ impl Remainder {
         let remainder = Remainder::with(incoming, None);
         remainder.leave();
         remainder
+    }
+
+    fn charge_to(&self, key: Key) -> bool {
+        self.lock().charge.as_mut().is_none_or(|charge| charge.move_to(key))
     }
 
     /// Whether its reader has left something.

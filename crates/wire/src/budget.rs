@@ -4,11 +4,15 @@
 //!
 //! The rule is the dynamic threshold of shared-memory switches: a holder may hold at most as much
 //! as is still free. With `n` greedy holders each gets `1/(n+1)` of the total, and `1/(n+1)` stays
-//! free for the next. Nothing has to be reserved, and nobody has to know who waits.
+//! free for the next. Nothing has to be reserved.
+//!
+//! A holder that can wait for its part queues ([`Wait`]). What is given back wakes the oldest
+//! waiters that it is enough for; a waiter that needs much is not passed by others of its holder.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 /// The shared amount. `K` names a holder: an account, an address.
 #[derive(Debug)]
@@ -21,6 +25,24 @@ pub struct Budget<K> {
 struct State<K> {
     held: usize,
     holders: HashMap<K, usize>,
+    /// By ticket: the oldest first.
+    waiting: BTreeMap<u64, Waiting<K>>,
+    next_ticket: u64,
+}
+
+#[derive(Debug)]
+struct Waiting<K> {
+    holder: K,
+    amount: usize,
+    waker: Waker,
+}
+
+/// A place in the queue for a part of the budget. It is kept until the part was taken or is not
+/// wanted any more.
+#[derive(Debug)]
+pub(crate) struct Wait<K: Copy + Eq + Hash> {
+    budget: Arc<Budget<K>>,
+    ticket: u64,
 }
 
 /// A part of the budget. Dropping it gives the part back.
@@ -33,7 +55,8 @@ pub struct Share<K: Copy + Eq + Hash> {
 
 impl<K: Copy + Eq + Hash> Budget<K> {
     pub fn new(total: usize) -> Arc<Budget<K>> {
-        let state = State { held: 0, holders: HashMap::new() };
+        let state =
+            State { held: 0, holders: HashMap::new(), waiting: BTreeMap::new(), next_ticket: 0 };
         Arc::new(Budget { total, state: Mutex::new(state) })
     }
 
@@ -92,6 +115,34 @@ impl<K: Copy + Eq + Hash> Budget<K> {
                 state.holders.remove(&holder);
             }
         }
+        let woken = state.satisfied(self.total);
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Queues for a part of the budget, in the old place if there was one. False if there is room
+    /// now: then the caller has to try again instead.
+    pub(crate) fn enqueue(
+        self: &Arc<Budget<K>>,
+        place: &mut Option<Wait<K>>,
+        holder: K,
+        amount: usize,
+        waker: &Waker,
+    ) -> bool {
+        let mut state = self.lock();
+        if state.allows(self.total, &holder, amount) {
+            return false;
+        }
+        let ticket = match place {
+            Some(wait) => wait.ticket,
+            None => {
+                state.next_ticket += 1;
+                let wait = Wait { budget: self.clone(), ticket: state.next_ticket };
+                place.insert(wait).ticket
+            }
+        };
+        state.waiting.insert(ticket, Waiting { holder, amount, waker: waker.clone() });
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -107,6 +158,48 @@ impl<K: Copy + Eq + Hash> State<K> {
             None => true,
             Some(held) => held.saturating_add(amount) <= left,
         }
+    }
+
+    /// Takes those out of the queue for which there is room, the oldest first. They have to take
+    /// their part themselves, and queue in their old place if another was faster.
+    fn satisfied(&mut self, total: usize) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        if self.waiting.is_empty() {
+            return woken;
+        }
+        // What the woken ones are going to take, and whose oldest waiter has to go on waiting.
+        let (mut promised, mut promised_to) = (0, HashMap::<K, usize>::new());
+        let mut blocked = Vec::new();
+        let (held, holders) = (self.held, &self.holders);
+        self.waiting.retain(|_, waiting| {
+            if blocked.contains(&waiting.holder) {
+                return true;
+            }
+            let own = promised_to.entry(waiting.holder).or_default();
+            let holds = holders.get(&waiting.holder).copied().unwrap_or_default() + *own;
+            let amount = waiting.amount;
+            let left = total.checked_sub(held.saturating_add(promised).saturating_add(amount));
+            if left.is_some_and(|left| holds == 0 || holds.saturating_add(amount) <= left) {
+                *own += amount;
+                promised += amount;
+                woken.push(waiting.waker.clone());
+                return false;
+            }
+            blocked.push(waiting.holder);
+            true
+        });
+        woken
+    }
+}
+
+impl<K: Copy + Eq + Hash> Drop for Wait<K> {
+    fn drop(&mut self) {
+        let mut state = self.budget.lock();
+        state.waiting.remove(&self.ticket);
+        // Others may be next: this one was woken, or stood before them.
+        let woken = state.satisfied(self.budget.total);
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -140,6 +233,9 @@ impl<K: Copy + Eq + Hash> Drop for Share<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use super::*;
 
     /// Takes units until there is no room; returns how many it got.
@@ -191,5 +287,69 @@ mod tests {
         assert_eq!((share.amount(), budget.held(), budget.held_by(7)), (10, 10, 10));
         drop(share);
         assert_eq!((budget.held(), budget.lock().holders.len()), (0, 0));
+    }
+
+    /// Counts how often a waiter is woken.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Count>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Waiter {
+        place: Option<Wait<u8>>,
+        count: Arc<Count>,
+    }
+
+    impl Waiter {
+        fn queued(budget: &Arc<Budget<u8>>, holder: u8, amount: usize) -> Waiter {
+            let mut waiter = Waiter { place: None, count: Arc::default() };
+            assert!(waiter.queue(budget, holder, amount));
+            waiter
+        }
+
+        fn queue(&mut self, budget: &Arc<Budget<u8>>, holder: u8, amount: usize) -> bool {
+            let waker = Waker::from(self.count.clone());
+            budget.enqueue(&mut self.place, holder, amount, &waker)
+        }
+
+        fn woken(&self) -> usize {
+            self.count.0.load(Ordering::SeqCst)
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_wakes_the_oldest_waiters_it_is_enough_for() {
+        let budget = Budget::new(100);
+        let mut first = budget.take(1, 50).unwrap();
+        let large = Waiter::queued(&budget, 1, 20);
+        let small = Waiter::queued(&budget, 1, 1);
+        let mut late = Waiter { place: None, count: Arc::default() };
+        assert!(!late.queue(&budget, 2, 10), "another holder has room");
+        first.shrink(5);
+        assert_eq!((large.woken(), small.woken()), (0, 0), "the small one does not pass it");
+        first.shrink(15);
+        assert_eq!((large.woken(), small.woken()), (1, 0));
+        // Woken, it leaves: the next one is not forgotten.
+        drop(large);
+        assert_eq!(small.woken(), 1);
+        drop(small);
+        assert!(budget.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn waiters_of_one_holder_do_not_delay_those_of_another() {
+        let budget = Budget::new(100);
+        let greedy = budget.take(1, 45).unwrap();
+        let mut other = budget.take(2, 27).unwrap();
+        let theirs = Waiter::queued(&budget, 1, 5);
+        let ours = Waiter::queued(&budget, 2, 5);
+        other.shrink(7);
+        assert_eq!((theirs.woken(), ours.woken()), (0, 1), "{} left", 100 - budget.held());
+        drop(greedy);
+        assert_eq!(theirs.woken(), 1);
     }
 }

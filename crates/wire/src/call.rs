@@ -1,5 +1,6 @@
 //! The call into the service: places for those at work, panics caught, refusals completed.
 
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use http::header::ALLOW;
 use crate::Answer;
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
-use crate::memory::{Charge, Memory};
+use crate::memory::{Charge, Charges, Key, Memory};
 use crate::payload::Payload;
 use crate::worker::Worker;
 
@@ -70,6 +71,21 @@ pub(crate) fn refusal(worker: &Worker, fault: Fault) -> Response {
     response
 }
 
+/// Who asked, as far as it decides about the answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) client: IpAddr,
+    pub(crate) is_safe: bool,
+}
+
+/// An answer and what it is charged to.
+pub(crate) struct Covered {
+    pub(crate) response: Response,
+    pub(crate) charge: Option<Charge>,
+    /// For what follows the head.
+    pub(crate) charges: Charges,
+}
+
 /// The answer with the charge for it, or a refusal where there is no room for it: one that is
 /// small, and has none. The answer to a method that is not safe is never replaced: its effect is
 /// there, and a client that is told otherwise repeats it.
@@ -77,19 +93,22 @@ pub(crate) fn covered(
     worker: &Worker,
     outcome: Result<Response, Fault>,
     memory: &Arc<Memory>,
-    is_safe: bool,
-) -> (Response, Option<Charge>) {
+    asker: Asker,
+) -> Covered {
     let fault = match outcome {
-        Ok(response) => match memory.charge_answer(&response.body) {
-            Some(charge) => return (response, Some(charge)),
-            None if !is_safe => return (response, None),
-            None => Fault::Overloaded,
-        },
+        Ok(response) => {
+            let charges = memory.charges(Key::answer(response.holder, asker.client));
+            let charge = charges.take_answer(&response.body);
+            if charge.is_some() || !asker.is_safe {
+                return Covered { response, charge, charges };
+            }
+            Fault::Overloaded
+        }
         Err(fault) => fault,
     };
     let response = refusal(worker, fault);
-    let charge = memory.charge_answer(&response.body);
-    (response, charge)
+    let charges = memory.charges(Key::answer(response.holder, asker.client));
+    Covered { charge: charges.take_answer(&response.body), response, charges }
 }
 
 /// Counts one more of what is limited, if there is room. Whoever got it counts it down again.

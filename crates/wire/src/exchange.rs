@@ -40,10 +40,24 @@ pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Payload,
+    pub holder: Holder,
+}
+
+/// Who an answer is charged to until its client has taken it (`Limits::held_bytes`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holder {
+    /// The address of the client.
+    #[default]
+    Client,
+    /// The account of the caller, by its number: accounts behind one address do not share a part.
+    Account(i64),
+    /// The address of the client, apart from everything else it holds. For the pages of operators,
+    /// who can so look at a server of which others at their address hold all they may.
+    Operator,
 }
 
 impl Response {
     pub fn new(status: StatusCode, body: impl Into<Payload>) -> Response {
-        Response { status, headers: HeaderMap::new(), body: body.into() }
+        Response { status, body: body.into(), ..Response::default() }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn sendable(mut response: Response, upgrade: bool) -> Result<Response
 
 /// Completes the head. Says whether the answer ends with it.
 pub(crate) fn complete(worker: &Worker, response: &mut Response, is_head: bool) -> bool {
-    let Response { status, headers, body } = response;
+    let Response { status, headers, body, .. } = response;
     strip(headers);
     set_length(*status, headers, body, is_head);
     if !headers.contains_key(DATE) {

@@ -29,6 +29,7 @@ mod worker;
 
 pub mod tls;
 
+mod accept;
 mod admission;
 mod call;
 mod fields;
@@ -44,7 +45,7 @@ use std::pin::Pin;
 
 pub use body::{Body, BodyFault};
 pub use budget::{Budget, Share};
-pub use exchange::{Exchange, Response};
+pub use exchange::{Exchange, Holder, Response};
 pub use fault::{Fault, accepted, wants_events};
 #[doc(hidden)]
 pub use h1::offline;

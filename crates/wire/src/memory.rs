@@ -1,16 +1,20 @@
 //! The memory that clients make the server hold: bodies that nobody has read yet, heads that have
 //! not arrived whole, answers that the client has not taken. All connections share one
-//! [`Budget`], in which a client address is a holder. A charge is given back when it is dropped.
+//! [`Budget`]. A request is charged to the address of its client, and to the account of its caller
+//! as soon as the service knows that: accounts behind one address do not share one part. A charge
+//! is given back when it is dropped.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{future::poll_fn, mem};
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep};
+use tokio::time::timeout;
 
-use crate::budget::{Budget, Share};
+use crate::budget::{Budget, Share, Wait};
+use crate::exchange::Holder;
 use crate::payload::Payload;
 use crate::peer::household;
 
@@ -21,101 +25,117 @@ const FREE_BYTES: usize = 4 * 1024;
 const STEP_BYTES: usize = 16 * 1024;
 /// An answer counts at most as this part of the budget: a larger one could never be sent.
 const ANSWER_PART: usize = 4;
-/// While there is no room for a charge that can wait, it is tried again so often.
-const RETRY: Duration = Duration::from_millis(50);
+
+/// Who holds a part of the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    /// What an address sends before it is known who asks: half heads, bodies. Apart from the
+    /// answers to the same address, so that those who take none of theirs keep nobody from asking.
+    Arriving(Network),
+    /// Answers to those who are nobody's caller.
+    Client(Network),
+    /// Pages for operators.
+    Operator(Network),
+    Account(i64),
+}
+
+/// An IPv4 address, or the /64 of an IPv6 address. The numbers do not meet: the networks of IPv6
+/// below 2^32 are reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Network(u64);
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Network {
+        Network(match household(address) {
+            IpAddr::V4(address) => u64::from(address.to_bits()),
+            IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+        })
+    }
+}
+
+impl Key {
+    /// For what arrives from this client.
+    pub(crate) fn arriving(client: impl Into<Network>) -> Key {
+        Key::Arriving(client.into())
+    }
+
+    /// For an answer to this client.
+    pub(crate) fn answer(holder: Holder, client: impl Into<Network>) -> Key {
+        match holder {
+            Holder::Client => Key::Client(client.into()),
+            Holder::Account(number) => Key::Account(number),
+            Holder::Operator => Key::Operator(client.into()),
+        }
+    }
+}
 
 /// What one connection of HTTP/2 or HTTP/3 makes the server hold.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    budget: Arc<Budget<IpAddr>>,
-    holder: IpAddr,
+    budget: Arc<Budget<Key>>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    bytes: usize,
+    /// Of [`FREE_BYTES`].
+    free_bytes: usize,
     /// Answers among the charges.
     answers: usize,
-    share: Option<Share<IpAddr>>,
+    /// Few: a connection has one caller, unless it is a proxy's.
+    held: Vec<Held>,
+}
+
+/// What one holder has over the connection.
+#[derive(Debug)]
+struct Held {
+    key: Key,
+    bytes: usize,
+    share: Share<Key>,
+}
+
+/// The charges of one holder for one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Charges {
+    memory: Arc<Memory>,
+    key: Key,
+}
+
+/// The same for a writer that waits for room where there is none.
+#[derive(Debug)]
+pub(crate) struct QueuedCharges {
+    charges: Charges,
+    /// Its place in the queue; none while there is nothing to wait for.
+    queued: Option<Wait<Key>>,
 }
 
 /// A part of what a connection holds.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: Arc<Memory>,
+    /// None for a part of what is free.
+    key: Option<Key>,
     bytes: usize,
     is_answer: bool,
 }
 
 /// A part of the budget for an answer that HTTP/1.1 has still to write.
-pub(crate) fn share(
-    budget: &Arc<Budget<IpAddr>>,
-    address: IpAddr,
-    bytes: usize,
-) -> Option<Share<IpAddr>> {
-    budget.take(household(address), bytes.min(budget.total() / ANSWER_PART))
+pub(crate) fn share(budget: &Arc<Budget<Key>>, key: Key, bytes: usize) -> Option<Share<Key>> {
+    budget.take(key, bytes.min(budget.total() / ANSWER_PART))
 }
 
 /// Whether there is room for an answer that HTTP/1.1 has to write.
-pub(crate) fn has_room(budget: &Arc<Budget<IpAddr>>, address: IpAddr, bytes: usize) -> bool {
-    budget.has_room(household(address), bytes.min(budget.total() / ANSWER_PART))
+pub(crate) fn has_room(budget: &Arc<Budget<Key>>, key: Key, bytes: usize) -> bool {
+    budget.has_room(key, bytes.min(budget.total() / ANSWER_PART))
 }
 
 impl Memory {
-    pub(crate) fn new(budget: Arc<Budget<IpAddr>>, address: IpAddr) -> Arc<Memory> {
-        Arc::new(Memory { budget, holder: household(address), state: Mutex::default() })
+    pub(crate) fn new(budget: Arc<Budget<Key>>) -> Arc<Memory> {
+        Arc::new(Memory { budget, state: Mutex::default() })
     }
 
-    /// None while the address has its share.
-    pub(crate) fn charge(self: &Arc<Memory>, bytes: usize) -> Option<Charge> {
-        self.add(bytes).then(|| Charge { memory: self.clone(), bytes, is_answer: false })
-    }
-
-    /// The charge for an answer with this body, if it has one that is known.
-    pub(crate) fn charge_answer(self: &Arc<Memory>, body: &Payload) -> Option<Charge> {
-        let bytes = match body {
-            Payload::Whole(bytes) => bytes.len(),
-            Payload::Stream(_) | Payload::TakeOver(_) | Payload::Later(_) => 0,
-        };
-        let mut charge = self.charge(bytes.min(self.budget.total() / ANSWER_PART))?;
-        charge.is_answer = true;
-        self.lock().answers += 1;
-        Some(charge)
-    }
-
-    /// Waits for room, for so long.
-    pub(crate) async fn wait(
-        self: &Arc<Memory>,
-        bytes: usize,
-        patience: Duration,
-    ) -> Option<Charge> {
-        let bytes = bytes.min(self.budget.total() / ANSWER_PART);
-        let deadline = Instant::now() + patience;
-        loop {
-            match self.charge(bytes) {
-                None if Instant::now() < deadline => sleep(RETRY).await,
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// The same for a writer that polls. A writer that waits has no state for it here: there may be
-    /// very many streams, and few ever wait.
-    pub(crate) fn poll_charge(
-        self: &Arc<Memory>,
-        cx: &mut Context<'_>,
-        bytes: usize,
-    ) -> Poll<Charge> {
-        if let Some(charge) = self.charge(bytes) {
-            return Poll::Ready(charge);
-        }
-        let waker = cx.waker().clone();
-        tokio::spawn(async move {
-            sleep(RETRY).await;
-            waker.wake();
-        });
-        Poll::Pending
+    pub(crate) fn charges(self: &Arc<Memory>, key: Key) -> Charges {
+        Charges { memory: self.clone(), key }
     }
 
     /// Whether answers are held that the client has not taken.
@@ -123,34 +143,43 @@ impl Memory {
         self.lock().answers > 0
     }
 
-    fn add(&self, bytes: usize) -> bool {
+    /// Who has the bytes now, or how much of the budget is missing for them.
+    fn add(&self, key: Key, bytes: usize) -> Result<Option<Key>, usize> {
         let mut state = self.lock();
-        let needed = needed(state.bytes.saturating_add(bytes));
-        let taken = state.share.as_ref().map_or(0, Share::amount);
-        let has_room = match &mut state.share {
-            _ if needed <= taken => true,
-            Some(share) => share.grow(needed - taken),
-            none => {
-                *none = self.budget.take(self.holder, needed);
-                none.is_some()
-            }
-        };
-        if has_room {
-            state.bytes += bytes;
+        if state.free_bytes + bytes <= FREE_BYTES {
+            state.free_bytes += bytes;
+            return Ok(None);
         }
-        has_room
+        if let Some(held) = state.held.iter_mut().find(|held| held.key == key) {
+            let needed = held.bytes.saturating_add(bytes).next_multiple_of(STEP_BYTES);
+            let missing = needed.saturating_sub(held.share.amount());
+            if missing > 0 && !held.share.grow(missing) {
+                return Err(missing);
+            }
+            held.bytes += bytes;
+        } else {
+            let needed = bytes.next_multiple_of(STEP_BYTES);
+            let share = self.budget.take(key, needed).ok_or(needed)?;
+            state.held.push(Held { key, bytes, share });
+        }
+        Ok(Some(key))
     }
 
-    fn remove(&self, bytes: usize, is_answer: bool) {
+    fn remove(&self, key: Option<Key>, bytes: usize) {
         let mut state = self.lock();
-        state.bytes -= bytes;
-        state.answers -= usize::from(is_answer);
-        let needed = needed(state.bytes);
-        if needed == 0 {
-            state.share = None;
-        } else if let Some(share) = &mut state.share {
+        let Some(key) = key else {
+            state.free_bytes -= bytes;
+            return;
+        };
+        let Some(place) = state.held.iter().position(|held| held.key == key) else { return };
+        let held = &mut state.held[place];
+        held.bytes -= bytes;
+        if held.bytes == 0 {
+            state.held.swap_remove(place);
+        } else {
             // A step is kept: it is often needed again at once.
-            share.shrink(share.amount().saturating_sub(needed + STEP_BYTES));
+            let needed = held.bytes.next_multiple_of(STEP_BYTES) + STEP_BYTES;
+            held.share.shrink(held.share.amount().saturating_sub(needed));
         }
     }
 
@@ -159,12 +188,89 @@ impl Memory {
     }
 }
 
-/// What a connection that holds so much needs of the budget.
-fn needed(bytes: usize) -> usize {
-    bytes.saturating_sub(FREE_BYTES).next_multiple_of(STEP_BYTES)
+impl Charges {
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// None while the holder has its share.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Charge> {
+        let key = self.memory.add(self.key, bytes).ok()?;
+        Some(Charge { memory: self.memory.clone(), key, bytes, is_answer: false })
+    }
+
+    /// The charge for an answer with this body, if it has one that is known.
+    pub(crate) fn take_answer(&self, body: &Payload) -> Option<Charge> {
+        let bytes = match body {
+            Payload::Whole(bytes) => bytes.len(),
+            Payload::Stream(_) | Payload::TakeOver(_) | Payload::Later(_) => 0,
+        };
+        let mut charge = self.take(bytes.min(self.most()))?;
+        charge.is_answer = true;
+        self.memory.lock().answers += 1;
+        Some(charge)
+    }
+
+    /// Waits for room, for so long.
+    pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<Charge> {
+        let bytes = bytes.min(self.most());
+        let mut queued = self.clone().queued();
+        timeout(patience, poll_fn(|cx| queued.poll_take(cx, bytes))).await.ok()
+    }
+
+    pub(crate) fn queued(self) -> QueuedCharges {
+        QueuedCharges { charges: self, queued: None }
+    }
+
+    fn most(&self) -> usize {
+        self.memory.budget.total() / ANSWER_PART
+    }
+}
+
+impl QueuedCharges {
+    pub(crate) fn charges(&self) -> &Charges {
+        &self.charges
+    }
+
+    /// The writer is woken when so much is given back that there is room for it, in the order of
+    /// those who wait for the same holder.
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Charge> {
+        let Charges { memory, key } = &self.charges;
+        loop {
+            let missing = match memory.add(*key, bytes) {
+                Ok(key) => {
+                    self.queued = None;
+                    let memory = memory.clone();
+                    return Poll::Ready(Charge { memory, key, bytes, is_answer: false });
+                }
+                Err(missing) => missing,
+            };
+            if memory.budget.enqueue(&mut self.queued, *key, missing, cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Nothing is needed any more.
+    pub(crate) fn leave(&mut self) {
+        self.queued = None;
+    }
 }
 
 impl Charge {
+    /// Charges another holder instead. False if that has no room: then nobody is charged, and the
+    /// memory must be given up.
+    pub(crate) fn move_to(&mut self, key: Key) -> bool {
+        if self.key.is_none() || self.key == Some(key) {
+            return true;
+        }
+        let bytes = mem::take(&mut self.bytes);
+        self.memory.remove(self.key.take(), bytes);
+        let Ok(key) = self.memory.add(key, bytes) else { return false };
+        (self.key, self.bytes) = (key, bytes);
+        true
+    }
+
     /// Bytes that keep the charge as long as somebody holds a part of them.
     pub(crate) fn cover(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Covered { bytes, _charge: self })
@@ -173,7 +279,10 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.memory.remove(self.bytes, self.is_answer);
+        if self.is_answer {
+            self.memory.lock().answers -= 1;
+        }
+        self.memory.remove(self.key, self.bytes);
     }
 }
 
@@ -192,19 +301,23 @@ impl AsRef<[u8]> for Covered {
 mod tests {
     use super::*;
 
-    fn memory(budget: &Arc<Budget<IpAddr>>, address: &str) -> Arc<Memory> {
-        Memory::new(budget.clone(), address.parse().unwrap())
+    fn charges(budget: &Arc<Budget<Key>>, key: Key) -> Charges {
+        Memory::new(budget.clone()).charges(key)
+    }
+
+    fn arriving(address: &str) -> Key {
+        Key::arriving(address.parse::<IpAddr>().unwrap())
     }
 
     #[test]
     fn small_charges_leave_the_budget_alone_and_large_ones_come_back() {
         let budget = Budget::new(10 * STEP_BYTES);
-        let memory = memory(&budget, "192.0.2.1");
-        let small = memory.charge(FREE_BYTES).unwrap();
+        let charges = charges(&budget, arriving("192.0.2.1"));
+        let small = charges.take(FREE_BYTES).unwrap();
         assert_eq!(budget.held(), 0);
-        let large = memory.charge(2 * STEP_BYTES).unwrap();
+        let large = charges.take(2 * STEP_BYTES).unwrap();
         assert_eq!(budget.held(), 2 * STEP_BYTES);
-        assert!(memory.charge(4 * STEP_BYTES).is_none(), "more than what would be left");
+        assert!(charges.take(4 * STEP_BYTES).is_none(), "more than what would be left");
         let covered = large.cover(Bytes::from_static(b"some bytes"));
         let part = covered.slice(5..);
         drop((small, covered));
@@ -216,22 +329,75 @@ mod tests {
     #[test]
     fn an_address_is_one_holder_however_many_connections_it_has() {
         let budget = Budget::new(10 * STEP_BYTES);
-        let kept: Vec<_> = (0..20)
-            .filter_map(|_| memory(&budget, "2001:db8::1").charge(STEP_BYTES + FREE_BYTES))
-            .collect();
+        let take = |address: &str| charges(&budget, arriving(address)).take(STEP_BYTES);
+        let kept: Vec<_> = (0..20).filter_map(|_| take("2001:db8::1")).collect();
         assert_eq!((kept.len(), budget.held()), (5, 5 * STEP_BYTES));
-        assert!(memory(&budget, "2001:db8::2").charge(2 * FREE_BYTES).is_none(), "the same /64");
-        assert!(memory(&budget, "192.0.2.1").charge(2 * FREE_BYTES).is_some());
+        assert!(take("2001:db8::2").is_none(), "the same /64");
+        assert!(take("2001:db8:0:1::1").is_some() && take("192.0.2.1").is_some());
+    }
+
+    #[test]
+    fn accounts_and_operators_at_one_address_hold_parts_of_their_own() {
+        let budget = Budget::new(16 * STEP_BYTES);
+        let address: IpAddr = "192.0.2.1".parse().unwrap();
+        let memory = Memory::new(budget.clone());
+        let take = |key| memory.charges(key).take(STEP_BYTES);
+        let mut kept = Vec::new();
+        for holder in [Holder::Client, Holder::Account(1), Holder::Account(2), Holder::Operator] {
+            let key = Key::answer(holder, address);
+            let before = kept.len();
+            kept.extend(std::iter::from_fn(|| take(key)));
+            assert!(kept.len() > before, "{holder:?}");
+        }
+        assert!(take(Key::arriving(address)).is_some());
+        drop(kept);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn a_charge_moves_to_another_holder_who_has_room() {
+        let budget = Budget::new(10 * STEP_BYTES);
+        let memory = Memory::new(budget.clone());
+        let address = arriving("192.0.2.1");
+        let take = |_| memory.charges(address).take(STEP_BYTES).unwrap();
+        let mut charges: Vec<_> = (0..5).map(take).collect();
+        let moved = charges.iter_mut().filter_map(|charge| {
+            let moved = charge.move_to(Key::Account(7));
+            moved.then_some(())
+        });
+        assert_eq!(moved.count(), 5);
+        assert_eq!((budget.held_by(address), budget.held_by(Key::Account(7))), (0, 5 * STEP_BYTES));
+        let mut other = memory.charges(address).take(STEP_BYTES).unwrap();
+        assert!(!other.move_to(Key::Account(7)), "the account has its share");
+        drop((charges, other));
+        assert_eq!(budget.held(), 0);
     }
 
     #[test]
     fn an_answer_larger_than_the_budget_is_not_refused_for_ever() {
         let budget = Budget::new(4 * STEP_BYTES);
-        let memory = memory(&budget, "192.0.2.1");
+        let charges = charges(&budget, arriving("192.0.2.1"));
         let body = Payload::from(vec![0; 100 * STEP_BYTES]);
-        let charge = memory.charge_answer(&body).unwrap();
-        assert!(memory.has_answers());
+        let charge = charges.take_answer(&body).unwrap();
+        assert!(charges.memory.has_answers());
         drop(charge);
-        assert!(!memory.has_answers() && budget.held() == 0);
+        assert!(!charges.memory.has_answers() && budget.held() == 0);
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_waits_goes_on_when_memory_is_given_back() {
+        let budget = Budget::new(4 * STEP_BYTES);
+        let charges = charges(&budget, arriving("192.0.2.1"));
+        let all = charges.take(2 * STEP_BYTES).unwrap();
+        let patience = Duration::from_secs(30);
+        let (waited, ()) = tokio::join!(charges.wait(STEP_BYTES, patience), async {
+            tokio::task::yield_now().await;
+            drop(all);
+        });
+        assert!(waited.is_some());
+        let more = charges.take(STEP_BYTES).unwrap();
+        assert!(charges.wait(STEP_BYTES, Duration::from_millis(1)).await.is_none());
+        drop((waited, more));
+        assert_eq!(budget.held(), 0);
     }
 }

@@ -18,12 +18,14 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use crate::Service;
+use crate::accept::Refusals;
 use crate::budget::Budget;
 use crate::call::take_place;
 use crate::fault::Fault;
 use crate::h1::{self, Buffers, Connection, Date, Heads, Leaving, Link};
 use crate::h2;
 use crate::limits::Limits;
+use crate::memory;
 use crate::payload::Holding;
 use crate::peer::{Crowd, Crowded, Place, introduction};
 use crate::shutdown::Shutdown;
@@ -43,8 +45,6 @@ const SPARE_HEADERS: usize = 128;
 /// For whoever speaks plain HTTP to a port of TLS.
 const SPEAK_TLS: Fault =
     Fault::Malformed("This port speaks HTTPS only; use https:// instead of http:// in the URL.");
-/// Pause after the system refused a connection for want of descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the workers count together.
 pub(crate) struct Shared {
@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     pub(crate) exchanges: AtomicUsize,
     /// Handshakes under way.
     pub(crate) handshakes: AtomicUsize,
-    /// What clients make the server hold, by address.
-    pub(crate) memory: Arc<Budget<IpAddr>>,
+    /// What clients make the server hold.
+    pub(crate) memory: Arc<Budget<memory::Key>>,
     crowd: Arc<Crowd>,
 }
 
@@ -135,13 +135,18 @@ impl Worker {
         let fired = shutdown.fired();
         tokio::pin!(fired);
         let mut next = 0;
+        let mut refusals = Refusals::default();
+        let pause = sleep(Duration::ZERO);
+        tokio::pin!(pause);
         loop {
             tokio::select! {
                 biased;
                 () = &mut fired => break,
                 _ = clock.tick() => self.check_all(),
-                accepted = listener.accept() => match accepted {
+                () = &mut pause, if !pause.is_elapsed() => {}
+                accepted = listener.accept(), if pause.is_elapsed() => match accepted {
                     Ok((stream, peer)) => {
+                        refusals.accepted();
                         self.open(next, stream, peer);
                         next += 1;
                         if self.ended_one.take() {
@@ -151,8 +156,11 @@ impl Worker {
                     }
                     Err(error) if is_one_connections(&error) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept connections");
-                        sleep(ACCEPT_PAUSE).await;
+                        let (wait, times) = refusals.refused(Instant::now());
+                        if let Some(times) = times {
+                            tracing::warn!(%error, times, "cannot accept connections");
+                        }
+                        pause.as_mut().reset(Instant::now() + wait);
                     }
                 },
             }

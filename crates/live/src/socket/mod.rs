@@ -105,7 +105,7 @@ pub fn open(
         };
         Running { socket, raw, begun: false }
     });
-    Response { status: StatusCode::SWITCHING_PROTOCOLS, headers, body }
+    Response { headers, ..Response::new(StatusCode::SWITCHING_PROTOCOLS, body) }
 }
 
 struct Socket {

@@ -50,6 +50,7 @@ mod h3;
 mod handler_leaving;
 mod handler_turns;
 mod handlers;
+mod holders;
 mod hostile;
 mod hostile_receivers;
 mod idempotency;

@@ -47,13 +47,12 @@ fn answer(exchange: &Exchange) -> Response {
                 let _ = echo(raw, accepted.deflate).await;
             };
             let status = StatusCode::SWITCHING_PROTOCOLS;
-            Response { status, headers: accepted.headers, body: Payload::take_over(run) }
+            let headers = accepted.headers;
+            Response { headers, ..Response::new(status, Payload::take_over(run)) }
         }
-        Err(refused) => Response {
-            status: refused.status,
-            headers: refused.headers,
-            body: Payload::from(refused.reason),
-        },
+        Err(refused) => {
+            Response { headers: refused.headers, ..Response::new(refused.status, refused.reason) }
+        }
     }
 }
 

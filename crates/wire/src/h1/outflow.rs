@@ -3,7 +3,6 @@
 
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -20,7 +19,7 @@ use crate::budget::Share;
 use crate::call;
 use crate::exchange::Response;
 use crate::fault::Fault;
-use crate::memory;
+use crate::memory::{self, Key, Network};
 use crate::pace::Pace;
 use crate::payload::{Chunks, Payload, TakeOver};
 use crate::stream::Written;
@@ -37,6 +36,17 @@ pub(super) struct Outgoing {
     pub(super) is_head: bool,
     pub(super) version: Version,
     pub(super) keep_alive: bool,
+    pub(super) is_safe: bool,
+    /// Where the client is.
+    pub(super) network: Network,
+}
+
+/// Who holds an answer until the client has taken it.
+#[derive(Clone, Copy)]
+struct Charged {
+    key: Key,
+    /// Whether it is sent also if there is no room for it: the answer to a write.
+    must_be_sent: bool,
 }
 
 /// What is left of an answer after the first write.
@@ -55,7 +65,8 @@ type Parts = [Bytes; 3];
 /// What is left of an answer that is there, with the memory it is charged for.
 pub(super) struct Rest {
     parts: Parts,
-    _share: Share<IpAddr>,
+    /// None for what is sent without room for it.
+    _share: Option<Share<Key>>,
 }
 
 /// A body that is made while it is sent.
@@ -81,11 +92,16 @@ pub(super) struct Gone;
 impl Connection {
     /// Encodes the answer and writes as much as the client takes at once.
     pub(super) fn answer(&mut self, mut response: Response, outgoing: Outgoing) -> (Work, Next) {
-        if !self.has_room(&response.body) {
+        // What a write has done cannot be taken back by an answer that says otherwise.
+        if outgoing.is_safe && !self.has_room(&response, outgoing) {
             response = call::refusal(&self.link.worker, Fault::Overloaded);
         }
+        let charged = Charged {
+            key: Key::answer(response.holder, outgoing.network),
+            must_be_sent: !outgoing.is_safe,
+        };
         let length = length(&mut response, outgoing);
-        let Response { status, mut headers, body } = response;
+        let Response { status, mut headers, body, .. } = response;
         let worker = self.link.worker.clone();
         worker.terms.advertise(&mut headers);
         let keep = outgoing.keep_alive && length != Length::Close && !worker.draining.get();
@@ -102,10 +118,12 @@ impl Connection {
         worker.spare(headers);
         let next = if keep { Next::Request } else { Next::End };
         match body {
-            _ if outgoing.is_head => (self.write(out, Bytes::new()), next),
-            Payload::TakeOver(run) => (self.write(out, Bytes::new()), Next::TakenOver(run)),
-            _ if has_no_body(status) => (self.write(out, Bytes::new()), next),
-            Payload::Whole(bytes) => (self.write(out, bytes), next),
+            _ if outgoing.is_head => (self.write(out, Bytes::new(), charged), next),
+            Payload::TakeOver(run) => {
+                (self.write(out, Bytes::new(), charged), Next::TakenOver(run))
+            }
+            _ if has_no_body(status) => (self.write(out, Bytes::new(), charged), next),
+            Payload::Whole(bytes) => (self.write(out, bytes, charged), next),
             Payload::Stream(chunks) => (
                 Work::Stream(Box::new(Streaming { out, chunks, length, pace: Pace::default() })),
                 next,
@@ -120,14 +138,15 @@ impl Connection {
         match work {
             Work::Nothing => Ok(()),
             Work::Failed => Err(Gone),
-            Work::Rest(rest) => self.write_rest(rest.parts, &mut Pace::default()).await,
+            // Boxed: room for it must not be kept while the connection lives.
+            Work::Rest(rest) => Box::pin(self.write_rest(rest.parts, &mut Pace::default())).await,
             Work::Stream(streaming) => Box::pin(self.stream(streaming)).await,
         }
     }
 
     /// Writes a head with a body that is there. The head stands in the worker's memory, which goes
     /// back before any wait.
-    fn write(&mut self, mut out: Vec<u8>, mut body: Bytes) -> Work {
+    fn write(&mut self, mut out: Vec<u8>, mut body: Bytes, charged: Charged) -> Work {
         if body.len() <= COPIED_BYTES {
             out.extend_from_slice(&body);
             body = Bytes::new();
@@ -140,32 +159,32 @@ impl Connection {
             Ok(Written { count, .. }) => {
                 let rest = Bytes::copy_from_slice(&out[count.min(out.len())..]);
                 body.advance(count.saturating_sub(out.len()));
-                self.rest([rest, body, Bytes::new()])
+                self.rest([rest, body, Bytes::new()], charged)
             }
         };
         self.link.worker.scratch.set(out);
         work
     }
 
-    /// Whether the client's address may hold so much more. What the socket takes at once is not
-    /// held.
-    fn has_room(&self, body: &Payload) -> bool {
-        match body {
+    /// Whether so much more may be held for the client. What the socket takes at once is not held.
+    fn has_room(&self, response: &Response, outgoing: Outgoing) -> bool {
+        match &response.body {
             Payload::Whole(bytes) if bytes.len() > AT_ONCE_BYTES => {
                 let budget = &self.link.worker.shared.memory;
-                memory::has_room(budget, self.link.peer().ip(), bytes.len())
+                let key = Key::answer(response.holder, outgoing.network);
+                memory::has_room(budget, key, bytes.len())
             }
             _ => true,
         }
     }
 
-    /// What waits for the client is charged to its address.
-    fn rest(&self, parts: Parts) -> Work {
+    /// What waits for the client is charged.
+    fn rest(&self, parts: Parts, charged: Charged) -> Work {
         let bytes = parts.iter().map(Bytes::len).sum();
-        let budget = &self.link.worker.shared.memory;
-        match memory::share(budget, self.link.peer().ip(), bytes) {
-            Some(_share) => Work::Rest(Box::new(Rest { parts, _share })),
-            None => Work::Failed,
+        let share = memory::share(&self.link.worker.shared.memory, charged.key, bytes);
+        match share.is_some() || charged.must_be_sent {
+            true => Work::Rest(Box::new(Rest { parts, _share: share })),
+            false => Work::Failed,
         }
     }
 

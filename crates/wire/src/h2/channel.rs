@@ -1,7 +1,6 @@
 //! The ends of a stream handed over to the service.
 
 use std::io;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use tokio::io::ReadBuf;
 
 use super::settings::STREAM_WINDOW_BYTES;
 use crate::channel::{self, pour};
-use crate::memory::{Charge, Memory};
+use crate::memory::{Charge, Charges, QueuedCharges};
 
 /// The most one write passes on; h2 keeps what the client has no window for out of it anyway.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -24,7 +23,8 @@ pub(crate) struct Ends {
     incoming: Option<Box<Arriving>>,
     received_all: bool,
     sent_all: bool,
-    memory: Arc<Memory>,
+    /// Boxed: there may be very many streams that rest.
+    charges: Box<QueuedCharges>,
 }
 
 struct Arriving {
@@ -40,19 +40,20 @@ impl Ends {
     pub(super) fn new(
         sending: SendStream<Bytes>,
         incoming: Option<RecvStream>,
-        memory: Arc<Memory>,
+        charges: Charges,
     ) -> Ends {
         let arriving = |stream| Box::new(Arriving { stream, held: Bytes::new(), unread: None });
         let incoming = incoming.map(arriving);
-        Ends { sending, incoming, received_all: false, sent_all: false, memory }
+        let charges = Box::new(charges.queued());
+        Ends { sending, incoming, received_all: false, sent_all: false, charges }
     }
 
-    /// The client takes nothing now. A client whose address has its share already is cut off.
+    /// The client takes nothing now. One whose account has its share already is cut off.
     fn blocked(&mut self) -> io::Result<()> {
         if let Some(arriving) = &mut self.incoming
             && arriving.unread.is_none()
         {
-            let charge = self.memory.charge(STREAM_WINDOW_BYTES as usize);
+            let charge = self.charges.charges().take(STREAM_WINDOW_BYTES as usize);
             arriving.unread = Some(charge.ok_or(io::ErrorKind::OutOfMemory)?);
         }
         Ok(())
@@ -101,7 +102,11 @@ impl channel::Ends for Ends {
             }
         }
         let count = bytes.len().min(self.sending.capacity());
-        let charge = ready!(self.memory.poll_charge(cx, count));
+        let Poll::Ready(charge) = self.charges.poll_take(cx, count) else {
+            // Others need the connection's window meanwhile.
+            self.sending.reserve_capacity(0);
+            return Poll::Pending;
+        };
         if let Some(arriving) = &mut self.incoming {
             arriving.unread = None;
         }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
@@ -18,8 +18,9 @@ use tokio::time::timeout;
 
 use super::tap::Tap;
 use super::{settings, stream};
+use crate::exchange::Holder;
 use crate::h1::{Link, Phase};
-use crate::memory::{Charge, Memory};
+use crate::memory::{Charge, Charges, Key, Memory, QueuedCharges};
 use crate::pace::Pace;
 
 /// A stream that was accepted and not looked at yet.
@@ -35,9 +36,10 @@ struct Serving<S> {
     drained: bool,
     /// What the client makes us hold.
     memory: Arc<Memory>,
-    /// The part of it that this task holds: half a head, bytes that wait for the socket.
-    held: Option<Charge>,
-    held_bytes: usize,
+    /// Half a head. While there is no room for it nothing more is read.
+    half_head: Holding,
+    /// Bytes that wait for the socket. While there is no room for them no more are gathered.
+    unsent: Holding,
     /// How fast the client takes what waits for the socket, and the tick of the last look.
     pace: Pace,
     paced: u64,
@@ -104,16 +106,17 @@ where
     let mut connection = shaken.await?;
     link.enter(Phase::Idle);
     let tick = link.worker.tick.get();
+    let (memory, peer) = (Memory::new(link.worker.shared.memory.clone()), link.peer().ip());
     Some(Serving {
         pings: connection.ping_pong(),
         refilled: tick,
-        memory: Memory::new(link.worker.shared.memory.clone(), link.peer().ip()),
+        half_head: Holding::new(memory.charges(Key::arriving(peer))),
+        unsent: Holding::new(memory.charges(Key::answer(Holder::Client, peer))),
+        memory,
         link,
         tap,
         connection,
         drained: false,
-        held: None,
-        held_bytes: 0,
         pace: Pace::default(),
         paced: tick,
     })
@@ -178,24 +181,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
 
     /// What the connection waits for now, and whether it has waited too long.
     fn watch(&mut self, begun: bool, cx: &mut Context<'_>) -> Poll<Ending> {
-        let (heard, half_head, unsent, taken_bytes, blocked) = {
+        self.hold(cx);
+        let (heard, half_head, taken_bytes, blocked) = {
             let mut tapped = self.tap.look();
             // One who talks and takes nothing is not there for what waits for it.
             let spoke = std::mem::take(&mut tapped.heard) && !tapped.blocked;
             let taken_bytes = std::mem::take(&mut tapped.taken_bytes);
-            let half_head = tapped.frames.half_head();
-            (
-                taken_bytes > 0 || spoke,
-                half_head,
-                tapped.unsent_bytes(),
-                taken_bytes,
-                tapped.blocked,
-            )
+            (taken_bytes > 0 || spoke, tapped.frames.half_head(), taken_bytes, tapped.blocked)
         };
-        let head_bytes = self.link.worker.limits.header_list_bytes() as usize;
-        if !self.hold(unsent + if half_head { head_bytes } else { 0 }) {
-            return Poll::Ready(Ending::Say(Reason::ENHANCE_YOUR_CALM));
-        }
         if !self.keeps_pace(blocked, taken_bytes) {
             return Poll::Ready(Ending::Dead);
         }
@@ -225,17 +218,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
         Poll::Pending
     }
 
-    /// Charges what this task holds now; false if there is no room for it.
-    fn hold(&mut self, bytes: usize) -> bool {
-        if bytes == self.held_bytes {
-            return true;
+    /// Charges what this task holds now. What there is no room for holds up this connection alone,
+    /// until there is or the time for a head is over: its other streams end in good order.
+    fn hold(&mut self, cx: &mut Context<'_>) {
+        let head_bytes = self.link.worker.limits.header_list_bytes() as usize;
+        let mut tapped = self.tap.look();
+        let unsent = self.unsent.poll(cx, tapped.unsent_bytes());
+        tapped.is_short = unsent.is_pending();
+        let half_head = self.half_head.poll(cx, tapped.frames.half_head_bytes(head_bytes));
+        let was_paused = std::mem::replace(&mut tapped.is_paused, half_head.is_pending());
+        if was_paused && half_head.is_ready() {
+            // h2 has to read again what it was kept from.
+            cx.waker().wake_by_ref();
         }
-        self.held = None;
-        self.held_bytes = bytes;
-        if bytes > 0 {
-            self.held = self.memory.charge(bytes);
-        }
-        bytes == 0 || self.held.is_some()
     }
 
     /// Whether the client takes answers that wait for the socket fast enough. Events that wait are
@@ -274,6 +269,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
             let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
             self.tap.look().frames.refill(seconds);
         }
+    }
+}
+
+/// What the connection's own task holds of one kind, and the charge for it.
+struct Holding {
+    charges: QueuedCharges,
+    charge: Option<Charge>,
+    bytes: usize,
+}
+
+impl Holding {
+    fn new(charges: Charges) -> Holding {
+        Holding { charges: charges.queued(), charge: None, bytes: 0 }
+    }
+
+    /// Ready when what is held is charged.
+    fn poll(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        if bytes == 0 {
+            self.charge = None;
+            self.charges.leave();
+        } else if self.charge.is_none() || bytes != self.bytes {
+            self.charge = None;
+            self.charge = Some(ready!(self.charges.poll_take(cx, bytes)));
+        }
+        self.bytes = bytes;
+        Poll::Ready(())
     }
 }
 

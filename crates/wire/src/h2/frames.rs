@@ -42,6 +42,8 @@ pub(super) struct Frames {
     block_open: bool,
     /// The payload is a part of a head.
     in_head: bool,
+    /// The length of its frame.
+    frame_bytes: usize,
     resets: u32,
     controls: u32,
     small_data: u32,
@@ -57,6 +59,7 @@ impl Frames {
             payload_left: 0,
             block_open: false,
             in_head: false,
+            frame_bytes: 0,
             resets: RESETS.burst,
             controls: CONTROLS.burst,
             small_data: SMALL_DATA.burst,
@@ -102,10 +105,21 @@ impl Frames {
         self.block_open || self.header_bytes > 0 || (self.in_head && self.payload_left > 0)
     }
 
+    /// What is held of a head that has begun and not ended. h2 reads the fields of each frame as
+    /// soon as it is complete: what they are then may be as much as the largest head, `most`.
+    pub(super) fn half_head_bytes(&self, most: usize) -> usize {
+        match self.in_head && self.payload_left > 0 {
+            _ if self.block_open => most,
+            true => HEADER_BYTES + self.frame_bytes,
+            false => self.header_bytes,
+        }
+    }
+
     fn frame(&mut self) {
         let [high, middle, low, kind, flags, ..] = self.header;
         self.payload_left = u32::from_be_bytes([0, high, middle, low]) as usize;
         self.in_head = matches!(kind, HEADERS | CONTINUATION);
+        self.frame_bytes = self.payload_left;
         let budget = match kind {
             HEADERS | CONTINUATION => {
                 self.block_open = flags & END_HEADERS == 0;
@@ -169,6 +183,7 @@ mod tests {
             assert_eq!(frames.resets, RESETS.burst - 1);
             assert_eq!(frames.controls, CONTROLS.burst - 2);
             assert!(frames.half_head() && !frames.excess());
+            assert_eq!(frames.half_head_bytes(7000), 7000);
         }
     }
 

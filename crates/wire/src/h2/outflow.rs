@@ -4,7 +4,6 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -15,10 +14,11 @@ use tokio::time::{Instant, timeout};
 use super::channel::{Channel, Ends};
 use super::connection::UnderWay;
 use crate::body::Remainder;
+use crate::call::Covered;
 use crate::exchange::Response;
 use crate::fields;
 use crate::limits::Limits;
-use crate::memory::{Charge, Memory};
+use crate::memory::Charges;
 use crate::pace::{Pace, floor_of_stream};
 use crate::payload::{Chunks, Cut, Holding, Payload};
 use crate::raw::Raw;
@@ -31,7 +31,6 @@ pub(super) struct Outgoing {
     pub(super) channel: Option<RecvStream>,
     /// What the service may leave of the body.
     pub(super) remainder: Option<Remainder>,
-    pub(super) memory: Arc<Memory>,
 }
 
 impl Outgoing {
@@ -49,14 +48,13 @@ struct Broken;
 pub(super) async fn send(
     worker: &Worker,
     mut respond: SendResponse<Bytes>,
-    mut response: Response,
-    charge: Option<Charge>,
+    Covered { mut response, charge, charges }: Covered,
     mut outgoing: Outgoing,
     under_way: UnderWay,
 ) {
     worker.terms.advertise(&mut response.headers);
     let ends = fields::complete(worker, &mut response, outgoing.is_head);
-    let Response { status, headers, body } = response;
+    let Response { status, headers, body, .. } = response;
     let mut head = http::Response::new(());
     *head.status_mut() = status;
     *head.headers_mut() = headers;
@@ -73,12 +71,12 @@ pub(super) async fn send(
         }
         Payload::Stream(chunks) => {
             drop(charge);
-            beside(&outgoing, sending.body(chunks, &outgoing.memory)).await
+            beside(&outgoing, sending.body(chunks, &charges)).await
         }
         Payload::TakeOver(run) => {
             drop(charge);
             let Sending { stream, under_way, .. } = sending;
-            let channel = Channel::new(Ends::new(stream, outgoing.channel.take(), outgoing.memory));
+            let channel = Channel::new(Ends::new(stream, outgoing.channel.take(), charges));
             let raw = Raw::over(channel, worker.shutdown.clone());
             return run.start(raw, Holding::Http2 { _under_way: under_way });
         }
@@ -152,11 +150,7 @@ impl Sending<'_> {
         }
     }
 
-    async fn body(
-        &mut self,
-        mut chunks: Box<dyn Chunks>,
-        memory: &Arc<Memory>,
-    ) -> Result<(), Broken> {
+    async fn body(&mut self, mut chunks: Box<dyn Chunks>, charges: &Charges) -> Result<(), Broken> {
         let declared = chunks.length_bytes();
         let mut left = declared.unwrap_or(u64::MAX);
         loop {
@@ -164,7 +158,7 @@ impl Sending<'_> {
                 Some(Ok(piece)) => {
                     // More than was declared is as wrong as less.
                     left = left.checked_sub(piece.len() as u64).ok_or(Broken)?;
-                    let charge = memory.wait(piece.len(), self.limits.write_stall).await;
+                    let charge = charges.wait(piece.len(), self.limits.write_stall).await;
                     self.data(charge.ok_or(Broken)?.cover(piece), false).await?;
                 }
                 Some(Err(Cut)) => {

@@ -2,6 +2,7 @@
 //! service reads of the body comes straight from h2, which holds no more than the window allows.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,13 +18,13 @@ use super::outflow::{self, Outgoing};
 use super::settings::STREAM_WINDOW_BYTES;
 use crate::admission::{self, Head};
 use crate::body::{Body, Invitation, Remainder};
-use crate::call::{self, Working};
+use crate::call::{self, Asker, Working};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::fields;
 use crate::h1::Link;
 use crate::hints::Hints;
-use crate::memory::Memory;
+use crate::memory::{Key, Memory};
 
 /// Answers the request; returns early if the client takes it back.
 pub(super) async fn answer(
@@ -35,8 +36,9 @@ pub(super) async fn answer(
 ) {
     let worker = link.worker.clone();
     let (parts, body) = request.into_parts();
-    let (is_head, is_safe) = (parts.method == Method::HEAD, parts.method.is_safe());
-    let mut outgoing = Outgoing { is_head, channel: None, remainder: None, memory };
+    let is_head = parts.method == Method::HEAD;
+    let asker = Asker { client: link.client(&parts.headers), is_safe: parts.method.is_safe() };
+    let mut outgoing = Outgoing { is_head, channel: None, remainder: None };
     let protocol = parts.extensions.get::<Protocol>().cloned();
     let protocol = protocol.as_ref().map(|name| name.as_str().as_bytes());
     let outcome = match admission::admit(parts, protocol, &worker.limits) {
@@ -46,7 +48,7 @@ pub(super) async fn answer(
         }
         Ok(head) => {
             let upgrade = head.upgrade;
-            let begun = begin(&link, head, body, &mut outgoing);
+            let begun = begin(&link, &memory, asker.client, head, body, &mut outgoing);
             let begun =
                 begun.and_then(|begun| Ok((call::begin(&worker, begun.exchange)?, begun.interim)));
             match begun {
@@ -61,8 +63,8 @@ pub(super) async fn answer(
     };
     // None: nobody waits for it any more.
     if let Some(outcome) = outcome {
-        let (response, charge) = call::covered(&worker, outcome, &outgoing.memory, is_safe);
-        outflow::send(&worker, respond, response, charge, outgoing, under_way).await;
+        let answer = call::covered(&worker, outcome, &memory, asker);
+        outflow::send(&worker, respond, answer, outgoing, under_way).await;
     }
 }
 
@@ -80,6 +82,8 @@ struct Interim {
 
 fn begin(
     link: &Link,
+    memory: &Arc<Memory>,
+    client: IpAddr,
     head: Head,
     incoming: RecvStream,
     outgoing: &mut Outgoing,
@@ -101,7 +105,7 @@ fn begin(
         // What may arrive of it before anybody reads it.
         let most = STREAM_WINDOW_BYTES as usize;
         let most = head.declared_bytes.map_or(most, |bytes| most.min(bytes as usize));
-        let Some(charge) = outgoing.memory.charge(most) else {
+        let Some(charge) = memory.charges(Key::arriving(client)).take(most) else {
             outgoing.remainder = Some(Remainder::unwanted(incoming));
             return Err(Fault::overloaded(&head.headers));
         };
@@ -109,7 +113,6 @@ fn begin(
         outgoing.remainder = Some(incoming.clone());
         Body::stream(incoming, head.declared_bytes, invitation.clone(), &worker.limits)
     };
-    let client = link.client(&head.headers);
     let exchange = Exchange {
         method: head.method,
         uri: head.uri,

@@ -37,6 +37,10 @@ pub(super) struct Tapped<S> {
     pub(super) taken_bytes: usize,
     /// Something waits for the client to take it.
     pub(super) blocked: bool,
+    /// There is no memory for more of a head: nothing is read.
+    pub(super) is_paused: bool,
+    /// There is no memory for what waits for the socket: no more is gathered.
+    pub(super) is_short: bool,
 }
 
 impl<S> Tap<S> {
@@ -51,6 +55,8 @@ impl<S> Tap<S> {
             heard: false,
             taken_bytes: 0,
             blocked: false,
+            is_paused: false,
+            is_short: false,
         };
         Tap(Rc::new(RefCell::new(tapped)))
     }
@@ -74,8 +80,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut tapped = self.look();
-        if tapped.frames.excess() {
-            // The connection looks after each call of h2, and ends it.
+        if tapped.frames.excess() || tapped.is_paused {
+            // The connection looks after each call of h2, and ends it or goes on.
             return Poll::Pending;
         }
         let filled = buffer.filled().len();
@@ -110,7 +116,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let tapped = &mut *self.look();
-        if tapped.unsent.len() >= GATHERED_BYTES {
+        if tapped.unsent.len() >= GATHERED_BYTES || tapped.is_short {
             ready!(tapped.poll_send(cx))?;
         }
         let count = slices.iter().map(|slice| slice.len()).sum();

@@ -13,7 +13,7 @@ use super::outflow::{Broken, Outlet, Stopped};
 use super::window::{Window, Windows};
 use crate::body::BodyFault;
 use crate::channel::{self, pour};
-use crate::memory::Memory;
+use crate::memory::{Charges, QueuedCharges};
 
 /// The most that one frame holds.
 const FRAME_BYTES: usize = 64 * 1024;
@@ -33,7 +33,8 @@ pub(crate) struct Ends {
     received_all: bool,
     sent_all: bool,
     _leftover: Arc<Leftover>,
-    memory: Arc<Memory>,
+    /// Boxed: there may be very many streams that rest.
+    charges: Box<QueuedCharges>,
     windows: Windows,
     /// While nobody may be reading because the client does not take what is written: the window,
     /// which can fill.
@@ -45,7 +46,7 @@ impl Ends {
         outlet: Outlet,
         incoming: Option<Inflow>,
         leftover: Arc<Leftover>,
-        memory: Arc<Memory>,
+        charges: Charges,
         windows: Windows,
     ) -> Ends {
         Ends {
@@ -58,16 +59,16 @@ impl Ends {
             received_all: false,
             sent_all: false,
             _leftover: leftover,
-            memory,
+            charges: Box::new(charges.queued()),
             windows,
             unread: None,
         }
     }
 
-    /// The client takes nothing now. A client whose address has its share already is cut off.
+    /// The client takes nothing now. One whose account has its share already is cut off.
     fn blocked<T>(&mut self) -> Poll<io::Result<T>> {
         if self.incoming.is_some() && self.unread.is_none() {
-            self.unread = self.windows.open(None);
+            self.unread = self.windows.open(None, self.charges.charges().key());
             if self.unread.is_none() {
                 return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
             }
@@ -113,7 +114,7 @@ impl channel::Ends for Ends {
         };
         written.map_err(broken)?;
         let most = bytes.len().min(self.frame_left);
-        let charge = ready!(self.memory.poll_charge(cx, most));
+        let charge = ready!(self.charges.poll_take(cx, most));
         let mut piece = charge.cover(Bytes::copy_from_slice(&bytes[..most]));
         let Poll::Ready(written) = self.outlet.poll_pass(cx, &mut piece) else {
             return self.blocked();

@@ -127,7 +127,7 @@ struct Serving {
 pub(super) async fn serve(worker: Rc<Worker>, connection: Connection) {
     let patience = RefCell::new((CANCELLED.0, Instant::now()));
     let peer = connection.remote_address();
-    let memory = Memory::new(worker.shared.memory.clone(), peer.ip());
+    let memory = Memory::new(worker.shared.memory.clone());
     let line = Rc::new(Line {
         worker,
         peer,

@@ -15,6 +15,7 @@ use super::frames::{self, Code};
 use super::message;
 use super::window::Window;
 use crate::body::BodyFault;
+use crate::memory::Key;
 
 /// The most of a body that is taken from QUIC in one piece.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -84,6 +85,10 @@ struct Left {
 impl Leftover {
     pub(super) fn keep(&self, window: Window) {
         self.lock().window = Some(window);
+    }
+
+    fn charge_to(&self, key: Key) -> bool {
+        self.lock().window.as_mut().is_none_or(|window| window.charge_to(key))
     }
 
     /// Nothing more can come, or nothing of it is held for long.
@@ -163,6 +168,11 @@ impl Inflow {
             received_bytes: 0,
             trailers: None,
         }
+    }
+
+    /// Charges what the client may send to this holder, if that has room.
+    pub(crate) fn charge_to(&self, key: Key) -> bool {
+        self.stream.leftover.charge_to(key)
     }
 
     /// Kept until the answer is complete.

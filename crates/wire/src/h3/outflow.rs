@@ -19,10 +19,11 @@ use super::frames::{self, Code};
 use super::inflow::{Inflow, Leftover};
 use super::qpack;
 use super::window::Windows;
+use crate::call::Covered;
 use crate::exchange::Response;
 use crate::fields;
 use crate::limits::Limits;
-use crate::memory::{Charge, Memory};
+use crate::memory::Charges;
 use crate::pace::{Pace, floor_of_stream};
 use crate::payload::{Chunks, Cut, Holding, Payload};
 use crate::raw::Raw;
@@ -151,20 +152,18 @@ pub(super) struct Outgoing {
     /// Interim answers that have not left yet.
     pub(super) interim: Bytes,
     pub(super) leftover: Arc<Leftover>,
-    pub(super) memory: Arc<Memory>,
     pub(super) windows: Windows,
 }
 
 pub(super) async fn send(
     worker: &Worker,
     mut outlet: Outlet,
-    mut response: Response,
-    charge: Option<Charge>,
+    Covered { mut response, charge, charges }: Covered,
     outgoing: Outgoing,
     under_way: UnderWay,
 ) {
     let ends = fields::complete(worker, &mut response, outgoing.is_head);
-    let Response { status, headers, body } = response;
+    let Response { status, headers, body, .. } = response;
     let stall = worker.limits.write_stall;
     let mut out = worker.scratch.take();
     out.clear();
@@ -198,11 +197,11 @@ pub(super) async fn send(
         // The latter was awaited before.
         Payload::Whole(_) | Payload::Later(_) => {}
         Payload::Stream(chunks) => {
-            sent = stream_body(&mut outlet, chunks, &mut tempo, &outgoing.memory).await;
+            sent = stream_body(&mut outlet, chunks, &mut tempo, &charges).await;
         }
         Payload::TakeOver(run) => {
-            let Outgoing { channel, leftover, memory, windows, .. } = outgoing;
-            let channel = Channel::new(Ends::new(outlet, channel, leftover, memory, windows));
+            let Outgoing { channel, leftover, windows, .. } = outgoing;
+            let channel = Channel::new(Ends::new(outlet, channel, leftover, charges, windows));
             let raw = Raw::over_quic(channel, worker.shutdown.clone());
             return run.start(raw, Holding::Http3 { _under_way: under_way });
         }
@@ -230,7 +229,7 @@ async fn stream_body(
     outlet: &mut Outlet,
     mut chunks: Box<dyn Chunks>,
     tempo: &mut Tempo<'_>,
-    memory: &Arc<Memory>,
+    charges: &Charges,
 ) -> Result<(), Broken> {
     let declared = chunks.length_bytes();
     let mut left = declared.unwrap_or(u64::MAX);
@@ -243,7 +242,7 @@ async fn stream_body(
                 left = left.checked_sub(piece.len() as u64).ok_or(Broken)?;
                 let mut head = Vec::with_capacity(frames::HEAD_BYTES);
                 frames::write_head(&mut head, frames::DATA, piece.len() as u64);
-                let charge = memory.wait(piece.len(), tempo.limits.write_stall).await;
+                let charge = charges.wait(piece.len(), tempo.limits.write_stall).await;
                 let piece = charge.ok_or(Broken)?.cover(piece);
                 outlet.write(&mut [head.into(), piece], tempo).await?;
             }

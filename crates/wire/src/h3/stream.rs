@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -18,11 +19,12 @@ use super::message::{self, Refusal};
 use super::outflow::{self, Outgoing, Outlet, Stopped};
 use crate::admission::{self, Head};
 use crate::body::{Body, Invitation};
-use crate::call::{self, Working};
+use crate::call::{self, Asker, Working};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::fields;
 use crate::hints::Hints;
+use crate::memory::Key;
 use crate::peer;
 
 /// Why there is no request.
@@ -57,15 +59,15 @@ pub(super) async fn answer(
         channel: None,
         interim: Bytes::new(),
         leftover: inflow.leftover(),
-        memory: line.memory.clone(),
         windows: line.windows.clone(),
     };
-    let mut is_safe = true;
-    let outcome = match request(&line, &mut inflow, limit, &mut outgoing.is_head).await {
+    // As it was at the handshake: an address to which it moved since may not be proved yet.
+    let mut asker = Asker { client: line.peer.ip(), is_safe: true };
+    let outcome = match request(&line, &mut inflow, limit, &mut outgoing.is_head, &mut asker).await
+    {
         Ok((head, bodiless)) => {
             let upgrade = head.upgrade;
-            is_safe = head.method.is_safe();
-            let begun = begin(&line, head, inflow, bodiless, &mut outgoing);
+            let begun = begin(&line, head, asker.client, inflow, bodiless, &mut outgoing);
             match call::begin(&worker, begun.exchange) {
                 Err(fault) => Err(fault),
                 Ok(answer) => {
@@ -87,8 +89,8 @@ pub(super) async fn answer(
         }
         Err(No::Gone) => return line.cancelled(),
     };
-    let (response, charge) = call::covered(&worker, outcome, &outgoing.memory, is_safe);
-    outflow::send(&worker, outlet, response, charge, outgoing, under_way).await;
+    let answer = call::covered(&worker, outcome, &line.memory, asker);
+    outflow::send(&worker, outlet, answer, outgoing, under_way).await;
 }
 
 /// The head, admitted, and whether the request ends with it.
@@ -97,6 +99,7 @@ async fn request(
     inflow: &mut Inflow,
     limit: usize,
     is_head: &mut bool,
+    asker: &mut Asker,
 ) -> Result<(Head, bool), No> {
     let limits = &line.worker.limits;
     let block = match timeout(limits.head_timeout, read_head(line, inflow)).await {
@@ -112,6 +115,8 @@ async fn request(
         }
     })?;
     *is_head = parts.method == Method::HEAD;
+    let client = peer::client(line.peer.ip(), &parts.headers, &line.worker.terms.trusted);
+    *asker = Asker { client, is_safe: parts.method.is_safe() };
     let head = admission::admit(parts, protocol.as_deref(), limits)?;
     // Whoever lies about the length of nothing is found out before the service hears of it.
     let bodiless = inflow.is_bodiless(head.declared_bytes).await.map_err(refused)?;
@@ -119,7 +124,7 @@ async fn request(
     // A stream that is handed over is read as it comes.
     leftover.release();
     if !bodiless && !head.upgrade {
-        let window = line.windows.open(head.declared_bytes);
+        let window = line.windows.open(head.declared_bytes, Key::arriving(client));
         leftover.keep(window.ok_or_else(|| Fault::overloaded(&head.headers))?);
     }
     Ok((head, bodiless))
@@ -135,7 +140,9 @@ async fn read_head(line: &Line, inflow: &mut Inflow) -> Result<Bytes, No> {
         if polled.is_pending() {
             if !std::mem::replace(&mut is_late, true) {
                 // What follows the missing part may have come before it.
-                let window = line.windows.open(None).ok_or(No::Reset(Code::REQUEST_REJECTED))?;
+                let key = Key::arriving(line.peer.ip());
+                let window = line.windows.open(None, key);
+                let window = window.ok_or(No::Reset(Code::REQUEST_REJECTED))?;
                 inflow.leftover().keep(window);
             }
             counted.set(inflow.held_bytes());
@@ -186,6 +193,7 @@ struct Begun {
 fn begin(
     line: &Line,
     head: Head,
+    client: IpAddr,
     inflow: Inflow,
     bodiless: bool,
     outgoing: &mut Outgoing,
@@ -206,15 +214,12 @@ fn begin(
         invitation = head.expects_continue.then(Invitation::default);
         Body::stream(inflow, head.declared_bytes, invitation.clone(), &worker.limits)
     };
-    // As it was at the handshake: an address to which it moved since may not be proved yet.
-    let peer = line.peer;
-    let client = peer::client(peer.ip(), &head.headers, &worker.terms.trusted);
     let exchange = Exchange {
         method: head.method,
         uri: head.uri,
         version: Version::HTTP_3,
         headers: head.headers,
-        peer,
+        peer: line.peer,
         client,
         body,
         hints: hints.clone(),

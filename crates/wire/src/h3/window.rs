@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quinn::{Connection, VarInt};
 
 use super::settings::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
-use crate::memory::{Charge, Memory};
+use crate::memory::{Charge, Key, Memory};
 
 /// A frame's head, and what else may stand around a body of declared length.
 const FRAMING_BYTES: u64 = 1024;
@@ -30,7 +30,7 @@ pub(super) struct Windows {
 pub(super) struct Window {
     windows: Windows,
     bytes: u64,
-    _charge: Charge,
+    charge: Charge,
 }
 
 impl Windows {
@@ -39,16 +39,17 @@ impl Windows {
     }
 
     /// The room for a body of this length, if it is known; none if there is no memory for it.
-    pub(super) fn open(&self, declared_bytes: Option<u64>) -> Option<Window> {
+    pub(super) fn open(&self, declared_bytes: Option<u64>, key: Key) -> Option<Window> {
         let most = u64::from(STREAM_WINDOW_BYTES);
         let bytes = declared_bytes.map_or(most, |bytes| bytes.saturating_add(FRAMING_BYTES));
         let bytes = bytes.min(most) + bytes.min(most) / SURPLUS_PART;
-        let charge = self.memory.charge(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let charges = self.memory.charges(key);
+        let charge = charges.take(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let mut added = self.lock();
         *added += bytes;
         self.set(*added);
         drop(added);
-        Some(Window { windows: self.clone(), bytes, _charge: charge })
+        Some(Window { windows: self.clone(), bytes, charge })
     }
 
     fn set(&self, added: u64) {
@@ -58,6 +59,12 @@ impl Windows {
 
     fn lock(&self) -> MutexGuard<'_, u64> {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Window {
+    pub(super) fn charge_to(&mut self, key: Key) -> bool {
+        self.charge.move_to(key)
     }
 }
 

@@ -17,6 +17,7 @@ mod h3;
 mod h3_client;
 mod h3_hostile;
 mod hints;
+mod holders;
 mod hyper_reading;
 mod limits;
 mod memory;

@@ -28,14 +28,14 @@ const SMALL: usize = 1 << 20;
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// A connection from this address of the machine.
-async fn connect(server: &Server, from: Ipv4Addr) -> TcpStream {
+pub async fn connect(server: &Server, from: Ipv4Addr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();
     socket.connect(server.address).await.unwrap()
 }
 
-async fn h2_from(server: &Server, from: Ipv4Addr) -> Client {
+pub async fn h2_from(server: &Server, from: Ipv4Addr) -> Client {
     Client::over(connect(server, from).await, &h2::client::Builder::new()).await
 }
 
@@ -133,7 +133,7 @@ fn an_address_that_has_its_share_of_http2_is_refused_and_others_are_not() {
 }
 
 /// Waits until the service has the request, or the status of another answer is there.
-async fn begun(server: &Server, response: &mut ResponseFuture) -> Option<StatusCode> {
+pub async fn begun(server: &Server, response: &mut ResponseFuture) -> Option<StatusCode> {
     poll_fn(|cx| {
         if server.seen.try_recv().is_ok() {
             return Poll::Ready(None);

@@ -11,8 +11,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::Semaphore;
 use wire::{
-    Answer, EarlyHints, Exchange, Fault, Limits, Listener, Response, Running, Service, Shutdown,
-    Tls, Usage,
+    Answer, EarlyHints, Exchange, Fault, Holder, Limits, Listener, Response, Running, Service,
+    Shutdown, Tls, Usage,
 };
 
 /// Longer than anything here takes; a test that reaches it has failed.
@@ -36,30 +36,18 @@ struct Echo {
 
 impl Service for Echo {
     fn call(&self, mut exchange: Exchange) -> Answer<'_> {
-        Box::pin(async move {
-            let line = format!("{} {}", exchange.method, exchange.uri);
-            let _ = self.seen.send(line.clone());
-            match exchange.uri.path() {
-                "/wait" => self.gate.acquire().await.unwrap().forget(),
-                "/panic" => panic!("the service fails on purpose"),
-                "/client" => return Response::new(StatusCode::OK, exchange.client.to_string()),
-                "/empty" => return Response::new(StatusCode::NO_CONTENT, ""),
-                "/interim" => return Response::new(StatusCode::PROCESSING, ""),
-                "/unread" => return Response::new(StatusCode::OK, "unread"),
-                "/large" => return Response::new(StatusCode::OK, vec![b'x'; 8 << 20]),
-                _ => {}
-            }
-            match exchange.body.read(BODY_LIMIT).await {
-                Ok(body) => {
-                    let body = String::from_utf8_lossy(&body).into_owned();
-                    json(StatusCode::OK, format!("{{\"saw\":\"{line}\",\"body\":\"{body}\"}}"))
-                }
-                Err(fault) => {
-                    let _ = self.seen.send(format!("{fault:?}"));
-                    json(StatusCode::BAD_REQUEST, format!("{{\"fault\":\"{fault:?}\"}}"))
-                }
-            }
-        })
+        let account = exchange.headers.get("account").and_then(|value| value.to_str().ok());
+        let account = account.and_then(|account| account.parse().ok());
+        let holder = match (account, exchange.uri.path()) {
+            (_, "/operator") => Holder::Operator,
+            (Some(account), _) => Holder::Account(account),
+            (None, _) => Holder::Client,
+        };
+        if account.is_some_and(|account| !exchange.body.charge_to(account)) {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            return Box::pin(async move { Response::new(status, "no room") });
+        }
+        Box::pin(async move { Response { holder, ..self.answer(exchange).await } })
     }
 
     fn refuse(&self, fault: Fault) -> Response {
@@ -67,6 +55,34 @@ impl Service for Echo {
             return Response::new(StatusCode::OK, "an event stream may come again");
         }
         json(fault.status(), format!("{{\"refused\":\"{}\"}}", fault.message()))
+    }
+}
+
+impl Echo {
+    async fn answer(&self, mut exchange: Exchange) -> Response {
+        let line = format!("{} {}", exchange.method, exchange.uri);
+        let _ = self.seen.send(line.clone());
+        match exchange.uri.path() {
+            "/wait" => self.gate.acquire().await.unwrap().forget(),
+            "/panic" => panic!("the service fails on purpose"),
+            "/client" => return Response::new(StatusCode::OK, exchange.client.to_string()),
+            "/empty" => return Response::new(StatusCode::NO_CONTENT, ""),
+            "/interim" => return Response::new(StatusCode::PROCESSING, ""),
+            "/unread" => return Response::new(StatusCode::OK, "unread"),
+            "/operator" => return Response::new(StatusCode::OK, vec![b'o'; 100 << 10]),
+            "/large" => return Response::new(StatusCode::OK, vec![b'x'; 8 << 20]),
+            _ => {}
+        }
+        match exchange.body.read(BODY_LIMIT).await {
+            Ok(body) => {
+                let body = String::from_utf8_lossy(&body).into_owned();
+                json(StatusCode::OK, format!("{{\"saw\":\"{line}\",\"body\":\"{body}\"}}"))
+            }
+            Err(fault) => {
+                let _ = self.seen.send(format!("{fault:?}"));
+                json(StatusCode::BAD_REQUEST, format!("{{\"fault\":\"{fault:?}\"}}"))
+            }
+        }
     }
 }
 

@@ -26,10 +26,12 @@ pub struct Limits {
     pub buffer_bytes: usize,
     /// HTTP/2 and HTTP/3, all threads together: bodies that were received and not read, heads that
     /// have not arrived whole, and answers that their clients have not taken; the answers of
-    /// HTTP/1.1 count as well. One address (one /64 of IPv6) may hold as much as is still free, so
-    /// that nobody takes all of it. Over it a request is answered 503, a stream refused, a
-    /// connection in the middle of a head ended. 512 MiB: some 8,000 uploads of unknown length, or
-    /// 500 answers of 1 MiB, that wait for their clients at one moment.
+    /// HTTP/1.1 count as well. The account that the service names ([`crate::Holder`]) is charged,
+    /// before that the client's address (one /64 of IPv6). Each of them may hold as much as is
+    /// still free, so that nobody takes all of it. Over it a request is answered 503 and a stream
+    /// refused, but the answer to a write is sent; a connection in the middle of a head waits.
+    /// 512 MiB: some 8,000 uploads of unknown length, or 500 answers of 1 MiB, that wait for their
+    /// clients at one moment.
     pub held_bytes: usize,
     /// The request target → 414. 8 KiB: nginx's and Apache's line limit; RFC 9110 asks for 8,000.
     pub url_bytes: usize,

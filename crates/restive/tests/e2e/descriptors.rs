@@ -35,6 +35,11 @@ fn next_file(server: &Server) -> usize {
     (0..).find(|number| !open.contains(number)).unwrap()
 }
 
+/// How many threads of the server accept connections.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// A request on a connection that stays open; the status line of its answer.
 fn ask(connection: &mut dyn carry::Bytewise, server: &Server, request: &str, body: &str) -> String {
     let text = format!(
@@ -80,6 +85,10 @@ fn at_the_limit_of_open_files_what_is_open_goes_on_and_the_rest_waits() {
     std::thread::sleep(Duration::from_secs(1));
     let spent = ticks(&server) - before;
     assert!(spent < 50, "{spent} ticks of 100: it spins");
+    // One line of each thread that accepts, not one for each attempt.
+    let log = server.log.lock().unwrap().clone();
+    let (lines, threads) = (log.matches("cannot accept connections").count(), threads());
+    assert!(lines <= threads, "{lines} lines of {threads} threads: {log}");
     for title in ["a", "b"] {
         let body = json!({"title": title, "author": "a"}).to_string();
         let status = ask(&mut *open, &server, "POST /v1/books", &body);

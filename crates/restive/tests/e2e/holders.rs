@@ -12,7 +12,7 @@ const SCHEMA: &str = "
 [service]
 rate_limit = { requests = 1000000, window = '1s' }
 [collections.notes.fields]
-text = 'string'
+text = { type = 'string', max_length = 1000000 }
 ";
 /// The length of a note. 900 KB: almost as much as a body may have.
 const NOTE_BYTES: usize = 900_000;

@@ -12,8 +12,7 @@ use crate::limits::Limits;
 pub(super) const MAX_STREAMS: u32 = 128;
 /// Body bytes one stream may send ahead of its reader. 64 KiB, as RFC 9113 begins with: a body that
 /// nobody sends is charged for this much. With the 2,048 requests that one account may have under
-/// way that is a quarter of `Limits::held_bytes`, and half of what one address may hold: other
-/// accounts behind the same address still have room.
+/// way that is a quarter of `Limits::held_bytes`, and half of what one account may hold.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// The same for all streams of a connection: the sum of theirs, so that a body that nobody reads
 /// never keeps another stream from sending. What a connection holds is bounded by

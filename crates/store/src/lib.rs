@@ -275,6 +275,9 @@ pub struct Stretch {
     pub more: bool,
 }
 
+/// Events that are read on the calling thread; larger ranges wait for a thread that reads.
+pub const EVENTS_INLINE: usize = 256;
+
 /// What an event takes in memory, roughly: its texts and what else there is of it.
 pub fn event_bytes(event: &Event) -> usize {
     const OVERHEAD_BYTES: usize = 256;

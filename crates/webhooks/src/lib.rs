@@ -25,6 +25,7 @@ mod request;
 
 mod lane;
 mod replay;
+mod replays;
 mod subscriptions;
 mod send;
 mod settle;

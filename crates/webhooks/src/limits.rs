@@ -3,6 +3,11 @@
 
 use std::time::Duration;
 
+/// Events read from the log at a time.
+const BATCH: usize = 256;
+// More would be read by the threads that serve clients' long reads, and wait for those.
+const _: () = assert!(BATCH <= store::EVENTS_INLINE, "reads of the engine must not queue");
+
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Requests under way over all endpoints; each account has its share. Each costs a descriptor
@@ -70,7 +75,7 @@ impl Default for Limits {
         Limits {
             in_flight: 1024,
             queue: 256,
-            batch: 256,
+            batch: BATCH,
             lone_rest: Duration::from_millis(20),
             loaded_bytes: 32 << 20,
             reads: 8,

@@ -74,6 +74,11 @@ impl Pace {
         self.paused_until.into_iter().chain(self.held_until).filter(|until| *until > now).max()
     }
 
+    /// Until when it asked for a pause.
+    pub fn paused_until(&self, now: Instant) -> Option<Instant> {
+        self.paused_until.filter(|until| *until > now)
+    }
+
     /// Takes over failures in a row from before a restart.
     pub fn resume(&mut self, failures: u32) {
         self.failures = failures;

@@ -71,9 +71,12 @@ impl Loaded {
         self.budget.room(account)
     }
 
-    /// Sets bytes aside for a read whose size is not known yet.
-    pub fn reserve(&self, account: i64, bytes: usize) -> Option<Share<i64>> {
-        self.budget.take(account, bytes.min(self.largest()))
+    /// Sets bytes aside for a read whose size is not known yet: what there is room for, and not
+    /// less than `least`. However many accounts hold all they can get, some room is left for one
+    /// more, and it must not wait for more than that.
+    pub fn reserve(&self, account: i64, bytes: usize, least: usize) -> Option<Share<i64>> {
+        let bytes = bytes.min(self.room(account)).max(least).min(self.largest());
+        if bytes == 0 { None } else { self.budget.take(account, bytes) }
     }
 
     fn largest(&self) -> usize {

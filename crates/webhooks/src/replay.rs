@@ -116,7 +116,7 @@ impl Replay {
             reserve: 0,
             busy: HashSet::new(),
             saving: false,
-            dirty: true,
+            dirty: false,
             bucket: rate.map(Bucket::new),
         })
     }
@@ -152,11 +152,27 @@ impl Replay {
         }
     }
 
-    pub fn load(&mut self, jobs: Vec<Job>, cursor: i64) {
+    /// Takes over events that were read, up to `cursor`.
+    pub fn load(&mut self, mut jobs: Vec<Job>, cursor: i64) {
+        // What was sent before the replay gave the others back may come again.
+        let Progress { open, finished, .. } = &self.progress;
+        jobs.retain(|job| {
+            let seq = job.event.event.seq;
+            !open.contains(&seq) && !finished.contains_key(&seq)
+        });
         self.progress.open.extend(jobs.iter().map(|job| job.event.event.seq));
         self.queue.extend(jobs);
         self.cursor = cursor;
         self.advance();
+    }
+
+    /// Gives everything that was not sent back to the log: it is read again when it can be sent.
+    pub fn give_back(&mut self) {
+        for job in self.queue.drain(..) {
+            let seq = job.event.event.seq;
+            self.progress.open.remove(&seq);
+            self.cursor = self.cursor.min(seq - 1);
+        }
     }
 
     /// How many more events it may load: no more than it can send soon.
@@ -214,7 +230,7 @@ impl Replay {
 
     fn advance(&mut self) {
         let progress = &mut self.progress;
-        let position = progress.open.first().map_or(self.cursor, |seq| seq - 1);
+        let position = progress.open.first().map_or(self.cursor, |seq| self.cursor.min(seq - 1));
         let rest = progress.finished.split_off(&(position + 1));
         for succeeded in std::mem::replace(&mut progress.finished, rest).into_values() {
             progress.done += 1;
@@ -278,12 +294,12 @@ pub fn known(delivery: store::Delivery) -> Known {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::attempt::Trigger;
     use crate::prepared::tests::{loaded, prepared};
 
-    fn replay(fields: Value) -> Option<Replay> {
+    pub(crate) fn replay(fields: Value) -> Option<Replay> {
         let record = Record {
             id: "rpl_1".into(),
             number: 1,
@@ -319,6 +335,33 @@ mod tests {
         replay.finish(18, None, true);
         assert_eq!(told(&replay), [20, 3, 2]);
         assert_eq!(replay.stage, Stage::Ended("succeeded", None));
+    }
+
+    #[test]
+    fn what_is_given_back_is_read_again_and_what_was_sent_is_not() {
+        let mut replay = replay(json!({ "status": "pending" })).unwrap();
+        replay.bounded(10, 20);
+        replay.count(4, 20);
+        replay.load(vec![job(12), job(15), job(18), job(19)], 20);
+        let now = Instant::now();
+        for expected in [12, 15] {
+            assert_eq!(replay.next(8, true, now).ok().unwrap().event.event.seq, expected);
+        }
+        replay.finish(15, Some("b"), true);
+        replay.give_back();
+        replay.give_back();
+        assert_eq!((replay.cursor, replay.wanted(8)), (17, 8), "nothing is loaded any more");
+        replay.finish(12, Some("a"), true);
+        assert_eq!(replay.fields()["done"], 2);
+        // Read again from an earlier place, as after a read that was under way.
+        replay.load(vec![job(18), job(19)], 20);
+        replay.load(vec![job(18), job(19)], 20);
+        for seq in [18, 19] {
+            assert_eq!(replay.next(8, true, now).ok().unwrap().event.event.seq, seq);
+            replay.finish(seq, Some("a"), true);
+        }
+        assert_eq!(replay.stage, Stage::Ended("succeeded", None));
+        assert_eq!(replay.fields()["done"], 4);
     }
 
     #[test]

@@ -90,8 +90,8 @@ fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {
     if builtin == Some(Builtin::Delivery) {
         return outbox::retry(turn, write, now);
     }
-    if builtin == Some(Builtin::Endpoint) && matches!(write.change, Change::Create { .. }) {
-        outbox::refuse_too_many(turn, write)?;
+    if let (Some(builtin), Change::Create { .. }) = (builtin, &write.change) {
+        outbox::refuse_too_many(turn, write, builtin)?;
     }
     let erasure = match builtin {
         Some(Builtin::Erasure) => Some(erasure::counted(turn.connection, write)?),

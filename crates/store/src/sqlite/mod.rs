@@ -63,8 +63,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Events read on the calling thread; larger ranges go to the readers.
-const EVENTS_INLINE: usize = 256;
 /// Records read by id on the calling thread.
 const IDS_INLINE: usize = 128;
 
@@ -374,7 +372,7 @@ impl Store for SqliteStore {
         bytes: usize,
     ) -> BoxFuture<'_, Result<Stretch, Error>> {
         let read = move |connection: &Connection| log::events(connection, scope, after, max, bytes);
-        if max > EVENTS_INLINE {
+        if max > crate::EVENTS_INLINE {
             return match scope {
                 Some(scope) => self.readers.run_for(scope, read),
                 None => self.readers.run(read),

@@ -10,6 +10,7 @@ use crate::delivery::{
 };
 use crate::{Error, event_bytes};
 use model::decide;
+use model::schema::Builtin;
 use model::write::{Committed, Response, Write};
 use model::{Code, Problem, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -52,6 +53,9 @@ const ERASED_FOR: Duration = Duration::from_secs(600);
 
 /// Endpoints of one account and mode: each costs the engine some kilobytes.
 const ENDPOINTS: i64 = 2_000;
+/// Replays of one account and mode that have not ended: the engine keeps each in memory. As many as
+/// endpoints, since after an outage each may need one.
+const OPEN_REPLAYS: i64 = 2_000;
 
 const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, \
     manual, created, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?8) \
@@ -81,11 +85,10 @@ const FAILURES: &str = "INSERT INTO endpoint_states (endpoint, failures, first_f
     last_failure) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (endpoint) DO UPDATE SET \
     failures = excluded.failures, first_failure = excluded.first_failure, \
     last_failure = excluded.last_failure";
-/// An older program kept pauses with the positions.
 const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(failures), \
     max(first_failure), max(last_failure) FROM \
-    (SELECT endpoint, seq, NULL AS next, paused, NULL AS failures, NULL AS first_failure, \
-     NULL AS last_failure FROM positions UNION ALL \
+    (SELECT endpoint, seq, NULL AS next, NULL AS paused, NULL AS failures, \
+     NULL AS first_failure, NULL AS last_failure FROM positions UNION ALL \
      SELECT endpoint, NULL, NULL, paused, failures, first_failure, last_failure \
      FROM endpoint_states UNION ALL \
      SELECT endpoint, NULL, min(next), NULL, NULL, NULL, NULL FROM deliveries WHERE status = 0 \
@@ -123,7 +126,7 @@ const ONE: &str = "SELECT n, id, event, status, attempts, next FROM deliveries \
     WHERE event = ?1 AND endpoint = ?2";
 /// Changes `updated`, which is the version of a delivery: whoever saw it before has an old ETag.
 const RETRY: &str = "UPDATE deliveries SET status = 0, next = ?2, manual = manual + 1, \
-    updated = max(updated + 1, ?2) WHERE n = ?1";
+    updated = max(updated + 1, ?2) WHERE n = ?1 AND event > 0";
 
 pub fn settle(
     connection: &Connection,
@@ -162,6 +165,24 @@ pub fn settle(
         connection.prepare_cached(GONE)?.execute([endpoint])?;
     }
     Ok(())
+}
+
+/// The endpoint gets nothing any more of what is up to here. One without a position of its own has
+/// come as far as the head, and the engine would not know of a row that is made for it.
+pub fn pass(connection: &Connection, endpoint: i64, seq: i64) -> Result<(), rusqlite::Error> {
+    let sql = "UPDATE positions SET seq = max(seq, ?2) WHERE endpoint = ?1";
+    connection.prepare_cached(sql)?.execute([endpoint, seq])?;
+    Ok(())
+}
+
+/// An older program kept pauses with the positions.
+pub fn move_pauses(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch(
+        "INSERT INTO endpoint_states (endpoint, paused) SELECT endpoint, paused FROM positions \
+         WHERE paused IS NOT NULL ON CONFLICT (endpoint) DO UPDATE SET \
+         paused = max(coalesce(paused, 0), excluded.paused); \
+         UPDATE positions SET paused = NULL WHERE paused IS NOT NULL;",
+    )
 }
 
 fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Error> {
@@ -347,26 +368,48 @@ pub fn retry(turn: &mut Turn<'_>, write: &Write, now: Timestamp) -> Result<Commi
         return Err(Fault::Problem(decide::not_found(collection, id)));
     };
     decide::check_precondition(&write.precondition, &record).map_err(Fault::Problem)?;
-    turn.connection.prepare_cached(RETRY)?.execute([record.number, now.0])?;
+    let retried = turn.connection.prepare_cached(RETRY)?.execute([record.number, now.0])?;
+    if retried == 0 {
+        let message = "This delivery stands for events that were removed from the log before they \
+                       could be delivered: there is nothing to send.";
+        return Err(Fault::Problem(Problem::new(Code::InvalidState, message)));
+    }
     turn.nudged = true;
     let response = Response::Updated(find(turn)?.unwrap_or(record));
     apply::remember(turn, write, &response, false)?;
     Ok(Committed::Fresh(response))
 }
 
-/// Every endpoint follows the log: there may not be any number of them.
-pub fn refuse_too_many(turn: &Turn<'_>, write: &Write) -> Result<(), Fault> {
+/// The engine keeps every endpoint and every unfinished replay in memory: an account may not have
+/// any number of them.
+pub fn refuse_too_many(turn: &Turn<'_>, write: &Write, builtin: Builtin) -> Result<(), Fault> {
+    let (most, only, message) = match builtin {
+        Builtin::Endpoint => (
+            ENDPOINTS,
+            "",
+            format!(
+                "An account has at most {ENDPOINTS} webhook endpoints in each mode. Delete some \
+                 first."
+            ),
+        ),
+        Builtin::Replay => (
+            OPEN_REPLAYS,
+            " AND f_status IN ('pending', 'running')",
+            format!(
+                "An account has at most {OPEN_REPLAYS} pending and running replays in each mode. \
+                 Wait until some have ended, or cancel them."
+            ),
+        ),
+        _ => return Ok(()),
+    };
     let table = &turn.shared.tables[write.collection].name;
-    let sql = format!("SELECT count(*) FROM {table} WHERE scope = ?1");
+    let sql = format!("SELECT count(*) FROM {table} WHERE scope = ?1{only}");
     let count: i64 =
         turn.connection.prepare_cached(&sql)?.query_row([write.scope.0], |row| row.get(0))?;
-    if count < ENDPOINTS {
-        return Ok(());
+    match count < most {
+        true => Ok(()),
+        false => Err(Fault::Problem(Problem::new(Code::TooManyRecords, message))),
     }
-    let message = format!(
-        "An account has at most {ENDPOINTS} webhook endpoints in each mode. Delete some first."
-    );
-    Err(Fault::Problem(Problem::new(Code::TooManyRecords, message)))
 }
 
 /// Records of one table in every scope.

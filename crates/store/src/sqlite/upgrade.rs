@@ -45,6 +45,7 @@ pub fn apply(
         open::create_base(&transaction)?;
     }
     transaction.execute_batch(outbox::TABLES)?;
+    outbox::move_pauses(&transaction)?;
     for sql in [erasure::PENDING, erasure::INDEXES, cascade::INDEX, timers::INDEX] {
         transaction.execute_batch(sql)?;
     }

@@ -3,16 +3,17 @@
 //! batch gathers. Between batches it feeds the search indexes, continues erasures and notices what
 //! other processes wrote. A panic fails the write that caused it, alone; the thread goes on.
 
+mod expiring;
 mod queue;
 
 use super::apply::{self, Outcome, Turn};
 use super::commits::Commits;
 use super::fair::Party;
-use super::retention::Expiry;
 use super::shared::Shared;
-use super::{Role, cascade, erasure, idempotency, log, outbox, retention, search, timers, usage};
+use super::{Role, erasure, idempotency, log, outbox, search, timers, usage};
 use crate::usage::Used;
 use crate::{Error, Expired, Heartbeat, Repeats, Settlement, Unknown};
+use expiring::Expiring;
 use model::{Scope, Timestamp, Write};
 use queue::{Job, Queue};
 use rusqlite::Connection;
@@ -44,19 +45,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const FEED_PAUSE: Duration = Duration::from_secs(1);
 /// Events the search may lag behind before it is fed between busy batches.
 const SEARCH_LAG: i64 = 2_000;
-/// How long it may take to remove old events before the next commit has its turn. The number of
-/// rows adapts to it, within these bounds.
-const EXPIRY_TIME: Duration = Duration::from_millis(4);
-const EXPIRY_ROWS: (usize, usize) = (50, 1_000);
 /// Written to see whether a full disk has room again: as much as a few writes need.
 const PROBE_BYTES: i64 = 64 << 10;
 /// Between two slices of an erasure, while nobody writes.
 const ERASURE_PAUSE: Duration = Duration::from_millis(1);
 /// How often expired idempotency rows are looked for, while none are found.
 const EXPIRY: Duration = Duration::from_secs(60);
-
-/// What is still to be delivered is looked for this often while events are removed; it only grows.
-const NEEDED_FOR: Duration = Duration::from_secs(10);
 
 /// The way to the writer; its thread ends when this is dropped.
 pub struct Handle {
@@ -75,8 +69,7 @@ impl Handle {
             searches: Vec::new(),
             data_version: 0,
             expiry: Instant::now(),
-            needed: None,
-            expiry_rows: EXPIRY_ROWS.0,
+            expiring: Expiring::new(),
             feed_after: Instant::now(),
             commits: Commits::new(),
             feeds: Repeats::new(),
@@ -178,10 +171,7 @@ struct Writer {
     searches: Vec<(i64, oneshot::Sender<bool>)>,
     data_version: i64,
     expiry: Instant,
-    /// The first event that is still to be delivered, as of a moment.
-    needed: Option<(Instant, i64)>,
-    /// Events that are removed in one slice.
-    expiry_rows: usize,
+    expiring: Expiring,
     /// No feeding before this: the last attempt failed.
     feed_after: Instant,
     commits: Commits,
@@ -329,40 +319,6 @@ impl Writer {
         }
     }
 
-    /// Removes events and tombstones that are too old: as many as a slice takes.
-    fn expire(
-        &mut self,
-        moment: Timestamp,
-        backlog: Timestamp,
-        max: usize,
-    ) -> Result<Expired, Error> {
-        let known = self.needed.filter(|(at, _)| at.elapsed() < NEEDED_FOR);
-        let max = max.min(self.expiry_rows);
-        let (expired, needed, took) = self.alone(|connection, shared| {
-            #[cfg(test)]
-            shared.faults.strike("expire");
-            let needed = match known {
-                Some((_, needed)) => needed,
-                None => retention::needed(connection, shared)?,
-            };
-            let searched = search::done_to(shared);
-            let expiry = Expiry { moment, backlog, searched, max, needed };
-            let began = Instant::now();
-            let expired = retention::expire(connection, shared, &expiry)?;
-            cascade::forget(connection, retention::oldest(connection)?, max)?;
-            Ok((expired, needed, began.elapsed()))
-        })?;
-        if known.is_none() {
-            self.needed = Some((Instant::now(), needed));
-        }
-        if took > EXPIRY_TIME {
-            self.expiry_rows = (max / 2).max(EXPIRY_ROWS.0);
-        } else if took < EXPIRY_TIME / 2 && expired.events == self.expiry_rows {
-            self.expiry_rows = (max * 2).min(EXPIRY_ROWS.1);
-        }
-        Ok(expired)
-    }
-
     /// Commits a batch and answers everyone in it. One write that fails must not spoil the others:
     /// it is tried alone, and so are the next ones of its account, later.
     fn commit(&mut self, batch: Batch) {
@@ -455,17 +411,33 @@ impl Writer {
         }
     }
 
-    /// Something that is no write and no event, in a transaction of its own.
+    /// Something that is no write and no event, in a transaction of its own. A disk that has no
+    /// room for it gets a second chance: this may be what frees pages.
     fn alone<T>(
         &mut self,
-        work: impl FnOnce(&Connection, &Shared) -> Result<T, Error>,
+        mut work: impl FnMut(&Connection, &Shared) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.shared.unwell.load(Ordering::Acquire) {
+            self.commits.make_room(&self.connection, &self.shared);
+        }
+        let mut done = self.attempt_alone(&mut work);
+        if matches!(done, Err(Error::Full))
+            && self.commits.make_room(&self.connection, &self.shared)
+        {
+            done = self.attempt_alone(&mut work);
+        }
+        if done.is_err() {
+            self.shared.unwell.store(true, Ordering::Release);
+        }
+        done
+    }
+
+    fn attempt_alone<T>(
+        &mut self,
+        work: &mut impl FnMut(&Connection, &Shared) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.shared.check_file()?;
         self.commits.mend(&self.connection, &self.shared)?;
-        if self.shared.unwell.load(Ordering::Acquire) {
-            // The disk may be full, and this may be what frees pages.
-            self.commits.make_room(&self.connection, &self.shared);
-        }
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let done = guarded(|| work(&self.connection, &self.shared));
         let done = done.and_then(|done| {
@@ -473,10 +445,7 @@ impl Writer {
             Ok(done)
         });
         self.shared.readers.changed();
-        done.map_err(|error| {
-            self.shared.unwell.store(true, Ordering::Release);
-            self.commits.take_back(error, &self.connection, &self.shared)
-        })
+        done.map_err(|error| self.commits.take_back(error, &self.connection, &self.shared))
     }
 
     /// One transaction over several writes: all that succeed are durable when this returns.
@@ -570,10 +539,12 @@ impl Writer {
         self.erasing |= turn.erases;
         let Turn { nudged, touched, .. } = turn;
         let last = turn.next_seq - 1;
-        if Instant::now() >= self.expiry
-            && !idempotency::expire(&self.connection, (self.shared.steady)())?
-        {
+        if Instant::now() >= self.expiry {
+            // First of all: one that fails must not be tried with every batch.
             self.expiry = Instant::now() + EXPIRY;
+            if idempotency::expire(&self.connection, (self.shared.steady)())? {
+                self.expiry = Instant::now();
+            }
         }
         self.commits.end(&self.connection, &self.shared)?;
         // It is durable: nothing that fails from here on may have it written once more.
@@ -585,6 +556,8 @@ impl Writer {
             self.shared.settled.send_modify(|count| *count += 1);
         }
         if nudged {
+            // An event that was done with is needed again.
+            self.expiring.forget_needed();
             self.shared.nudged.send_modify(|count| *count += 1);
         }
         Ok(outcomes)

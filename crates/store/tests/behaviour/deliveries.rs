@@ -13,6 +13,7 @@ const EVENTS: usize = 7;
 const ENDPOINTS: usize = 8;
 const DELIVERIES: usize = 9;
 const ATTEMPTS: usize = 10;
+const REPLAYS: usize = 11;
 const ERASURES: usize = 12;
 
 const SECRET: &str = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcY";
@@ -144,6 +145,15 @@ pub async fn an_attempt_whose_delivery_is_gone_is_not_kept(bed: Bed) {
     settle(&bed, vec![outcome(&hook, new, Status::Succeeded, None)], Vec::new()).await;
     let next = bed.store.deliveries(hook.number, &[new]).await.unwrap().remove(0);
     assert_eq!(next.number, gone.number, "the number is given again");
+    // And a still later one must not land on the delivery that has its number now.
+    let late = Outcome {
+        number: Some(gone.number),
+        attempts: 3,
+        ..outcome(&hook, old, Status::Failed, None)
+    };
+    settle(&bed, vec![late], Vec::new()).await;
+    let kept = bed.store.deliveries(hook.number, &[new]).await.unwrap().remove(0);
+    assert_eq!((kept.status, kept.attempts), (Status::Succeeded, 1));
     let attempts = Query { parent: Some(next.id), ..query("-created_at", 5) };
     assert_eq!(names(&shown(&bed, ATTEMPTS, &attempts).await, "id"), [format!("att_{new}")]);
 }
@@ -345,6 +355,14 @@ pub async fn an_erased_resource_leaves_ids_and_outcomes(bed: Bed) {
     let late = bed.store.deliveries(hook.number, &[made.version]).await.unwrap().remove(0);
     let query = Query { parent: Some(late.id), ..query("-created_at", 5) };
     assert_eq!(shown(&bed, ATTEMPTS, &query).await[0]["response_body"], Value::Null);
+    // What was answered to events of others stays.
+    let other = bed.put(book("Public", json!(1))).await;
+    let mut told = outcome(&hook, other.version, Status::Succeeded, None);
+    told.attempt = Some(json!({"id": "att_3", "response_body": "Public"}).to_string());
+    settle(&bed, vec![told], Vec::new()).await;
+    let told = bed.store.deliveries(hook.number, &[other.version]).await.unwrap().remove(0);
+    let query = Query { parent: Some(told.id), ..query };
+    assert_eq!(shown(&bed, ATTEMPTS, &query).await[0]["response_body"], "Public");
     let refused = bed.refused(create(ERASURES, json!({"resource": "book_none"}))).await;
     assert_eq!(refused.violations[0].field, "resource");
 }
@@ -356,6 +374,27 @@ pub async fn endpoints_are_counted(bed: Bed) {
     let mut elsewhere = endpoint(json!(["*"]));
     elsewhere.scope = THERE;
     bed.put(elsewhere).await;
+}
+
+pub async fn unfinished_replays_are_counted(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let replay = || create(REPLAYS, json!({"endpoint": hook.id, "status": "pending"}));
+    let first = bed.put(replay()).await;
+    bed.put_all((1..2_000).map(|_| replay())).await;
+    let refused = bed.refused(replay()).await;
+    assert_eq!(refused.code, Code::TooManyRecords);
+    assert!(refused.message.contains("2000") && refused.message.contains("cancel"));
+    let mut elsewhere = endpoint(json!(["*"]));
+    elsewhere.scope = THERE;
+    let theirs = bed.put(elsewhere).await;
+    let replay_there = create(REPLAYS, json!({"endpoint": theirs.id, "status": "pending"}));
+    bed.put(model::Write { scope: THERE, ..replay_there }).await;
+    // One that has ended makes room for another.
+    let ended = fields(json!({"status": "succeeded"}));
+    let ended = Change::Assign { fields: ended, event: None };
+    bed.put(write(REPLAYS, Some(&first.id), ended)).await;
+    bed.put(replay()).await;
+    assert_eq!(bed.refused(replay()).await.code, Code::TooManyRecords);
 }
 
 pub async fn old_events_go_and_the_newest_stays(bed: Bed) {
@@ -419,4 +458,95 @@ pub async fn events_still_to_be_delivered_stay_until_the_backlog_is_over(bed: Be
     let parent = found[0]["id"].as_str().unwrap().to_owned();
     let attempts = Query { parent: Some(parent), ..query("-created_at", 5) };
     assert_eq!(shown(&bed, ATTEMPTS, &attempts).await[0]["error"], "expired");
+}
+
+/// Calls it until nothing is left to remove; the ranges that were skipped.
+async fn sweep(bed: &Bed, moment: Timestamp, max: usize) -> (usize, Vec<store::SkippedRange>) {
+    let (mut events, mut skipped) = (0, Vec::new());
+    loop {
+        let expired = bed.store.expire(moment, moment, max).await.unwrap();
+        if expired.events == 0 {
+            return (events, skipped);
+        }
+        events += expired.events;
+        skipped.extend(expired.skipped);
+    }
+}
+
+pub async fn a_sweep_notes_what_an_endpoint_missed_once(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let behind = bed.put(endpoint(json!(["*"]))).await;
+    settle(&bed, Vec::new(), vec![(behind.number, behind.number)]).await;
+    for n in 0..12 {
+        bed.pass(1000);
+        bed.put(book(&n.to_string(), json!(1))).await;
+    }
+    bed.list(&search(&["somebody"])).await;
+    let (events, skipped) = sweep(&bed, Timestamp(START + 10_500), 3).await;
+    assert!(events > 9 && skipped.len() > 4, "{events} events in slices: {skipped:?}");
+    for hook in [&hook, &behind] {
+        let notes = shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await;
+        assert_eq!(names(&notes, "status"), ["skipped"]);
+        let last = skipped.iter().rfind(|range| range.endpoint == hook.id).unwrap();
+        assert!(last.first <= hook.number + 2 && last.last >= 13, "{last:?}");
+        let parent = notes[0]["id"].as_str().unwrap().to_owned();
+        let attempts = Query { parent: Some(parent.clone()), ..query("-created_at", 5) };
+        let attempts = shown(&bed, ATTEMPTS, &attempts).await;
+        assert_eq!(attempts.len(), 1);
+        let message = attempts[0]["error_message"].as_str().unwrap();
+        assert!(message.contains(&format!("number {} ", last.last)), "{message}");
+        // There is nothing that could be sent again.
+        let action = support_action(Native::Retry);
+        let act = Change::Act { action, params: fields(json!({})), callout: None };
+        let refused = bed.refused(write(DELIVERIES, Some(&parent), act)).await;
+        assert_eq!(refused.code, Code::InvalidState);
+        assert!(refused.message.contains("removed from the log"), "{}", refused.message);
+    }
+    let standings = bed.store.standings().await.unwrap().endpoints;
+    let moved = standings.iter().find(|standing| standing.endpoint == behind.number).unwrap();
+    assert_eq!(moved.position, skipped.iter().map(|range| range.last).max());
+    assert!(!standings.iter().any(|standing| standing.endpoint == hook.number), "it has no row");
+    // The next sweep has a note of its own.
+    bed.pass(20_000);
+    bed.put(book("young", json!(1))).await;
+    bed.list(&search(&["somebody"])).await;
+    sweep(&bed, Timestamp(START + 20_000), 100).await;
+    let notes = shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await;
+    assert_eq!(notes.len(), 2);
+}
+
+pub async fn pending_deliveries_of_a_deleted_endpoint_hold_no_event_back(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let event = bed.put(book("A", json!(1))).await.version;
+    let waits = outcome(&hook, event, Status::Pending, Some(START + 9));
+    settle(&bed, vec![waits], vec![(hook.number, 99)]).await;
+    bed.commit(delete(ENDPOINTS, &hook.id)).await.unwrap().unwrap();
+    bed.pass(10_000);
+    let young = bed.put(book("B", json!(1))).await.version;
+    bed.list(&search(&["somebody"])).await;
+    while bed.store.expire(Timestamp(START + 5_000), Timestamp(0), 2).await.unwrap().events > 0 {}
+    assert_eq!(bed.store.oldest().await.unwrap(), young);
+    assert!(bed.store.deliveries(hook.number, &[event]).await.unwrap().is_empty());
+}
+
+pub async fn an_event_that_is_to_be_delivered_again_by_hand_stays(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let mut events = Vec::new();
+    for title in ["A", "B", "C"] {
+        events.push(bed.put(book(title, json!(1))).await.version);
+    }
+    let done = |event: &i64| outcome(&hook, *event, Status::Failed, None);
+    settle(&bed, events.iter().map(done).collect(), vec![(hook.number, 99)]).await;
+    bed.pass(10_000);
+    bed.put(book("young", json!(1))).await;
+    bed.list(&search(&["somebody"])).await;
+    let (moment, backlog) = (Timestamp(START + 5_000), Timestamp(0));
+    // Looks for what is needed, and finds nothing.
+    assert_eq!(bed.store.expire(moment, backlog, 1).await.unwrap().events, 1);
+    let id = bed.store.deliveries(hook.number, &events[1..2]).await.unwrap().remove(0).id;
+    let action = support_action(Native::Retry);
+    let act = Change::Act { action, params: fields(json!({})), callout: None };
+    bed.put(write(DELIVERIES, Some(&id), act)).await;
+    while bed.store.expire(moment, backlog, 1).await.unwrap().events > 0 {}
+    assert_eq!(bed.store.oldest().await.unwrap(), events[1]);
 }

@@ -54,7 +54,7 @@ async fn an_erasure_holds_at_once_and_is_finished_after_a_restart() {
             false => None,
         };
         let (secrets, pending) = (
-            "SELECT count(*) FROM log WHERE object LIKE '%Secret%' OR previous LIKE '%Secret%' \
+            "SELECT count(*) FROM log WHERE (object LIKE '%Secret%' OR previous LIKE '%Secret%') \
              AND scope = 20 AND seq < (SELECT max(seq) FROM log)",
             "SELECT count(*) FROM erasing",
         );

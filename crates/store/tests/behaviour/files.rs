@@ -46,6 +46,94 @@ async fn what_was_committed_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn a_pause_that_an_older_program_kept_with_the_position_is_kept_with_the_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    drop(serve(&path));
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.execute_batch(
+        "INSERT INTO positions (endpoint, seq, paused) VALUES (7, 3, 5000), (8, 4, 1000), \
+         (9, 5, NULL); INSERT INTO endpoint_states (endpoint, paused) VALUES (8, 6000);",
+    )
+    .unwrap();
+    drop(raw);
+    let bed = serve(&path);
+    let paused = |number: i64, standings: &[store::Standing]| {
+        standings.iter().find(|one| one.endpoint == number).and_then(|one| one.paused)
+    };
+    let standings = bed.store.standings().await.unwrap().endpoints;
+    let found = [7, 8, 9].map(|number| paused(number, &standings));
+    assert_eq!(found, [Some(Timestamp(5000)), Some(Timestamp(6000)), None]);
+    // The end of a pause is not undone by what stood in the old place.
+    let over = vec![(7, Timestamp(0))];
+    let settlement = store::Settlement { pauses: over, ..store::Settlement::default() };
+    bed.store.settle(settlement).await.unwrap();
+    drop(bed);
+    let standings = serve(&path).store.standings().await.unwrap().endpoints;
+    assert_eq!(paused(7, &standings), Some(Timestamp(0)));
+}
+
+/// A small file system of its own. Needs root: a test that cannot have a small disk proves nothing
+/// about one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(megabytes: u32) -> SmallDisk {
+        let disk = SmallDisk(tempfile::tempdir().unwrap());
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"]);
+        let status = mount.arg(disk.0.path()).status().expect("mount (package mount) is needed");
+        assert!(status.success(), "a small file system cannot be mounted (as root?): {status}");
+        disk
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let mut umount = std::process::Command::new("umount");
+        let _ = umount.arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_writes_again_once_old_events_are_removed() {
+    let disk = SmallDisk::mount(12);
+    let bed = serve(&disk.0.path().join("data.db"));
+    let text = "x".repeat(2_000);
+    let title = |n: usize| format!("{n} {text}");
+    let mut made = 0;
+    loop {
+        match bed.commit(book(&title(made), json!(1))).await {
+            Ok(answer) => drop(answer.unwrap()),
+            Err(Error::Full) => break,
+            Err(error) => panic!("{error}"),
+        }
+        made += 1;
+        assert!(made < 20_000, "the disk is never full");
+    }
+    // To the last byte.
+    let mut file = std::fs::File::create(disk.0.path().join("fill")).unwrap();
+    while std::io::Write::write(&mut file, &[1; 512]).is_ok() {}
+    assert!(matches!(bed.commit(book(&title(0), json!(1))).await, Err(Error::Full)));
+    let (later, mut removed, mut failures) = (Timestamp(START + 1), 0, 0);
+    loop {
+        match bed.store.expire(later, later, 1_000).await {
+            Ok(expired) if expired.events == 0 => break,
+            Ok(expired) => removed += expired.events,
+            Err(Error::Full) => failures += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(failures < 20, "{removed} of {made} removed");
+    }
+    // What the search index has not read yet stays.
+    assert!(removed > made / 2, "{removed} of {made} removed");
+    for n in 0..made / 4 {
+        let answer = bed.commit(book(&title(n), json!(1))).await;
+        answer.unwrap_or_else(|error| panic!("{n} of {made}: {error}")).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_abandoned_copy_of_the_files_holds_every_answered_write() {
     // What a crash leaves: the files as they are at some moment, without a clean close.
     let directory = tempfile::tempdir().unwrap();

@@ -112,7 +112,11 @@ suite! { sqlite:
         an_erased_resource_leaves_ids_and_outcomes
         old_events_go_and_the_newest_stays
         events_still_to_be_delivered_stay_until_the_backlog_is_over
+        a_sweep_notes_what_an_endpoint_missed_once
+        pending_deliveries_of_a_deleted_endpoint_hold_no_event_back
+        an_event_that_is_to_be_delivered_again_by_hand_stays
         endpoints_are_counted
+        unfinished_replays_are_counted
     }
     fairness {
         long_reads_of_one_account_delay_only_itself

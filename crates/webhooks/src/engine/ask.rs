@@ -51,7 +51,7 @@ impl Engine {
                     Asker::Lane(number) => lanes.get(number).map_or(0, |lane| lane.reserve),
                     Asker::Replay(number) => replays.reserve(*number),
                 };
-                loaded.reserve(account, bytes.max(least))
+                loaded.reserve(account, bytes, least)
             });
             let Some((asker, reserved)) = next else { return };
             match asker {

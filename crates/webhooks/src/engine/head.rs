@@ -181,6 +181,7 @@ impl Engine {
                     if lane.enabled && !was_enabled {
                         // Whoever enables it again does not wait for what it once asked for.
                         self.settler.pause(number, Timestamp(0));
+                        self.replays.touch_for(scope, id);
                     }
                     self.touch(number);
                 }
@@ -218,7 +219,8 @@ impl Engine {
         self.subscriptions.remove(scope, number);
         self.settler.forget(number);
         self.lanes.remove(&number);
-        self.wake_replays_of(scope, id);
+        // Its replays fail.
+        self.replays.touch_for(scope, id);
         self.thin_crowd();
     }
 

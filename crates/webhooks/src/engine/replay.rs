@@ -19,25 +19,14 @@ use model::version::Versions;
 use model::webhook::Endpoint;
 use model::write::{Cause, Change, Committed, Precondition, Response, Write};
 use model::{Record, Scope};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use store::{Delivery, Status, Store, Stretch};
 use wire::Share;
 
-/// By the number of their records: the oldest first.
-#[derive(Default)]
-pub struct Replays {
-    all: BTreeMap<i64, Replay>,
-    ready: VecDeque<i64>,
-}
-
 /// What the store said to a replay.
 pub enum Step {
-    Loaded {
-        scope: Scope,
-        record: Option<Record>,
-    },
     Bounds {
         first: i64,
         last: i64,
@@ -46,8 +35,10 @@ pub enum Step {
         count: usize,
         cursor: i64,
     },
+    /// What follows `after`, up to `cursor`.
     Read {
         events: Vec<(Event, Option<Delivery>)>,
+        after: i64,
         cursor: i64,
     },
     /// The record as it is now, and whether it says what it should; `None` when it is gone.
@@ -57,82 +48,34 @@ pub enum Step {
     },
 }
 
-impl Replays {
-    /// What the next question of a replay has to bring at least.
-    pub fn reserve(&self, number: i64) -> usize {
-        self.all.get(&number).map_or(0, |replay| replay.reserve)
-    }
-
-    /// Looked at in the next pass.
-    fn touch(&mut self, number: i64) {
-        if let Some(replay) = self.all.get_mut(&number)
-            && !std::mem::replace(&mut replay.ready, true)
-        {
-            self.ready.push_back(number);
-        }
-    }
-
-    pub fn are_saved(&self) -> bool {
-        self.all.values().all(|replay| !replay.saving && !replay.dirty)
-    }
-}
-
 impl Engine {
     pub(super) fn heard_of_replay(&mut self, event: &Event) {
         match event.kind.rsplit('.').next() {
+            // Its event says all that its record does, and has its number.
             Some("created") => {
-                let (scope, id) = (event.scope, event.record.clone());
-                let collection = self.schema.own(Builtin::Replay);
-                let (store, limits) = (self.store.clone(), self.limits.clone());
-                self.chores.run(async move {
-                    let ask = || store.record(scope, collection, None, &id);
-                    let record = insist("a replay", &limits, ask).await;
-                    let number = record.as_ref().map_or(0, |record| record.number);
-                    let step = Step::Loaded { scope, record };
-                    Chore::Replay { number, step, reserved: None }
-                });
+                let record = Record {
+                    id: event.record.clone(),
+                    number: event.seq,
+                    version: event.seq,
+                    updated: event.created,
+                    body: event.object.clone(),
+                    hidden: event.hidden.clone(),
+                };
+                self.note_replay(event.scope, &record);
             }
             Some("updated") => {}
             // What is under way still lands and is recorded.
-            _ => self.replays.all.retain(|_, replay| replay.id != event.record),
+            _ => {
+                if let Some(number) = self.replays.named(event.scope, &event.record) {
+                    self.replays.remove(number);
+                }
+            }
         }
-        self.admit_replays();
     }
 
     pub(super) fn note_replay(&mut self, scope: Scope, record: &Record) {
         if let Some(replay) = Replay::read(scope, record) {
-            self.replays.all.entry(record.number).or_insert(replay);
-            self.admit_replays();
-        }
-    }
-
-    /// Lets the oldest begin while there is room in their scope.
-    fn admit_replays(&mut self) {
-        let mut under_way: HashMap<Scope, usize> = HashMap::new();
-        for replay in self.replays.all.values().filter(|r| r.stage != Stage::Waiting) {
-            *under_way.entry(replay.scope).or_default() += 1;
-        }
-        let mut admitted = Vec::new();
-        for (number, replay) in &mut self.replays.all {
-            let count = under_way.entry(replay.scope).or_default();
-            if replay.stage == Stage::Waiting && *count < self.limits.replays {
-                *count += 1;
-                replay.stage = Stage::Bounds;
-                admitted.push(*number);
-            }
-        }
-        for number in admitted {
-            self.replays.touch(number);
-        }
-    }
-
-    /// The endpoint is gone: its replays fail.
-    pub(super) fn wake_replays_of(&mut self, scope: Scope, endpoint: &str) {
-        let its = self.replays.all.iter();
-        let its = its.filter(|(_, replay)| replay.scope == scope && replay.endpoint == endpoint);
-        let numbers: Vec<i64> = its.map(|(number, _)| *number).collect();
-        for number in numbers {
-            self.replays.touch(number);
+            self.replays.add(record.number, replay);
         }
     }
 
@@ -141,19 +84,20 @@ impl Engine {
     }
 
     pub(super) fn advance_replays(&mut self) {
-        while let Some(number) = self.replays.ready.pop_front() {
-            if let Some(replay) = self.replays.all.get_mut(&number) {
-                replay.ready = false;
-            }
+        while let Some(number) = self.replays.pop_ready() {
             self.advance_replay(number);
         }
     }
 
     fn advance_replay(&mut self, number: i64) {
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let Some(replay) = self.replays.get(number) else { return };
         let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
         let Some(lane) = place.and_then(|place| self.lanes.get(place)) else {
-            if !matches!(replay.stage, Stage::Ended(..)) {
+            // Without its endpoint it ends, even if its turn has not come.
+            self.replays.begin(number);
+            if let Some(replay) = self.replays.get_mut(number)
+                && !matches!(replay.stage, Stage::Ended(..))
+            {
                 replay.fail("the endpoint does not exist any more");
             }
             self.save_replay(number);
@@ -173,8 +117,16 @@ impl Engine {
 
     /// Puts a replay in line for the store, if it has something to ask.
     fn want_for_replay(&mut self, number: i64) {
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let Some(replay) = self.replays.get_mut(number) else { return };
         if replay.asking || replay.waiting || !replay.needs_store(self.limits.replay_window) {
+            return;
+        }
+        let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
+        let lane = place.and_then(|place| self.lanes.get(place));
+        let paused = lane.and_then(|lane| lane.pace.paused_until(self.clock.now));
+        if let Some(until) = paused.filter(|_| replay.stage == Stage::Sending) {
+            // What cannot be sent is not loaded: others need the room.
+            self.timers.set(until, Alarm::Replay(number));
             return;
         }
         replay.waiting = true;
@@ -184,15 +136,18 @@ impl Engine {
     fn send_replay(&mut self, number: i64, endpoint: &Endpoint) {
         let now = self.clock.now;
         while self.has_capacity() {
-            let Some(replay) = self.replays.all.get_mut(&number) else { return };
+            let Some(replay) = self.replays.get_mut(number) else { return };
             let Some(lane) = self.lanes.get_mut(&endpoint.number) else { return };
             // What the endpoint has set for itself holds here, too.
-            if !lane.has_place() {
-                break;
-            }
             if let Gate::Until(at) = lane.pace.allows(now) {
+                if lane.pace.paused_until(now).is_some() {
+                    replay.give_back();
+                }
                 self.timers.set(at, Alarm::Replay(number));
                 return;
+            }
+            if !lane.has_place() {
+                break;
             }
             let account = lane.account();
             if self.places.room(account) == 0 {
@@ -219,7 +174,7 @@ impl Engine {
     }
 
     pub(super) fn ask_for_replay(&mut self, number: i64, reserved: Share<i64>) {
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let Some(replay) = self.replays.get_mut(number) else { return };
         replay.waiting = false;
         let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
         let lane = place.and_then(|place| self.lanes.get(place));
@@ -265,9 +220,10 @@ impl Engine {
         };
         let meant = self.meaning(number, &endpoint);
         self.chores.run(async move {
+            let after = walk.after;
             let (events, cursor) = walk.run(meant).await;
             let step = match sending {
-                true => Step::Read { events, cursor },
+                true => Step::Read { events, after, cursor },
                 false => Step::Counted { count: events.len(), cursor },
             };
             Chore::Replay { number, step, reserved: Some(reserved) }
@@ -276,7 +232,7 @@ impl Engine {
 
     /// Which events a replay means, as a question that can be taken along.
     fn meaning(&self, number: i64, endpoint: &Rc<Endpoint>) -> impl Fn(&Event) -> bool + use<> {
-        let types = self.replays.all.get(&number).and_then(|replay| replay.types.clone());
+        let types = self.replays.get(number).and_then(|replay| replay.types.clone());
         let (endpoint, versions) = (endpoint.clone(), self.versions.clone());
         let internal = self.internal.clone();
         let version = self.pins.version(&versions, &endpoint);
@@ -294,12 +250,6 @@ impl Engine {
         // From here on each event is charged by itself.
         drop(reserved);
         match step {
-            Step::Loaded { scope, record } => {
-                if let Some(record) = record {
-                    self.note_replay(scope, &record);
-                }
-                return;
-            }
             Step::Saved { record, written } => {
                 self.changing -= 1;
                 self.replay_saved(number, record.as_ref(), written);
@@ -307,14 +257,16 @@ impl Engine {
             }
             Step::Bounds { .. } | Step::Counted { .. } | Step::Read { .. } => self.asking -= 1,
         }
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let Some(replay) = self.replays.get_mut(number) else { return };
         replay.asking = false;
         replay.reserve = 0;
         match step {
-            Step::Loaded { .. } | Step::Saved { .. } => {}
+            Step::Saved { .. } => {}
             Step::Bounds { first, last } => replay.bounded(first, last),
             Step::Counted { count, cursor } => replay.count(count, cursor),
-            Step::Read { events, cursor } => load(replay, events, cursor, &self.loaded),
+            // It gave events back in the meantime, which come first.
+            Step::Read { after, .. } if after != replay.cursor => {}
+            Step::Read { events, cursor, .. } => load(replay, events, cursor, &self.loaded),
         }
         if matches!(replay.stage, Stage::Ended(..)) {
             self.save_replay(number);
@@ -323,7 +275,7 @@ impl Engine {
     }
 
     pub(super) fn landed_in_replay(&mut self, number: i64, endpoint: i64, landed: Landed) {
-        if let Some(replay) = self.replays.all.get_mut(&number) {
+        if let Some(replay) = self.replays.get_mut(number) {
             replay.in_flight -= 1;
         }
         self.replays.touch(number);
@@ -353,23 +305,21 @@ impl Engine {
             lane.order.settled(record, mark.seq);
             self.touch(endpoint);
         }
-        if let Some(replay) = self.replays.all.get_mut(&number) {
+        if let Some(replay) = self.replays.get_mut(number) {
             replay.finish(mark.seq, mark.record.as_deref(), mark.status == Status::Succeeded);
             self.replays.touch(number);
         }
     }
 
     pub(super) fn save_replays(&mut self) {
-        let numbers: Vec<i64> = self.replays.all.keys().copied().collect();
-        for number in numbers {
+        for number in self.replays.under_way() {
             self.save_replay(number);
         }
     }
 
     fn save_replay(&mut self, number: i64) {
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
-        if replay.saving || !replay.dirty || replay.stage == Stage::Waiting {
-            replay.dirty &= replay.stage != Stage::Waiting;
+        let Some(replay) = self.replays.get_mut(number) else { return };
+        if replay.saving || !replay.dirty {
             return;
         }
         replay.saving = true;
@@ -377,7 +327,7 @@ impl Engine {
     }
 
     pub(super) fn write_replay(&mut self, number: i64) {
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let Some(replay) = self.replays.get_mut(number) else { return };
         replay.dirty = false;
         self.changing += 1;
         let write = Write {
@@ -403,13 +353,12 @@ impl Engine {
     }
 
     fn replay_saved(&mut self, number: i64, record: Option<&Record>, written: bool) {
-        let Some(replay) = self.replays.all.get_mut(&number) else { return };
+        let Some(replay) = self.replays.get_mut(number) else { return };
         replay.saving = false;
         let fields = record.map(Record::fields).unwrap_or_default();
         let status = fields.get("status").and_then(serde_json::Value::as_str);
         let Some(record) = record.filter(|_| is_open(status)) else {
-            self.replays.all.remove(&number);
-            self.admit_replays();
+            self.replays.remove(number);
             return;
         };
         replay.version = record.version;

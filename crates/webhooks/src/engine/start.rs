@@ -5,7 +5,6 @@ use super::Engine;
 use super::chores::Chores;
 use super::clock::Clock;
 use super::head::Head;
-use super::replay::Replays;
 use super::stop::Phase;
 use crate::Parts;
 use crate::fair::FairQueue;
@@ -17,6 +16,7 @@ use crate::lane::Lane;
 use crate::limits::Limits;
 use crate::pins::Pins;
 use crate::prepared::Loaded;
+use crate::replays::Replays;
 use crate::send::{Sends, Way};
 use crate::settle::Settler;
 use crate::subscriptions::Subscriptions;
@@ -68,7 +68,7 @@ impl Engine {
             names: HashMap::new(),
             subscriptions: Subscriptions::default(),
             head: Head::new(Follower::new(store.clone(), None, newest)),
-            replays: Replays::default(),
+            replays: Replays::new(limits.replays),
             sends: Sends::new(way, clock.wall),
             chores: Chores::new(store.clone(), limits.clone()),
             settler: Settler::default(),

@@ -1,7 +1,7 @@
 //! The end of events: those that are too old go.
 
 use super::shared::Shared;
-use super::{outbox, views};
+use super::{outbox, search, views};
 use crate::{Error, Expired, SkippedRange};
 use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -53,8 +53,6 @@ pub struct Expiry {
     pub moment: Timestamp,
     /// From before this also what some endpoint has not been delivered.
     pub backlog: Timestamp,
-    /// What the search indexes have read.
-    pub searched: i64,
     pub max: usize,
     /// The first event that some endpoint is still to be delivered.
     pub needed: i64,
@@ -93,21 +91,29 @@ impl Sweep {
 }
 
 /// Removes events from before a moment. The newest one stays whatever its age: the sequence goes on
-/// from it. So do those that a search index has not read.
+/// from it. What the search indexes have not read of the others they read now: on a full disk they
+/// could not before, and the pages of the events are what they need for it. Returns how far the
+/// indexes have come by that.
 pub fn expire(
     connection: &Connection,
     shared: &Shared,
     expiry: &Expiry,
     sweep: &mut Sweep,
-) -> Result<Expired, Error> {
+) -> Result<(Expired, Option<i64>), Error> {
     let newest = super::log::newest(connection)?.0;
     let old = before(connection, expiry.moment)?.saturating_add(1);
     let overdue = before(connection, expiry.backlog)?.saturating_add(1);
-    let end = old.min(newest).min(expiry.searched).min(overdue.max(expiry.needed));
+    let end = old.min(newest).min(overdue.max(expiry.needed));
     let last: Option<i64> = connection
         .prepare_cached(LAST)?
         .query_row(params![end, expiry.max as i64], |row| row.get(0))?;
-    let Some(last) = last else { return Ok(Expired::default()) };
+    let Some(last) = last else { return Ok((Expired::default(), None)) };
+    let unread = match search::lag(shared) > 0 {
+        true => Some(search::unread(connection, shared, last)?).filter(|unread| !unread.is_none()),
+        false => None,
+    };
+    // No more than what the indexes have read.
+    let last = unread.as_ref().map_or(last, |unread| last.min(unread.upto));
     let skipped = match last >= expiry.needed {
         true => skip(connection, shared, last, sweep)?,
         false => Vec::new(),
@@ -128,7 +134,10 @@ pub fn expire(
         connection.prepare_cached(sql)?.execute([expiry.moment.0])?;
     }
     let events = connection.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([last])?;
-    Ok(Expired { events, skipped })
+    if let Some(unread) = &unread {
+        search::index(connection, shared, unread)?;
+    }
+    Ok((Expired { events, skipped }, unread.map(|unread| unread.upto)))
 }
 
 /// The first event that some enabled endpoint is still to be delivered, or to be delivered again.

@@ -19,19 +19,11 @@ const TURN: i64 = 500;
 /// Words of one query that count.
 const WORDS: usize = 64;
 
-/// How many events the indexes have not read; zero when there is none.
+/// How many events the indexes have not read; zero when there is no index.
 pub fn lag(shared: &Shared) -> i64 {
     match is_used(shared) {
         true => shared.newest() - shared.search_position.load(Ordering::Acquire),
         false => 0,
-    }
-}
-
-/// Up to where nobody here needs the log any more. Without an index nothing is read.
-pub fn done_to(shared: &Shared) -> i64 {
-    match is_used(shared) {
-        true => shared.search_position.load(Ordering::Acquire),
-        false => i64::MAX,
     }
 }
 
@@ -43,33 +35,62 @@ fn is_used(shared: &Shared) -> bool {
 pub fn feed(connection: &Connection, shared: &Shared, commits: &mut Commits) -> Result<(), Error> {
     commits.mend(connection, shared)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
+    let unread = unread(connection, shared, i64::MAX)?;
+    index(connection, shared, &unread)?;
+    commits.end(connection, shared)?;
+    shared.readers.changed();
+    shared.search_position.store(unread.upto, Ordering::Release);
+    Ok(())
+}
+
+/// Records that the indexes have to look at again.
+pub struct Unread {
+    /// Events after `from` up to `upto` are about them.
+    from: i64,
+    pub upto: i64,
+    records: Vec<(usize, Scope, String)>,
+}
+
+impl Unread {
+    pub fn is_none(&self) -> bool {
+        self.from == self.upto
+    }
+}
+
+/// What the next events say that the indexes have not read, up to a sequence.
+pub fn unread(connection: &Connection, shared: &Shared, upto: i64) -> Result<Unread, Error> {
     let from = shared.search_position.load(Ordering::Acquire);
-    let mut position = from;
+    let mut unread = Unread { from, upto: from, records: Vec::new() };
     let mut seen = HashSet::new();
-    {
-        let mut statement = connection.prepare_cached(
-            "SELECT seq, scope, collection, record FROM log WHERE seq > ?1 ORDER BY seq LIMIT ?2",
-        )?;
-        let mut rows = statement.query(params![from, TURN])?;
-        while let Some(row) = rows.next()? {
-            position = row.get(0)?;
-            let name = row.get_ref(2)?.as_str().unwrap_or_default();
-            let Some(ix) = shared.schema.find(name) else { continue };
-            let Some(search) = &shared.tables[ix].search else { continue };
-            let id: String = row.get(3)?;
-            // The row as it is now includes what later events of this turn tell of it.
-            if seen.insert((ix, id.clone())) {
-                follow(connection, shared, (ix, search), Scope(row.get(1)?), &id, from)?;
-                std::thread::yield_now();
-            }
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, scope, collection, record FROM log WHERE seq > ?1 AND seq <= ?2 \
+         ORDER BY seq LIMIT ?3",
+    )?;
+    let mut rows = statement.query(params![from, upto, TURN])?;
+    while let Some(row) = rows.next()? {
+        unread.upto = row.get(0)?;
+        let name = row.get_ref(2)?.as_str().unwrap_or_default();
+        let Some(ix) = shared.schema.find(name) else { continue };
+        let id: String = row.get(3)?;
+        // The row as it is now includes what later events of this turn tell of it.
+        if shared.tables[ix].search.is_some() && seen.insert((ix, id.clone())) {
+            unread.records.push((ix, Scope(row.get(1)?), id));
+        }
+    }
+    Ok(unread)
+}
+
+/// Brings the rows up to date. The events themselves are not needed any more.
+pub fn index(connection: &Connection, shared: &Shared, unread: &Unread) -> Result<(), Error> {
+    for (ix, scope, id) in &unread.records {
+        if let Some(search) = &shared.tables[*ix].search {
+            follow(connection, shared, (*ix, search), *scope, id, unread.from)?;
+            std::thread::yield_now();
         }
     }
     connection
         .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'search_position'")?
-        .execute([position])?;
-    commits.end(connection, shared)?;
-    shared.readers.changed();
-    shared.search_position.store(position, Ordering::Release);
+        .execute([unread.upto])?;
     Ok(())
 }
 

@@ -179,10 +179,15 @@ impl Bed {
     }
 
     pub async fn act_in(&self, scope: Scope, builtin: Builtin, id: &str, action: &str) {
+        assert!(self.try_act_in(scope, builtin, id, action).await, "{action} is refused");
+    }
+
+    /// Says whether the action was allowed.
+    pub async fn try_act_in(&self, scope: Scope, builtin: Builtin, id: &str, action: &str) -> bool {
         let collection = &self.schema.collections[self.schema.own(builtin)];
         let action = collection.actions.iter().position(|found| found.name == action).unwrap();
         let change = Change::Act { action, params: Fields::new(), callout: None };
-        self.write_in(scope, builtin, Some(id), change).await;
+        self.try_write_in(scope, builtin, Some(id), change).await.is_ok()
     }
 
     pub async fn write(&self, builtin: Builtin, id: Option<&str>, change: Change) -> model::Record {
@@ -196,6 +201,16 @@ impl Bed {
         id: Option<&str>,
         change: Change,
     ) -> model::Record {
+        self.try_write_in(scope, builtin, id, change).await.unwrap()
+    }
+
+    async fn try_write_in(
+        &self,
+        scope: Scope,
+        builtin: Builtin,
+        id: Option<&str>,
+        change: Change,
+    ) -> Result<model::Record, model::Problem> {
         let write = Write {
             scope,
             collection: self.schema.own(builtin),
@@ -210,7 +225,8 @@ impl Bed {
             entropy: self.clock.entropy(),
         };
         match self.store.commit(write).await.unwrap() {
-            Ok(Committed::Fresh(Response::Updated(record))) => record,
+            Ok(Committed::Fresh(Response::Updated(record))) => Ok(record),
+            Err(problem) => Err(problem),
             other => panic!("{other:?}"),
         }
     }

@@ -1,11 +1,11 @@
 //! Sending again what was sent before, or never was.
 
-use crate::bed::{Bed, until};
+use crate::bed::{Bed, THERE, until};
 use crate::sink::{Reply, Sink};
 use model::record::Fields;
 use model::schema::Builtin;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::Status;
 
 async fn ended(bed: &Bed, id: &str) -> Fields {
@@ -152,6 +152,83 @@ async fn a_replay_for_an_endpoint_that_goes_away_fails() {
     engine.stop().await;
     assert_eq!(fields["status"], "failed");
     assert!(fields["error"].as_str().unwrap().contains("endpoint"));
+}
+
+#[tokio::test]
+async fn replays_that_wait_end_with_their_endpoint_and_those_of_others_go_on() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    bed.tell(&["book_1"; 40]);
+    bed.clock.advance(1);
+    let (_, id) = bed.endpoint(&sink, json!({})).await;
+    let (_, other) = bed.endpoint(&sink, json!({})).await;
+    let engine = bed.start();
+    let slow = json!({ "rate_limit": 5 });
+    let mut replays = Vec::new();
+    for _ in 0..12 {
+        replays.push(bed.replay(&id, slow.clone()).await);
+    }
+    let last = bed.replay(&other, json!({ "types": ["book.created"] })).await;
+    until("under way", || sink.events().len() >= 5).await;
+    bed.write(Builtin::Endpoint, Some(&id), model::Change::Delete).await;
+    for replay in &replays {
+        assert_eq!(ended(&bed, replay).await["status"], "failed");
+    }
+    assert_eq!(ended(&bed, &last).await["status"], "succeeded");
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn thousands_of_replays_that_wait_delay_nobody() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    let (_, id) = bed.endpoint(&sink, json!({})).await;
+    bed.tell(&["book_1"; 20]);
+    bed.clock.advance(1);
+    let other = Sink::willing().await;
+    bed.endpoint_in(THERE, &other, json!({})).await;
+    for _ in 0..3_000 {
+        bed.replay(&id, json!({ "rate_limit": 1 })).await;
+    }
+    let engine = bed.start();
+    let mut sent = 0;
+    for _ in 0..20 {
+        let begun = Instant::now();
+        bed.tell_large(THERE, 1, 100);
+        // Another one of them is created and one is cancelled at the same time.
+        let more = bed.replay(&id, json!({ "rate_limit": 1 })).await;
+        bed.act(Builtin::Replay, &more, "cancel").await;
+        sent += 1;
+        until("the other account is served", || other.events().len() == sent).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_replay_that_is_paused_holds_no_events_and_goes_on_afterwards() {
+    let bed = Bed::new();
+    let sink = Sink::new(|request, number| match request.kind() {
+        "book.created" if number < 3 => Reply::With(503, "retry-after: 1\r\n"),
+        _ => Reply::Status(200),
+    })
+    .await;
+    bed.tell(&["book_1"; 30]);
+    bed.clock.advance(1);
+    let more = json!({ "max_in_flight": 4, "enabled_events": ["order.created"] });
+    let (number, id) = bed.endpoint(&sink, more).await;
+    let engine = bed.start();
+    until("the ping", || bed.rows(number, Status::Succeeded) == 1).await;
+    let replay = bed.replay(&id, json!({ "types": ["book.created"] })).await;
+    until("refused", || bed.store.look().pauses.contains_key(&number)).await;
+    until("nothing is held", || bed.figure("restive_webhook_loaded_bytes") == 0).await;
+    assert!(sink.events().len() < 30);
+    let fields = ended(&bed, &replay).await;
+    engine.stop().await;
+    assert_eq!((&fields["status"], &fields["done"]), (&json!("succeeded"), &json!(30)));
+    let ids: std::collections::BTreeSet<_> =
+        sink.events().iter().map(|request| request.id().to_owned()).collect();
+    assert_eq!((ids.len(), sink.events().len()), (30, 30), "each of them once");
 }
 
 #[tokio::test]

@@ -228,3 +228,76 @@ async fn failures_of_an_endpoint_survive_a_restart() {
     until("counted on", || failures() == Some(5)).await;
     engine.stop().await;
 }
+
+#[tokio::test]
+async fn forty_accounts_that_hold_all_they_can_get_leave_room_for_one_more() {
+    let (bed, gate) = (Bed::new(), Gate::closed());
+    let sink = Sink::behind(&gate).await;
+    for account in 10..50 {
+        let scope = model::Scope(2 * account);
+        bed.endpoint_in(scope, &sink, json!({ "timeout": 30, "max_in_flight": 50 })).await;
+        bed.tell_large(scope, 100, 4 << 10);
+    }
+    let limits = Limits { loaded_bytes: 1 << 20, ..hasty() };
+    let engine = bed.start_with(limits.clone());
+    let full = || bed.figure("restive_webhook_loaded_bytes") > (1 << 20) * 9 / 10;
+    until("hardly any room is left", full).await;
+    // This one begins with a read of the log: its endpoint is behind.
+    let willing = Sink::willing().await;
+    let last = model::Scope(200);
+    let (_, id) = bed.endpoint_in(last, &willing, json!({ "status": "disabled" })).await;
+    bed.act_in(last, Builtin::Endpoint, &id, "enable").await;
+    let begun = Instant::now();
+    bed.tell_large(last, 3, 100);
+    until("it is served", || willing.events().len() == 3).await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    gate.set(true);
+    stops(engine, &limits).await;
+}
+
+#[tokio::test]
+async fn endpoints_that_wait_for_a_place_keep_their_turn_when_others_are_deleted() {
+    let (bed, gate) = (Bed::new(), Gate::closed());
+    let sink = Sink::behind(&gate).await;
+    let mut hooks = Vec::new();
+    for _ in 0..12 {
+        hooks.push(bed.endpoint(&sink, json!({ "timeout": 30, "max_in_flight": 4 })).await);
+    }
+    let limits = Limits { in_flight: 4, ..hasty() };
+    let engine = bed.start_with(limits.clone());
+    bed.tell_large(HERE, 5, 100);
+    until("all places of the account are taken", || sink.count() >= 2).await;
+    // waits for: the others to find no place
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for (_, id) in hooks.drain(..8) {
+        let delete = model::Change::Delete;
+        bed.write_in(HERE, Builtin::Endpoint, Some(&id), delete).await;
+    }
+    gate.set(true);
+    for (number, _) in hooks {
+        until("all of it", || bed.rows(number, Status::Succeeded) == 6).await;
+    }
+    stops(engine, &limits).await;
+}
+
+#[tokio::test]
+async fn failures_do_not_come_back_after_somebody_enabled_the_endpoint() {
+    let bed = Bed::new();
+    let sink = Sink::new(|_, _| crate::sink::Reply::Status(500)).await;
+    let more = json!({ "retry_schedule": [60, 60, 60, 60, 60, 60, 60, 60] });
+    let (number, id) = bed.endpoint(&sink, more).await;
+    let engine = bed.start();
+    bed.tell_large(HERE, 3, 100);
+    until("its failures are written", || bed.store.look().failures.contains_key(&number)).await;
+    bed.act(Builtin::Endpoint, &id, "disable").await;
+    bed.tell_large(HERE, 1, 100);
+    until("it is disabled", || bed.rows(number, Status::Skipped) > 0).await;
+    bed.act(Builtin::Endpoint, &id, "enable").await;
+    until("they are forgotten", || !bed.store.look().failures.contains_key(&number)).await;
+    engine.stop().await;
+    assert!(!bed.store.look().failures.contains_key(&number));
+    let engine = bed.start();
+    crate::bed::linger().await;
+    engine.stop().await;
+    assert!(!bed.store.look().failures.contains_key(&number), "nothing failed since");
+}

@@ -6,10 +6,11 @@
 //! `RESTIVE_LANES_SEED=n` tries one seed, `RESTIVE_LANES=n` so many.
 
 use crate::bed::{Bed, Running, until};
+use crate::memory::{Inner, Row};
 use crate::sink::{Gate, Reply, Sink};
 use model::event::Event;
 use model::schema::Builtin;
-use model::{Scope, Timestamp};
+use model::{Change, Scope, Timestamp};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,17 +60,30 @@ struct Hook {
     id: String,
     sink: Sink,
     mood: Mood,
+    /// It was so all the time.
     ordered: bool,
+    /// Events may have been skipped.
+    was_disabled: bool,
+}
+
+/// A replay, and how it may end.
+struct Asked {
+    scope: Scope,
+    id: String,
+    endpoint: String,
+    may_be_cancelled: bool,
 }
 
 struct World {
     bed: Bed,
     chance: Chance,
     hooks: Vec<Hook>,
+    /// Those that were deleted.
+    gone: Vec<Hook>,
     engine: Option<Running>,
     /// Events of each account by the order of the log.
     told: BTreeMap<Scope, usize>,
-    replays: Vec<(Scope, String)>,
+    replays: Vec<Asked>,
 }
 
 fn tiny() -> Limits {
@@ -118,7 +132,7 @@ async fn hook(bed: &Bed, chance: &mut Chance, scope: Scope) -> Hook {
         "retry_schedule": vec![1; 20],
     });
     let (number, id) = bed.endpoint_in(scope, &sink, more).await;
-    Hook { scope, number, id, sink, mood, ordered }
+    Hook { scope, number, id, sink, mood, ordered, was_disabled: false }
 }
 
 impl World {
@@ -131,7 +145,15 @@ impl World {
             }
         }
         let engine = Some(bed.start_with(tiny()));
-        World { bed, chance, hooks, engine, told: BTreeMap::new(), replays: Vec::new() }
+        World {
+            bed,
+            chance,
+            hooks,
+            gone: Vec::new(),
+            engine,
+            told: BTreeMap::new(),
+            replays: Vec::new(),
+        }
     }
 
     fn tell(&mut self, scope: Scope, count: u64) {
@@ -151,7 +173,7 @@ impl World {
     async fn step(&mut self) {
         let scope = *self.chance.one(&OTHERS);
         let place = 1 + self.chance.below(self.hooks.len() as u64 - 1) as usize;
-        match self.chance.below(12) {
+        match self.chance.below(17) {
             0..=3 => {
                 let count = 1 + self.chance.below(8);
                 self.tell(scope, count);
@@ -169,15 +191,66 @@ impl World {
                 let hook = &self.hooks[place];
                 let rate = 20 + self.chance.below(50);
                 let asked = json!({ "rate_limit": rate });
-                let id = self.bed.replay_in(hook.scope, &hook.id, asked).await;
-                self.replays.push((hook.scope, id));
+                let (scope, endpoint) = (hook.scope, hook.id.clone());
+                let id = self.bed.replay_in(scope, &endpoint, asked).await;
+                self.replays.push(Asked { scope, id, endpoint, may_be_cancelled: false });
             }
             9 => self.bed.clock.advance(1),
             10 => self.restart().await,
+            12 => self.replace(place).await,
+            13 => {
+                let hook = &mut self.hooks[place];
+                hook.was_disabled = true;
+                self.bed.act_in(hook.scope, Builtin::Endpoint, &hook.id, "disable").await;
+            }
+            14 => {
+                let hook = &self.hooks[place];
+                self.bed.act_in(hook.scope, Builtin::Endpoint, &hook.id, "enable").await;
+            }
+            15 => self.patch(place).await,
+            16 => self.cancel().await,
             _ => {
                 // waits for: things to go on for a moment
                 tokio::time::sleep(Duration::from_millis(self.chance.below(20))).await;
             }
+        }
+    }
+
+    /// Deletes an endpoint, whatever it has under way; another one comes for it.
+    async fn replace(&mut self, place: usize) {
+        let scope = self.hooks[place].scope;
+        let new = hook(&self.bed, &mut self.chance, scope).await;
+        let old = std::mem::replace(&mut self.hooks[place], new);
+        let endpoint = Builtin::Endpoint;
+        self.bed.write_in(scope, endpoint, Some(&old.id), Change::Delete).await;
+        self.gone.push(old);
+    }
+
+    async fn patch(&mut self, place: usize) {
+        let hook = &mut self.hooks[place];
+        let patch = match self.chance.below(4) {
+            0 => {
+                hook.ordered = false;
+                json!({ "ordering": self.chance.one(&["none", "resource"]) })
+            }
+            1 => json!({ "max_in_flight": 1 + self.chance.below(4) }),
+            2 => json!({ "payload": self.chance.one(&["fat", "thin"]) }),
+            _ => json!({ "rate_limit": 20 + self.chance.below(100) }),
+        };
+        let serde_json::Value::Object(patch) = patch else { unreachable!() };
+        let (scope, change) = (hook.scope, Change::Merge { patch });
+        self.bed.write_in(scope, Builtin::Endpoint, Some(&hook.id), change).await;
+    }
+
+    /// Cancels a replay, unless it has ended.
+    async fn cancel(&mut self) {
+        if self.replays.is_empty() {
+            return;
+        }
+        let place = self.chance.below(self.replays.len() as u64) as usize;
+        let asked = &mut self.replays[place];
+        if self.bed.try_act_in(asked.scope, Builtin::Replay, &asked.id, "cancel").await {
+            asked.may_be_cancelled = true;
         }
     }
 
@@ -219,8 +292,11 @@ impl World {
 
     /// Everybody is well: everything due is sent.
     async fn recovers(&mut self) {
-        for hook in &self.hooks {
+        for hook in self.hooks.iter().chain(&self.gone) {
             hook.mood.set(0);
+        }
+        for hook in self.hooks.iter().filter(|hook| hook.was_disabled) {
+            self.bed.act_in(hook.scope, Builtin::Endpoint, &hook.id, "enable").await;
         }
         for hook in &self.hooks {
             let begun = Instant::now();
@@ -231,27 +307,36 @@ impl World {
                 // waits for: deliveries to go on
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            if hook.ordered {
+            if hook.ordered && !hook.was_disabled {
                 self.in_order(hook);
             }
         }
-        for (scope, id) in &self.replays {
-            let begun = Instant::now();
-            loop {
-                let collection = self.bed.schema.own(Builtin::Replay);
-                let store: &dyn store::Store = &*self.bed.store;
-                let record = store.record(*scope, collection, None, id).await.unwrap().unwrap();
-                if record.fields()["status"] == "succeeded" {
-                    break;
-                }
-                assert!(begun.elapsed() < Duration::from_secs(20), "{}", record.body);
-                self.bed.clock.advance(1);
-                tokio::task::yield_now().await;
-            }
+        for asked in &self.replays {
+            self.ends(asked).await;
         }
         let zero = |name: &str| self.bed.figure(name) == 0;
         until("nothing is held", || zero("restive_webhook_loaded_bytes")).await;
         assert!(zero("restive_webhook_in_flight"));
+    }
+
+    async fn ends(&self, asked: &Asked) {
+        let is_gone = self.gone.iter().any(|hook| hook.id == asked.endpoint);
+        let begun = Instant::now();
+        loop {
+            let collection = self.bed.schema.own(Builtin::Replay);
+            let store: &dyn store::Store = &*self.bed.store;
+            let record = store.record(asked.scope, collection, None, &asked.id).await.unwrap();
+            let record = record.unwrap();
+            match record.fields()["status"].as_str() {
+                Some("succeeded") => return,
+                Some("failed") if is_gone => return,
+                Some("cancelled") if asked.may_be_cancelled => return,
+                _ => {}
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "{}", record.body);
+            self.bed.clock.advance(1);
+            tokio::task::yield_now().await;
+        }
     }
 
     /// What has not arrived at an endpoint, or is still to be tried again.
@@ -259,8 +344,17 @@ impl World {
         let arrived: BTreeSet<String> =
             hook.sink.events().iter().map(|request| request.id().to_owned()).collect();
         let inner = self.bed.store.look();
+        let was_skipped = |event: &Event| {
+            let row = inner.rows.get(&(hook.number, event.seq));
+            hook.was_disabled && row.is_some_and(|row| row.status == Status::Skipped)
+        };
+        // It has not been asked for what came before it.
         let told = inner.events.iter().filter(|event| {
-            event.scope == hook.scope && event.collection == "books" && !arrived.contains(&event.id)
+            event.seq > hook.number
+                && event.scope == hook.scope
+                && event.collection == "books"
+                && !arrived.contains(&event.id)
+                && !was_skipped(event)
         });
         let missing: Vec<i64> = told.map(|event| event.seq).collect();
         let rows = inner.rows.range((hook.number, 0)..(hook.number + 1, 0));
@@ -277,15 +371,34 @@ impl World {
         let inner = self.bed.store.look();
         let rows = inner.rows.range((hook.number, 0)..(hook.number + 1, 0));
         let mut last: BTreeMap<&str, Timestamp> = BTreeMap::new();
-        for ((_, seq), row) in rows.filter(|(_, row)| row.asked == 0 && row.texts.len() == 1) {
+        // A replay has an order of its own.
+        let once = |row: &Row| row.asked == 0 && row.texts.len() == 1;
+        let by_log = |row: &Row| row.texts[0].contains("\"trigger\":\"event\"");
+        for ((_, seq), row) in rows.filter(|(_, row)| once(row) && by_log(row)) {
             let event = &inner.events[*seq as usize - 1];
             if event.collection != "books" {
                 continue;
             }
             let before = last.insert(&event.record, row.updated);
-            assert!(before.is_none_or(|before| before <= row.updated), "{} is late", event.id);
+            let kept = before.is_none_or(|before| before <= row.updated);
+            assert!(kept, "{} is late: {}", event.id, rows_about(&inner, hook, &event.record));
         }
     }
+}
+
+/// What became of the events of one record.
+fn rows_about(inner: &Inner, hook: &Hook, record: &str) -> String {
+    let rows = inner.rows.range((hook.number, 0)..(hook.number + 1, 0));
+    let about = rows.filter(|((_, seq), _)| inner.events[*seq as usize - 1].record == record);
+    let told = about.map(|((_, seq), row)| {
+        let triggers = row.texts.iter().map(|text| {
+            let attempt: serde_json::Value = serde_json::from_str(text).unwrap();
+            format!("{} {}", attempt["trigger"], attempt["created_at"])
+        });
+        let triggers: Vec<String> = triggers.collect();
+        format!("\n{seq} {:?} at {}: {triggers:?}", row.status, row.updated.to_iso())
+    });
+    told.collect()
 }
 
 async fn walk(seed: u64) {

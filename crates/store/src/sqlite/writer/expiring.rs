@@ -2,10 +2,11 @@
 //! that is full.
 
 use super::Writer;
+use crate::sqlite::cascade;
 use crate::sqlite::retention::{self, Expiry, Sweep};
-use crate::sqlite::{cascade, search};
 use crate::{Error, Expired};
 use model::Timestamp;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long it may take to remove old events before the next commit has its turn. The number of
@@ -55,17 +56,19 @@ impl Writer {
                 Some((_, needed)) => needed,
                 None => retention::needed(connection, shared)?,
             };
-            let searched = search::done_to(shared);
-            let expiry = Expiry { moment, backlog, searched, max, needed };
+            let expiry = Expiry { moment, backlog, max, needed };
             let began = Instant::now();
-            let expired = retention::expire(connection, shared, &expiry, &mut sweep)?;
+            let (expired, searched) = retention::expire(connection, shared, &expiry, &mut sweep)?;
             cascade::forget(connection, retention::oldest(connection)?, max)?;
-            Ok((expired, needed, began.elapsed()))
+            Ok((expired, searched, needed, began.elapsed()))
         });
         if matches!(removed, Err(Error::Full)) {
             self.expiring.rows = EXPIRY_ROWS_FULL;
         }
-        let (expired, needed, took) = removed?;
+        let (expired, searched, needed, took) = removed?;
+        if let Some(searched) = searched {
+            self.shared.search_position.store(searched, Ordering::Release);
+        }
         sweep.went_on(expired.events);
         self.expiring.sweep = sweep;
         if known.is_none() {

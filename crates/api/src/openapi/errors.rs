@@ -6,7 +6,7 @@ use super::{headers, reference};
 use crate::error;
 use http::StatusCode;
 use model::problem::Code;
-use model::schema::{Action, ErrorShape, Schema};
+use model::schema::{Action, ErrorShape, Native, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -61,7 +61,9 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         ValidationFailed => facets.body,
         PreconditionFailed => facets.if_match.is_some(),
         PreconditionRequired => facets.if_match == Some(true),
-        InvalidState => facets.action.is_some_and(|action| !action.from.is_empty()),
+        InvalidState => facets
+            .action
+            .is_some_and(|action| !action.from.is_empty() || action.native == Some(Native::Retry)),
         GuardFailed => facets.action.is_some(),
         ActionHandlerFailed | ActionInProgress => {
             facets.action.is_some_and(|action| action.handler.is_some())

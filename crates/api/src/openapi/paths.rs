@@ -168,7 +168,7 @@ impl<'a> Place<'a> {
             body: true,
             write: true,
             idempotency: Some(needs_key),
-            counted: self.collection.builtin == Some(Builtin::Endpoint),
+            counted: matches!(self.collection.builtin, Some(Builtin::Endpoint | Builtin::Replay)),
             ..Facets::default()
         }));
         self.operation(Operation {

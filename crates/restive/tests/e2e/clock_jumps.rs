@@ -190,4 +190,8 @@ fn events_that_were_not_delivered_are_kept_longer_and_then_reported() {
     assert_eq!(skipped["event"], json!(null));
     let attempts = format!("/v1/deliveries/{}/attempts", skipped["id"].as_str().unwrap());
     assert_eq!(server.get(&attempts).expect(200)["data"][0]["error"], "expired");
+    let retry = format!("/v1/deliveries/{}/retry", skipped["id"].as_str().unwrap());
+    let refused = server.post(&retry, json!({}));
+    assert!(refused.text.contains("removed from the log"), "{}", refused.text);
+    refused.error(409, "invalid_state");
 }

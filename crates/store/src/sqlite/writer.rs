@@ -540,11 +540,7 @@ impl Writer {
         let Turn { nudged, touched, .. } = turn;
         let last = turn.next_seq - 1;
         if Instant::now() >= self.expiry {
-            // First of all: one that fails must not be tried with every batch.
-            self.expiry = Instant::now() + EXPIRY;
-            if idempotency::expire(&self.connection, (self.shared.steady)())? {
-                self.expiry = Instant::now();
-            }
+            self.expire_keys()?;
         }
         self.commits.end(&self.connection, &self.shared)?;
         // It is durable: nothing that fails from here on may have it written once more.
@@ -561,6 +557,19 @@ impl Writer {
             self.shared.nudged.send_modify(|count| *count += 1);
         }
         Ok(outcomes)
+    }
+
+    /// Removes expired idempotency rows in the transaction under way. One that fails must neither
+    /// spoil the writes of the batch nor be tried with every batch.
+    fn expire_keys(&mut self) -> Result<(), Error> {
+        self.expiry = Instant::now() + EXPIRY;
+        match idempotency::expire(&self.connection, (self.shared.steady)()) {
+            Ok(false) => {}
+            Ok(true) => self.expiry = Instant::now(),
+            Err(error) if self.connection.is_autocommit() => return Err(error.into()),
+            Err(error) => tracing::error!(%error, "expired idempotency keys cannot be removed"),
+        }
+        Ok(())
     }
 
     /// What is durable becomes known: first the sequences, then the wake-up.

@@ -191,14 +191,12 @@ async fn thousands_of_replays_that_wait_delay_nobody() {
         bed.replay(&id, json!({ "rate_limit": 1 })).await;
     }
     let engine = bed.start();
-    let mut sent = 0;
-    for _ in 0..20 {
+    for sent in 1..=20 {
         let begun = Instant::now();
         bed.tell_large(THERE, 1, 100);
         // Another one of them is created and one is cancelled at the same time.
         let more = bed.replay(&id, json!({ "rate_limit": 1 })).await;
         bed.act(Builtin::Replay, &more, "cancel").await;
-        sent += 1;
         until("the other account is served", || other.events().len() == sent).await;
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }

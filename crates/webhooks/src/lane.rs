@@ -2,6 +2,7 @@
 //! next. Knows neither the store nor the network.
 
 use crate::attempt::Trigger;
+use crate::filter_time::FilterTime;
 use crate::health::Health;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
@@ -212,6 +213,17 @@ impl Lane {
             health_changed: false,
             has_stored_failures: false,
         }
+    }
+
+    /// Until when its filter may not run, if it has one that has to wait.
+    pub fn filter_wait(&self, times: &FilterTime) -> Option<Instant> {
+        self.endpoint.filter.as_ref()?;
+        times.wait(self.account(), Instant::now())
+    }
+
+    /// Whether its filter lets an event pass, or why that cannot be told.
+    pub fn filter(&self, event: &Prepared, times: &FilterTime) -> Result<bool, String> {
+        times.measure(self.account(), || self.endpoint.passes(&event.envelope(self.version)))
     }
 
     pub fn account(&self) -> i64 {

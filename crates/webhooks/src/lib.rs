@@ -18,6 +18,7 @@ mod health;
 mod pace;
 mod ledger;
 mod fair;
+mod filter_time;
 mod order;
 mod prepared;
 mod pins;

@@ -201,6 +201,22 @@ fn hanging_endpoints_with_many_events_delay_no_other_account() {
 }
 
 #[test]
+fn expensive_filters_delay_no_other_account() {
+    let mut storm = Storm::start();
+    let receiver = Receiver::start();
+    let look = "!event.data.object.text.contains('not in there')";
+    let filter = vec![look; 30].join(" && ");
+    for number in 0..20 {
+        storm.a.endpoint(&receiver, number, json!({ "filter": filter }));
+    }
+    eventually("the first pings arrive", || receiver.arrived() == 20);
+    storm.a.many(4, 20, |a, number| drop(a.make("/v1/notes", &note(number, LARGE_BYTES))));
+    storm.check_b_for_a_while();
+    eventually("what passes arrives", || receiver.of("note.created") == 400);
+    storm.end();
+}
+
+#[test]
 fn a_slow_replay_of_large_records_delays_no_other_account() {
     let mut storm = Storm::start();
     storm.a.many(4, 150, |a, number| drop(a.make("/v1/notes", &note(number, LARGE_BYTES))));

@@ -30,6 +30,9 @@ impl Engine {
         match lane.need(self.loaded.room(lane.account()), now, time, &self.limits) {
             Need::Nothing => {}
             Need::At(at) => self.timers.set(at, Alarm::Lane(number)),
+            Need::Read if let Some(at) = lane.filter_wait(&self.filter_time) => {
+                self.timers.set(at, Alarm::Lane(number));
+            }
             Need::Census | Need::Retries | Need::Held | Need::Read => {
                 lane.waiting = true;
                 self.asks.push(lane.account(), Asker::Lane(number));
@@ -72,6 +75,9 @@ impl Engine {
         match need {
             Need::Nothing => {}
             Need::At(at) => self.timers.set(at, Alarm::Lane(number)),
+            Need::Read if let Some(at) = lane.filter_wait(&self.filter_time) => {
+                self.timers.set(at, Alarm::Lane(number));
+            }
             Need::Read => self.read_on(number, reserved),
             Need::Census => {
                 lane.census = crate::lane::Census::Asked;

@@ -270,6 +270,7 @@ impl Engine {
             Claim::Wanted | Claim::None => {
                 let room = self.loaded.room(lane.account());
                 lane.has_room(recent.weight, room, self.clock.now, &self.limits)
+                    && lane.filter_wait(&self.filter_time).is_none()
             }
         };
         match fits.then(|| recent.prepare(&self.loaded)).flatten() {
@@ -301,7 +302,7 @@ impl Engine {
             Claim::None => return,
             Claim::Ping => lane.load_ping(event.clone()),
             Claim::Wanted if lane.endpoint.filter.is_none() => lane.load(event.clone()),
-            Claim::Wanted => match lane.endpoint.passes(&event.envelope(lane.version)) {
+            Claim::Wanted => match lane.filter(event, &self.filter_time) {
                 Ok(true) => lane.load(event.clone()),
                 Ok(false) => return,
                 Err(why) => {

@@ -22,6 +22,7 @@ mod stop;
 mod replay;
 
 use crate::fair::FairQueue;
+use crate::filter_time::FilterTime;
 use crate::ids::Ids;
 use crate::journal::Journal;
 use crate::lane::{Lane, Next};
@@ -86,6 +87,8 @@ pub(crate) struct Engine {
     changes: FairQueue<Asker>,
     /// Lanes that wait because their account has too much under way.
     crowd: FairQueue<i64>,
+    /// What filters took, by account.
+    filter_time: Rc<FilterTime>,
     /// Requests under way, by account.
     places: Arc<Budget<i64>>,
     /// Questions and writes under way.

@@ -66,7 +66,8 @@ impl Engine {
             let pending = u32::try_from(pending).unwrap_or(u32::MAX).max(1);
             let (seq, weight) = (event.seq, prepared::weigh(&event));
             let room = self.loaded.room(lane.account());
-            let fits = lane.has_room(weight, room, self.clock.now, &self.limits);
+            let fits = lane.has_room(weight, room, self.clock.now, &self.limits)
+                && lane.filter_wait(&self.filter_time).is_none();
             let event = Rc::new(event);
             match Prepared::new(event, pending, &self.loaded).filter(|_| fits) {
                 Some(event) => self.accept(number, &event, claim),

@@ -4,6 +4,7 @@
 use super::chores::Chore;
 use super::{Asker, Engine, head};
 use crate::attempt::Trigger;
+use crate::filter_time::FilterTime;
 use crate::insist::insist;
 use crate::lane::Job;
 use crate::limits::Limits;
@@ -23,6 +24,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use store::{Delivery, Status, Store, Stretch};
+use tokio::time::Instant;
 use wire::Share;
 
 /// What the store said to a replay.
@@ -129,6 +131,10 @@ impl Engine {
             self.timers.set(until, Alarm::Replay(number));
             return;
         }
+        if let Some(at) = lane.and_then(|lane| lane.filter_wait(&self.filter_time)) {
+            self.timers.set(at, Alarm::Replay(number));
+            return;
+        }
         replay.waiting = true;
         self.asks.push(replay.scope.account_number(), Asker::Replay(number));
     }
@@ -206,8 +212,10 @@ impl Engine {
         }
         let sending = replay.stage == Stage::Sending;
         let most = if sending { replay.wanted(window) } else { limits.batch };
+        let times = endpoint.filter.is_some().then(|| self.filter_time.clone());
         let walk = Walk {
             store,
+            times,
             limits,
             scope: replay.scope,
             endpoint: endpoint.number,
@@ -234,7 +242,8 @@ impl Engine {
     fn meaning(&self, number: i64, endpoint: &Rc<Endpoint>) -> impl Fn(&Event) -> bool + use<> {
         let types = self.replays.get(number).and_then(|replay| replay.types.clone());
         let (endpoint, versions) = (endpoint.clone(), self.versions.clone());
-        let internal = self.internal.clone();
+        let (internal, times) = (self.internal.clone(), self.filter_time.clone());
+        let account = endpoint.scope.account_number();
         let version = self.pins.version(&versions, &endpoint);
         let view = versions.get(version).cloned();
         move |event| {
@@ -242,7 +251,8 @@ impl Engine {
                 && !head::is_ping(versions.kept(), event)
                 && view.as_ref().is_some_and(|view| view.tells_of(&event.collection))
                 && means(types.as_deref(), &endpoint, &event.kind)
-                && passes(&versions, &endpoint, version, event)
+                && (endpoint.filter.is_none()
+                    || times.measure(account, || passes(&versions, &endpoint, version, event)))
         }
     }
 
@@ -398,16 +408,16 @@ async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Recor
 }
 
 fn passes(versions: &Versions, endpoint: &Endpoint, version: usize, event: &Event) -> bool {
-    endpoint.filter.is_none() || {
-        let envelope = versions.envelope(event, version, 1);
-        let envelope = serde_json::from_str(&envelope).unwrap_or_default();
-        endpoint.passes(&envelope).unwrap_or(false)
-    }
+    let envelope = versions.envelope(event, version, 1);
+    let envelope = serde_json::from_str(&envelope).unwrap_or_default();
+    endpoint.passes(&envelope).unwrap_or(false)
 }
 
 /// One stretch of the log, with what became of its events at the endpoint.
 struct Walk {
     store: Arc<dyn Store>,
+    /// Where there is a filter, whose time is measured.
+    times: Option<Rc<FilterTime>>,
     limits: Rc<Limits>,
     scope: Scope,
     endpoint: i64,
@@ -421,14 +431,37 @@ struct Walk {
 }
 
 impl Walk {
+    /// The events that are meant, and how far they were looked at: a filter that took too long
+    /// already looks at the others later.
+    fn meant(
+        &self,
+        events: Vec<Event>,
+        cursor: i64,
+        meant: impl Fn(&Event) -> bool,
+    ) -> (Vec<Event>, i64) {
+        let account = self.scope.account_number();
+        let (mut wanted, mut seen) = (Vec::new(), None);
+        for event in events.into_iter().take_while(|event| event.seq <= self.last) {
+            let waits = |times: &Rc<FilterTime>| times.wait(account, Instant::now()).is_some();
+            if let Some(seen) = seen.filter(|_| self.times.as_ref().is_some_and(waits)) {
+                return (wanted, seen);
+            }
+            seen = Some(event.seq);
+            if meant(&event) {
+                wanted.push(event);
+            }
+        }
+        (wanted, cursor)
+    }
+
     async fn run(self, meant: impl Fn(&Event) -> bool) -> (Vec<(Event, Option<Delivery>)>, i64) {
         let ask = || self.store.events_within(Some(self.scope), self.after, self.most, self.bytes);
-        let Stretch { mut events, more } = insist("the log", &self.limits, ask).await;
+        let Stretch { events, more } = insist("the log", &self.limits, ask).await;
         let cursor = match events.last() {
             Some(last) if more => last.seq.min(self.last),
             _ => self.last,
         };
-        events.retain(|event| event.seq <= self.last && meant(event));
+        let (events, cursor) = self.meant(events, cursor, meant);
         let mut found: HashMap<i64, Delivery> = HashMap::new();
         if self.known && !events.is_empty() {
             let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();

@@ -78,6 +78,7 @@ impl Engine {
             asks: FairQueue::default(),
             changes: FairQueue::default(),
             crowd: FairQueue::default(),
+            filter_time: Rc::default(),
             places: Budget::new(limits.in_flight),
             asking: 0,
             changing: 0,

@@ -51,6 +51,7 @@ impl Engine {
                     // The outcomes of the end are durable: the positions go beyond them.
                     self.write_positions();
                     self.write_failures();
+                    self.filter_time.forget(self.clock.now);
                     self.save_replays();
                     self.phase = Phase::Closing { until, placed: true };
                     return Winding::Moved;

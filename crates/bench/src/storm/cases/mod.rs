@@ -62,6 +62,11 @@ pub const CASES: &[Case] = &[
         run: |arena| Box::pin(webhooks::hanging_many(arena)),
     },
     Case {
+        name: "filters",
+        what: "40 endpoints with expensive filters, 150 events of 120 KB",
+        run: |arena| Box::pin(webhooks::filters(arena)),
+    },
+    Case {
         name: "replay",
         what: "one replay of 120 KB records at rate_limit 1",
         run: |arena| Box::pin(webhooks::replay(arena)),

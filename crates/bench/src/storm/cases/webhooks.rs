@@ -111,6 +111,31 @@ pub async fn hanging_many(arena: &Arena) -> Result<Due> {
     backlog(arena, 40, arena.count(400, 100), SMALL_BYTES).await
 }
 
+/// Filters that look at all of a large text, many times, for each event.
+pub async fn filters(arena: &Arena) -> Result<Due> {
+    let (endpoints, events) = (40_u32, arena.count(150, 50));
+    let receiver = Receiver::start(Manner::Answer)?;
+    let look = "!event.data.object.text.contains('not in there')";
+    let filter = vec![look; 30].join(" && ");
+    for number in 0..endpoints {
+        let body = json!({
+            "url": receiver.url(number), "enabled_events": ["note.created"], "filter": filter,
+        });
+        arena.a.make("/v1/webhook-endpoints", &body).await?;
+    }
+    let pings = receiver.wait(u64::from(endpoints), RECOVERY).await;
+    arena.quiet().await;
+    arena.storm_begins();
+    let a = arena.a.clone();
+    let create = move |number| a.post("/v1/notes", &schema::note(number, LARGE_BYTES));
+    arena.a.send_many(CREATORS, events, create, only(201)).await?;
+    let due = u64::from(endpoints) * events;
+    receiver.wait(pings + due, arena.length()).await;
+    arena.storm_ends().await;
+    let arrived = receiver.wait(pings + due, RECOVERY).await - pings;
+    Ok(Due::new("deliveries", due, arrived))
+}
+
 pub async fn replay(arena: &Arena) -> Result<Due> {
     let events = arena.count(150, 100);
     let a = arena.a.clone();

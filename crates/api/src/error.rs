@@ -70,7 +70,7 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         UpgradeRequired => (StatusCode::UPGRADE_REQUIRED, REQUEST),
         RateLimited | TooManyConnections => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
         HeadersTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, REQUEST),
-        Internal | StorageFailed | OutcomeUnknown => {
+        Internal | RuleFailed | StorageFailed | OutcomeUnknown => {
             (StatusCode::INTERNAL_SERVER_ERROR, "api_error")
         }
         ActionHandlerFailed => (StatusCode::BAD_GATEWAY, "api_error"),

@@ -642,7 +642,13 @@ pub(crate) fn settle_alone(taken: Option<(Quota, bool)>) -> Result<(), Problem> 
 /// What a client is told when the store fails. The cause is logged here, once.
 pub(crate) fn explain(failure: Failure, request_id: &str) -> Problem {
     let error = match failure {
-        Failure::Problem(problem) => return problem,
+        Failure::Problem(problem) => {
+            if let Some(cause) = &problem.cause {
+                let code = problem.code.name();
+                tracing::error!(request_id, code, cause, "the schema could not serve a request");
+            }
+            return problem;
+        }
         Failure::Store(error) => error,
     };
     static REPEATS: store::Repeats = store::Repeats::new();

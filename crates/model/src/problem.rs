@@ -31,6 +31,9 @@ pub struct Report {
     /// A refusal declared in the schema: its own status, type and code replace the catalogue's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Declared>,
+    /// What the log says of it and no client sees.
+    #[serde(skip)]
+    pub cause: Option<String>,
 }
 
 /// Status, type and code of a refusal that the schema (or an action handler) declared.
@@ -161,6 +164,9 @@ catalogue! {
         "The handler of an action on this record is still being called. Wait for Retry-After."
     ActionHandlerFailed "action_handler_failed"
         "The operator's action handler failed (502) or took too long (504); nothing was changed."
+    RuleFailed "rule_failed"
+        "A rule or a computed value of the schema could not be evaluated; nothing was changed. It is \
+         logged with its place in the schema file."
     StorageFull "storage_full"
         "The disk is full; nothing was written. Reads go on, writes resume when space returns."
     StorageFailed "storage_failed" "The store failed; nothing was written."
@@ -183,6 +189,7 @@ impl Problem {
             extra: Map::new(),
             retry_after: None,
             declared: None,
+            cause: None,
         }))
     }
 
@@ -209,6 +216,11 @@ impl Problem {
 
     pub fn extra(mut self, name: &str, value: impl Into<Value>) -> Problem {
         self.extra.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub fn cause(mut self, cause: impl Into<String>) -> Problem {
+        self.cause = Some(cause.into());
         self
     }
 

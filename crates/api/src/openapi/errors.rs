@@ -64,7 +64,7 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         InvalidState => facets
             .action
             .is_some_and(|action| !action.from.is_empty() || action.native == Some(Native::Retry)),
-        GuardFailed => facets.action.is_some(),
+        GuardFailed | RuleFailed => facets.action.is_some(),
         ActionHandlerFailed | ActionInProgress => {
             facets.action.is_some_and(|action| action.handler.is_some())
         }

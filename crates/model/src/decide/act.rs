@@ -4,7 +4,7 @@
 use super::{Answer, Decision, Stage, change, outcome, own};
 use crate::problem::{Code, Problem};
 use crate::record::Fields;
-use crate::schema::rule::{Rule, Scene};
+use crate::schema::rule::{Expression, Fault, Rule, Scene, Template};
 use crate::schema::{Action, Assignment, Field, Kind, Timed};
 use crate::validate::{self, ASSIGNED};
 use crate::write::{Callout, Change};
@@ -31,9 +31,7 @@ pub fn act(
         now: stage.facts.now.to_iso(),
     };
     for rule in &action.rules {
-        if rule.when.evaluate(&scene).map_err(|why| cannot_judge(action, &why))?
-            == Value::Bool(true)
-        {
+        if rule.when.holds(&scene).map_err(|fault| rule_failed(action, &rule.when, &fault))? {
             return refuse(stage, rule, &scene);
         }
     }
@@ -123,10 +121,25 @@ fn refuse(stage: &Stage<'_>, rule: &Rule, scene: &Scene<'_>) -> Result<Decision,
     Ok(outcome::changed(stage, after, kind, Answer::Refused(problem)))
 }
 
-/// A guard that cannot be evaluated guards nothing, so it refuses.
-fn cannot_judge(action: &Action, why: &str) -> Problem {
-    let message = format!("A rule of `{}` cannot be evaluated: {why}.", action.name);
-    Problem::new(Code::GuardFailed, message)
+/// A guard that cannot be evaluated guards nothing, so it refuses. The client is not to blame.
+fn rule_failed(action: &Action, when: &Expression, fault: &Fault) -> Problem {
+    let message =
+        format!("A rule of `{}` could not be evaluated; nothing was changed.", action.name);
+    Problem::new(Code::RuleFailed, message).cause(in_schema(when, fault))
+}
+
+fn not_computed(field: &str, value: &Template, fault: &Fault) -> Problem {
+    let message = format!("`{field}` could not be computed; nothing was changed.");
+    let cause = match value {
+        Template::Computed(expression) => in_schema(expression, fault),
+        Template::Fixed(_) => fault.to_string(),
+    };
+    Problem::new(Code::RuleFailed, message).param(field).cause(cause)
+}
+
+/// For the log: where the expression stands, how it reads and what went wrong.
+fn in_schema(expression: &Expression, fault: &Fault) -> String {
+    format!("schema file:{fault}: `{}`", expression.text)
 }
 
 fn enter(stage: &Stage<'_>, after: &mut Fields, to: Option<&str>) {
@@ -149,10 +162,14 @@ fn assign(
     };
     let mut violations = Vec::new();
     for assignment in set {
-        let mut value = assignment.value.value(scene).map_err(|why| {
-            let message = format!("`{}` cannot be computed: {why}.", assignment.field);
-            Problem::new(Code::GuardFailed, message).param(assignment.field.clone())
-        })?;
+        let failed = |fault: Fault| not_computed(&assignment.field, &assignment.value, &fault);
+        let mut value = assignment.value.value(scene).map_err(failed)?;
+        if value.is_null() && stage.collection.field(&assignment.field).is_some_and(|f| f.required)
+        {
+            return Err(failed(
+                assignment.value.fault("the value is null, and the field required"),
+            ));
+        }
         if let Some(field) = held_to.field(&assignment.field)
             && !value.is_null()
             && stage.before.get(&assignment.field) != Some(&value)
@@ -204,8 +221,8 @@ fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Resu
 }
 
 fn record_scene(stage: &Stage<'_>) -> Fields {
-    let removed = stage.collection.fields.iter().filter(|field| field.removed);
-    let names = stage.collection.public_names().chain(removed.map(|field| field.name.as_str()));
+    let fields = stage.collection.fields.iter().map(|field| field.name.as_str());
+    let names = stage.collection.public_names().chain(fields);
     complete(names, &stage.collection.fields, &stage.before)
 }
 
@@ -218,12 +235,24 @@ fn complete<'a>(
 ) -> Fields {
     let mut all: Fields = names.map(|name| (name.to_owned(), Value::Null)).collect();
     all.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
-    for field in declared.iter().filter(|field| field.kind == Kind::Number) {
-        if let Some(value) = all.get_mut(&field.name)
-            && let Some(float) = value.as_f64()
-        {
-            *value = Value::from(float);
+    for field in declared {
+        if let Some(value) = all.get_mut(&field.name) {
+            with_fractions(&field.kind, value);
         }
     }
     all
+}
+
+fn with_fractions(kind: &Kind, value: &mut Value) {
+    match (kind, &mut *value) {
+        (Kind::Number, Value::Number(number)) => {
+            if let Some(float) = number.as_f64() {
+                *value = Value::from(float);
+            }
+        }
+        (Kind::Array(item), Value::Array(items)) => {
+            items.iter_mut().for_each(|value| with_fractions(item, value));
+        }
+        _ => {}
+    }
 }

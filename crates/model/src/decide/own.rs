@@ -50,7 +50,11 @@ pub fn create(
 /// schema may have left it behind, which is no reason to refuse another change.
 pub fn check_merged(schema: &Schema, patch: &Fields, after: &Fields) -> Result<(), Problem> {
     let mut found = endpoint::check(schema, after);
-    found.retain(|violation| patch.contains_key(&violation.field));
+    // Which fields a filter can name depends on what is subscribed to.
+    let retyped = ["enabled_events", "api_version"].iter().any(|name| patch.contains_key(*name));
+    found.retain(|violation| {
+        patch.contains_key(&violation.field) || retyped && violation.field == "filter"
+    });
     if patch.contains_key("secret") {
         let message = "`secret` is changed by the action `rotate-secret`.";
         found.push(Violation::new("secret", Code::ReadOnly, message));

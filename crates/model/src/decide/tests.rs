@@ -21,6 +21,7 @@ parent = "shelves"
 [collections.books.fields]
 title = { type = "string", required = true }
 price = { type = "number", min = 0 }
+copies = { type = "integer", min = 0 }
 notes = "object"
 pin = { type = "string", write_only = true }
 series = { ref = "shelves" }
@@ -37,7 +38,7 @@ params = { to_whom = { type = "string", required = true } }
 set = { reason = "=request.to_whom" }
 
 [[collections.books.actions.lend.rules]]
-when = "record.price > 100.0"
+when = "record.price != null && record.price > 100.0"
 status = 402
 type = "card_error"
 code = "too_dear"
@@ -45,6 +46,10 @@ message = "Too dear to lend."
 extra = { decline_code = "dear" }
 set = { reason = "too dear" }
 event = "book.refused"
+
+[[collections.books.actions.lend.rules]]
+when = "record.copies != null && 100 / record.copies > 50"
+message = "Too few are left."
 
 [[collections.books.actions.lend.rules]]
 when = "request.to_whom == 'nobody'"
@@ -283,9 +288,12 @@ fn a_refusal_without_a_trace_keeps_nothing() {
 #[test]
 fn a_rule_that_cannot_be_evaluated_refuses() {
     let bench = Bench::new();
-    // `null > 100.0` has no answer.
-    let problem = bench.lend(&bench.book(json!({ "price": null })), "Ada").unwrap_err();
-    assert_eq!(problem.code, Code::GuardFailed, "{}", problem.message);
+    let problem = bench.lend(&bench.book(json!({ "copies": 0 })), "Ada").unwrap_err();
+    assert_eq!(problem.code, Code::RuleFailed, "{}", problem.message);
+    // The log says where to look; the client has nothing to do with it.
+    let cause = problem.cause.as_deref().unwrap();
+    assert!(cause.starts_with("schema file:38:9: Division by zero"), "{cause}");
+    assert!(!problem.message.contains("zero"), "{}", problem.message);
 }
 
 #[test]

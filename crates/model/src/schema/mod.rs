@@ -4,6 +4,7 @@
 mod builtin;
 pub mod diagnostic;
 pub mod evolve;
+pub mod expression;
 pub mod parse;
 pub mod plan;
 pub mod rule;

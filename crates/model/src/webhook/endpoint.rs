@@ -6,7 +6,7 @@ use crate::caller::Scope;
 use crate::problem::{Code, Violation};
 use crate::record::{Fields, Record};
 use crate::schema::Schema;
-use crate::schema::rule::Expression;
+use crate::schema::expression::{self, Complaint, Expression};
 use crate::time::Timestamp;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -111,7 +111,8 @@ impl Endpoint {
             enabled_events: list("enabled_events").map(strings).unwrap_or_default(),
             api_version: text("api_version"),
             thin: is("payload", "thin"),
-            filter: text("filter").map(|filter| Expression::compile(&filter)),
+            filter: text("filter")
+                .map(|filter| Expression::compile(&filter).map_err(|c| c.message)),
             headers: headers.map(pairs).unwrap_or_default(),
             rate_limit: count("rate_limit").and_then(|limit| u32::try_from(limit).ok()),
             max_in_flight: count("max_in_flight").map_or(20, |most| most.clamp(1, 100) as usize),
@@ -136,9 +137,7 @@ impl Endpoint {
         match &self.filter {
             None => Ok(true),
             Some(Err(why)) => Err(why.clone()),
-            Some(Ok(filter)) => {
-                filter.judge("event", envelope).map(|value| value == Value::Bool(true))
-            }
+            Some(Ok(filter)) => filter.admits("event", envelope).map_err(|fault| fault.reason),
         }
     }
 }
@@ -184,8 +183,9 @@ pub fn check(schema: &Schema, fields: &Fields) -> Vec<Violation> {
         let known = known().collect::<Vec<_>>().join(", ");
         say("api_version", Code::NotInEnum, format!("`{version}` is none; known are: {known}"));
     }
-    if let Some(Err(why)) = text("filter").map(Expression::compile) {
-        say("filter", Code::Unsuitable, format!("no CEL expression: {why}"));
+    for Complaint { at, message } in check_filter(schema, fields) {
+        let (line, column) = position(text("filter").unwrap_or_default(), at);
+        say("filter", Code::Unsuitable, format!("{line}:{column}: {message}"));
     }
     let headers = fields.get("headers").and_then(Value::as_object);
     if let Some(Err(why)) = headers.map(check_headers) {
@@ -202,6 +202,27 @@ pub fn check(schema: &Schema, fields: &Fields) -> Vec<Violation> {
         say("secret", Code::Unsuitable, why.to_owned());
     }
     found
+}
+
+/// What is wrong with the filter, by its place. A condition over the events that the endpoint
+/// subscribes to, in its version.
+fn check_filter(schema: &Schema, fields: &Fields) -> Vec<Complaint> {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let Some(filter) = text("filter") else { return Vec::new() };
+    let filter = match Expression::compile(filter) {
+        Ok(filter) => filter,
+        Err(complaint) => return vec![complaint],
+    };
+    let patterns = fields.get("enabled_events").and_then(Value::as_array);
+    let patterns: Vec<&str> = patterns.into_iter().flatten().filter_map(Value::as_str).collect();
+    let scope = expression::event(schema, &patterns, text("api_version"));
+    filter.check_condition(&scope).err().unwrap_or_default()
+}
+
+/// Line and column of a byte offset, both from 1.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let found = crate::schema::Diagnostic::at(text, at, "");
+    (found.line, found.column)
 }
 
 /// The secret of a rotation.

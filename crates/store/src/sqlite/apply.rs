@@ -66,8 +66,7 @@ pub fn apply(turn: &mut Turn<'_>, write: &Write) -> Result<Outcome, rusqlite::Er
         Err(Fault::Problem(problem)) => {
             // A timer that can never succeed must not be found due for ever.
             if matches!(write.change, Change::Timed { .. }) {
-                void_timer(turn, write)?;
-                turn.shared.counters.timers_failed.fetch_add(1, Ordering::Relaxed);
+                fail_timer(turn, write, &problem)?;
             }
             Ok(Ok(Err(problem)))
         }
@@ -77,6 +76,23 @@ pub fn apply(turn: &mut Turn<'_>, write: &Write) -> Result<Outcome, rusqlite::Er
         }
         Err(Fault::Database(error)) => Err(error),
     }
+}
+
+/// A transition whose expression has no value stays, set aside, until its record changes: what is
+/// wrong is the schema. Any other that is refused is void.
+fn fail_timer(
+    turn: &mut Turn<'_>,
+    write: &Write,
+    problem: &Problem,
+) -> Result<(), rusqlite::Error> {
+    if problem.code == Code::RuleFailed {
+        let (cause, id) = (problem.cause.as_deref(), write.id.as_deref());
+        tracing::error!(cause, id, "an expression of a timed transition cannot be evaluated");
+        return timers::set_aside(turn.connection, turn.shared, write);
+    }
+    void_timer(turn, write)?;
+    turn.shared.counters.timers_failed.fetch_add(1, Ordering::Relaxed);
+    Ok(())
 }
 
 fn attempt(turn: &mut Turn<'_>, write: &Write) -> Result<Committed, Fault> {

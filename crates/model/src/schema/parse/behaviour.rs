@@ -1,7 +1,7 @@
 //! Reads what records of a collection do: actions, their rules, and timed transitions. Knows one
 //! collection, its fields and states, and the names of its children.
 
-use super::expression::{self, Names};
+use super::expression;
 use super::field::{self, Targets};
 use super::field_check;
 use super::reader::{self, Report, Table, Text};
@@ -38,19 +38,6 @@ pub(super) struct Host<'a> {
     /// The reference to the parent, which nothing may change.
     pub parent_field: Option<&'a str>,
     pub states: Option<&'a States>,
-}
-
-impl<'a> Host<'a> {
-    /// What expressions may name; without params where nobody asks.
-    pub fn names(&self, params: Option<&'a [Field]>) -> Names<'a> {
-        let assigned = ["id", "object", "created_at", "updated_at"];
-        let declared = self.fields.iter().map(|field| field.name.as_str());
-        Names {
-            record: assigned.into_iter().chain(declared).collect(),
-            fields: self.fields,
-            params,
-        }
-    }
 }
 
 pub(super) fn read(
@@ -124,14 +111,13 @@ fn read_action(
 ) -> Action {
     table.allow(report, keys::ACTION);
     let params = read_params(report, table);
-    let names = host.names(Some(&params));
     let mut rules = Vec::new();
     let listed = table.tables(report, "rules", "rule");
     if listed.len() > RULES {
         report.say(table.value_at("rules"), format!("an action has at most {RULES} rules"));
     }
     for rule in listed.iter().take(RULES) {
-        rules.extend(refusal::read(report, rule, host, &names, kinds));
+        rules.extend(refusal::read(report, rule, host, kinds));
     }
     let (event, at) = event(
         report,
@@ -146,7 +132,7 @@ fn read_action(
         description: table.owned_text(report, "description"),
         from: read_from(report, table, host),
         to: read_state(report, table, "to", host),
-        set: read_set(report, table, host, &names),
+        set: read_set(report, table, host),
         rules,
         event,
         handler: read_handler(report, table),
@@ -219,7 +205,6 @@ pub(super) fn read_set(
     report: &mut Report<'_>,
     table: &Table<'_>,
     host: &Host<'_>,
-    names: &Names<'_>,
 ) -> Vec<Assignment> {
     let what = format!("`set` of {}", table.what);
     let Some(set) = table.table(report, "set", what) else { return Vec::new() };
@@ -229,7 +214,7 @@ pub(super) fn read_set(
         let computed = reader::text(value)
             .and_then(|text| Some(Text { value: text.value.strip_prefix('=')?, at: text.at }));
         let template = match computed {
-            Some(text) => expression::compile(report, text, names).map(Template::Computed),
+            Some(text) => expression::compile(report, text).map(Template::Computed),
             None => reader::json(report, value).and_then(|json| {
                 let fits = field_check::conforms(field, &json);
                 if let Err(reason) = &fits {
@@ -317,7 +302,6 @@ fn read_timed(
             format!("a collection has at most {TIMED} timed transitions"),
         );
     }
-    let names = host.names(None);
     let mut found = Vec::new();
     for timed in listed.iter().take(TIMED) {
         timed.allow(report, keys::TIMED);
@@ -335,7 +319,7 @@ fn read_timed(
         let default = format!("{}.{}", host.object, to.as_deref().unwrap_or("timed"));
         let (event, at) = event(report, timed, "", "event", default);
         kinds.push((event.clone(), at));
-        let set = read_set(report, timed, host, &names);
+        let set = read_set(report, timed, host);
         if let (Some(from), Some(to), Some(after)) = (from, to, after) {
             found.push(Timed { from, to, after, set, event });
         }

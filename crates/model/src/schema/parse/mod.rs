@@ -2,7 +2,8 @@
 //! reads no file and knows nothing of routes or rows. The way of a file: TOML (`reader`), the
 //! settings (`service`, `log`, `live`), the names of all collections (`head`), then each
 //! collection's body (`collection`, `field`, `states`, `behaviour`, `refusal`, `expression`), then
-//! its past (`versions`, `change`, `mount`), which is walked back and proved (`history`).
+//! its past (`versions`, `change`, `mount`), which is walked back and proved (`history`). The types
+//! of all expressions are checked in between (`typing`).
 
 mod behaviour;
 mod change;
@@ -24,8 +25,10 @@ mod reader;
 mod refusal;
 mod service;
 mod states;
+mod typing;
 mod versions;
 
+pub(super) use naming::hint;
 pub use quantity::duration;
 pub(super) use quantity::show as duration_text;
 
@@ -94,6 +97,8 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     check_live_names(&mut report, &collections, &heads);
     let sound = report.count() == before;
     let mut past = versions::read(&mut report, &file, &mut service, &mut collections, today);
+    // Not before: a field that some version removed may be null.
+    typing::check(&mut report, &collections);
     let mounts = mount::read(&mut report, &file, &service.mount, &past.versions, &live, &heads);
     history::walk(&mut report, &mut past, &collections);
     // What is lost depends on what is declared, and on all changes of a collection.

@@ -42,6 +42,11 @@ impl<'s> Report<'s> {
         Report { source, found: Vec::new() }
     }
 
+    /// The text of the file.
+    pub fn source(&self) -> &'s str {
+        self.source
+    }
+
     pub fn say(&mut self, at: usize, message: impl Into<String>) {
         if self.has_room() {
             self.found.push(Diagnostic::at(self.source, at, message));

@@ -2,7 +2,7 @@
 //! Knows the action's collection through `Host`.
 
 use super::behaviour::{self, Host};
-use super::expression::{self, Names};
+use super::expression;
 use super::reader::{self, Report, Table};
 use super::{keys, naming};
 use crate::schema::Rule;
@@ -24,12 +24,11 @@ pub(super) fn read(
     report: &mut Report<'_>,
     table: &Table<'_>,
     host: &Host<'_>,
-    names: &Names<'_>,
     kinds: &mut Vec<(String, usize)>,
 ) -> Option<Rule> {
     table.allow(report, keys::RULE);
     let when = table.need_text(report, "when");
-    let when = when.and_then(|text| expression::compile(report, text, names));
+    let when = when.and_then(|text| expression::compile(report, text));
     let message = table.need_text(report, "message");
     let status = table.integer(report, "status", STATUS);
     let word = |report: &mut Report<'_>, key: &str, default: &str| {
@@ -43,7 +42,7 @@ pub(super) fn read(
     let kind = word(report, "type", KIND_DEFAULT);
     let code = word(report, "code", CODE_DEFAULT);
     let extra = read_extra(report, table);
-    let set = behaviour::read_set(report, table, host, names);
+    let set = behaviour::read_set(report, table, host);
     let to = behaviour::read_state(report, table, "to", host);
     let event = read_event(report, table, kinds);
     Some(Rule {

@@ -209,18 +209,20 @@ rules = 'none'",
 /// A rule with an error in it would otherwise never fire.
 #[test]
 fn expressions_are_compiled_and_their_names_looked_up() {
-    let check_when = |when: &str, expected: &[&str]| {
+    // `when` begins in the 9th column of the 8th line.
+    let check_when = |when: &str, expected: &[(usize, &str)]| {
         let input = format!(
             "[collections.orders.fields]
-quantity = 'integer'
-tags = {{ type = 'array', items = 'string' }}
+quantity = {{ type = 'integer', required = true }}
+tags = {{ type = 'array', items = 'string', required = true }}
 [collections.orders.actions.pay]
-params = {{ amount = 'integer' }}
+params = {{ amount = {{ type = 'integer', required = true }} }}
 [[collections.orders.actions.pay.rules]]
 message = 'No.'
 when = \"{when}\""
         );
-        let placed: Vec<String> = expected.iter().map(|text| format!("8:8: {text}")).collect();
+        let placed: Vec<String> =
+            expected.iter().map(|(at, text)| format!("8:{}: {text}", 9 + at)).collect();
         check(&input, &placed.iter().map(String::as_str).collect::<Vec<_>>());
     };
     check_when("record.quantity > 100 && request.amount < 5", &[]);
@@ -230,23 +232,138 @@ when = \"{when}\""
     check_when("client != '' && !client.startsWith('10.')", &[]);
     check_when(
         "cliend == ''",
-        &["unknown name `cliend` in the expression (did you mean `client`?); it can use …"],
+        &[(0, "unknown name `cliend` in the expression (did you mean `client`?); it can use …")],
     );
-    check_when("", &["the expression is empty"]);
-    check_when("record.quantity >", &["not a CEL expression: …"]);
+    check_when("record.quantity >", &[(17, "not a CEL expression: …")]);
     check_when(
         "record.quantiy > 1",
-        &["`record.quantiy` names no field declared here (did you mean `quantity`?)"],
+        &[(6, "`record.quantiy` names no field declared here (did you mean `quantity`?)")],
     );
     check_when(
         "has(request.amont)",
-        &["`request.amont` names no parameter declared here (did you mean `amount`?)"],
+        &[(3, "`request.amont` names no parameter declared here (did you mean `amount`?)")],
     );
-    check_when("recrd.quantity > 1", &["unknown name `recrd` in the expression (did you mean…"]);
-    check_when("siz(record.tags) > 1", &["the expression calls 'siz', which does not exist"]);
-    check_when(&"(".repeat(500), &["an expression nests at most 20 deep…"]);
-    check_when(&"!".repeat(500), &["an expression nests at most 20 deep…"]);
-    check_when(&"1+".repeat(600), &["an expression has at most 1000 characters"]);
+    check_when(
+        "recrd.quantity > 1",
+        &[(0, "unknown name `recrd` in the expression (did you mean…")],
+    );
+    check_when(
+        "siz(record.tags) > 1",
+        &[(3, "the expression calls 'siz', which does not exist (did you mean `size`?)")],
+    );
+    check_when(&"(".repeat(500), &[(0, "an expression nests at most 20 deep…")]);
+    check_when(&"!".repeat(500), &[(0, "an expression nests at most 20 deep…")]);
+    check_when(&"1+".repeat(600), &[(0, "an expression has at most 1000 characters")]);
+    let deep = "1+".repeat(40) + "1 > 2";
+    check_when(&deep, &[(0, "an expression has at most 32 levels of operators…")]);
+}
+
+#[test]
+fn an_empty_expression_is_refused_where_its_string_stands() {
+    let input = "[[collections.orders.actions.pay.rules]]\nmessage = 'No.'\nwhen = ''";
+    check(input, &["3:8: the expression is empty"]);
+}
+
+/// Strings with escapes have no places of their own in the file.
+#[test]
+fn a_complaint_points_into_the_file_where_it_can() {
+    let fields = "[collections.orders.fields]\nnote = 'boolean'\n\
+                  [[collections.orders.actions.pay.rules]]\nmessage = 'No.'\n";
+    for (when, at) in [
+        ("when = 'true && record.note'", "5:23"),
+        ("when = \"true && record.note\"", "5:23"),
+        ("when = '''\ntrue &&\n record.note'''", "7:8"),
+        ("when = \"\"\"\ntrue && \\\n record.note\"\"\"", "5:8"),
+        ("when = \"'\\u00e4' != '' && record.note\"", "5:8"),
+        ("when = \"'ä' != '' && record.note\"", "5:28"),
+    ] {
+        let expected = format!("{at}: `record.note` can be null here; ask first: …");
+        check(&format!("{fields}{when}"), &[&expected]);
+    }
+}
+
+/// What is computed is held to the type of the field, and a literal to its limits, too.
+#[test]
+fn what_is_set_fits_its_field() {
+    let check_set = |field: &str, value: &str, expected: &[&str]| {
+        let input = format!(
+            "[collections.orders.fields]
+target = {field}
+n = {{ type = 'integer', required = true }}
+text = {{ type = 'string', required = true }}
+bag = {{ type = 'object', required = true }}
+maybe = 'integer'
+[collections.orders.actions.pay]
+set = {{ target = \"={value}\" }}"
+        );
+        let placed: Vec<String> = expected.iter().map(|text| format!("8:20: {text}")).collect();
+        check(&input, &placed.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    let needed = |kind: &str| format!("{{ type = '{kind}', required = true }}");
+    let list = |kind: &str| format!("{{ type = 'array', items = '{kind}' }}");
+    for (field, value) in [
+        ("'integer'", "record.n + 1"),
+        ("'integer'", "record.maybe"),
+        ("'integer'", "null"),
+        ("'number'", "record.n"),
+        ("'number'", "record.n > 1 ? 1 : 2.5"),
+        ("'string'", "record.text + now"),
+        ("'timestamp'", "now"),
+        ("'timestamp'", "'2026-01-31T12:00:00Z'"),
+        ("'date'", "'2026-01-31'"),
+        ("'boolean'", "record.n > 1"),
+        ("'object'", "record.bag"),
+        ("'object'", "{'a': [1, null], 'b': {'c': now}}"),
+        (&list("string"), "[record.text]"),
+        (&list("number"), "[1, 2.5]"),
+        (&list("number"), "[]"),
+        (
+            &needed("string"),
+            "has(record.bag.x) && type(record.bag.x) == string ? record.bag.x : ''",
+        ),
+        ("{ type = 'integer', max = 5 }", "5"),
+    ] {
+        check_set(field, value, &[]);
+    }
+    for (field, value, reason) in [
+        ("'integer'", "'a'", "is a string, and `target` is of type integer"),
+        ("'integer'", "1.5", "is a number, and `target` is of type integer; write `int(…)`"),
+        ("'string'", "record.n", "is an integer, and `target` is of type string; write `string("),
+        ("'timestamp'", "record.text", "is a string, and `target` is of type timestamp; take it "),
+        ("'timestamp'", "'soon'", "is a string, and `target` is of type timestamp"),
+        ("'date'", "now", "is a timestamp, and `target` is of type date"),
+        ("'boolean'", "record.n", "is an integer, and `target` is of type boolean"),
+        ("'object'", "[1]", "is a list, and `target` is of type object"),
+        (&list("string"), "[1]", "is a list, and `target` is of type array"),
+        (&list("integer"), "[record.maybe]", "is a list, and `target` is of type array"),
+        (&needed("integer"), "record.maybe", "can be null, and `target` is required"),
+        (&needed("integer"), "null", "can be null, and `target` is required"),
+        ("'string'", "type(record.n)", "is a type, and `target` is of type string"),
+        ("'string'", "record.n > 1 ? 1 : 'a'", "is of a type that is not known here"),
+        ("{ type = 'integer', max = 5 }", "6", "is above `max` of `target`"),
+        ("{ type = 'string', enum = ['a'] }", "'b'", "is none of the `enum` values of `target`"),
+    ] {
+        check_set(field, value, &[&format!("the value of `target` {reason}…")]);
+    }
+}
+
+/// Clients of newer versions do not send what one of them removed.
+#[test]
+fn a_field_that_a_version_removed_can_be_null() {
+    let input = "[collections.orders.fields]
+old = { type = 'integer', required = true }
+[[collections.orders.actions.pay.rules]]
+message = 'No.'
+when = 'record.old > 1'
+[[versions]]
+date = '2026-02-01'
+[[versions.changes]]
+collection = 'orders'
+removed = { field = 'old' }
+[[versions]]
+date = '2026-01-01'
+";
+    check(input, &["5:15: `record.old` can be null here; ask first: …"]);
 }
 
 #[test]
@@ -260,5 +377,6 @@ from = 'open'
 to = 'closed'
 after = '1h'
 set = { by = '=client' }";
-    check(input, &["9:14: unknown name `client` in the expression; it can use `record`, …"]);
+    let message = "unknown name `client` in the expression; it can use `record`, `request` and …";
+    check(input, &[&format!("9:16: {message}")]);
 }

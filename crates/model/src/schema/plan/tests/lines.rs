@@ -255,7 +255,7 @@ version = '2026-01-01'
 [collections.books.fields]
 n = 'integer'
 [[collections.books.actions.go.rules]]
-when = 'record.n > 1'
+when = 'record.n != null && record.n > 1'
 code = 'p'
 message = 'No.'
 ";
@@ -299,7 +299,7 @@ tag = 'string'
 from = ['new']
 to = 'sold'
 [[collections.books.actions.sell.rules]]
-when = 'record.price > 10.0 && record.tag.size() > 2'
+when = 'record.price != null && record.price > 10.0 && record.tag != null && record.tag.size() > 2'
 code = 'dear'
 message = 'Too dear.'
 [[collections.books.actions.sell.rules]]

@@ -1,0 +1,150 @@
+//! The operators and functions that expressions may use, as tables: what they take and what they
+//! give. Only those are in here whose behaviour in the CEL library was tried. Knows no syntax tree.
+
+use super::types::{Shape, Type};
+use cel::common::ast::operators;
+
+/// A set of shapes that an argument may have; null is in none but `Any`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Bool,
+    Text,
+    Number,
+    /// Text, list or object.
+    Sized,
+    /// What has a number in it: numbers and texts.
+    Numeric,
+    /// What can be written as text.
+    Printable,
+    Any,
+}
+
+/// How a function is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// `f(x)`.
+    Global,
+    /// `x.f()`.
+    Member,
+    Both,
+}
+
+pub(super) struct Function {
+    pub name: &'static str,
+    pub style: Style,
+    /// The target of a member call is the first.
+    pub takes: &'static [Class],
+    pub gives: Shape,
+}
+
+/// All functions. `matches` takes a literal pattern, see `check`.
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("size", Style::Both, &[Class::Sized], Shape::Int),
+    function("contains", Style::Member, &[Class::Text, Class::Text], Shape::Bool),
+    function("startsWith", Style::Member, &[Class::Text, Class::Text], Shape::Bool),
+    function("endsWith", Style::Member, &[Class::Text, Class::Text], Shape::Bool),
+    function("matches", Style::Both, &[Class::Text, Class::Text], Shape::Bool),
+    function("int", Style::Global, &[Class::Numeric], Shape::Int),
+    function("double", Style::Global, &[Class::Numeric], Shape::Double),
+    function("string", Style::Global, &[Class::Printable], Shape::Text),
+    function("type", Style::Global, &[Class::Any], Shape::Type),
+];
+
+/// Types that an expression can compare `type(x)` with, and the shape of what has them.
+pub(super) const TYPE_NAMES: &[(&str, Shape)] = &[
+    ("bool", Shape::Bool),
+    ("double", Shape::Double),
+    ("int", Shape::Int),
+    ("list", Shape::Nothing),
+    ("map", Shape::Map),
+    ("null_type", Shape::Null),
+    ("string", Shape::Text),
+];
+
+const fn function(
+    name: &'static str,
+    style: Style,
+    takes: &'static [Class],
+    gives: Shape,
+) -> Function {
+    Function { name, style, takes, gives }
+}
+
+/// The shape of what has a type of this name.
+pub(super) fn named(name: &str) -> Option<Shape> {
+    let (name, shape) = TYPE_NAMES.iter().find(|(known, _)| *known == name)?;
+    Some(match *name {
+        "list" => Shape::List(Box::new(Type::any())),
+        _ => shape.clone(),
+    })
+}
+
+impl Class {
+    /// Whether a value of this shape, null left aside, is taken.
+    pub fn takes(self, shape: &Shape) -> bool {
+        match self {
+            Class::Bool => *shape == Shape::Bool,
+            Class::Text => shape.is_text(),
+            Class::Number => shape.is_number(),
+            Class::Sized => shape.is_text() || shape.is_object() || matches!(shape, Shape::List(_)),
+            Class::Numeric => shape.is_number() || shape.is_text(),
+            Class::Printable => shape.is_number() || shape.is_text() || *shape == Shape::Bool,
+            Class::Any => true,
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Class::Bool => "a boolean",
+            Class::Text => "a string",
+            Class::Number => "a number",
+            Class::Sized => "a string, a list or an object",
+            Class::Numeric => "a number or a string",
+            Class::Printable => "a boolean, a number or a string",
+            Class::Any => "a value",
+        }
+    }
+}
+
+/// What an operator gives for two operands, neither of which is null; none where the library has no
+/// such operation.
+pub(super) fn binary(operator: &str, left: &Shape, right: &Shape) -> Option<Shape> {
+    use Shape::{Bool, Double, Int, List, Nothing, Text};
+    // The item of an empty list is never met, so anything can be done with it.
+    if *left == Nothing || *right == Nothing {
+        return Some(Nothing);
+    }
+    match operator {
+        operators::ADD => match (left, right) {
+            (Int, Int) => Some(Int),
+            (Double, Double) => Some(Double),
+            (one, two) if one.is_text() && two.is_text() => Some(Text),
+            (List(one), List(two)) => Some(List(Box::new(one.join(two)))),
+            _ => None,
+        },
+        operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE => match (left, right) {
+            (Int, Int) => Some(Int),
+            (Double, Double) => Some(Double),
+            _ => None,
+        },
+        operators::MODULO => (*left == Int && *right == Int).then_some(Int),
+        operators::LESS
+        | operators::LESS_EQUALS
+        | operators::GREATER
+        | operators::GREATER_EQUALS => {
+            let ordered = left.is_number() && right.is_number()
+                || left.is_text() && right.is_text()
+                || *left == Bool && *right == Bool;
+            ordered.then_some(Bool)
+        }
+        _ => None,
+    }
+}
+
+/// The operator as it is written.
+pub(super) fn written(operator: &str) -> &str {
+    match operator {
+        operators::IN => "in",
+        other => other.trim_matches('_'),
+    }
+}

@@ -1,0 +1,128 @@
+//! What an expression can name, with its types: `record`, `request`, `client` and `now`, or `event`.
+//! Made from the fields of a collection and the parameters of an action.
+
+use super::types::{Member, Shape, Type};
+use crate::schema::{Collection, Field, Kind};
+
+/// The variables of an expression, in the order in which messages list them.
+#[derive(Clone, Debug)]
+pub struct Scope(Vec<(&'static str, Type)>);
+
+impl Scope {
+    pub(super) fn new(variables: Vec<(&'static str, Type)>) -> Scope {
+        Scope(variables)
+    }
+
+    /// For the rules and values of an action.
+    pub fn of_action(collection: &Collection, params: &[Field]) -> Scope {
+        let mut scope = Scope::of_transition(collection);
+        // A parameter that is not sent is its default, or null.
+        let members = params.iter().map(|param| {
+            let kind = kind_of(&param.kind, Shape::Double);
+            let kind = if param.required { kind } else { kind.or_null() };
+            Member::new(&param.name, kind)
+        });
+        scope.0[1].1 = Type::object("parameter", members.collect());
+        scope.0.insert(2, ("client", Type::of(Shape::Text)));
+        scope
+    }
+
+    /// For the values of a timed transition: there is no request, and nobody asks.
+    pub fn of_transition(collection: &Collection) -> Scope {
+        Scope(vec![
+            ("record", record(collection, Shape::Double)),
+            ("request", Type::object("parameter", Vec::new())),
+            ("now", Type::of(Shape::Timestamp)),
+        ])
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Type> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+    }
+
+    pub(super) fn roots(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.0.iter().map(|(name, _)| *name)
+    }
+}
+
+/// A record with everything that is kept of it. `number`: what a `number` is, which differs between
+/// records, where it is always a `double`, and JSON as it is sent.
+pub(super) fn record(collection: &Collection, number: Shape) -> Type {
+    let id = if collection.feed.is_some() { Shape::Int } else { Shape::Text };
+    let mut members = vec![
+        Member::new("id", Type::of(id)),
+        Member::new("object", Type::of(Shape::Text)),
+        Member::new("created_at", Type::of(Shape::Timestamp)),
+        Member::new("updated_at", Type::of(Shape::Timestamp)),
+    ];
+    members.extend(collection.fields.iter().map(|field| member(collection, field, &number)));
+    Type::object("field", members)
+}
+
+fn member(collection: &Collection, field: &Field, number: &Shape) -> Member {
+    let kind = kind_of(&field.kind, number.clone());
+    let is_state = collection.states.as_ref().is_some_and(|states| states.field == field.name);
+    // The reference to the parent is the first field of a child.
+    let first = collection.fields.first().filter(|_| collection.parent.is_some());
+    let is_parent = first.is_some_and(|first| first.name == field.name);
+    // Clients of newer versions do not send what is removed.
+    let sent = field.required && !field.removed && !field.voidable;
+    let always = is_state || is_parent || sent;
+    Member::new(&field.name, if always { kind } else { kind.or_null() })
+}
+
+fn kind_of(kind: &Kind, number: Shape) -> Type {
+    Type::of(match kind {
+        Kind::String => Shape::Text,
+        Kind::Integer => Shape::Int,
+        Kind::Number => number,
+        Kind::Boolean => Shape::Bool,
+        Kind::Timestamp => Shape::Timestamp,
+        Kind::Date => Shape::Date,
+        Kind::Object => Shape::Map,
+        Kind::Array(item) => return Type::list(kind_of(item, number)),
+    })
+}
+
+/// Why a computed value does not fit a field, to complete "the value …".
+pub(in crate::schema) fn misfit(field: &Field, kind: &Type) -> Option<String> {
+    let name = &field.name;
+    if kind.shape == Shape::Any {
+        let message = "is of a type that is not known here; ask first: `type(x) == string ? … : …`";
+        return Some(message.to_owned());
+    }
+    if kind.nullable && field.required {
+        return Some(format!("can be null, and `{name}` is required"));
+    }
+    if kind.shape == Shape::Null || fits(&field.kind, &kind.shape) {
+        return None;
+    }
+    let hint = match (&field.kind, &kind.shape) {
+        (Kind::Integer, Shape::Double | Shape::Number) => "; write `int(…)`",
+        (Kind::String, shape) if shape.is_number() || *shape == Shape::Bool => {
+            "; write `string(…)`"
+        }
+        (Kind::Timestamp | Kind::Date, shape) if shape.is_text() => {
+            "; take it from a field or parameter of that type"
+        }
+        _ => "",
+    };
+    let wanted = field.kind.name();
+    Some(format!("is {}, and `{name}` is of type {wanted}{hint}", kind.shape))
+}
+
+fn fits(kind: &Kind, shape: &Shape) -> bool {
+    match (kind, shape) {
+        (Kind::String, shape) => shape.is_text(),
+        (Kind::Integer, shape) => *shape == Shape::Int,
+        (Kind::Number, shape) => shape.is_number(),
+        (Kind::Boolean, shape) => *shape == Shape::Bool,
+        (Kind::Timestamp, shape) => *shape == Shape::Timestamp,
+        (Kind::Date, shape) => *shape == Shape::Date,
+        (Kind::Object, shape) => shape.is_object(),
+        (Kind::Array(item), Shape::List(of)) => {
+            of.shape == Shape::Nothing || !of.nullable && fits(item, &of.shape)
+        }
+        (Kind::Array(_), _) => false,
+    }
+}

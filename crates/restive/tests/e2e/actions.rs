@@ -176,7 +176,7 @@ fn many_timers_fire_together() {
         from = "new"
         to = "done"
         after = "50ms"
-        set = { note = "=record.note + '!'" }
+        set = { note = "=(has(record.note) ? record.note : '') + '!'" }
     "#;
     let server = Start::schema(schema).go();
     for number in 0..40 {
@@ -202,14 +202,14 @@ fn rules_guard_actions_in_order() {
         params.by = { type = "string", required = true }
         set = { note = "='paid by ' + request.by" }
         [[collections.accounts-payable.actions.pay.rules]]
-        when = "record.amount > request.limit * 10"
+        when = "has(request.limit) && record.amount > request.limit * 10"
         status = 403
         code = "far_too_much"
         message = "Far too much."
         to = "blocked"
         event = "bill.blocked"
         [[collections.accounts-payable.actions.pay.rules]]
-        when = "record.amount > request.limit"
+        when = "has(request.limit) && record.amount > request.limit"
         message = "Too much."
     "#;
     let server = Start::schema(schema).go();
@@ -237,13 +237,13 @@ fn rules_guard_actions_in_order() {
 fn expressions_count_with_the_numbers_of_the_record() {
     let schema = r#"
         [collections.carts.fields]
-        count = { type = "integer", default = 2 }
-        price = { type = "number", default = 2 }
+        count = { type = "integer", required = true }
+        price = { type = "number", required = true }
         total = { type = "number", read_only = true }
         label = { type = "string", read_only = true }
         [collections.carts.actions.sum]
-        params.extra = { type = "integer", default = 1 }
-        params.rate = { type = "number", default = 2 }
+        params.extra = { type = "integer", required = true }
+        params.rate = { type = "number", required = true }
         [collections.carts.actions.sum.set]
         total = "=request.rate / 2.0 + 1.5 * record.price * double(record.count + request.extra*10)"
         label = "=record.price > 10 ? 'dear' : (record.price == 2 ? 'two' : 'other')"
@@ -254,12 +254,12 @@ fn expressions_count_with_the_numbers_of_the_record() {
     let server = Start::schema(schema).go();
     let sum = |body: Value| {
         let id = server.make("/v1/carts", body);
-        server.post(&format!("/v1/carts/{id}/sum"), json!({}))
+        server.post(&format!("/v1/carts/{id}/sum"), json!({"extra": 1, "rate": 2}))
     };
-    let done = sum(json!({})).expect(200);
+    let done = sum(json!({"count": 2, "price": 2})).expect(200);
     assert_eq!((&done["total"], &done["label"]), (&json!(37), &json!("two")));
     let done = sum(json!({"count": -2, "price": 10.5})).expect(200);
     assert_eq!((&done["total"], &done["label"]), (&json!(127), &json!("dear")));
-    sum(json!({"count": 6})).error(422, "guard_failed");
-    sum(json!({"count": 3})).error(422, "guard_failed");
+    sum(json!({"count": 6, "price": 2})).error(422, "guard_failed");
+    sum(json!({"count": 3, "price": 2})).error(422, "guard_failed");
 }

@@ -549,7 +549,8 @@ fn payload_filter_headers_and_plain_signature_are_the_endpoints_choice() {
         json!({"payload": "thin", "signature": "plain",
         "headers": {"Authorization": "Bearer theirs", "X-Shop": "7"}}),
     );
-    let dear = "event.type == 'book.created' && event.data.object.price > 10.0";
+    let dear = "event.type == 'book.created' && has(event.data.object.price) && \
+                event.data.object.price > 10.0";
     endpoint(&server, &filtered, json!({"filter": dear}));
     let id = server.make("/v1/books", json!({"title": "Cheap", "author": "A", "price": 5.5}));
     server.make("/v1/books", json!({"title": "Dear", "author": "A", "price": 50.5}));

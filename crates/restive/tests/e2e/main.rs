@@ -43,6 +43,7 @@ mod events;
 mod events_cli;
 mod evolution;
 mod expansion;
+mod expressions;
 mod gauges;
 mod h2;
 mod h2_storms;

@@ -611,7 +611,7 @@ quantity = "integer"
 [collections.orders.actions.pay]
 params = { amount = "integer" }
 [[collections.orders.actions.pay.rules]]
-when = "request.amount < 100"
+when = "has(request.amount) && request.amount < 100"
 code = "too_little"
 message = "The `amount` must be at least a hundred for `quantity`."
 "#;

@@ -28,7 +28,7 @@ date = "2025-01-01"
 [collections.orders.fields]
 paid = "string"
 [collections.orders.actions.pay]
-set = { paid = "=string(request.amount) + ' ' + request.currency + ' by ' + request.way" }
+set = { paid = "=string(request.amount) + ' ' + request.currency + ' by ' + (has(request.way) ? request.way : '?')" }
 [collections.orders.actions.pay.params]
 amount = { type = "integer", required = true, max = 100 }
 way = { type = "string", enum = ["credit_card", "cash"], default = "cash" }
@@ -147,7 +147,7 @@ way = "object"
 [collections.orders.actions.pay]
 params = { amount = "integer", way = "string" }
 [[collections.orders.actions.pay.rules]]
-when = "request.amount > record.total"
+when = "has(request.amount) && has(record.total) && request.amount > record.total"
 code = "too_much"
 param = "amount"
 message = "The `amount` is more than the `total`; choose another `way` than `way.last`."

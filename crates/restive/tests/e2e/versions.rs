@@ -712,7 +712,7 @@ to = "cancelled"
 from = ["open"]
 to = "paid"
 [[collections.orders.actions.pay.rules]]
-when = "record.amount > 100"
+when = "has(record.amount) && record.amount > 100"
 status = 402
 type = "card_error"
 code = "amount_too_large"

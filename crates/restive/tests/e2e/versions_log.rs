@@ -222,6 +222,7 @@ fn thin_payloads_and_filters_know_the_version() {
         (OLD, "event.data.object.name == 'Emma' && event.data.object.price == 9.5"),
         (NEW, "event.data.object.title == 'Emma' && event.data.object.price == 950"),
     ] {
+        let filter = format!("event.type == 'book.created' && {filter}");
         let body = json!({ "url": filtered.url(), "api_version": version, "filter": filter });
         server.post("/v1/webhook-endpoints", body).expect(201);
     }
@@ -362,7 +363,7 @@ fn sums(past: &str, fields: &str, large: &str) -> String {
 [{orders}]
 fields = {{ {fields} = \"integer\", amount = \"integer\" }}
 [[{orders}.actions.pay.rules]]
-when = \"record.{large} > 100\"
+when = \"has(record.{large}) && record.{large} > 100\"
 code = \"too_much\"
 message = \"`{large}` is too large.\"
 "

@@ -23,7 +23,7 @@ pub struct Complaint {
 
 pub(super) struct Checker<'e> {
     info: &'e SourceInfo,
-    scope: &'e Scope,
+    pub(super) scope: &'e Scope,
     /// The variables of macros such as `all`, innermost last.
     variables: Vec<(String, Type)>,
     complaints: Vec<Complaint>,

@@ -11,45 +11,49 @@ use std::sync::Arc;
 /// The scope of a filter over the events of these patterns. Without a version, over those of all
 /// versions: the endpoint follows its account.
 pub fn event(schema: &Schema, patterns: &[&str], version: Option<&str>) -> Scope {
-    let mut object: Option<Type> = None;
-    let mut add = |kind: Type| {
-        object = Some(match object.take() {
-            Some(before) => merged(&before, &kind),
-            None => kind,
-        });
+    let wanted = |kind: &str| patterns.iter().any(|wanted| pattern::matches(wanted, kind));
+    let mut variants: Vec<(String, Type)> = Vec::new();
+    let mut add = |kind: &str, object: &Type| {
+        if !wanted(kind) {
+            return;
+        }
+        match variants.iter_mut().find(|(known, _)| known == kind) {
+            Some((_, before)) => *before = merged(before, object),
+            None => variants.push((kind.to_owned(), object.clone())),
+        }
     };
     if schema.versions.len() < 2 {
-        of_view(schema, patterns, &mut add);
+        of_view(schema, &mut add);
     } else {
         let versions = Versions::new(&Arc::new(schema.clone()));
-        let wanted = |date: &str| version.is_none_or(|version| version == date);
-        for view in versions.iter().filter(|view| wanted(&view.date)) {
-            of_view(&view.schema, patterns, &mut add);
+        let shown = |date: &str| version.is_none_or(|version| version == date);
+        for view in versions.iter().filter(|view| shown(&view.date)) {
+            of_view(&view.schema, &mut add);
         }
     }
     // Whatever is published from outside, and the service's own objects.
     let published = schema.events.published.iter().map(|kind| kind.name.as_str());
     let own = schema.collections.iter().filter(|collection| collection.builtin.is_some());
-    let own = own.flat_map(|collection| pattern::kinds(collection));
-    let own = own.chain([pattern::FAILING, pattern::EVENTS_SKIPPED]);
-    if published.chain(own).any(|kind| is_wanted(patterns, kind)) {
-        add(Type::of(Shape::Map));
-    }
-    Scope::new(vec![("event", envelope(object.unwrap_or(Type::of(Shape::Map))))])
+    let own = own.flat_map(pattern::kinds).chain([pattern::FAILING, pattern::EVENTS_SKIPPED]);
+    published.chain(own).for_each(|kind| add(kind, &Type::of(Shape::Map)));
+    let object = all(variants.iter().map(|(_, object)| object));
+    Scope::of_event(envelope(object), variants)
 }
 
-fn is_wanted(patterns: &[&str], kind: &str) -> bool {
-    patterns.iter().any(|wanted| pattern::matches(wanted, kind))
-}
-
-fn of_view(schema: &Schema, patterns: &[&str], add: &mut impl FnMut(Type)) {
+fn of_view(schema: &Schema, add: &mut impl FnMut(&str, &Type)) {
     for collection in &schema.collections {
-        let declared = !collection.internal && !collection.removed && collection.builtin.is_none();
-        let mut kinds = pattern::kinds(collection).into_iter();
-        if declared && kinds.any(|kind| is_wanted(patterns, kind)) {
-            add(shown(collection));
+        if collection.internal || collection.removed || collection.builtin.is_some() {
+            continue;
         }
+        let object = shown(collection);
+        pattern::kinds(collection).into_iter().for_each(|kind| add(kind, &object));
     }
+}
+
+/// An object that is any of these.
+pub(super) fn all<'t>(objects: impl IntoIterator<Item = &'t Type>) -> Type {
+    let merged = objects.into_iter().cloned().reduce(|one, other| merged(&one, &other));
+    merged.unwrap_or(Type::of(Shape::Map))
 }
 
 /// A record as it is sent: a `number` without a fraction is a whole number there.
@@ -64,6 +68,9 @@ fn shown(collection: &Collection) -> Type {
 
 /// An object that is one or the other, member by member.
 fn merged(one: &Type, other: &Type) -> Type {
+    if one == other {
+        return one.clone();
+    }
     let (Shape::Object(one), Shape::Object(two)) = (&one.shape, &other.shape) else {
         return Type::of(Shape::Map);
     };

@@ -3,8 +3,8 @@
 //! are worth: `check` gives the types.
 
 use super::check::Checker;
-use super::function;
 use super::types::{Shape, Type};
+use super::{event, function};
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 use std::collections::BTreeMap;
 
@@ -111,6 +111,13 @@ impl Checker<'_> {
             (operators::NOT_EQUALS | operators::EQUALS, [left, right]) => {
                 self.unequal(left, right, facts)
             }
+            ("startsWith", [head]) if truth => {
+                let mut found = facts.clone();
+                if let (Some(target), Some(head)) = (&call.target, text(head)) {
+                    self.event_is(target, |known| known.starts_with(head), &mut found);
+                }
+                found
+            }
             (operators::IN, [item, container]) if truth => {
                 self.given_within(item, container, facts)
             }
@@ -121,6 +128,9 @@ impl Checker<'_> {
     fn equal(&mut self, left: &IdedExpr, right: &IdedExpr, facts: &Facts) -> Facts {
         let mut found = facts.clone();
         for (one, other) in [(left, right), (right, left)] {
+            if let Some(kind) = text(other) {
+                self.event_is(one, |known| known == kind, &mut found);
+            }
             if let Some((path, shape)) = type_test(one, other) {
                 if let Some(kind) = self.known(&path, facts) {
                     found.insert(path, tested(kind, shape));
@@ -150,8 +160,25 @@ impl Checker<'_> {
         found
     }
 
+    /// `event.type` says which object the event has.
+    fn event_is(&self, node: &IdedExpr, passes: impl Fn(&str) -> bool, facts: &mut Facts) {
+        if path(node).is_none_or(|path| path != ["event", "type"]) {
+            return;
+        }
+        let objects = self.scope.objects(passes);
+        if !objects.is_empty() {
+            let path = ["event", "data", "object"].map(str::to_owned).to_vec();
+            facts.insert(path, event::all(objects));
+        }
+    }
+
     fn given_within(&mut self, item: &IdedExpr, container: &IdedExpr, facts: &Facts) -> Facts {
         let mut found = facts.clone();
+        if let Expr::List(list) = &container.expr
+            && let Some(kinds) = list.elements.iter().map(text).collect::<Option<Vec<_>>>()
+        {
+            self.event_is(item, |known| kinds.contains(&known), &mut found);
+        }
         let simple = match &container.expr {
             Expr::List(list) => list.elements.iter().all(path_or_literal),
             _ => path(container).is_some(),

@@ -6,11 +6,21 @@ use crate::schema::{Collection, Field, Kind};
 
 /// The variables of an expression, in the order in which messages list them.
 #[derive(Clone, Debug)]
-pub struct Scope(Vec<(&'static str, Type)>);
+pub struct Scope {
+    variables: Vec<(&'static str, Type)>,
+    /// For filters: the types of events, and what `event.data.object` is in each.
+    variants: Vec<(String, Type)>,
+}
 
 impl Scope {
-    pub(super) fn new(variables: Vec<(&'static str, Type)>) -> Scope {
-        Scope(variables)
+    pub(super) fn of_event(event: Type, variants: Vec<(String, Type)>) -> Scope {
+        Scope { variables: vec![("event", event)], variants }
+    }
+
+    /// The objects of all types of events that pass.
+    pub(super) fn objects(&self, passes: impl Fn(&str) -> bool) -> Vec<&Type> {
+        let passing = self.variants.iter().filter(|(kind, _)| passes(kind));
+        passing.map(|(_, object)| object).collect()
     }
 
     /// For the rules and values of an action.
@@ -22,26 +32,27 @@ impl Scope {
             let kind = if param.required { kind } else { kind.or_null() };
             Member::new(&param.name, kind)
         });
-        scope.0[1].1 = Type::object("parameter", members.collect());
-        scope.0.insert(2, ("client", Type::of(Shape::Text)));
+        scope.variables[1].1 = Type::object("parameter", members.collect());
+        scope.variables.insert(2, ("client", Type::of(Shape::Text)));
         scope
     }
 
     /// For the values of a timed transition: there is no request, and nobody asks.
     pub fn of_transition(collection: &Collection) -> Scope {
-        Scope(vec![
+        let variables = vec![
             ("record", record(collection, Shape::Double)),
             ("request", Type::object("parameter", Vec::new())),
             ("now", Type::of(Shape::Timestamp)),
-        ])
+        ];
+        Scope { variables, variants: Vec::new() }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Type> {
-        self.0.iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+        self.variables.iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
     }
 
     pub(super) fn roots(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.0.iter().map(|(name, _)| *name)
+        self.variables.iter().map(|(name, _)| *name)
     }
 }
 

@@ -290,6 +290,10 @@ fn a_filter_knows_the_events_that_are_subscribed_to() {
     assert!(check(&["book.*"], amount).contains("names no field declared here"));
     assert!(check(&["webhook_endpoint.*"], amount).contains("may be absent"));
     for text in [
+        "event.type == 'payment_intent.created' && event.data.object.amount > 1000",
+        "event.type in ['payment_intent.created', 'payment_intent.canceled'] && \
+         event.data.object.amount > 1000",
+        "event.type.startsWith('payment_intent.') ? event.data.object.amount > 1000 : true",
         "event.type.startsWith('book.') && event.livemode && event.created > 5",
         "event.request.id != null && event.request.id.size() > 3",
         "has(event.data.previous_attributes) && has(event.data.previous_attributes.title)",
@@ -297,6 +301,8 @@ fn a_filter_knows_the_events_that_are_subscribed_to() {
         assert_eq!(check(&["*"], text), "", "{text}");
     }
     for (text, part) in [
+        ("event.type != 'payment_intent.created' && event.data.object.amount > 9", "may be absent"),
+        ("event.type == 'book.created' && event.data.object.amount > 9", "names no field"),
         ("event.typ == 'x'", "names no member declared here (did you mean `type`?)"),
         ("event.type", "must be true or false"),
         ("event.created > 'x'", "is not possible"),

@@ -1,0 +1,151 @@
+//! Expressions at the public door: what `check` and the API refuse, and what is answered where one
+//! that was accepted has no value.
+
+use crate::harness::{Server, Start, eventually, run};
+use crate::sink::Sink;
+use serde_json::{Value, json};
+
+/// Rules and values that have none for some records: no type says that a number is not zero.
+const SHOP: &str = r#"
+[collections.orders]
+states = { names = ["open", "paid", "due", "late"] }
+fields.total = { type = "integer", required = true }
+fields.parts = { type = "integer", required = true }
+fields.share = { type = "integer", read_only = true }
+[collections.orders.actions.split]
+set = { share = "=record.total / record.parts" }
+[collections.orders.actions.pay]
+from = "open"
+to = "paid"
+[[collections.orders.actions.pay.rules]]
+when = "record.total / record.parts > 100"
+message = "Too much for each."
+[[collections.orders.timed]]
+from = "paid"
+to = "due"
+after = "20ms"
+[[collections.orders.timed]]
+from = "due"
+to = "late"
+after = "20ms"
+set = { share = "=record.total % (record.parts - 1)" }
+"#;
+
+fn order(server: &Server, parts: i64) -> String {
+    format!("/v1/orders/{}", server.make("/v1/orders", json!({"total": 10, "parts": parts})))
+}
+
+#[test]
+fn a_rule_without_a_value_refuses_as_the_services_fault() {
+    let server = Start::schema(SHOP).go();
+    let path = order(&server, 0);
+    let before = server.get(&path).expect(200);
+    for (action, at) in [("pay", "13:9"), ("split", "8:19")] {
+        let answer = server.post(&format!("{path}/{action}"), json!({}));
+        let request = answer.header("request-id").unwrap().to_owned();
+        let error = answer.error(500, "rule_failed");
+        assert_eq!(error["type"], "api_error");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.contains("zero") && !message.contains(at), "no detail: {message}");
+        eventually("the log says where to look", || {
+            let log = server.log.lock().unwrap().clone();
+            let mut lines = log.lines().filter(|line| line.contains(&request));
+            lines.any(|line| line.contains(&format!("schema file:{at}: Division by zero")))
+        });
+    }
+    assert_eq!(server.get(&path).expect(200), before, "nothing was changed");
+    // The rule is asked again, and the others are served.
+    server.patch(&path, json!({"parts": 2})).expect(200);
+    assert_eq!(server.post(&format!("{path}/split"), json!({})).expect(200)["share"], 5);
+    server.post(&format!("{path}/pay"), json!({})).expect(200);
+    let page = server.ask("GET", "/errors").send().text;
+    assert!(page.contains("rule_failed"), "it is explained");
+}
+
+#[test]
+fn a_timed_transition_without_a_value_is_set_aside_and_the_others_fire() {
+    let server = Start::schema(SHOP).go();
+    let pay = |parts: i64| {
+        let path = order(&server, parts);
+        server.post(&format!("{path}/pay"), json!({})).expect(200);
+        path
+    };
+    let (stuck, fine) = (pay(1), pay(4));
+    let status = |path: &str| server.get(path).expect(200)["status"].clone();
+    eventually("the other one fires", || status(&fine) == "late");
+    assert_eq!(server.get(&fine).expect(200)["share"], 1);
+    eventually("it is logged with its place", || {
+        let log = server.log.lock().unwrap().clone();
+        log.contains("schema file:23:19: Remainder by zero")
+            && log.contains("a timed transition cannot fire: set aside")
+    });
+    assert_eq!(status(&stuck), "due");
+    let metrics = server.ask("GET", "/metrics").send().text;
+    assert!(metrics.contains("restive_timers_failed_total 1"), "{metrics}");
+}
+
+/// Every kind of fault that the types show, each at its line and column.
+#[test]
+fn check_refuses_what_is_of_the_wrong_type_with_its_place() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("restive.toml");
+    let check = |when: &str| {
+        let rule = "[[collections.orders.actions.pay.rules]]\nmessage = 'No.'\n";
+        let fields = "[collections.orders]\nfields.n = 'integer'\nfields.price = 'number'\n";
+        std::fs::write(&file, format!("{fields}{rule}when = \"{when}\"\n")).unwrap();
+        let (out, told, code) = run(folder.path(), &["check", "restive.toml"]);
+        (code == 0, told + &out)
+    };
+    let (passes, told) = check("has(record.n) && record.n > 3 && client != ''");
+    assert!(passes, "{told}");
+    for (when, place, part) in [
+        ("record.m == 1", "6:15", "`record.m` names no field declared here"),
+        ("nobody == 1", "6:9", "unknown name `nobody`"),
+        ("1 + 1", "6:9", "must be true or false; it is an integer"),
+        ("record.n > 3", "6:15", "`record.n` can be null here; ask first"),
+        ("has(record.n) && record.n + 'a' == ''", "6:35", "`+` is not possible with an integer"),
+        ("has(record.n) && record.n * 1.5 > 2.0", "6:35", "write `double(record.n)`"),
+        ("client.startsWith(1)", "6:27", "startsWith() takes a string; this is an integer"),
+        ("client.matches('[')", "6:24", "not a regular expression"),
+        ("client.matches(now)", "6:24", "must be a literal string"),
+    ] {
+        let (passes, told) = check(when);
+        assert!(!passes && told.contains(place) && told.contains(part), "{when}: {told}");
+    }
+}
+
+#[test]
+fn a_filter_of_the_wrong_type_is_refused_with_its_place() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let endpoint = |filter: &str| {
+        let body = json!({
+            "url": sink.url(), "enabled_events": ["payment_intent.*"], "filter": filter,
+        });
+        server.post("/v1/webhook-endpoints", body)
+    };
+    for (filter, place, part) in [
+        ("event.data.object.amont > 1", "1:18", "names no field declared here (did you mean"),
+        ("event.data.object.amount", "1:1", "must be true or false; it is an integer"),
+        ("event.data.object.amount > 'x'", "1:26", "`>` is not possible with an integer and"),
+        ("event.data.object.amount >\n  1 +", "2:6", "not a CEL expression"),
+        ("record.amount > 1", "1:1", "unknown name `record`"),
+        ("event.data.object.payment_method.size() > 1", "1:18", "can be null here"),
+        ("true\n&& event.data.object.amount + 1.5 > 2.0", "2:29", "write `double(event.data"),
+    ] {
+        let error = endpoint(filter).error(422, "validation_failed");
+        assert_eq!(error["param"], "filter", "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(place) && message.contains(part), "{filter}: {message}");
+    }
+    let id = endpoint("event.data.object.amount > 1000").expect(201)["id"].clone();
+    let path = format!("/v1/webhook-endpoints/{}", id.as_str().unwrap());
+    // What it subscribes to decides on what it can ask.
+    let all = json!({"enabled_events": ["*"]});
+    let error = server.patch(&path, all).error(422, "validation_failed");
+    assert_eq!(error["param"], "filter", "{error}");
+    server.patch(&path, json!({"enabled_events": ["*"], "filter": null})).expect(200);
+    let asked = "event.type == 'payment_intent.created' && event.data.object.amount > 1000";
+    let kept: Value = server.patch(&path, json!({ "filter": asked })).expect(200);
+    assert_eq!(kept["filter"], asked);
+}

@@ -130,6 +130,9 @@ fn a_filter_of_the_wrong_type_is_refused_with_its_place() {
         ("event.data.object.amount > 'x'", "1:26", "`>` is not possible with an integer and"),
         ("event.data.object.amount >\n  1 +", "2:6", "not a CEL expression"),
         ("record.amount > 1", "1:1", "unknown name `record`"),
+        // Ten lists in each other would be gone through for minutes.
+        ("[1, 2].all(a, [1, 2].all(b, a == b))", "1:25", "cannot stand inside another one"),
+        ("event.id.matches('((a{99}){99}){99}')", "1:18", "is too large"),
         ("event.data.object.payment_method.size() > 1", "1:18", "can be null here"),
         ("true\n&& event.data.object.amount + 1.5 > 2.0", "2:29", "write `double(event.data"),
     ] {

@@ -3,6 +3,7 @@
 //! Evaluation is pure. Knows no collection: what an expression can name is a `Scope`.
 
 mod check;
+mod cost;
 mod event;
 mod flow;
 mod function;
@@ -22,6 +23,7 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, Source
 use cel::parser::Parser;
 use cel::{Context, Env, ExecutionError};
 use core::net::IpAddr;
+use cost::{Cost, Extent};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 use std::fmt;
@@ -50,6 +52,7 @@ struct Syntax {
     root: IdedExpr,
     /// Byte offsets of the nodes in the text.
     info: SourceInfo,
+    cost: Cost,
 }
 
 /// What an expression can see.
@@ -120,6 +123,7 @@ impl Expression {
         for (name, members) in [("record", scene.record), ("request", scene.request)] {
             context.add_variable_from_value(name, map_in_cel(members));
         }
+        self.afford(Extent::of(scene.record).and(Extent::of(scene.request)))?;
         let client = scene.client.map_or(cel::Value::Null, |address| address.to_string().into());
         context.add_variable_from_value("client", client);
         context.add_variable_from_value("now", scene.now.clone());
@@ -128,6 +132,7 @@ impl Expression {
 
     /// Evaluates over one named object.
     pub fn judge(&self, name: &str, members: &Map<String, Value>) -> Result<Value, Fault> {
+        self.afford(Extent::of(members))?;
         let mut context = Context::with_env(ENVIRONMENT.clone());
         context.add_variable_from_value(name, map_in_cel(members));
         self.run(&context)
@@ -141,6 +146,10 @@ impl Expression {
     /// As `holds`, over one named object.
     pub fn admits(&self, name: &str, members: &Map<String, Value>) -> Result<bool, Fault> {
         self.truth(self.judge(name, members)?)
+    }
+
+    fn afford(&self, seen: Extent) -> Result<(), Fault> {
+        self.syntax.cost.check(seen).map_err(|reason| self.fault(&reason, true))
     }
 
     fn truth(&self, value: Value) -> Result<bool, Fault> {
@@ -195,7 +204,14 @@ fn parse(text: &str) -> Result<Syntax, Complaint> {
         return Err(wrong(0, "there is no memory to parse it; try again"));
     };
     match parsing.join() {
-        Ok(Ok(Ok((root, info)))) => Ok(Syntax { root, info }),
+        Ok(Ok(Ok((root, info)))) => {
+            let refused = |(id, message): cost::Refused| {
+                let at = info.offset_for(id).map_or(0, |(start, _)| start as usize);
+                Complaint { at, message }
+            };
+            let cost = Cost::of(&root).map_err(refused)?;
+            Ok(Syntax { root, info, cost })
+        }
         Ok(Ok(Err(message))) => Err(Complaint { at: 0, message: message.to_owned() }),
         Ok(Err(errors)) => Err(match errors.errors.first() {
             Some(first) => wrong(offset(text, first.pos), &first.msg),

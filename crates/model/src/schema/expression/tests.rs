@@ -150,7 +150,7 @@ fn what_may_be_absent_or_of_any_type_is_asked_first() {
         "has(record.the_bag.x) && type(record.the_bag.x) == list && record.the_bag.x.all(i, i != 1)",
         "record.the_words.exists(w, w.startsWith('a')) && record.the_words.map(w, w.size()) == [1]",
         "record.the_words.filter(w, w != '').size() > 0 && record.the_words.exists_one(w, w == '')",
-        "[[1, 2], []].all(list, list.all(item, item > 0))",
+        "record.the_words.filter(w, w != '').all(w, w.size() < 9)",
         "{'a': 1}.a + 1 == 2",
     ] {
         accepted(text);
@@ -196,7 +196,7 @@ fn operators_and_functions_take_what_they_can_use() {
         ("record.the_whole.all(x, true)", 20, "a macro goes through a list; this is an integer"),
         ("record.the_words.all(w, w)", 24, "takes a boolean; this is a string"),
         ("record.the_words.all(record, true)", 20, "`record` has a meaning already"),
-        ("record.the_words.all(w, record.the_words.all(w, true))", 44, "has a meaning already"),
+        ("record.the_words.all(w, record.the_words.all(v, true))", 44, "inside another one"),
         ("{1: 2}.size() == 1", 1, "the name of a member is a literal string"),
         ("{'a': 1, 'a': 2}.size() == 1", 9, "`a` stands twice in the object"),
         ("{'a': 1}.b == 1", 8, "names no member declared here"),

@@ -16,7 +16,7 @@ use model::record::{Fields, Record};
 use model::schema::CollectionIx;
 use parking_lot::RwLock;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -66,6 +66,24 @@ pub struct Auth {
 struct Known {
     generation: u64,
     identities: HashMap<[u8; 32], Arc<Identity>, BuildHasherDefault<Head>>,
+    /// Keys that were valid before some key changed, and were not used since.
+    former: HashSet<[u8; 32], BuildHasherDefault<Head>>,
+}
+
+/// What is known of the credentials of a request.
+pub enum Found {
+    Caller(Arc<Identity>),
+    /// There are none, or they are not valid.
+    Nobody(Problem),
+    Unseen(Unseen),
+}
+
+/// A key that only the store can know.
+pub struct Unseen {
+    digest: [u8; 32],
+    generation: u64,
+    /// It was valid before some key changed: no guess.
+    pub was_valid: bool,
 }
 
 /// A digest is spread evenly already: its first bytes are hash enough.
@@ -95,24 +113,45 @@ impl Auth {
         Auth { store, limiter, versions, usages, accounts, known: RwLock::default() }
     }
 
-    /// The caller behind the credentials, or why there is none.
-    pub async fn identify(
-        &self,
-        headers: &HeaderMap,
-        now: Timestamp,
-    ) -> Result<Result<Arc<Identity>, Problem>, store::Error> {
-        let Some(secret) = (match credentials(headers) {
-            Ok(secret) => secret,
-            Err(problem) => return Ok(Err(problem)),
-        }) else {
-            return Ok(Err(missing()));
+    /// The caller behind the credentials, as far as it is known without the store.
+    pub fn look(&self, headers: &HeaderMap, now: Timestamp) -> Found {
+        let secret = match credentials(headers) {
+            Ok(Some(secret)) => secret,
+            Ok(None) => return Found::Nobody(missing()),
+            Err(problem) => return Found::Nobody(problem),
         };
         let digest = keys::digest(&secret);
         let generation = self.store.key_generation();
-        if let Some(identity) = self.cached(generation, &digest) {
-            return Ok(usable(identity, now));
+        match self.cached(generation, &digest) {
+            Ok(identity) => match usable(identity, now) {
+                Ok(identity) => Found::Caller(identity),
+                Err(problem) => Found::Nobody(problem),
+            },
+            Err(was_valid) => Found::Unseen(Unseen { digest, generation, was_valid }),
         }
-        let text = keys::hex(&digest);
+    }
+
+    /// The caller behind a key that is not known, or why there is none.
+    pub async fn ask(
+        &self,
+        unseen: Unseen,
+        now: Timestamp,
+    ) -> Result<Result<Arc<Identity>, Problem>, store::Error> {
+        let Unseen { digest, generation, was_valid } = unseen;
+        let found = self.find(&digest).await?;
+        match &found {
+            Ok(identity) => self.remember(generation, digest, identity),
+            Err(_) if was_valid => self.forget(&digest),
+            Err(_) => {}
+        }
+        Ok(found.and_then(|identity| usable(identity, now)))
+    }
+
+    async fn find(
+        &self,
+        digest: &[u8; 32],
+    ) -> Result<Result<Arc<Identity>, Problem>, store::Error> {
+        let text = keys::hex(digest);
         let Some((scope, record)) = self.store.key_by_digest(&text).await? else {
             return Ok(Err(invalid("The API key is unknown.")));
         };
@@ -128,8 +167,7 @@ impl Auth {
         if !bool::from(identity.digest.as_bytes().ct_eq(text.as_bytes())) {
             return Ok(Err(invalid("The API key is unknown.")));
         }
-        self.remember(generation, digest, &identity);
-        Ok(usable(identity, now))
+        Ok(Ok(identity))
     }
 
     /// How an account stands to the versions.
@@ -145,21 +183,40 @@ impl Auth {
         })
     }
 
-    fn cached(&self, generation: u64, digest: &[u8; 32]) -> Option<Arc<Identity>> {
+    /// The caller, or whether the key belonged to one before keys have changed.
+    fn cached(&self, generation: u64, digest: &[u8; 32]) -> Result<Arc<Identity>, bool> {
         let known = self.known.read();
-        if known.generation != generation {
-            return None;
+        match known.identities.get(digest) {
+            Some(identity) if known.generation == generation => Ok(identity.clone()),
+            Some(_) => Err(true),
+            None => Err(known.former.contains(digest)),
         }
-        known.identities.get(digest).cloned()
     }
 
     fn remember(&self, generation: u64, digest: [u8; 32], identity: &Arc<Identity>) {
         let mut known = self.known.write();
         if known.generation != generation || known.identities.len() >= MAX_CACHED {
-            known.identities.clear();
+            let Known { identities, former, .. } = &mut *known;
+            let digests = identities.drain().map(|(digest, _)| digest);
+            former.extend(digests);
+            // Any of them will do: they only save an address from paying for a key that is valid.
+            let mut places = MAX_CACHED;
+            former.retain(|_| {
+                let is_kept = places > 0;
+                places = places.saturating_sub(1);
+                is_kept
+            });
             known.generation = generation;
         }
+        known.former.remove(&digest);
         known.identities.insert(digest, identity.clone());
+    }
+
+    fn forget(&self, digest: &[u8; 32]) {
+        let mut known = self.known.write();
+        known.former.remove(digest);
+        // Of an older generation: one of this would not have been asked for.
+        known.identities.remove(digest);
     }
 
     fn identity(

@@ -83,6 +83,11 @@ fn explain(fault: BodyFault, limit_bytes: usize) -> Problem {
         BodyFault::Malformed => {
             Problem::new(Code::MalformedRequest, "The body's chunked encoding is broken.")
         }
+        BodyFault::ForbiddenTrailer => {
+            let message = "A trailer field behind the body frames, routes or authorises the \
+                           request; send it as a header.";
+            Problem::new(Code::MalformedRequest, message)
+        }
         BodyFault::NoRoom => no_room(),
     }
 }

@@ -49,6 +49,8 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         PermissionDenied => (StatusCode::FORBIDDEN, "permission_error"),
         RouteNotFound | NotFound => (StatusCode::NOT_FOUND, REQUEST),
         MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, REQUEST),
+        NotImplemented => (StatusCode::NOT_IMPLEMENTED, REQUEST),
+        HttpVersionNotSupported => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, REQUEST),
         NotAcceptable => (StatusCode::NOT_ACCEPTABLE, REQUEST),
         RequestTimeout => (StatusCode::REQUEST_TIMEOUT, REQUEST),
         InvalidState | TooManyChildren | TooManyRecords | ActionInProgress => {

@@ -100,6 +100,18 @@ impl Limiter {
         }
     }
 
+    /// Gives back one request that was taken at this moment.
+    pub fn give_back(&self, bucket: &Bucket, at: Moment) {
+        let Some(usual) = self.usual else { return };
+        let window = self.view(usual, None, at).window;
+        let less = |current: u64| {
+            let is_counted = current >> COUNT_BITS == window && current & COUNT_MASK > 0;
+            is_counted.then(|| current - 1)
+        };
+        // Where the window has ended there is nothing to give back.
+        let _ = bucket.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
     /// The quota as it stands, nothing taken: for replays, which are free.
     pub fn peek(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<Quota> {
         let quota = self.view(self.usual?, own, at);

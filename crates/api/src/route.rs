@@ -5,6 +5,7 @@ use http::Method;
 use model::problem::{Code, Problem};
 use model::schema::{Collection, CollectionIx, Mount, Schema};
 use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -165,6 +166,7 @@ impl Router {
 
     /// Reads a path. An unknown one is a problem that says what there is.
     pub fn find(&self, path: &str) -> Result<Route, Problem> {
+        let path = &*normal(path);
         match path {
             "/health" => return Ok(Route::Health),
             "/metrics" => return Ok(Route::Metrics),
@@ -188,6 +190,7 @@ impl Router {
 
     /// The mount that a path is below, whether there is something or not.
     pub fn mount(&self, path: &str) -> Option<usize> {
+        let path = normal(path);
         let below = |prefix: &str| path.starts_with(prefix) || path == prefix.trim_end_matches('/');
         self.mounts.iter().position(|mount| below(&mount.prefix))
     }
@@ -324,6 +327,31 @@ pub fn methods(collection: &Collection, target: &Target) -> Vec<&'static str> {
     ];
     let offered = ALL.iter().filter(|(_, method)| offers(collection, target, method));
     offered.map(|(name, _)| *name).collect()
+}
+
+/// The path with those characters decoded that mean the same either way (RFC 3986 6.2.2.2): names
+/// consist of them. What else is encoded, such as a slash, stays so until its segment is an id.
+fn normal(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return Cow::Borrowed(path);
+    }
+    let mut parts = path.split('%');
+    let mut normal = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..2).filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
+        let byte = code.and_then(|code| u8::from_str_radix(code, 16).ok()).map(char::from);
+        match byte.filter(|c| c.is_ascii_alphanumeric() || "-._~".contains(*c)) {
+            Some(letter) => {
+                normal.push(letter);
+                normal.push_str(&part[2..]);
+            }
+            None => {
+                normal.push('%');
+                normal.push_str(part);
+            }
+        }
+    }
+    Cow::Owned(normal)
 }
 
 /// Undoes percent-encoding; `None` for an empty segment or one that is no UTF-8 text.

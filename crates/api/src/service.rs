@@ -1,14 +1,14 @@
 //! The service that `wire` calls: one request in, one response out. Reads as the list of its steps.
 
 use crate::actions::Actions;
-use crate::auth::{Auth, Identity};
+use crate::auth::{Auth, Found, Identity, Unseen};
 use crate::body::Bodies;
 use crate::channel::{self, Standings, Tokens};
 use crate::deprecation::{self, Notices, Part};
 use crate::error::Shape;
 use crate::idempotency;
 use crate::in_flight::InFlight;
-use crate::limit::{Limiter, Moment, Quota};
+use crate::limit::{Bucket, Limiter, Moment, Quota};
 use crate::log::AccessLog;
 use crate::metrics::{Metrics, RouteKey, RouteTable};
 use crate::operation::{self, Context, Failure};
@@ -255,6 +255,12 @@ impl Core {
         shape: Shape,
         trace: &mut Trace,
     ) -> Result<Outcome, Failure> {
+        if !is_known(&exchange.method) {
+            self.take_for_address(exchange, trace)?;
+            let shown: String = exchange.method.as_str().chars().take(40).collect();
+            let message = format!("`{shown}` is no method that is known here.");
+            return Err(Problem::new(Code::NotImplemented, message).into());
+        }
         if exchange.uri.path() == "*" {
             let reply = Reply::empty(StatusCode::NO_CONTENT);
             return Ok(reply.header(ALLOW, "GET, HEAD, OPTIONS").into());
@@ -434,15 +440,45 @@ impl Core {
         exchange: &Exchange,
         trace: &mut Trace,
     ) -> Result<Arc<Identity>, Failure> {
-        match self.auth.identify(&exchange.headers, trace.now).await? {
+        let identity = match self.auth.look(&exchange.headers, trace.now) {
+            Found::Caller(identity) => identity,
+            Found::Nobody(problem) => {
+                self.take_for_address(exchange, trace)?;
+                return Err(problem.into());
+            }
+            Found::Unseen(unseen) => self.ask(unseen, exchange, trace).await?,
+        };
+        trace.identity = Some(identity.clone());
+        // From here on it may wait: for its body, the store, a handler.
+        trace.place = Some(self.in_flight.request(identity.caller.scope)?);
+        Ok(identity)
+    }
+
+    /// Asks the store for a key. Guesses are paid for before, by the address they come from, so
+    /// that they cost the store nothing when the address has none left; a key that is valid costs
+    /// its address nothing.
+    async fn ask(
+        &self,
+        unseen: Unseen,
+        exchange: &Exchange,
+        trace: &mut Trace,
+    ) -> Result<Arc<Identity>, Failure> {
+        let is_paid = !unseen.was_valid;
+        if is_paid {
+            self.take_for_address(exchange, trace)?;
+        }
+        match self.auth.ask(unseen, trace.now).await? {
             Ok(identity) => {
-                trace.identity = Some(identity.clone());
-                // From here on it may wait: for its body, the store, a handler.
-                trace.place = Some(self.in_flight.request(identity.caller.scope)?);
+                if is_paid {
+                    self.limiter.give_back(&self.address_bucket(exchange), trace.moment());
+                    trace.quota = None;
+                }
                 Ok(identity)
             }
             Err(problem) => {
-                self.take_for_address(exchange, trace)?;
+                if !is_paid {
+                    self.take_for_address(exchange, trace)?;
+                }
                 Err(problem.into())
             }
         }
@@ -521,8 +557,12 @@ impl Core {
         exchange: &Exchange,
         trace: &mut Trace,
     ) -> Result<(), Problem> {
-        let bucket = self.limiter.bucket(&exchange.client.to_string());
-        settle(self.limiter.take(&bucket, None, trace.moment()), trace)
+        settle(self.limiter.take(&self.address_bucket(exchange), None, trace.moment()), trace)
+    }
+
+    /// One quota for an address, or for the network (/64) of an address of IPv6.
+    fn address_bucket(&self, exchange: &Exchange) -> Arc<Bucket> {
+        self.limiter.bucket(&wire::household(exchange.client).to_string())
     }
 
     /// The headers that every answer carries.
@@ -567,6 +607,8 @@ impl wire::Service for Api {
         let request_id = core.request_id();
         let code = match fault {
             Fault::Malformed(_) => Code::MalformedRequest,
+            Fault::UnknownCoding => Code::NotImplemented,
+            Fault::UnknownVersion => Code::HttpVersionNotSupported,
             Fault::HeadTimeout => Code::RequestTimeout,
             Fault::UrlTooLong => Code::UrlTooLong,
             Fault::HeadTooLarge => Code::HeadersTooLarge,
@@ -597,6 +639,21 @@ async fn hint(exchange: &Exchange, links: &[String]) {
     exchange.hints.links(links.iter().filter_map(|link| HeaderValue::from_str(link).ok()));
     // They leave when this waits: reading may not, and then they would be no earlier than it.
     tokio::task::yield_now().await;
+}
+
+/// RFC 9110 9.1: a method that is known may not be allowed somewhere; others are not implemented.
+fn is_known(method: &Method) -> bool {
+    const KNOWN: [Method; 8] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PATCH,
+        Method::PUT,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::TRACE,
+    ];
+    KNOWN.contains(method)
 }
 
 /// What a path offers, to those who ask for that or for something else.

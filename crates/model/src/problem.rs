@@ -112,6 +112,10 @@ catalogue! {
     NotAcceptable "not_acceptable" "The Accept header excludes every format that can be sent."
     MethodNotAllowed "method_not_allowed"
         "The path exists but not with this method. See the Allow header."
+    NotImplemented "not_implemented"
+        "The method, or the transfer coding of the body, is none that this server knows."
+    HttpVersionNotSupported "http_version_not_supported"
+        "The request line names a version of HTTP that is not 1.0 or 1.1."
     RouteNotFound "route_not_found" "No such path."
     // Who asks.
     AuthenticationRequired "authentication_required"

@@ -36,6 +36,9 @@ pub(crate) fn admit(parts: Parts, protocol: Option<&[u8]>, limits: &Limits) -> R
     if upgrade && protocol != Some(b"websocket") {
         return Err(Fault::Tunnel);
     }
+    if !headers.values().all(is_trimmed) {
+        return Err(Fault::Malformed("A header value begins or ends with a space."));
+    }
     set_host(&uri, &mut headers)?;
     join_cookies(&mut headers)?;
     let declared_bytes = declared(&headers)?;
@@ -70,6 +73,14 @@ fn check_size(uri: &Uri, headers: &HeaderMap, limits: &Limits) -> Result<(), Fau
         return Err(Fault::HeadTooLarge);
     }
     Ok(())
+}
+
+/// RFC 9113 8.2.1, RFC 9114 4.2: a value does not begin or end with a space. HTTP/1.1 takes them
+/// off; here they would make two values of one.
+pub(crate) fn is_trimmed(value: &HeaderValue) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let bytes = value.as_bytes();
+    !is_space(bytes.first()) && !is_space(bytes.last())
 }
 
 /// One `Host`, from the field, from `:authority`, or from both if they agree.

@@ -14,8 +14,10 @@ use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::admission::is_trimmed;
 use crate::budget::Share;
 use crate::h1::is_forbidden;
+use crate::h2::Flaws;
 use crate::h3::Inflow;
 use crate::limits::Limits;
 use crate::memory::{Charge, Key};
@@ -80,6 +82,8 @@ pub enum BodyFault {
     Incomplete,
     /// The chunked framing is broken, or the body is not as long as declared.
     Malformed,
+    /// A field stands behind the body that frames, routes or authorises a request.
+    ForbiddenTrailer,
     /// The budget it is charged to has no room for it.
     NoRoom,
 }
@@ -208,6 +212,9 @@ impl Body {
                     Ok(Some(piece)) => return Poll::Ready(Ok(Some(piece))),
                     Ok(None) => match ready!(stream.poll_trailers(cx)) {
                         Some(all) if all.keys().any(is_forbidden) => {
+                            (Err(BodyFault::ForbiddenTrailer), None)
+                        }
+                        Some(all) if !all.values().all(is_trimmed) => {
                             (Err(BodyFault::Malformed), None)
                         }
                         trailers => (Ok(None), trailers),
@@ -321,6 +328,7 @@ impl Incoming {
                 Err(BodyFault::Malformed)
             }
             Some(Err(_)) => Err(BodyFault::Incomplete),
+            None if left.is_flawed() => Err(BodyFault::Malformed),
             None => Ok(None),
         })
     }
@@ -347,21 +355,30 @@ struct Left {
     charge: Option<Charge>,
     unwanted: bool,
     discarding: Option<Waker>,
+    /// Where the connection notes what is wrong with it.
+    flaws: Option<Arc<Flaws>>,
+}
+
+impl Left {
+    fn is_flawed(&self) -> bool {
+        let stream = self.incoming.stream_id().as_u32();
+        self.flaws.as_ref().is_some_and(|flaws| flaws.has(stream))
+    }
 }
 
 impl Remainder {
-    pub(crate) fn new(incoming: RecvStream, charge: Charge) -> Remainder {
-        Remainder::with(incoming, Some(charge))
+    pub(crate) fn new(incoming: RecvStream, charge: Charge, flaws: Arc<Flaws>) -> Remainder {
+        Remainder::with(incoming, Some(charge), Some(flaws))
     }
 
-    fn with(incoming: RecvStream, charge: Option<Charge>) -> Remainder {
-        let left = Left { incoming, charge, unwanted: false, discarding: None };
+    fn with(incoming: RecvStream, charge: Option<Charge>, flaws: Option<Arc<Flaws>>) -> Remainder {
+        let left = Left { incoming, charge, unwanted: false, discarding: None, flaws };
         Remainder(Arc::new(Mutex::new(left)))
     }
 
     /// Nobody has asked for it.
     pub(crate) fn unwanted(incoming: RecvStream) -> Remainder {
-        let remainder = Remainder::with(incoming, None);
+        let remainder = Remainder::with(incoming, None, None);
         remainder.leave();
         remainder
     }

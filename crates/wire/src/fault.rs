@@ -8,6 +8,10 @@ use http::{HeaderMap, StatusCode};
 pub enum Fault {
     /// The bytes are not a valid, unambiguous HTTP/1.x request; the text says what is wrong.
     Malformed(&'static str),
+    /// `Transfer-Encoding` names a coding that is not `chunked`.
+    UnknownCoding,
+    /// A request line of another version of HTTP than 1.x.
+    UnknownVersion,
     /// The request head did not arrive in time.
     HeadTimeout,
     /// The request target is longer than `Limits::url_bytes`.
@@ -34,6 +38,8 @@ impl Fault {
     pub fn status(self) -> StatusCode {
         match self {
             Fault::Malformed(_) => StatusCode::BAD_REQUEST,
+            Fault::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            Fault::UnknownVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Fault::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
             Fault::UrlTooLong => StatusCode::URI_TOO_LONG,
             Fault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -47,6 +53,10 @@ impl Fault {
     pub fn message(self) -> &'static str {
         match self {
             Fault::Malformed(what) => what,
+            Fault::UnknownCoding => "The only transfer coding that is known here is chunked.",
+            Fault::UnknownVersion => {
+                "The request line names another version; this port speaks HTTP/1.1 and HTTP/1.0 only."
+            }
             Fault::HeadTimeout => "The request line and headers did not arrive in time.",
             Fault::UrlTooLong => "The URL is too long.",
             Fault::HeadTooLarge => "The request headers are too many or too large.",

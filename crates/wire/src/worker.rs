@@ -261,8 +261,10 @@ impl Worker {
         link: Rc<Link>,
         mut stream: TcpStream,
     ) -> io::Result<Option<(TcpStream, Away)>> {
-        if let Some(client) = self.introduced(link.peer().ip(), &mut stream).await? {
-            link.speaks_for(client);
+        match self.introduced(link.peer().ip(), &mut stream).await? {
+            Some(client) => link.speaks_for(client),
+            None if self.terms.proxy_protocol => link.speaks_for_nobody(),
+            None => {}
         }
         let settled = listed.settle(link.peer().ip());
         match &self.terms.tls {

@@ -42,6 +42,8 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
     match code {
         MalformedRequest | UrlTooLong | HeadersTooLarge | RequestTimeout | MethodNotAllowed
         | Overloaded | Internal => true,
+        // Of requests that are none of the operations described.
+        NotImplemented | HttpVersionNotSupported => false,
         MalformedJson | DuplicateKey | TooDeep | BodyNotObject | UnsupportedMediaType => {
             facets.body
         }

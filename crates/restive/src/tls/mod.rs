@@ -8,7 +8,7 @@ use crate::redirect::Tokens;
 use acme::{Acme, Keeper};
 use anyhow::{Context as _, bail};
 use instant_acme::LetsEncrypt;
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -25,8 +25,9 @@ const NAME_CHARS: usize = 253;
 /// In the data folder.
 const SELF_SIGNED_CERT: &str = "self-signed.crt";
 const SELF_SIGNED_KEY: &str = "self-signed.key";
-/// How long a certificate of our own is good for: what browsers accept (398 days), and a day less.
-const SELF_SIGNED_LIFE: Duration = Duration::from_secs(397 * 86_400);
+/// How long a certificate of our own is valid, from its first day to its last. A year: less than
+/// what browsers accept (398 days).
+const SELF_SIGNED_LIFE: Duration = Duration::from_secs(365 * 86_400);
 /// One that ends so soon is replaced at the start.
 const SELF_SIGNED_REST: Duration = Duration::from_secs(7 * 86_400);
 /// Clocks of clients may be behind.
@@ -253,8 +254,13 @@ fn self_signed_params(listen: IpAddr) -> CertificateParams {
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + now.saturating_sub(SELF_SIGNED_BACKDATED);
-    params.not_after = epoch + now + SELF_SIGNED_LIFE;
+    let begin = now.saturating_sub(SELF_SIGNED_BACKDATED);
+    params.not_before = epoch + begin;
+    params.not_after = epoch + begin + SELF_SIGNED_LIFE;
+    // Strict clients (Python since 3.13) want to see which key has signed it. With the key's own
+    // name, which goes with saying that it may sign no others.
+    params.use_authority_key_identifier_extension = true;
+    params.is_ca = IsCa::ExplicitNoCa;
     params
 }
 

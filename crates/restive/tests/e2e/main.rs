@@ -54,6 +54,7 @@ mod handlers;
 mod holders;
 mod hostile;
 mod hostile_receivers;
+mod http_rules;
 mod idempotency;
 mod limits;
 mod live_auth;

@@ -193,3 +193,67 @@ fn mistakes_are_told_with_what_to_do() {
     let (code, error) = Start::bookshop().arg("--trusted-proxies").arg("10.0.0.0/40").fails();
     assert!(code == 2 && error.contains("10.0.0.0/40") && error.contains("10.0.0.0/8"), "{error}");
 }
+
+#[test]
+fn after_a_proxy_that_names_nobody_no_header_is_believed() {
+    let server = behind("127.0.0.1");
+    for (number, before) in [
+        &b"PROXY UNKNOWN\r\n"[..],
+        b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\0\0\0",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let request = format!(
+            "GET /v1/books?n={number} HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\
+             Authorization: Bearer {KEY}\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n"
+        );
+        let answer = server.raw(&[before, request.as_bytes()].concat());
+        let id = answer.lines().find_map(|line| line.strip_prefix("request-id: ")).unwrap();
+        assert_eq!(logged(&server, id), "127.0.0.1", "{before:?}");
+    }
+}
+
+#[test]
+fn the_addresses_of_one_ipv6_network_share_a_limit() {
+    let start = Start::bookshop().arg("--rate-limit").arg("3/1h");
+    let server = start.arg("--trusted-proxies").arg("127.0.0.1").go();
+    let ask = |client: &str| {
+        let ask = server.ask_anonymously("GET", "/v1/books");
+        ask.header("x-forwarded-for", client).send().status
+    };
+    let asked = ["2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::3", "2001:db8::4"].map(ask);
+    assert_eq!(asked, [401, 401, 401, 429]);
+    assert_eq!(ask("2001:db8:0:1::1"), 401, "another network");
+    assert_eq!(ask("::ffff:198.51.100.1"), 401);
+}
+
+#[test]
+fn unknown_keys_are_refused_for_their_address_before_the_database_is_asked() {
+    let server = Start::bookshop().arg("--rate-limit").arg("3/1h").go();
+    let (_, used, unused) = crate::auth::account(&server, "other");
+    let ask = |key: &str| server.ask("GET", "/v1/books").key(key).send().status;
+    assert_eq!(ask(&used), 200);
+    let guess = |n: usize| ask(&format!("sk_test_guess{n}"));
+    assert_eq!([guess(1), guess(2), guess(3), guess(4)], [401, 401, 401, 429]);
+    // Nobody can tell it from a guess without asking.
+    assert_eq!(ask(&unused), 429);
+    // A key that was used before is known, also after other keys have changed.
+    assert_eq!(ask(&used), 200);
+    let (_, error, code) = server.tool(&["accounts", "create", "third"]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(ask(&used), 200);
+}
+
+#[test]
+fn a_valid_key_costs_its_address_nothing() {
+    let server = Start::bookshop().arg("--rate-limit").arg("3/1h").go();
+    for n in 0..5 {
+        let (_, key, _) = crate::auth::account(&server, &format!("shop {n}"));
+        assert_eq!(server.ask("GET", "/v1/books").key(&key).send().status, 200, "{n}");
+    }
+    let guess = || server.ask("GET", "/v1/books").key("sk_test_guess").send();
+    assert_eq!(guess().header("x-ratelimit-remaining"), Some("2"));
+}

@@ -59,9 +59,13 @@ pub(crate) enum Piece {
     End { length: usize, trailers: Option<HeaderMap> },
 }
 
-/// The framing is broken; nothing behind it can be understood.
+/// Nothing behind it can be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub(crate) enum Broken {
+    Framing,
+    /// The framing is whole, but a field behind the body may not stand there.
+    Trailer,
+}
 
 impl Chunked {
     pub(crate) fn new() -> Chunked {
@@ -94,7 +98,7 @@ impl Chunked {
                         at += 2;
                         self.state = State::Size;
                     }
-                    _ => return Err(Broken),
+                    _ => return Err(Broken::Framing),
                 },
                 State::Trailers => {
                     let Some(length) = section(rest)? else { return Ok(Piece::More(at)) };
@@ -111,9 +115,9 @@ impl Chunked {
         self.extension_bytes += extension.len();
         let strange = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
         if self.extension_bytes > EXTENSION_BYTES || extension.iter().any(strange) {
-            return Err(Broken);
+            return Err(Broken::Framing);
         }
-        let size = hexadecimal(&line[..digits]).ok_or(Broken)?;
+        let size = hexadecimal(&line[..digits]).ok_or(Broken::Framing)?;
         self.state = if size == 0 { State::Trailers } else { State::Data(size) };
         Ok(())
     }
@@ -123,8 +127,8 @@ impl Chunked {
 fn line(data: &[u8]) -> Result<Option<&[u8]>, Broken> {
     let window = &data[..data.len().min(LINE_BYTES)];
     match memchr(b'\n', window) {
-        Some(end) => window[..end].strip_suffix(b"\r").map(Some).ok_or(Broken),
-        None if data.len() >= LINE_BYTES => Err(Broken),
+        Some(end) => window[..end].strip_suffix(b"\r").map(Some).ok_or(Broken::Framing),
+        None if data.len() >= LINE_BYTES => Err(Broken::Framing),
         None => Ok(None),
     }
 }
@@ -134,14 +138,14 @@ fn section(data: &[u8]) -> Result<Option<usize>, Broken> {
     let mut start = 0;
     while let Some(length) = memchr(b'\n', &data[start..]) {
         if !data[start..start + length].ends_with(b"\r") || start + length > TRAILER_BYTES {
-            return Err(Broken);
+            return Err(Broken::Framing);
         }
         start += length + 1;
         if length == 1 {
             return Ok(Some(start));
         }
     }
-    if data.len() > TRAILER_BYTES { Err(Broken) } else { Ok(None) }
+    if data.len() > TRAILER_BYTES { Err(Broken::Framing) } else { Ok(None) }
 }
 
 fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, Broken> {
@@ -151,14 +155,14 @@ fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, Broken> {
     let mut room = [httparse::EMPTY_HEADER; MAX_TRAILERS];
     let Ok(httparse::Status::Complete((_, lines))) = httparse::parse_headers(section, &mut room)
     else {
-        return Err(Broken);
+        return Err(Broken::Framing);
     };
     let mut fields = HeaderMap::with_capacity(lines.len());
     for line in lines {
-        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Broken)?;
-        let value = HeaderValue::from_bytes(line.value).map_err(|_| Broken)?;
+        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Broken::Framing)?;
+        let value = HeaderValue::from_bytes(line.value).map_err(|_| Broken::Framing)?;
         if is_forbidden(&name) {
-            return Err(Broken);
+            return Err(Broken::Trailer);
         }
         fields.append(name, value);
     }

@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use memchr::{memchr, memchr_iter};
 
-use super::admission::{Admission, Framing};
+use super::admission::{Admission, Framing, is_host};
 use crate::fault::Fault;
 use crate::limits::Limits;
 
@@ -24,6 +24,8 @@ const MAX_EMPTY_LINES: usize = 4;
 const STACK_HEADERS: usize = 100;
 
 const BARE_LF: Fault = Fault::Malformed("Lines must end with CR LF, not with a bare LF.");
+const NOT_A_HOST: Fault =
+    Fault::Malformed("The host in the request target is not a valid host and port.");
 const NOT_A_PATH: Fault = Fault::Malformed("The request target must be a path.");
 
 /// A request's head, admitted.
@@ -129,6 +131,12 @@ impl Scan {
         let mut request = httparse::Request::new(&mut []);
         match request.parse_with_uninit_headers(half, &mut headers) {
             Ok(_) | Err(httparse::Error::TooManyHeaders) => Ok(()),
+            // Which version it is shows at the end of the line.
+            Err(httparse::Error::Version)
+                if memchr(b'\n', half).is_none() || minor_at(half).is_some() =>
+            {
+                Ok(())
+            }
             Err(error) => Err(blame(error, half)),
         }
     }
@@ -156,7 +164,14 @@ fn read_into<'b>(
     match request.parse_with_uninit_headers(bytes, room) {
         Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
         Ok(_) => return Err(Fault::Malformed("The request is not valid HTTP/1.1.")),
-        Err(error) => return Err(blame(error, bytes)),
+        Err(error) => {
+            let later = (error == httparse::Error::Version).then(|| minor_at(bytes)).flatten();
+            let Some(place) = later else { return Err(blame(error, bytes)) };
+            // RFC 9110 2.5: a later minor version is served as the latest that is known.
+            let mut known = bytes.to_vec();
+            known[place] = b'1';
+            return read(&known.into(), limits, headers);
+        }
     }
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
     else {
@@ -185,7 +200,7 @@ fn read_into<'b>(
     let old_version = minor == 0;
     let framing = admission.framing(old_version)?;
     Ok(Head {
-        uri: origin_form(bytes.slice_ref(target.as_bytes()), &method, &headers)?,
+        uri: origin_form(bytes.slice_ref(target.as_bytes()), &method, &mut headers)?,
         method,
         version: if old_version { Version::HTTP_10 } else { Version::HTTP_11 },
         headers,
@@ -196,9 +211,9 @@ fn read_into<'b>(
     })
 }
 
-/// The request target as path and query. An absolute form must name the host that `Host` names:
-/// whoever routed the request here may have looked at the other one.
-fn origin_form(target: Bytes, method: &Method, headers: &HeaderMap) -> Result<Uri, Fault> {
+/// The request target as path and query. The authority of an absolute form replaces what `Host`
+/// says (RFC 9112 3.2.2).
+fn origin_form(target: Bytes, method: &Method, headers: &mut HeaderMap) -> Result<Uri, Fault> {
     if memchr(b'#', &target).is_some() {
         return Err(Fault::Malformed("The request target must not carry a fragment."));
     }
@@ -213,12 +228,8 @@ fn origin_form(target: Bytes, method: &Method, headers: &HeaderMap) -> Result<Ur
         return Err(NOT_A_PATH);
     }
     let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let same = headers
-        .get(HOST)
-        .is_none_or(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
-    if !same {
-        return Err(Fault::Malformed("The request target and the Host header differ."));
-    }
+    let host = HeaderValue::from_str(authority).ok().filter(|host| is_host(host.as_bytes()));
+    headers.insert(HOST, host.ok_or(NOT_A_HOST)?);
     uri.into_parts().path_and_query.map(Uri::from).ok_or(NOT_A_PATH)
 }
 
@@ -227,9 +238,7 @@ fn blame(error: httparse::Error, head: &[u8]) -> Fault {
     let line = memchr(b'\n', head).map_or(head, |end| &head[..end]);
     Fault::Malformed(match error {
         httparse::Error::TooManyHeaders => return Fault::HeadTooLarge,
-        httparse::Error::Version if of_other_version(line) => {
-            "This port speaks HTTP/1.1 and HTTP/1.0 only."
-        }
+        httparse::Error::Version if of_other_version(line) => return Fault::UnknownVersion,
         httparse::Error::Version | httparse::Error::Token => "The request line is not valid.",
         httparse::Error::HeaderName if folded(head) => {
             "A header must not continue on a further line."
@@ -247,5 +256,18 @@ fn folded(head: &[u8]) -> bool {
 /// A request line that is well formed but for the number of its version.
 fn of_other_version(line: &[u8]) -> bool {
     let mut words = line.trim_ascii_end().split(|byte| *byte == b' ').skip(2);
-    words.next().is_some_and(|version| version.starts_with(b"HTTP/")) && words.next().is_none()
+    let version = words.next().and_then(|version| version.strip_prefix(b"HTTP/"));
+    let is_number = |version: &[u8]| {
+        matches!(version, [major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit())
+            // As HTTP/2 and HTTP/3 are called, though never in a request line.
+            || matches!(version, [major] if major.is_ascii_digit())
+    };
+    version.is_some_and(is_number) && words.next().is_none()
+}
+
+/// Where the digit stands of a minor version of HTTP/1 that is later than 1.1.
+fn minor_at(head: &[u8]) -> Option<usize> {
+    let line = &head[..memchr(b'\n', head)?];
+    let (&digit, line) = line.strip_suffix(b"\r")?.split_last()?;
+    (matches!(digit, b'2'..=b'9') && line.ends_with(b" HTTP/1.")).then_some(line.len())
 }

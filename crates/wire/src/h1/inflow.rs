@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use super::admission::Framing;
 use super::buffer::{Buffer, Buffers};
-use super::chunked::{Chunked, Piece};
+use super::chunked::{Broken, Chunked, Piece};
 use crate::body::BodyFault;
 use crate::pipe::Pipe;
 use crate::stream::Stream;
@@ -61,7 +61,7 @@ pub(super) enum Step {
     Piece(Bytes),
     End(Option<HeaderMap>),
     More,
-    Broken,
+    Broken(BodyFault),
 }
 
 impl Inflow {
@@ -96,7 +96,7 @@ impl Inflow {
                 Step::More => {}
                 Step::Piece(piece) => return self.fill(piece, cx),
                 Step::End(trailers) => return self.end(State::Complete, Ok(trailers), cx),
-                Step::Broken => return self.end(State::Lost, Err(BodyFault::Malformed), cx),
+                Step::Broken(fault) => return self.end(State::Lost, Err(fault), cx),
             }
             if self.awaits_continue {
                 self.awaits_continue = false;
@@ -120,7 +120,7 @@ impl Inflow {
             match self.step(held) {
                 Step::Piece(_) => {}
                 Step::End(_) => self.state = State::Complete,
-                Step::More | Step::Broken => return,
+                Step::More | Step::Broken(_) => return,
             }
         }
     }
@@ -209,7 +209,8 @@ impl Decoder {
                 Step::Piece(piece)
             }
             Decoder::Chunked(chunked) => match chunked.next(data) {
-                Err(_) => Step::Broken,
+                Err(Broken::Framing) => Step::Broken(BodyFault::Malformed),
+                Err(Broken::Trailer) => Step::Broken(BodyFault::ForbiddenTrailer),
                 Ok(Piece::More(used)) => {
                     buffer.consume(used);
                     Step::More

@@ -18,6 +18,8 @@ pub(crate) struct Link {
     /// The worker's tick at the last progress.
     since: Cell<u64>,
     overdue: Cell<bool>,
+    /// A proxy connects and has not said for whom: what it says of single requests is not believed.
+    is_nobodys: Cell<bool>,
     /// HTTP/2: streams being answered. No connection has 65,536 of them.
     streams: Cell<u16>,
     waker: RefCell<Option<Waker>>,
@@ -50,6 +52,7 @@ impl Link {
             peer: Cell::new(peer),
             phase: Cell::new(Phase::Idle),
             overdue: Cell::new(false),
+            is_nobodys: Cell::new(false),
             streams: Cell::new(0),
             waker: RefCell::new(None),
         }
@@ -64,8 +67,16 @@ impl Link {
         self.peer.set(client);
     }
 
+    /// A proxy has said that it connects for nobody it could name.
+    pub(crate) fn speaks_for_nobody(&self) {
+        self.is_nobodys.set(true);
+    }
+
     /// Who asks, with these headers.
     pub(crate) fn client(&self, headers: &HeaderMap) -> IpAddr {
+        if self.is_nobodys.get() {
+            return self.peer().ip().to_canonical();
+        }
         peer::client(self.peer().ip(), headers, &self.worker.terms.trusted)
     }
 

@@ -97,7 +97,7 @@ impl<'p, P: Iterator<Item = &'p [u8]>> Reading<'_, P> {
                     seen.trailers = trailers;
                     return Some(Verdict::Read(seen));
                 }
-                Step::Broken => break BodyFault::Malformed,
+                Step::Broken(fault) => break fault,
                 Step::More if self.arrive() => {}
                 Step::More => break BodyFault::Incomplete,
             }

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
+use super::stream::Line;
 use super::tap::Tap;
 use super::{settings, stream};
 use crate::exchange::Holder;
@@ -138,6 +139,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
             if over {
                 return Poll::Ready(Ending::Over);
             }
+            if self.tap.look().frames.is_broken() {
+                return Poll::Ready(Ending::Say(Reason::COMPRESSION_ERROR));
+            }
             if accepted.is_empty() {
                 break;
             }
@@ -170,8 +174,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
     /// Answers at once what can be; a task is made only for what has to wait.
     fn start(&self, (request, respond): Accepted, cx: &mut Context<'_>) {
         let place = UnderWay::enter(&self.link);
-        let (link, memory) = (self.link.clone(), self.memory.clone());
-        let mut answering = Box::pin(stream::answer(link, memory, request, respond, place));
+        let line = Line {
+            link: self.link.clone(),
+            memory: self.memory.clone(),
+            flaws: self.tap.look().frames.flaws().clone(),
+        };
+        let mut answering = Box::pin(stream::answer(line, request, respond, place));
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx))) {
             Ok(Poll::Pending) => drop(spawn_local(answering)),
             Ok(Poll::Ready(())) => {}

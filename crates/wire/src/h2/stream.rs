@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::ext::Protocol;
 use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use super::connection::UnderWay;
+use super::fields::{Flaw, Flaws};
 use super::outflow::{self, Outgoing};
 use super::settings::STREAM_WINDOW_BYTES;
 use crate::admission::{self, Head};
@@ -26,29 +27,50 @@ use crate::h1::Link;
 use crate::hints::Hints;
 use crate::memory::{Key, Memory};
 
+const FRAGMENT: Fault = Fault::Malformed("The request target must not carry a fragment.");
+
+/// What the streams of a connection share.
+pub(super) struct Line {
+    pub(super) link: Rc<Link>,
+    /// What the client makes us hold.
+    pub(super) memory: Arc<Memory>,
+    /// What is wrong with requests that h2 has taken.
+    pub(super) flaws: Arc<Flaws>,
+}
+
 /// Answers the request; returns early if the client takes it back.
 pub(super) async fn answer(
-    link: Rc<Link>,
-    memory: Arc<Memory>,
+    line: Line,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     under_way: UnderWay,
 ) {
+    let Line { link, memory, flaws } = line;
     let worker = link.worker.clone();
     let (parts, body) = request.into_parts();
+    let stream = respond.stream_id().as_u32();
+    let flaw = flaws.take(stream);
+    if flaw == Some(Flaw::LatePseudo) {
+        return respond.send_reset(Reason::PROTOCOL_ERROR);
+    }
     let is_head = parts.method == Method::HEAD;
     let asker = Asker { client: link.client(&parts.headers), is_safe: parts.method.is_safe() };
     let mut outgoing = Outgoing { is_head, channel: None, remainder: None };
     let protocol = parts.extensions.get::<Protocol>().cloned();
     let protocol = protocol.as_ref().map(|name| name.as_str().as_bytes());
-    let outcome = match admission::admit(parts, protocol, &worker.limits) {
+    let admitted = match flaw {
+        Some(Flaw::Fragment) => Err(FRAGMENT),
+        _ => admission::admit(parts, protocol, &worker.limits),
+    };
+    let outcome = match admitted {
         Err(fault) => {
             outgoing.remainder = (!body.is_end_stream()).then(|| Remainder::unwanted(body));
             Some(Err(fault))
         }
         Ok(head) => {
             let upgrade = head.upgrade;
-            let begun = begin(&link, &memory, asker.client, head, body, &mut outgoing);
+            let incoming = Flawed { stream: body, flaws: flaws.clone() };
+            let begun = begin(&link, &memory, asker.client, head, incoming, &mut outgoing);
             let begun =
                 begun.and_then(|begun| Ok((call::begin(&worker, begun.exchange)?, begun.interim)));
             match begun {
@@ -61,11 +83,21 @@ pub(super) async fn answer(
             }
         }
     };
+    // They came while the service was at work.
+    if flaws.take(stream).is_some() {
+        return respond.send_reset(Reason::PROTOCOL_ERROR);
+    }
     // None: nobody waits for it any more.
     if let Some(outcome) = outcome {
         let answer = call::covered(&worker, outcome, &memory, asker);
         outflow::send(&worker, respond, answer, outgoing, under_way).await;
     }
+}
+
+/// A body, and where it says what is wrong with it.
+struct Flawed {
+    stream: RecvStream,
+    flaws: Arc<Flaws>,
 }
 
 /// What the service is given, and what we keep of it.
@@ -85,7 +117,7 @@ fn begin(
     memory: &Arc<Memory>,
     client: IpAddr,
     head: Head,
-    incoming: RecvStream,
+    Flawed { stream: incoming, flaws }: Flawed,
     outgoing: &mut Outgoing,
 ) -> Result<Begun, Fault> {
     let worker = &link.worker;
@@ -109,7 +141,7 @@ fn begin(
             outgoing.remainder = Some(Remainder::unwanted(incoming));
             return Err(Fault::overloaded(&head.headers));
         };
-        let incoming = Remainder::new(incoming, charge);
+        let incoming = Remainder::new(incoming, charge, flaws);
         outgoing.remainder = Some(incoming.clone());
         Body::stream(incoming, head.declared_bytes, invitation.clone(), &worker.limits)
     };

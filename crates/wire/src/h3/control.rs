@@ -14,6 +14,8 @@ use super::frames::{self, Code};
 /// bytes each.
 const MAX_FRAME_BYTES: u64 = 1024;
 const READ_BYTES: usize = 4096;
+/// The number of a stream has 62 bits, seven in each byte.
+const NUMBER_BYTES: usize = 9;
 
 /// Which of the streams that exist once have come.
 #[derive(Default)]
@@ -122,7 +124,7 @@ impl Source {
     }
 
     async fn control_frames(&mut self) -> Result<std::convert::Infallible, Stop> {
-        let mut pushes = None;
+        let (mut pushes, mut last) = (None, u64::MAX);
         let mut configured = false;
         loop {
             let (kind, length) = (self.number().await?, self.number().await?);
@@ -137,7 +139,13 @@ impl Source {
                     settings(&payload).map_err(Stop::Broken)?;
                 }
                 // What a client says with it concerns pushes, of which there are none.
-                frames::GOAWAY => drop(only(&self.payload(length).await?)?),
+                frames::GOAWAY => {
+                    let push = only(&self.payload(length).await?)?;
+                    if push > last {
+                        return Err(Stop::Broken(Code::ID_ERROR));
+                    }
+                    last = push;
+                }
                 frames::MAX_PUSH_ID => {
                     let most = only(&self.payload(length).await?)?;
                     if pushes.replace(most).is_some_and(|before| before > most) {
@@ -145,7 +153,10 @@ impl Source {
                     }
                 }
                 // There is none to be cancelled.
-                frames::CANCEL_PUSH => return Err(Stop::Broken(Code::ID_ERROR)),
+                frames::CANCEL_PUSH => {
+                    only(&self.payload(length).await?)?;
+                    return Err(Stop::Broken(Code::ID_ERROR));
+                }
                 kind if frames::is_known(kind) => {
                     return Err(Stop::Broken(Code::FRAME_UNEXPECTED));
                 }
@@ -168,13 +179,34 @@ impl Source {
         }
     }
 
-    /// What a client has to say about a table that we do not use is not needed.
+    /// We put nothing into a table: there is nothing that a client could acknowledge. It may say
+    /// that it reads a stream no further, which needs no answer (RFC 9204 4.4).
     async fn decoder(&mut self) -> Stop {
+        match self.cancellations().await {
+            Ok(never) => match never {},
+            Err(stop) => stop,
+        }
+    }
+
+    async fn cancellations(&mut self) -> Result<std::convert::Infallible, Stop> {
+        const CANCELLATION: u8 = 0b0100_0000;
+        const NUMBER: u8 = 0b0011_1111;
+        const BROKEN: Stop = Stop::Broken(Code::DECODER_STREAM_ERROR);
         loop {
-            if let Err(stop) = self.more().await {
-                return stop;
+            self.more().await?;
+            let first = self.held.get_u8();
+            if first & !NUMBER != CANCELLATION {
+                return Err(BROKEN);
             }
-            self.held.clear();
+            let mut bytes_left = if first & NUMBER == NUMBER { NUMBER_BYTES } else { 0 };
+            while bytes_left > 0 {
+                self.more().await?;
+                bytes_left = match self.held.get_u8() {
+                    ..128 => 0,
+                    _ if bytes_left == 1 => return Err(BROKEN),
+                    _ => bytes_left - 1,
+                };
+            }
         }
     }
 }

@@ -41,10 +41,12 @@ impl Code {
     pub(super) const SETTINGS_ERROR: VarInt = VarInt::from_u32(0x109);
     pub(super) const MISSING_SETTINGS: VarInt = VarInt::from_u32(0x10a);
     pub(super) const REQUEST_REJECTED: VarInt = VarInt::from_u32(0x10b);
+    pub(super) const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
     pub(super) const REQUEST_INCOMPLETE: VarInt = VarInt::from_u32(0x10d);
     pub(super) const MESSAGE_ERROR: VarInt = VarInt::from_u32(0x10e);
     pub(super) const DECOMPRESSION_FAILED: VarInt = VarInt::from_u32(0x200);
     pub(super) const ENCODER_STREAM_ERROR: VarInt = VarInt::from_u32(0x201);
+    pub(super) const DECODER_STREAM_ERROR: VarInt = VarInt::from_u32(0x202);
 }
 
 /// The types that HTTP/2 had and nobody may use again (RFC 9114 7.2.8).

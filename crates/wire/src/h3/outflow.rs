@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -139,7 +139,13 @@ impl Tempo<'_> {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if !self.complete {
-            let _ = self.sending.reset(Code::INTERNAL_ERROR);
+            // One that the client has stopped is not our fault.
+            let mut cx = Context::from_waker(Waker::noop());
+            let stopped = pin!(self.sending.stopped()).poll(&mut cx);
+            let _ = self.sending.reset(match stopped {
+                Poll::Ready(Ok(Some(_))) => Code::REQUEST_CANCELLED,
+                _ => Code::INTERNAL_ERROR,
+            });
         }
     }
 }

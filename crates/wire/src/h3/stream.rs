@@ -77,7 +77,10 @@ pub(super) async fn answer(
                             outcome.and_then(|response| fields::sendable(response, upgrade))
                         }
                         // Nobody waits for it any more.
-                        None => return line.cancelled(),
+                        None => {
+                            outlet.reset(Code::REQUEST_CANCELLED);
+                            return line.cancelled();
+                        }
                     }
                 }
             }
@@ -87,7 +90,10 @@ pub(super) async fn answer(
             inflow.stop(code);
             return outlet.reset(code);
         }
-        Err(No::Gone) => return line.cancelled(),
+        Err(No::Gone) => {
+            outlet.reset(Code::REQUEST_CANCELLED);
+            return line.cancelled();
+        }
     };
     let answer = call::covered(&worker, outcome, &line.memory, asker);
     outflow::send(&worker, outlet, answer, outgoing, under_way).await;

@@ -46,8 +46,9 @@ impl Drop for Place {
     }
 }
 
-/// In IPv6 a client has a whole network to take addresses from.
-pub(crate) fn household(address: IpAddr) -> IpAddr {
+/// What counts as one client: an address of IPv4, or the network (/64) of an address of IPv6, from
+/// which a client takes as many addresses as it likes.
+pub fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

@@ -8,7 +8,8 @@ mod forwarded;
 mod introduction;
 mod networks;
 
-pub(crate) use crowd::{Crowd, Crowded, Place, household};
+pub use crowd::household;
+pub(crate) use crowd::{Crowd, Crowded, Place};
 pub(crate) use forwarded::client;
 pub(crate) use introduction::introduction;
 pub use networks::{Networks, NetworksFault};

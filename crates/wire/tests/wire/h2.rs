@@ -421,7 +421,7 @@ fn a_listener_may_know_http_1_alone() {
         stream.write_all(PREFACE).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 505 "), "{answer}");
     });
 }
 

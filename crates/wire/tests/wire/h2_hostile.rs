@@ -35,9 +35,14 @@ fn verdict(frames: &mut Frames, stream: u32, fields: &[(&str, &str)], body: &[u8
     if !body.is_empty() {
         frames.send(DATA, END_STREAM, stream, body);
     }
+    answered(frames, stream)
+}
+
+/// The status of the answer on this stream, or the code it was reset with.
+fn answered(frames: &mut Frames, stream: u32) -> String {
     loop {
         let frame = frames.next().expect("the connection goes on");
-        assert_ne!(frame.kind, GOAWAY, "{fields:?}");
+        assert_ne!(frame.kind, GOAWAY, "{frame:?}");
         match (frame.kind, frame.stream == stream) {
             (HEADERS, true) => return status(&frame.payload),
             (RESET, true) => return format!("reset {}", frame.payload[3]),
@@ -81,6 +86,23 @@ fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_
         (&[(":path", "*")], b"", "400"),
         (&[(":path", "*"), (":method", "OPTIONS")], b"", "200"),
         (&[(":path", "")], b"", "reset 1"),
+        (&[(":path", "/one#two")], b"", "400"),
+        (&[(":path", "/one?x#")], b"", "400"),
+        (&[(":path", "#")], b"", "400"),
+        (&[(":authority", "a:x")], b"", "400"),
+        (&[(":authority", "a:65536")], b"", "400"),
+        (&[(":authority", ":80")], b"", "400"),
+        (&[(":authority", "")], b"", "reset 1"),
+        (&[(":authority", "[::1")], b"", "reset 1"),
+        (&[(":authority", "[::1]a")], b"", "400"),
+        (&[(":authority", "[127.0.0.1]:80")], b"", "400"),
+        (&[(":authority", "-"), ("host", "")], b"", "400"),
+        (&[(":authority", "-"), ("host", "[::1")], b"", "400"),
+        (&[("x", " a")], b"", "400"),
+        (&[("x", "a ")], b"", "400"),
+        (&[("x", "\ta")], b"", "400"),
+        (&[("x", "a b")], b"", "200"),
+        (&[("x", "")], b"", "200"),
         (&[(":scheme", "-")], b"", "reset 1"),
         (&[(":scheme", "ftp")], b"", "400"),
         (&[(":method", "-")], b"", "reset 1"),
@@ -100,10 +122,15 @@ fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_
         (&[("content-length", "+4")], b"four", "reset 1"),
         (&[("content-length", "4")], b"", "reset 1"),
     ];
+    let mut wrong = Vec::new();
     for (number, (changed, body, expected)) in (0u32..).zip(cases) {
         let stream = number * 2 + 1;
-        assert_eq!(verdict(&mut frames, stream, &head(changed), body), *expected, "{changed:?}");
+        let seen = verdict(&mut frames, stream, &head(changed), body);
+        if seen != *expected {
+            wrong.push(format!("{changed:?}: {seen}"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     frames.still_serves(1001);
 }
 
@@ -452,4 +479,75 @@ fn a_client_that_talks_and_takes_nothing_is_cut_off() {
         std::thread::sleep(Duration::from_millis(10));
     }
     bystander.still_serves(3);
+}
+
+#[test]
+fn a_fragment_is_found_however_the_path_is_coded() {
+    const PATH: u8 = 0x44;
+    let server = Server::start();
+    let mut frames = raw(&server);
+    // `:method: GET`, `:scheme: http`, and the authority `a`.
+    let start = [0x82, 0x86, 0x41, 1, b'a'];
+    // `/#` as it is, put into the table; then by its number there; then a path with the name that
+    // stands there; then in Huffman's code and not kept; then one without a fragment.
+    let blocks: [(&[u8], &str); 6] = [
+        (&[PATH, 2, b'/', b'#'], "400"),
+        (&[0xbe + 1], "400"),
+        (&[0x0f, 0x30 + 1, 2, b'/', b'#'], "400"),
+        (&[0x04, 0x80 | 3, 0x63, 0xfe, 0xbf], "400"),
+        (&[0x20, 0x3f, 0xe1, 0x1f, 0x04, 4, b'/', b'o', b'n', b'e'], "200"),
+        (&[0x04, 4, b'/', b'o', b'n', b'e'], "200"),
+    ];
+    for (number, (path, expected)) in (0u32..).zip(blocks) {
+        // A change of the table's size stands first in a block.
+        let sizes = path.iter().take_while(|byte| matches!(byte, 0x20 | 0x3f | 0xe1 | 0x1f));
+        let (sizes, path) = path.split_at(sizes.count());
+        // The authority is put into the table as well, before the path is.
+        let (stream, block) = (2 * number + 1, [sizes, &start[..], path].concat());
+        frames.send(HEADERS, END_HEADERS | END_STREAM, stream, &block);
+        assert_eq!(answered(&mut frames, stream), expected, "{path:?}");
+    }
+    // Between padding and a priority, which are flags of the frame.
+    let padded = [&[3, 0, 0, 0, 0, 0][..], &start, &[0x04, 2, b'/', b'#'], &[0; 3]].concat();
+    frames.send(HEADERS, END_HEADERS | END_STREAM | 0x28, 51, &padded);
+    assert_eq!(answered(&mut frames, 51), "400");
+    // In pieces.
+    let block = [&start[..], &[0x04, 2, b'/', b'#']].concat();
+    frames.send(HEADERS, END_STREAM, 53, &block[..4]);
+    for byte in &block[4..block.len() - 1] {
+        frames.send(CONTINUATION, 0, 53, &[*byte]);
+    }
+    frames.send(CONTINUATION, END_HEADERS, 53, &block[block.len() - 1..]);
+    assert_eq!(answered(&mut frames, 53), "400");
+    frames.still_serves(55);
+}
+
+#[test]
+fn pseudo_fields_behind_a_body_reset_the_stream() {
+    let server = Server::start();
+    let mut frames = raw(&server);
+    let post = block(&head(&[(":method", "POST")]));
+    for (number, (fields, flags)) in (0u32..).zip([
+        (&[(":path", "/two")][..], END_STREAM),
+        (&[(":status", "200"), ("x", "y")], END_STREAM),
+        (&[(":path", "/two")], 0),
+    ]) {
+        let stream = 2 * number + 1;
+        frames.send(HEADERS, END_HEADERS, stream, &post);
+        server.saw("POST /one");
+        frames.send(DATA, 0, stream, b"body");
+        frames.send(HEADERS, END_HEADERS | flags, stream, &block(fields));
+        frames.is_reset(stream, PROTOCOL_ERROR);
+        // The service is not given half a request for a whole one.
+        let seen = server.seen.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(seen.as_str(), "Malformed" | "Incomplete"), "{seen}");
+    }
+    // Other trailers pass, those of a head that came in pieces too.
+    let (first, rest) = post.split_at(post.len() / 2);
+    frames.send(HEADERS, 0, 101, first);
+    frames.send(CONTINUATION, END_HEADERS, 101, rest);
+    frames.send(HEADERS, END_HEADERS | END_STREAM, 101, &block(&[("sum", "1")]));
+    assert_eq!(answered(&mut frames, 101), "200");
+    server.saw("POST /one");
+    frames.still_serves(103);
 }

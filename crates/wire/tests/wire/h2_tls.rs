@@ -59,7 +59,7 @@ fn a_client_that_does_not_offer_it_is_not_served_it() {
         let preface = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
         let answer = all(&mut client.connect(&server), &preface);
         let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("refused"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 505 ") && answer.contains("refused"), "{answer}");
     }
     server.saw_nothing();
 }

@@ -53,6 +53,18 @@ fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_
         (&[("x", "a\r\nb: c")], b"", MALFORMED),
         (&[(":path", "-")], b"", MALFORMED),
         (&[(":path", "one")], b"", MALFORMED),
+        (&[(":path", "/one#two")], b"", MALFORMED),
+        (&[("x", " a")], b"", "400"),
+        (&[("x", "a ")], b"", "400"),
+        (&[("x", "a\t")], b"", "400"),
+        (&[("x", "a b")], b"", "200"),
+        (&[(":authority", "a:x")], b"", "400"),
+        (&[(":authority", "a:65536")], b"", "400"),
+        (&[(":authority", ":80")], b"", "400"),
+        (&[(":authority", "")], b"", MALFORMED),
+        (&[(":authority", "[::1")], b"", MALFORMED),
+        (&[(":authority", "[127.0.0.1]")], b"", "400"),
+        (&[(":authority", "-"), ("host", "")], b"", "400"),
         (&[(":path", "/one"), (":path", "/two")], b"", MALFORMED),
         (&[(":path", "*")], b"", "400"),
         (&[(":path", "*"), (":method", "OPTIONS")], b"", "200"),
@@ -78,9 +90,14 @@ fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
+        let mut wrong = Vec::new();
         for (changed, body, expected) in cases {
-            assert_eq!(verdict(&raw, &fields(changed), body).await, *expected, "{changed:?}");
+            let seen = verdict(&raw, &fields(changed), body).await;
+            if seen != *expected {
+                wrong.push(format!("{changed:?}: {seen}"));
+            }
         }
+        assert!(wrong.is_empty(), "{wrong:#?}");
         raw.still_serves().await;
     });
 }
@@ -220,9 +237,18 @@ fn control_streams_keep_to_the_rules_or_end_the_connection() {
         (control(&head(0x4, 1 << 40)), 0x107, "settings without end"),
         (control(&[frame(0x4, b""), frame(DATA, b"")].concat()), 0x105, "a body"),
         (control(&[frame(0x4, b""), frame(0x3, b"\0")].concat()), 0x108, "no such push"),
+        (control(&[frame(0x4, b""), frame(0x3, b"")].concat()), 0x106, "no push at all"),
+        (control(&[frame(0x4, b""), frame(0x3, b"\0\0")].concat()), 0x106, "more than a push"),
+        (control(&[frame(0x4, b""), frame(0x7, b"\0"), frame(0x7, b"\x01")].concat()), 0x108, "a"),
         (control(&[frame(0x4, b""), frame(0xd, b"\x02"), frame(0xd, b"\x01")].concat()), 0x108, ""),
         (vec![1, 0], 0x103, "a push of the client"),
         (vec![2, 0x3f, 0xe1], 0x201, "room in a table that does not exist"),
+        (vec![3, 0x00], 0x202, "an increment of nothing"),
+        (vec![3, 0x01], 0x202, "an increment beyond what was sent"),
+        (vec![3, 0x3f, 0x05], 0x202, "a larger one"),
+        (vec![3, 0x80], 0x202, "an acknowledgement of what needs none"),
+        (vec![3, 0xff, 0x20], 0x202, "one of another stream"),
+        (vec![&[3, 0x7f][..], &[0xff; 12]].concat(), 0x202, "a number without end"),
     ];
     run(async {
         for (bytes, code, why) in cases {
@@ -245,7 +271,10 @@ fn control_streams_keep_to_the_rules_or_end_the_connection() {
         // What is allowed.
         let raw = trust.raw(&server).await;
         let _encoder = raw.one_way(&[2, 0x20]).await;
-        let _decoder = raw.one_way(&[3, 0x44]).await;
+        let _decoder = raw.one_way(&[3, 0x44, 0x7f, 0x85, 0x01, 0x40]).await;
+        let mut raw = raw;
+        let goodbye = [frame(0x7, b"\x04"), frame(0x7, b"\x04"), frame(0x7, b"\x00")];
+        raw.control.write_all(&goodbye.concat()).await.unwrap();
         raw.still_serves().await;
     });
 }
@@ -520,5 +549,19 @@ fn a_client_that_falls_silent_does_not_hold_its_place() {
         let mut stream = other.send(request(Method::GET, "/one")).await;
         stream.finish().await.unwrap();
         assert_eq!(answer(&mut stream).await.unwrap().status, StatusCode::OK);
+    });
+}
+
+#[test]
+fn a_request_that_its_client_cancels_is_not_called_our_fault() {
+    let (server, trust) = echo(Limits::default());
+    run(async {
+        let raw = trust.raw(&server).await;
+        let (mut sending, mut receiving) = raw.quic.open_bi().await.unwrap();
+        sending.write_all(&head(HEADERS, 100)).await.unwrap();
+        raw.still_serves().await;
+        sending.reset(0x10c_u32.into()).unwrap();
+        assert_eq!(outcome(&mut receiving).await, "reset 0x10c");
+        raw.still_serves().await;
     });
 }

@@ -67,8 +67,18 @@ fn the_proxy_protocol_names_the_client_of_the_whole_connection() {
     assert_eq!(told(&server, V1.as_bytes(), "X-Forwarded-For: 203.0.113.1\r\n"), "198.51.100.7");
     let v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc6\x33\x64\x07\x0a\0\0\x01\x12\x67\0\x50";
     assert_eq!(told(&server, v2, ""), "198.51.100.7");
-    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
-    assert_eq!(told(&server, local, ""), "127.0.0.1");
+    let local = &b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"[..];
+    let unspecified = b"\r\n\r\n\0\r\nQUIT\n\x21\0\0\0";
+    let xff = "X-Forwarded-For: 203.0.113.1\r\n";
+    // A proxy that does not say for whom it connects: nobody's word counts.
+    for before in [local, unspecified, b"PROXY UNKNOWN\r\n"] {
+        for fields in ["", xff, "Forwarded: for=203.0.113.1\r\n"] {
+            assert_eq!(told(&server, before, fields), "127.0.0.1", "{before:?} {fields}");
+        }
+    }
+    // One that names another proxy that is trusted.
+    let proxy = b"PROXY TCP4 127.0.0.9 10.0.0.1 4711 80\r\n";
+    assert_eq!(told(&server, proxy, xff), "203.0.113.1");
     // In pieces, with keep-alive behind it.
     let mut wire = server.connect();
     for byte in V1.as_bytes() {

@@ -65,6 +65,10 @@ impl Echo {
         match exchange.uri.path() {
             "/wait" => self.gate.acquire().await.unwrap().forget(),
             "/panic" => panic!("the service fails on purpose"),
+            "/host" => {
+                let host = exchange.headers[http::header::HOST].to_str().unwrap();
+                return Response::new(StatusCode::OK, host.to_owned());
+            }
             "/client" => return Response::new(StatusCode::OK, exchange.client.to_string()),
             "/empty" => return Response::new(StatusCode::NO_CONTENT, ""),
             "/interim" => return Response::new(StatusCode::PROCESSING, ""),

@@ -1,14 +1,14 @@
 //! Header fields as they stand in a frame (QPACK, RFC 9204), with the static table alone: we offer
 //! no dynamic one, so that a head is read by itself, costs no memory beside it and never waits for
-//! another stream. `huffman` and `table` hold the constants. No I/O.
+//! another stream. `table` holds the constants. No I/O.
 
-mod huffman;
 mod table;
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode};
 
 use self::table::Found;
+use crate::huffman;
 
 /// The bytes are no fields: the connection cannot go on (RFC 9204 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The Huffman code of header texts (RFC 7541 appendix B), read only: what we send is not coded.
+//! The Huffman code of header texts (RFC 7541 appendix B), read only: what we send is not coded. Of HPACK and QPACK.
 //! The code is canonical, so lengths and the order of symbols say all of it. No I/O.
 
 /// How many symbols have a code of this many bits, for every length there is.
@@ -46,9 +46,15 @@ const SYMBOLS: [u8; 256] = [
 
 /// The text, or none if these bytes are no code: an unfinished one that is not the beginning of the
 /// end mark, a whole byte of it, or the mark itself.
-pub(super) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
     // The shortest code has five bits.
     let mut text = Vec::with_capacity(coded.len() * 8 / 5);
+    each(coded, |symbol| text.push(symbol))?;
+    Some(text)
+}
+
+/// The same, one symbol after the other.
+pub(crate) fn each(coded: &[u8], mut take: impl FnMut(u8)) -> Option<()> {
     let mut bits: u64 = 0;
     let mut count: u32 = 0;
     let mut coded = coded.iter();
@@ -61,11 +67,11 @@ pub(super) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
         }
         match symbol(bits, count) {
             Some((symbol, length)) => {
-                text.push(symbol);
+                take(symbol);
                 count -= length;
                 bits &= (1 << count) - 1;
             }
-            None => return (count < 8 && bits == (1 << count) - 1).then_some(text),
+            None => return (count < 8 && bits == (1 << count) - 1).then_some(()),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::payload::Payload;
 
 /// One request as the service sees it, already admitted: framing is unambiguous, there is exactly
 /// one valid `Host` (HTTP/1.0 may have none), and `uri` is in origin form: the path begins with
-/// `/`, or is `*` for `OPTIONS`. The authority of an absolute-form request equals its `Host`.
+/// `/`, or is `*` for `OPTIONS`. The authority of an absolute-form request is in its `Host`.
 ///
 /// What came by HTTP/2 or HTTP/3 looks the same: `:authority` is in `Host`, cookies are one field.
 /// A WebSocket (extended CONNECT, RFC 8441 and 9220) is a `GET` with `Upgrade: websocket`, without

@@ -55,7 +55,7 @@ impl Fault {
             Fault::Malformed(what) => what,
             Fault::UnknownCoding => "The only transfer coding that is known here is chunked.",
             Fault::UnknownVersion => {
-                "The request line names another version; this port speaks HTTP/1.1 and HTTP/1.0 only."
+                "Request lines are of HTTP/1.1 and HTTP/1.0 only; this one is of another version."
             }
             Fault::HeadTimeout => "The request line and headers did not arrive in time.",
             Fault::UrlTooLong => "The URL is too long.",

@@ -135,8 +135,8 @@ fn both_versions_of_the_proxy_protocol_name_the_client() {
         (first, "2001:db8::7"),
         (second_version(&[]), "198.51.100.7"),
         (more, "198.51.100.7"),
-        // A proxy that speaks for itself is believed about whom it forwards.
-        (b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec(), "203.0.113.9"),
+        // One that speaks for itself is not believed about whom it forwards.
+        (b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec(), "127.0.0.1"),
     ] {
         let ask = format!(
             "GET /v1/books HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\

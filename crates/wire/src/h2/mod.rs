@@ -1,9 +1,9 @@
 //! HTTP/2, the server's side, on the `h2` crate: that one knows frames, HPACK and flow control;
 //! what is here decides what is let in, what one client may cost, and how a stream becomes the same
 //! `Exchange` and `Response` as on HTTP/1.1. The way of a request, in file order: `tap` (bytes in,
-//! counted by `frames`, which reads header blocks with `fields`), `settings`, `connection` (accepts streams), `stream` (has the head
-//! admitted, calls the service), `outflow` or `channel` (the answer). Works over any byte stream,
-//! so TLS is nobody's business here.
+//! counted by `frames`, which has `fields` look at header blocks), `settings`, `connection`
+//! (accepts streams), `stream` (has the head admitted, calls the service), `outflow` or `channel`
+//! (the answer). Works over any byte stream, so TLS is nobody's business here.
 
 mod channel;
 mod connection;

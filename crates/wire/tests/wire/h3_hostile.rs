@@ -248,7 +248,7 @@ fn control_streams_keep_to_the_rules_or_end_the_connection() {
         (vec![3, 0x3f, 0x05], 0x202, "a larger one"),
         (vec![3, 0x80], 0x202, "an acknowledgement of what needs none"),
         (vec![3, 0xff, 0x20], 0x202, "one of another stream"),
-        (vec![&[3, 0x7f][..], &[0xff; 12]].concat(), 0x202, "a number without end"),
+        ([&[3, 0x7f][..], &[0xff; 12]].concat(), 0x202, "a number without end"),
     ];
     run(async {
         for (bytes, code, why) in cases {

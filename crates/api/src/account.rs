@@ -8,7 +8,7 @@ use crate::respond::{self, Reply};
 use crate::route::{self, Own};
 use crate::service::{Core, Trace};
 use crate::usage::Thing;
-use crate::{body, negotiate};
+use crate::{body, condition, negotiate};
 use http::{Method, StatusCode};
 use model::problem::{Code, Problem};
 use model::record::{Fields, Record};
@@ -66,7 +66,8 @@ pub async fn serve(
         Own::VersionUsage => usage(core, &identity),
         Own::Account if moves => {
             let wanted = wanted(core, body::object(&body, false)?)?;
-            set(core, &identity, &wanted, Precondition::None, Some(request_id)).await?.body
+            let precondition = condition::of_write(&exchange.headers)?;
+            set(core, &identity, &wanted, precondition, Some(request_id)).await?.body
         }
         Own::Account => {
             if identity.account.pin.is_none() {

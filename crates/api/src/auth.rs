@@ -120,6 +120,11 @@ impl Auth {
             Ok(None) => return Found::Nobody(missing()),
             Err(problem) => return Found::Nobody(problem),
         };
+        if secret.starts_with(crate::channel::TOKEN_PREFIX) {
+            let message = "This is a channel token. It opens the live channels (event stream, \
+                           WebSocket, poll) and nothing else; here an API key (sk_…) is needed.";
+            return Ok(Err(invalid(message)));
+        }
         let digest = keys::digest(&secret);
         let generation = self.store.key_generation();
         match self.cached(generation, &digest) {

@@ -2,6 +2,7 @@
 //! that are read or worked on has one budget, in which every account has a fair share.
 
 use crate::auth::Identity;
+use crate::decode::{self, Coding};
 use crate::service::{Core, Trace};
 use bytes::Bytes;
 use model::problem::{Code, Problem};
@@ -42,8 +43,22 @@ pub async fn read(
     if !exchange.body.charge_to(account) {
         return Err(no_room());
     }
-    let (bytes, share) =
+    // Told before it is sent, where the client waits for that.
+    let coding = decode::coding(&exchange.headers)?;
+    let (bytes, mut share) =
         read_within(&mut exchange.body, limit_bytes, &core.bodies, account).await?;
+    let bytes = match coding {
+        Coding::Identity => bytes,
+        coding => {
+            let undone = decode::undo(coding, bytes, limit_bytes, &mut share);
+            let bytes = undone.map_err(|fault| match fault {
+                decode::Fault::Body(fault) => explain(fault, limit_bytes),
+                decode::Fault::Malformed => decode::malformed(coding),
+            })?;
+            share.shrink(share.amount().saturating_sub(bytes.len()));
+            bytes
+        }
+    };
     trace.body = Some(share);
     Ok(bytes)
 }

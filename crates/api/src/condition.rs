@@ -1,7 +1,10 @@
 //! ETags and the headers that compare them. A record's tag is `"<version>-<view>"`: reads compare
 //! it whole, writes only the version, so that a tag from any view of the record guards a write.
 
-use http::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
+use http::header::{
+    ETAG, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
+    LAST_MODIFIED,
+};
 use http::{HeaderMap, HeaderValue};
 use model::Timestamp;
 use model::problem::{Code, Problem};
@@ -42,37 +45,164 @@ pub fn is_fresh(headers: &HeaderMap, tag: &str, updated: Option<Timestamp>) -> b
     }
 }
 
-/// The condition on a write. `If-Match` wins over `If-Unmodified-Since`.
+/// The condition on a write, in the order of RFC 9110 13.2.2: `If-Match`, or else
+/// `If-Unmodified-Since`, and then `If-None-Match`. What cannot be read is refused: it was meant to
+/// keep the write from something.
 pub fn of_write(headers: &HeaderMap) -> Result<Precondition, Problem> {
-    if headers.contains_key(IF_MATCH) {
-        let mut versions = Vec::new();
-        let mut sent = tags(headers, &IF_MATCH).peekable();
-        if sent.peek().is_none() {
-            return Err(not_tags());
-        }
-        for tag in sent {
-            if tag == "*" {
-                return Ok(Precondition::Exists);
-            }
-            versions.extend(version_in(tag)?);
-        }
-        return Ok(Precondition::Versions(versions));
+    let first = match headers.contains_key(IF_MATCH) {
+        true => of_match(headers)?,
+        false => of_date(headers)?,
+    };
+    let second = of_none_match(headers)?;
+    Ok(match (first, second) {
+        (first, Precondition::None) => first,
+        (Precondition::None, second) => second,
+        (first, second) => Precondition::All(vec![first, second]),
+    })
+}
+
+/// Whether a write names the state of the record that it is for.
+pub fn guards(headers: &HeaderMap) -> bool {
+    headers.contains_key(IF_MATCH) || headers.contains_key(IF_UNMODIFIED_SINCE)
+}
+
+fn of_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
+    let sent = written_tags(headers, IF_MATCH)?;
+    if sent.contains(&"*") {
+        return Ok(Precondition::Exists);
     }
-    let Some(value) = headers.get(IF_UNMODIFIED_SINCE) else { return Ok(Precondition::None) };
+    // Compared strongly: weak tags never match.
+    let strong = sent.into_iter().filter(|tag| !tag.starts_with("W/"));
+    Ok(Precondition::Versions(strong.filter_map(version_in).collect()))
+}
+
+fn of_date(headers: &HeaderMap) -> Result<Precondition, Problem> {
+    let mut values = headers.get_all(IF_UNMODIFIED_SINCE).iter();
+    let Some(value) = values.next() else { return Ok(Precondition::None) };
     match value.to_str().ok().and_then(Timestamp::parse_http_date) {
-        Some(since) => Ok(Precondition::UnmodifiedSince(since)),
-        None => Err(bad(IF_UNMODIFIED_SINCE, "is no HTTP date")),
+        Some(since) if values.next().is_none() => Ok(Precondition::UnmodifiedSince(since)),
+        _ => Err(bad(IF_UNMODIFIED_SINCE, "must be one HTTP date")),
     }
 }
 
-/// The version a strong tag names; weak tags and tags of others never match.
-fn version_in(tag: &str) -> Result<Option<i64>, Problem> {
-    if tag.starts_with("W/\"") {
-        return Ok(None);
+fn of_none_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
+    if !headers.contains_key(IF_NONE_MATCH) {
+        return Ok(Precondition::None);
     }
-    let inner = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let inner = inner.ok_or_else(not_tags)?;
-    Ok(inner.split_once('-').and_then(|(version, _)| version.parse().ok()))
+    let sent = written_tags(headers, IF_NONE_MATCH)?;
+    if sent.contains(&"*") {
+        return Ok(Precondition::Absent);
+    }
+    // Compared weakly, and by the version alone: a tag of any view names the record as it is.
+    Ok(Precondition::NoneOf(sent.into_iter().filter_map(version_in).collect()))
+}
+
+/// The condition on a write to a resource with this tag, of which no version is kept: a collection
+/// that gets a new record. Tags of a collection only ever grow, so what does not match when this
+/// is looked at does not match when the write is made.
+pub fn of_creation(headers: &HeaderMap, tag: impl FnOnce() -> String) -> Result<(), Problem> {
+    if !guards(headers) && !headers.contains_key(IF_NONE_MATCH) {
+        return Ok(());
+    }
+    // It has no date to compare, but one that cannot be read is refused all the same.
+    of_date(headers)?;
+    let tag = tag();
+    if headers.contains_key(IF_MATCH) && !matches_strongly(&written_tags(headers, IF_MATCH)?, &tag)
+    {
+        return Err(failed(&IF_MATCH));
+    }
+    if headers.contains_key(IF_NONE_MATCH)
+        && matches_weakly(&written_tags(headers, IF_NONE_MATCH)?, &tag)
+    {
+        return Err(failed(&IF_NONE_MATCH));
+    }
+    Ok(())
+}
+
+/// The same for what does not exist before it is made, and has no tag.
+pub fn of_nothing(headers: &HeaderMap) -> Result<(), Problem> {
+    of_write(headers)?;
+    if headers.contains_key(IF_MATCH) { Err(failed(&IF_MATCH)) } else { Ok(()) }
+}
+
+/// The conditions of a read that come before those for caches: `If-Match`, or else
+/// `If-Unmodified-Since`, against the validators of what would be shown.
+pub fn of_read(
+    headers: &HeaderMap,
+    tag: Option<&str>,
+    updated: Option<Timestamp>,
+) -> Result<(), Problem> {
+    if headers.contains_key(IF_MATCH) {
+        let sent = written_tags(headers, IF_MATCH)?;
+        return match matches_strongly(&sent, tag.unwrap_or_default()) {
+            true => Ok(()),
+            false => Err(failed(&IF_MATCH)),
+        };
+    }
+    // One that is no date is ignored, as is one that the resource has no date for: 13.1.4.
+    match (of_date(headers), updated) {
+        (Ok(Precondition::UnmodifiedSince(since)), Some(updated))
+            if updated.seconds() > since.seconds() =>
+        {
+            Err(failed(&IF_UNMODIFIED_SINCE))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same for an answer that is ready.
+pub fn of_answer(headers: &HeaderMap, answer: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: HeaderName| answer.get(name).and_then(|value| value.to_str().ok());
+    of_read(headers, text(ETAG), text(LAST_MODIFIED).and_then(Timestamp::parse_http_date))
+}
+
+fn matches_strongly(sent: &[&str], tag: &str) -> bool {
+    let is_strong = tag.starts_with('"');
+    sent.iter().any(|one| *one == "*" || is_strong && *one == tag)
+}
+
+fn matches_weakly(sent: &[&str], tag: &str) -> bool {
+    let opaque = |text: &'_ str| text.trim_start_matches("W/").to_owned();
+    sent.iter().any(|one| *one == "*" || opaque(one) == opaque(tag))
+}
+
+/// The version that a tag of ours names; tags of others name none.
+fn version_in(tag: &str) -> Option<i64> {
+    let inner = tag.trim_start_matches("W/").trim_matches('"');
+    inner.split_once('-').and_then(|(version, _)| version.parse().ok())
+}
+
+/// The tags of a header, each as it must be written. At least one.
+fn written_tags(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Problem> {
+    let mut all = Vec::new();
+    for value in headers.get_all(&name) {
+        all.extend(split(value.to_str().map_err(|_| not_tags(&name))?));
+    }
+    let is_tag = |text: &&str| {
+        let inner = text.trim_start_matches("W/").strip_prefix('"');
+        let inner = inner.and_then(|rest| rest.strip_suffix('"'));
+        *text == "*" || inner.is_some_and(|inner| !inner.contains('"'))
+    };
+    match !all.is_empty() && all.iter().all(is_tag) {
+        true => Ok(all),
+        false => Err(not_tags(&name)),
+    }
+}
+
+fn failed(name: &HeaderName) -> Problem {
+    let message = match *name {
+        IF_NONE_MATCH => "`If-None-Match` names what is there now; nothing was done.".to_owned(),
+        _ => format!("`{}` does not hold for what is there now.", shown(name)),
+    };
+    Problem::new(Code::PreconditionFailed, message).param(shown(name))
+}
+
+fn shown(name: &HeaderName) -> &'static str {
+    match *name {
+        IF_MATCH => "If-Match",
+        IF_NONE_MATCH => "If-None-Match",
+        _ => "If-Unmodified-Since",
+    }
 }
 
 fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> + use<'a> {
@@ -91,15 +221,12 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     items.map(str::trim).filter(|tag| !tag.is_empty())
 }
 
-fn not_tags() -> Problem {
-    bad(IF_MATCH, "must hold ETags in double quotes, or *")
+fn not_tags(name: &HeaderName) -> Problem {
+    bad(name.clone(), "must hold ETags in double quotes, or *")
 }
 
 fn bad(name: HeaderName, what: &str) -> Problem {
-    let name = match name {
-        IF_MATCH => "If-Match",
-        _ => "If-Unmodified-Since",
-    };
+    let name = shown(&name);
     Problem::new(Code::InvalidHeader, format!("`{name}` {what}.")).param(name)
 }
 
@@ -123,6 +250,40 @@ mod tests {
         }
         let odd = "W/\"a,b\",\"c,\\\" , \"7-ab\",, \"\"";
         assert_eq!(read(odd), Ok(Precondition::Versions(vec![7])), "commas inside of tags");
+    }
+
+    #[test]
+    fn what_a_write_must_not_find_is_compared_weakly_and_after_what_it_must() {
+        let read = |text: &str| of_write(&with(IF_NONE_MATCH, text));
+        assert_eq!(read("\"7-ab\", W/\"9-cd\""), Ok(Precondition::NoneOf(vec![7, 9])));
+        assert_eq!(read("*"), Ok(Precondition::Absent));
+        assert_eq!(read("\"a\", *"), Ok(Precondition::Absent));
+        for bad in ["7-ab", "", "\"a\" \"b\"", "W/7"] {
+            assert_eq!(read(bad).unwrap_err().code, Code::InvalidHeader, "{bad}");
+        }
+        let mut both = with(IF_NONE_MATCH, "\"7-ab\"");
+        both.insert(IF_MATCH, HeaderValue::from_static("*"));
+        let all = vec![Precondition::Exists, Precondition::NoneOf(vec![7])];
+        assert_eq!(of_write(&both), Ok(Precondition::All(all)));
+    }
+
+    #[test]
+    fn a_collection_and_a_read_are_judged_by_their_tag() {
+        let list = "W/\"7-1\"";
+        let creates = |name, text| of_creation(&with(name, text), || list.to_owned()).is_ok();
+        assert!(creates(IF_MATCH, "*") && creates(IF_NONE_MATCH, "\"6-1\""));
+        assert!(!creates(IF_MATCH, list) && !creates(IF_NONE_MATCH, "*"));
+        assert!(!creates(IF_NONE_MATCH, "\"7-1\"") && !creates(IF_NONE_MATCH, "x"));
+        let reads = |name, text, tag| of_read(&with(name, text), tag, Some(Timestamp(5_000)));
+        assert!(reads(IF_MATCH, "\"7-1\"", Some("\"7-1\"")).is_ok());
+        assert!(reads(IF_MATCH, "\"7-1\"", Some(list)).is_err());
+        assert!(reads(IF_MATCH, "\"\"", None).is_err() && reads(IF_MATCH, "*", None).is_ok());
+        let (early, late) = ("Thu, 01 Jan 1970 00:00:04 GMT", "Thu, 01 Jan 1970 00:00:05 GMT");
+        assert!(reads(IF_UNMODIFIED_SINCE, early, None).is_err());
+        assert!(reads(IF_UNMODIFIED_SINCE, late, None).is_ok());
+        assert!(reads(IF_UNMODIFIED_SINCE, "soon", None).is_ok());
+        assert!(of_nothing(&with(IF_NONE_MATCH, "*")).is_ok());
+        assert!(of_nothing(&with(IF_MATCH, "*")).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod usage;
 mod deprecation;
 mod negotiate;
 mod body;
+mod decode;
 mod condition;
 mod idempotency;
 mod in_flight;

@@ -7,7 +7,7 @@ use crate::operation::Failure;
 use crate::respond::{self, Reply};
 use crate::route::{self, Route};
 use crate::service::Figures;
-use crate::usage::{Thing, Usages};
+use crate::usage::{self, Thing, Usages};
 use crate::version::Versioning;
 use crate::{Outside, changelog, openapi};
 use bytes::Bytes;
@@ -64,6 +64,7 @@ impl Pages {
         page: &Route,
         exchange: &Exchange,
         figures: (&Metrics, &Usages),
+        viewer: &Viewer,
         draining: bool,
     ) -> Result<Reply, Failure> {
         let method = &exchange.method;
@@ -75,9 +76,7 @@ impl Pages {
         }
         Ok(match page {
             Route::Health => self.health(draining).await,
-            Route::Metrics => Reply::json(StatusCode::OK, self.metrics(figures))
-                .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
-                .header(CACHE_CONTROL, "no-store"),
+            Route::Metrics => metrics_reply(self.metrics(figures, viewer)),
             Route::Errors => markdown(self.errors.clone()),
             Route::Changelog => markdown(self.changelog.clone()),
             Route::OpenApi | Route::Own(_) | Route::Channel(_) | Route::Resource(_) => {
@@ -119,7 +118,7 @@ impl Pages {
         kept.map_or_else(compose, |kept| kept.get_or_init(compose).clone())
     }
 
-    fn metrics(&self, (counted, usages): (&Metrics, &Usages)) -> String {
+    pub fn metrics(&self, (counted, usages): (&Metrics, &Usages), viewer: &Viewer) -> String {
         let mut text = counted.page(&self.store.figures());
         let dates = self.versions.dates();
         let totals = usages.totals();
@@ -134,7 +133,7 @@ impl Pages {
         let name = "restive_version_accounts";
         let help = "Accounts that made such requests.";
         push(name, "gauge", help, |(_, accounts)| *accounts);
-        old_users(usages, &mut text);
+        old_users(usages, viewer, &mut text);
         metrics::push_silences(&mut text, &self.health.silences());
         (self.figures)(&mut text);
         text
@@ -175,8 +174,44 @@ fn markdown(text: Bytes) -> Reply {
         .header(VARY, "Restive-Version")
 }
 
+pub fn metrics_reply(text: String) -> Reply {
+    Reply::json(StatusCode::OK, text)
+        .header(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
+        .header(CACHE_CONTROL, "no-store")
+}
+
+/// Who looks at the metrics: which accounts they are shown by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// None.
+    Anybody,
+    /// Its own.
+    Account(String),
+    /// All.
+    Operator,
+}
+
+impl Viewer {
+    /// The counts of a thing, with the label of the account that each is for.
+    fn shown(&self, counts: Vec<(String, u64)>) -> Vec<(Option<String>, u64)> {
+        match self {
+            Viewer::Operator => {
+                counts.into_iter().map(|(name, count)| (Some(name), count)).collect()
+            }
+            Viewer::Anybody => vec![(None, counts.iter().map(|(_, count)| count).sum())],
+            Viewer::Account(own) => {
+                let (own, others): (Vec<_>, Vec<_>) =
+                    counts.into_iter().partition(|(name, _)| name == own);
+                let others = others.iter().map(|(_, count)| count).sum();
+                let own = own.into_iter().map(|(name, count)| (Some(name), count));
+                own.chain([(Some(usage::OTHER.to_owned()), others)]).collect()
+            }
+        }
+    }
+}
+
 /// Who still uses what shall go: one family for each kind of thing.
-fn old_users(usages: &Usages, text: &mut String) {
+fn old_users(usages: &Usages, viewer: &Viewer, text: &mut String) {
     let name = "restive_usage_unkept_requests";
     let help = "Uses counted and not in the database yet: what a crash would lose.";
     let unkept = usages.unkept();
@@ -198,8 +233,9 @@ fn old_users(usages: &Usages, text: &mut String) {
             let help = format!("Requests that used a deprecated {kind}, by account.");
             text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
         }
-        for (account, requests) in usages.by_account(place) {
-            text.push_str(&format!("{name}{{{labels},account=\"{account}\"}} {requests}\n"));
+        for (account, requests) in viewer.shown(usages.by_account(place)) {
+            let account = account.map_or(String::new(), |one| format!(",account=\"{one}\""));
+            text.push_str(&format!("{name}{{{labels}{account}}} {requests}\n"));
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Trace {
     pub(crate) quota: Option<Quota>,
     /// Origin of the page that may read the answer, where it is another than the service's own.
     pub(crate) page: Option<HeaderValue>,
+    /// Whether another origin might have been answered otherwise.
+    pub(crate) varies_by_origin: bool,
     pub(crate) error: Option<String>,
     /// What is deprecated about it.
     pub(crate) headers: Headers,
@@ -61,6 +63,7 @@ impl Trace {
             body: None,
             quota: None,
             page: None,
+            varies_by_origin: false,
             error: None,
             headers: Headers::new(),
         }

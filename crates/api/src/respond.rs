@@ -3,13 +3,14 @@
 //! otherwise, by its lens.
 
 use crate::condition;
+use crate::decode;
 use crate::error::{self, Shape};
 use crate::negotiate;
 use crate::route::{self, Target};
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK, LOCATION,
-    RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LAST_MODIFIED,
+    LINK, LOCATION, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use model::Timestamp;
@@ -191,11 +192,24 @@ pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
     if let Some(seconds) = problem.retry_after {
         reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if matches!(problem.code, Code::AuthenticationRequired | Code::InvalidApiKey) {
-        let realm = "Bearer realm=\"restive\", Basic realm=\"restive\", charset=\"UTF-8\"";
-        reply.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(realm));
+    // RFC 6750 3.1: a client that has sent a token learns that this token is the reason.
+    let challenge = match problem.code {
+        Code::AuthenticationRequired => {
+            Some("Bearer realm=\"restive\", Basic realm=\"restive\", charset=\"UTF-8\"")
+        }
+        Code::InvalidApiKey => Some(
+            "Bearer realm=\"restive\", error=\"invalid_token\", Basic realm=\"restive\", \
+             charset=\"UTF-8\"",
+        ),
+        _ => None,
+    };
+    if let Some(challenge) = challenge {
+        reply.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     }
-    if problem.code == Code::UnsupportedMediaType {
+    let wrong_coding = problem.param.as_deref() == Some(decode::HEADER);
+    if problem.code == Code::UnsupportedMediaType && wrong_coding {
+        reply.headers.insert(ACCEPT_ENCODING, decode::ACCEPTED);
+    } else if problem.code == Code::UnsupportedMediaType {
         reply = reply.header(ACCEPT_PATCH, negotiate::body_types(&Method::PATCH).join(", "));
         reply = reply.header(ACCEPT_POST, "application/json");
     }

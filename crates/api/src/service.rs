@@ -12,16 +12,16 @@ use crate::limit::{Bucket, Limiter, Moment, Quota};
 use crate::log::AccessLog;
 use crate::metrics::{Metrics, RouteKey, RouteTable};
 use crate::operation::{self, Context, Failure};
-use crate::page::Pages;
+use crate::page::{Pages, Viewer, metrics_reply};
 pub(crate) use crate::request::Trace;
 use crate::request::{self, Request};
 use crate::respond::{self, Reply};
 use crate::route::{self, Channel, Route, Router, Target};
 use crate::usage::{self, Usages};
 use crate::version::{self, Versioning};
-use crate::{Outside, account, body, negotiate};
+use crate::{Outside, account, body, condition, negotiate};
 use bytes::Bytes;
-use http::header::ALLOW;
+use http::header::{ALLOW, AUTHORIZATION, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use live::Hub;
 use model::problem::{Code, Problem};
@@ -151,6 +151,14 @@ impl Api {
         self.0.usages.keep(&*self.0.store).await;
     }
 
+    /// The metrics with the names of all accounts, for an address of the operator's own.
+    pub fn operator_metrics(&self) -> Response {
+        let figures = (&self.0.metrics, &*self.0.usages);
+        let text = self.0.pages.metrics(figures, &Viewer::Operator);
+        let Reply { status, headers, body } = metrics_reply(text);
+        Response { status, headers, body: body.into() }
+    }
+
     /// From now on `/health` says that this instance is going away.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
@@ -196,12 +204,12 @@ impl Core {
             trace.version = asked.or(Some(*self.versions.range(trace.mount).start()));
         }
         match answer {
-            Ok(Outcome::Reply(reply)) => self.close(Ok(reply), &mut request),
+            Ok(Outcome::Reply(reply)) => {
+                let reply = check_read(&exchange, reply);
+                self.close(reply, &mut request)
+            }
             Err(failure) => self.close(Err(failure), &mut request),
             Ok(Outcome::Open(mut response)) => {
-                if let Some(page) = trace.page.take() {
-                    channel::share(&mut response.headers, page);
-                }
                 self.complete(&mut response.headers, id, trace);
                 response.holder = trace.holder();
                 request.answered(response.status, 0);
@@ -232,14 +240,11 @@ impl Core {
     /// The answer, whole; counted and logged.
     pub(crate) fn close(&self, reply: Result<Reply, Failure>, request: &mut Request) -> Response {
         let Request { id, shape, trace, .. } = &mut *request;
-        let mut reply = reply.unwrap_or_else(|failure| {
+        let reply = reply.unwrap_or_else(|failure| {
             let problem = explain(failure, id);
             trace.error = Some(crate::error::code_name(&problem).to_owned());
             respond::problem(&problem, *shape, id)
         });
-        if let Some(page) = trace.page.take() {
-            channel::share(&mut reply.headers, page);
-        }
         let bytes = reply.body.len();
         let Reply { status, mut headers, body } = reply;
         self.complete(&mut headers, id, trace);
@@ -299,13 +304,26 @@ impl Core {
                 hint(exchange, &self.schema.service.early_hints).await;
                 let figures = (&self.metrics, &*self.usages);
                 let draining = self.draining.load(Ordering::Relaxed);
-                let shown = self.pages.show(&page, exchange, figures, draining);
+                let viewer = match page {
+                    Route::Metrics => self.viewer(exchange, trace).await?,
+                    _ => Viewer::Anybody,
+                };
+                let shown = self.pages.show(&page, exchange, figures, &viewer, draining);
                 return Box::pin(shown).await.map(Outcome::Reply);
             }
         };
         trace.route = Some(RouteKey::of(&target));
         let reply = self.resource(exchange, request_id, shape, &target, trace).await?;
         Ok(Outcome::Reply(reply))
+    }
+
+    /// Who asks for the metrics. Nobody needs a key for them; one that is sent must be valid.
+    async fn viewer(&self, exchange: &Exchange, trace: &mut Trace) -> Result<Viewer, Failure> {
+        if !exchange.headers.contains_key(AUTHORIZATION) {
+            return Ok(Viewer::Anybody);
+        }
+        let identity = Box::pin(self.identify(exchange, trace)).await?;
+        Ok(Viewer::Account(identity.caller.account.clone()))
     }
 
     /// A request to a resource: method, caller, repetition, quota, formats, operation.
@@ -573,6 +591,12 @@ impl Core {
             respond::unrepeated(&mut value);
             headers.insert(REQUEST_ID, value);
         }
+        if let Some(page) = trace.page.take() {
+            channel::share(headers, page);
+        }
+        if trace.varies_by_origin {
+            headers.append(VARY, HeaderValue::from_static("Origin"));
+        }
         let version = trace.version.unwrap_or(0);
         headers.insert(VERSION, self.versions.name(version));
         if let Some(quota) = &trace.quota {
@@ -629,6 +653,16 @@ impl wire::Service for Api {
         );
         Response { status, headers, body: body.into(), ..Response::default() }
     }
+}
+
+/// Whether a read may be answered: its conditions are about the answer (RFC 9110 13.2.2).
+fn check_read(exchange: &Exchange, reply: Reply) -> Result<Reply, Failure> {
+    let is_read = matches!(exchange.method, Method::GET | Method::HEAD);
+    let is_shown = reply.status.is_success() || reply.status == StatusCode::NOT_MODIFIED;
+    if is_read && is_shown && condition::guards(&exchange.headers) {
+        condition::of_answer(&exchange.headers, &reply.headers)?;
+    }
+    Ok(reply)
 }
 
 /// Tells the client what it will need, before the answer is worked out.

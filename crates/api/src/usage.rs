@@ -19,7 +19,7 @@ pub const MAX_ACCOUNTS: usize = 100_000;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Stands for the accounts of a subject that have no name of their own in the metrics. No id of an
 /// account is like it: they begin with `acct_`.
-const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
 /// Something whose uses are counted.
 #[derive(Clone, Debug)]

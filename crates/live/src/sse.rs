@@ -48,7 +48,7 @@ pub fn headers() -> HeaderMap {
     const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     headers.insert(BUFFERING, HeaderValue::from_static("no"));
     headers
 }

@@ -1,8 +1,13 @@
 //! Instants as the service writes them: milliseconds since 1970 inside, ISO 8601 in UTC outside.
 //! Nothing here reads a clock; whoever needs "now" is given it.
 
-use jiff::fmt::temporal::DateTimePrinter;
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, date};
+use jiff::fmt::temporal::{DateTimePrinter, Pieces, PiecesOffset};
 use std::time::{Duration, UNIX_EPOCH};
+
+/// The first of January 1970.
+const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 
 /// Milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,22 +16,49 @@ pub struct Timestamp(pub i64);
 impl Timestamp {
     /// The first and the last instant that can be written.
     pub const MIN: Timestamp = Timestamp(-377_705_023_201_000);
-    pub const MAX: Timestamp = Timestamp(253_402_207_200_000);
+    pub const MAX: Timestamp = Timestamp(253_402_300_799_999);
 
     /// `2026-11-15T08:30:00.000Z`: always UTC, always three decimals, so text order is time order.
     pub fn to_iso(self) -> String {
         const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
-        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or_default();
         let mut text = String::with_capacity(24);
         // Writing to a string cannot fail.
-        let _ = PRINTER.print_timestamp(&instant, &mut text);
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(instant) => _ = PRINTER.print_timestamp(&instant, &mut text),
+            Err(_) => {
+                let since = SignedDuration::from_millis(self.0);
+                let date = EPOCH.checked_add(since).unwrap_or(EPOCH);
+                _ = PRINTER.print_datetime(&date, &mut text);
+                text.push('Z');
+            }
+        }
         text
     }
 
     /// Reads any RFC 3339 date-time with an offset; the instant is kept, the offset is not.
     pub fn parse(text: &str) -> Option<Timestamp> {
-        let instant: jiff::Timestamp = text.parse().ok()?;
-        Some(Timestamp(instant.as_millisecond()))
+        match text.parse::<jiff::Timestamp>() {
+            Ok(instant) => Some(Timestamp(instant.as_millisecond())),
+            Err(_) => Timestamp::parse_last_day(text),
+        }
+    }
+
+    /// The library leaves room for every offset at the end of its years: the last 26 hours of 9999
+    /// are read by their parts.
+    fn parse_last_day(text: &str) -> Option<Timestamp> {
+        if !text.starts_with("9999-12-3") {
+            return None;
+        }
+        let pieces = Pieces::parse(text).ok()?;
+        let offset = match (pieces.offset()?, pieces.time_zone_annotation()) {
+            (PiecesOffset::Numeric(numeric), None) => numeric.offset().seconds(),
+            (PiecesOffset::Zulu, None) => 0,
+            _ => return None,
+        };
+        let date = pieces.date().to_datetime(pieces.time()?);
+        let since = date.duration_since(EPOCH).as_millis();
+        let instant = i64::try_from(since).ok()? - i64::from(offset) * 1000;
+        (instant <= Timestamp::MAX.0).then_some(Timestamp(instant))
     }
 
     /// The form of `Last-Modified` and of `If-Unmodified-Since`, in whole seconds.
@@ -73,9 +105,23 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last_instant_are_read_as_they_are_written() {
-        for (instant, beyond) in [(Timestamp::MIN, -1), (Timestamp::MAX, 1)] {
+        for instant in [Timestamp::MIN, Timestamp::MAX] {
             assert_eq!(Timestamp::parse(&instant.to_iso()), Some(instant));
-            assert!(jiff::Timestamp::from_millisecond(instant.0 + beyond).is_err());
+        }
+        assert!(jiff::Timestamp::from_millisecond(Timestamp::MIN.0 - 1).is_err());
+        assert_eq!(Timestamp::MAX.to_iso(), "9999-12-31T23:59:59.999Z");
+        // Where the library's own instants end.
+        for millis in 253_402_207_199_990..253_402_207_201_010 {
+            assert_eq!(Timestamp::parse(&Timestamp(millis).to_iso()), Some(Timestamp(millis)));
+        }
+        for bad in [
+            "9999-12-31T23:59:59.999-00:01",
+            "9999-12-31T23:59:59.999",
+            "9999-12-31",
+            "9999-12-31T24:00:00Z",
+            "9999-12-31T23:59:59Z[Europe/Rome]",
+        ] {
+            assert_eq!(Timestamp::parse(bad), None, "{bad}");
         }
     }
 

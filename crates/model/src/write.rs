@@ -116,7 +116,7 @@ pub enum Callout {
     Refuse(Problem),
 }
 
-/// Conditions on the current version, from If-Match and If-Unmodified-Since.
+/// Conditions on the current version, from If-Match, If-Unmodified-Since and If-None-Match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Precondition {
     #[default]
@@ -126,6 +126,12 @@ pub enum Precondition {
     /// One of these versions; none of them (an empty list) never matches.
     Versions(Vec<i64>),
     UnmodifiedSince(Timestamp),
+    /// `If-None-Match: *`: the record must not exist, which no write of a record can wish for.
+    Absent,
+    /// None of these versions.
+    NoneOf(Vec<i64>),
+    /// Every one of these.
+    All(Vec<Precondition>),
 }
 
 /// The caller's promise that this request and its repetitions are one.

@@ -85,6 +85,9 @@ pub struct Serve {
     /// Which clients of HTTP/1.1 are sent 103: browsers that load a page, all, or none
     #[arg(long, value_name = "WHOM", env = "RESTIVE_EARLY_HINTS", default_value = "asked")]
     pub early_hints: Hints,
+    /// Address of its own for /metrics, without TLS or keys: shows the names of all accounts
+    #[arg(long, value_name = "ADDR", env = "RESTIVE_METRICS_LISTEN")]
+    pub metrics_listen: Option<SocketAddr>,
     /// Without TLS: whether HTTP/2 is spoken to clients that begin with it
     #[arg(long, value_name = "on|off", env = "RESTIVE_PRIOR_KNOWLEDGE", default_value = "on")]
     pub prior_knowledge: Switch,

@@ -1,6 +1,7 @@
 //! The schema file and the data folder, as the sub-commands open them.
 
 use crate::args::SchemaFile;
+use crate::private;
 use anyhow::{Context as _, bail};
 use model::Schema;
 use model::schema::{self, parse};
@@ -65,6 +66,8 @@ pub fn serve(
     edition: Edition,
 ) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
     make(folder).with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
+    private::close(folder)
+        .with_context(|| format!("the modes of {} cannot be read or set", folder.display()))?;
     let itself = File::open(folder)
         .with_context(|| format!("the data folder {} cannot be opened", folder.display()))?;
     let file = File::create(folder.join(LOCK))

@@ -1,16 +1,18 @@
 //! The way in: which sockets are bound, what is spoken on them, and who is believed about whom.
 
 use crate::args::{Hints, Peers, Serve, Switch};
+use crate::operator;
 use crate::redirect::{Redirect, Tokens};
 use crate::tls::{self, Secured, Source};
 use anyhow::{Context as _, bail};
+use api::Api;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use wire::{EarlyHints, Limits, Listener, Running, Service, Shutdown};
+use wire::{EarlyHints, Limits, Listener, Running, Shutdown};
 
 /// Ports that are tried until one is free for both.
 const CHOICES: usize = 16;
@@ -21,6 +23,8 @@ pub struct Door {
     secured: Option<Secured>,
     /// Plain HTTP beside HTTPS.
     redirect: Option<(Listener, Tokens)>,
+    /// The metrics on an address of their own.
+    metrics: Option<Listener>,
     limits: Limits,
 }
 
@@ -68,6 +72,7 @@ impl Door {
             listener: behind(listener),
             secured: None,
             redirect: plain.map(behind).zip(tokens),
+            metrics: serve.metrics_listen.map(bind).transpose()?,
             limits: limits(&serve.peers),
         };
         Ok((door, source))
@@ -85,6 +90,7 @@ impl Door {
             curl: trust
                 .map_or("curl".to_owned(), |file| format!("curl --cacert {}", file.display())),
             redirect: self.redirect.as_ref().map(|(listener, _)| listener.local_addr()),
+            metrics: self.metrics.as_ref().map(Listener::local_addr),
         }
     }
 
@@ -94,11 +100,15 @@ impl Door {
     }
 
     /// Serves until the signal.
-    pub fn open(self, service: Arc<dyn Service>, shutdown: &Shutdown) -> anyhow::Result<Open> {
+    pub fn open(self, api: &Arc<Api>, shutdown: &Shutdown) -> anyhow::Result<Open> {
         let port = self.listener.local_addr().port();
         let certificates = self.secured.map(Secured::follow).transpose()?.map(tokio::spawn);
         let mut running =
-            vec![self.listener.run(service, self.limits.clone(), shutdown.clone())?];
+            vec![self.listener.run(api.clone(), self.limits.clone(), shutdown.clone())?];
+        if let Some(listener) = self.metrics {
+            let metrics = Arc::new(operator::Metrics(api.clone()));
+            running.push(listener.run(metrics, self.limits.clone(), shutdown.clone())?);
+        }
         if let Some((listener, tokens)) = self.redirect {
             let redirect = Arc::new(Redirect { tokens, port });
             running.push(listener.run(redirect, self.limits, shutdown.clone())?);
@@ -155,6 +165,8 @@ pub struct Site {
     pub curl: String,
     /// Where plain HTTP is sent on from.
     pub redirect: Option<SocketAddr>,
+    /// Where the metrics are with the names of all accounts.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl fmt::Display for Site {

@@ -5,6 +5,7 @@ use crate::accounts::{choose, text_of};
 use crate::args::{Keys, KeysCommand, Mode};
 use crate::data;
 use crate::outside::System;
+use anyhow::bail;
 use api::Outside as _;
 use api::keys::{Keyring, NewKey};
 use model::caller::Scope;
@@ -16,7 +17,7 @@ use store::Store;
 pub fn run(keys: Keys) -> anyhow::Result<()> {
     match keys.command {
         KeysCommand::Create { data, of, name, scopes, rate_limit, expires_at } => {
-            let expires_at = expires_at.map(|text| instant(&text)).transpose()?;
+            let expires_at = expires_at.map(|text| end(&text)).transpose()?;
             let (schema, store) = data::attach(&data.data)?;
             api::keys::check_scopes(&scopes, store.collections())?;
             let keyring = Keyring { schema: &schema, store: &*store, outside: &System::new() };
@@ -55,10 +56,14 @@ fn announce(record: &Record, secret: &str) {
     println!("The key is shown once; only its digest is kept.");
 }
 
-fn instant(text: &str) -> anyhow::Result<String> {
+/// The end of a new key, which must be ahead.
+fn end(text: &str) -> anyhow::Result<String> {
     let parsed = Timestamp::parse(text);
     let parsed = parsed
         .ok_or_else(|| anyhow::anyhow!("`{text}` is no time; write it as 2027-01-31T00:00:00Z"))?;
+    if parsed <= System::new().now() {
+        bail!("--expires-at {text} is in the past: the key would never be valid");
+    }
     Ok(parsed.to_iso())
 }
 

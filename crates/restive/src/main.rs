@@ -14,9 +14,12 @@ mod keys;
 mod memory;
 mod moment;
 mod openapi;
+mod operator;
 mod output;
 mod outside;
 mod plan;
+mod private;
+mod process;
 mod redirect;
 mod replay;
 mod serve;
@@ -32,6 +35,10 @@ fn main() -> ExitCode {
     let command = Args::parse().command.unwrap_or_else(Command::default_serve);
     if let Command::Serve(_) = command {
         memory::configure();
+    }
+    // A schema or a document that is written is nobody's secret.
+    if !matches!(command, Command::Init(_) | Command::Openapi(_)) {
+        private::make_private();
     }
     let result = match command {
         Command::Serve(serve) => match serve::run(serve) {

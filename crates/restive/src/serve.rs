@@ -6,6 +6,7 @@ use crate::data;
 use crate::deliver::Deliveries;
 use crate::door::{Door, Open, Site};
 use crate::outside::System;
+use crate::process;
 use crate::stop::{self, Part, Progress};
 use crate::tls::Secured;
 use anyhow::bail;
@@ -96,9 +97,13 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let watchdog = store.watchdog().clone();
         let stop = stop::signalled(service.longest_stop(), watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
-        let open = door.open(api, &shutdown)?;
+        let open = door.open(&api, &shutdown)?;
+        drop(api);
         if let Some(address) = site.redirect {
             println!("redirecting http://{address}");
+        }
+        if let Some(address) = site.metrics {
+            println!("metrics on http://{address}/metrics");
         }
         println!("listening on {site}");
         std::io::stdout().flush()?;
@@ -179,6 +184,7 @@ fn figures(metrics: &Arc<webhooks::Metrics>, hub: &Arc<Hub>) -> Figures {
     Arc::new(move |text: &mut String| {
         metrics.render(text);
         hub.render(text);
+        process::render(text);
     })
 }
 

@@ -9,7 +9,7 @@ mod visit;
 
 pub use origin::share;
 pub use standing::Standings;
-pub use token::{LIFE, MAX_ITEMS, Tokens, USUAL_LIFE};
+pub use token::{LIFE, MAX_ITEMS, PREFIX as TOKEN_PREFIX, Tokens, USUAL_LIFE};
 pub use visit::{ACCESS_TOKEN, MAX_USER_CHARS, may};
 
 use crate::condition;
@@ -26,7 +26,7 @@ use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
 use serde_json::json;
 use std::sync::Arc;
-use wire::{Exchange, Response, accepted, wants_events, websocket};
+use wire::{Exchange, Payload, Response, accepted, wants_events, websocket};
 
 /// What a key may be allowed beside collections.
 pub const SCOPES: [&str; 2] = [TOKENS_SCOPE, PRESENCE_SCOPE];
@@ -38,6 +38,10 @@ const GAP: HeaderName = HeaderName::from_static("x-stream-gap");
 const RETRY_AFTER: u64 = 5;
 /// Parameters of every channel beside its own.
 const COMMON: [&str; 2] = [ACCESS_TOKEN, visit::USER];
+
+/// What a client was shown is nobody else's to keep. RFC 6750 2.3 demands it of what was asked for
+/// with a token in the URL.
+const KEPT_BY_CLIENTS: &str = "private, no-cache";
 
 type Pairs = [(String, String)];
 
@@ -54,7 +58,10 @@ pub async fn serve(
         Channel::Socket => &["GET", "OPTIONS"],
         _ => &["GET", "HEAD", "OPTIONS"],
     };
-    trace.page = origin::allowed(&core.schema.live.origins, &exchange.headers);
+    let origins = &core.schema.live.origins;
+    trace.page = origin::allowed(origins, &exchange.headers);
+    // A socket is refused to pages of other origins in any case.
+    trace.varies_by_origin = !origins.is_empty() || channel == Channel::Socket;
     if exchange.method == Method::OPTIONS || !methods.contains(&exchange.method.as_str()) {
         core.take_for_address(exchange, trace)?;
         return offer(core, exchange, channel, methods, trace).map(Outcome::Reply);
@@ -119,8 +126,9 @@ async fn poll(
     // Looked at before the tag is: what is committed in between must not be behind the position.
     let position = *core.store.position().borrow();
     let tag = poll_tag(core, &visitor, feed, &pairs);
+    condition::of_read(&exchange.headers, Some(&tag), None)?;
     if !asking.wait && condition::is_fresh(&exchange.headers, &tag, None) {
-        let reply = respond::not_modified("no-cache", tag);
+        let reply = respond::not_modified(KEPT_BY_CLIENTS, tag);
         return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
     }
     match live::poll(&core.hub, &visitor, asking).await? {
@@ -128,7 +136,7 @@ async fn poll(
         Polled::Now(answer) if asking.wait => Ok(polled(epoch, answer).into()),
         Polled::Now(answer) => {
             let reply = polled(epoch, answer).vary().header(ETAG, tag);
-            Ok(reply.header(CACHE_CONTROL, "no-cache").into())
+            Ok(reply.header(CACHE_CONTROL, KEPT_BY_CLIENTS).into())
         }
         Polled::Held(held) => {
             Ok(Outcome::Wait(Box::pin(async move { Ok(polled(epoch, held.wait().await)) })))
@@ -179,9 +187,12 @@ async fn stream(
     let schema = &core.versions.view(visitor.version).schema;
     let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
+    condition::of_read(&exchange.headers, None, None)?;
     if exchange.method == Method::HEAD {
-        let reply = Reply { headers: live::sse_headers(), ..Reply::empty(StatusCode::OK) };
-        return Ok(reply.into());
+        // A body of unknown length: nobody can say how long a stream will be.
+        let (_, body) = Payload::channel(None, 1);
+        let (status, headers) = (StatusCode::OK, live::sse_headers());
+        return Ok(Outcome::Open(Response { status, headers, body }));
     }
     match live::open_sse(&core.hub, &visitor, asked) {
         Ok(response) => Ok(Outcome::Open(response)),
@@ -244,6 +255,7 @@ async fn socket(
     let schema = &core.versions.view(visitor.version).schema;
     let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
+    condition::of_read(&exchange.headers, None, None)?;
     let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
     let version = core.versions.view(trace.version.unwrap_or(0)).clone();
@@ -296,6 +308,7 @@ async fn tokens(
     let fields = body::object(&body, true)?;
     let schema = &core.versions.view(trace.version.unwrap_or(0)).schema;
     let claims = token::Claims::read(schema, &identity.caller, fields, trace.now)?;
+    condition::of_nothing(&exchange.headers)?;
     let made = core.tokens.seal(&claims);
     let shown = json!({
         "object": "channel_token",

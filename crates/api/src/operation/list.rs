@@ -8,6 +8,7 @@ use model::cursor::{self, Fingerprint, Unusable};
 use model::problem::{Code, Problem};
 use model::query::{self, Asked, Page};
 use model::record::Record;
+use model::schema::CollectionIx;
 use model::version::Lens;
 
 /// A page of texts to be served.
@@ -160,8 +161,21 @@ fn fingerprint(context: &Context<'_>, pairs: &[(String, String)]) -> Fingerprint
 
 /// The tag of a list: the newest change of any collection that shows in it, and what was asked.
 fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> String {
+    tag_of(context, asked.view.expand.collections(), pairs)
+}
+
+/// The tag of the list without any parameters: that of the collection itself.
+pub fn plain_tag(context: &Context<'_>) -> String {
+    tag_of(context, Vec::new(), &[])
+}
+
+fn tag_of(
+    context: &Context<'_>,
+    embedded: Vec<CollectionIx>,
+    pairs: &[(String, String)],
+) -> String {
     let collection = context.target.collection;
-    let involved = asked.view.expand.collections().into_iter().chain([collection]);
+    let involved = embedded.into_iter().chain([collection]);
     let seqs = involved.map(|index| context.store.collection_seq(context.caller.scope, index));
     let seq = seqs.max().unwrap_or_default();
     let mut query = String::with_capacity(128);

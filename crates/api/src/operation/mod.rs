@@ -127,9 +127,13 @@ impl<'a> Context<'a> {
             collection: self.target.collection,
             id: self.target.id.clone(),
             parent: self.target.parent_id().map(str::to_owned),
-            change,
             view: self.speaks_otherwise().then(|| self.version.clone()),
-            precondition: self.precondition()?,
+            precondition: match change {
+                // Looked at before: it is about the collection.
+                Change::Create { .. } => Precondition::None,
+                _ => self.precondition()?,
+            },
+            change,
             idempotency: self.idempotency.cloned(),
             cause: Cause {
                 request: Some(self.request_id.to_owned()),
@@ -145,7 +149,7 @@ impl<'a> Context<'a> {
         let precondition = condition::of_write(self.headers)?;
         let guards_existing = self.target.id.is_some();
         let demanded = self.collection().require_if_match && guards_existing;
-        if demanded && precondition == Precondition::None {
+        if demanded && !condition::guards(self.headers) {
             let message = "Writes to this collection need `If-Match` with the record's ETag.";
             return Err(Problem::new(Code::PreconditionRequired, message).param("If-Match"));
         }

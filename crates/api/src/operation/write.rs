@@ -1,9 +1,9 @@
 //! Create, replace (PUT), update (PATCH) and delete.
 
-use super::{Context, Failure, commit, own};
-use crate::body;
+use super::{Context, Failure, commit, list, own};
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
+use crate::{body, condition};
 use model::validate::Mode;
 use model::write::{Change, Committed, Response, Write};
 
@@ -32,6 +32,7 @@ async fn creation(context: &Context<'_>) -> Result<Write, Failure> {
     let sent = body::object(context.body, false)?;
     let mut fields = context.version.body(context.target.collection, sent, Mode::Create)?;
     own::complete(context, &mut fields);
+    condition::of_creation(context.headers, || list::plain_tag(context))?;
     if context.target.parents.len() > 1 {
         context.check_parents().await?;
     }

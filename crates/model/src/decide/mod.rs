@@ -238,11 +238,21 @@ pub fn check_precondition(precondition: &Precondition, current: &Record) -> Resu
         Precondition::Versions(versions) => versions.contains(&current.version),
         // HTTP dates have whole seconds.
         Precondition::UnmodifiedSince(since) => current.updated.seconds() <= since.seconds(),
+        Precondition::Absent => false,
+        Precondition::NoneOf(versions) => !versions.contains(&current.version),
+        Precondition::All(all) => {
+            return all.iter().try_for_each(|one| check_precondition(one, current));
+        }
     };
     if holds {
         return Ok(());
     }
-    let message = "The record has changed since the version you named. Read it again, then retry.";
+    let message = match precondition {
+        Precondition::Absent | Precondition::NoneOf(_) => {
+            "`If-None-Match` names what the record is now; nothing was done."
+        }
+        _ => "The record has changed since the version you named. Read it again, then retry.",
+    };
     Err(Problem::new(Code::PreconditionFailed, message))
 }
 

@@ -358,6 +358,11 @@ fn preconditions_references_parents_and_tombstones_are_judged() {
         (Precondition::Exists, true),
         (Precondition::UnmodifiedSince(NOW), true),
         (Precondition::UnmodifiedSince(Timestamp(NOW.0 - 1_000)), false),
+        (Precondition::Absent, false),
+        (Precondition::NoneOf(vec![6, 8]), true),
+        (Precondition::NoneOf(vec![6, 7]), false),
+        (Precondition::All(vec![Precondition::Exists, Precondition::NoneOf(vec![7])]), false),
+        (Precondition::All(vec![Precondition::Exists, Precondition::NoneOf(vec![6])]), true),
     ] {
         write.precondition = precondition.clone();
         let result = bench.decide_at(&write, Some(&book), LATER);

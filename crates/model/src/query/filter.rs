@@ -4,6 +4,7 @@
 
 use super::{Filter, MAX_VALUES, Test};
 use crate::record::Scalar;
+use crate::schema::parse::naming;
 use crate::schema::{Collection, Field, Kind};
 use crate::time::{self, Timestamp};
 
@@ -108,20 +109,29 @@ fn like(text: &str) -> Result<Test, String> {
     }
 }
 
-/// The only values a filter takes: the service's own collections have no others, so whoever asks
-/// for one has misspelt it.
+/// The only values that a record can have: whoever asks for another has misspelt it.
 pub fn choices<'a>(collection: &'a Collection, name: &str) -> Option<&'a [String]> {
-    let field = collection.field(name).filter(|_| collection.builtin.is_some())?;
+    let field = collection.field(name)?;
     Some(field.choices.as_slice()).filter(|choices| !choices.is_empty())
 }
 
 fn known(collection: &Collection, name: &str, test: Test) -> Result<Test, String> {
     let Some(choices) = choices(collection, name) else { return Ok(test) };
-    let chosen = |value: &Scalar| matches!(value, Scalar::Text(t) if choices.contains(t));
-    match &test {
-        Test::AnyOf(values) if values.iter().all(chosen) => Ok(test),
-        _ => Err(format!("must be one of: {}", choices.join(", "))),
-    }
+    // Fields of the service's own collections always have a value.
+    let may_be_null = collection.builtin.is_none();
+    let chosen = |value: &&Scalar| match value {
+        Scalar::Text(text) => choices.contains(text),
+        Scalar::Null => may_be_null,
+        _ => false,
+    };
+    let Test::AnyOf(values) = &test else { return Ok(test) };
+    let Some(unknown) = values.iter().find(|value| !chosen(value)) else { return Ok(test) };
+    let shown: String = match unknown {
+        Scalar::Text(text) => text.chars().take(100).collect(),
+        _ => "null".to_owned(),
+    };
+    let hint = naming::hint(&shown, choices.iter().map(String::as_str));
+    Err(format!("cannot be `{shown}`{hint}; it must be one of: {}", choices.join(", ")))
 }
 
 fn bound_value(kind: &Kind, text: &str) -> Result<Scalar, String> {

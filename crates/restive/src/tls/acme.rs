@@ -209,7 +209,7 @@ impl Keeper {
         // Both in one file, which is there whole or not at all; the other one is for people.
         let pair = self.pair();
         write(&pair.key, &format!("{key}{chain}"), 0o600)?;
-        write(&pair.cert, &chain, 0o644)
+        write(&pair.cert, &chain, 0o600)
     }
 
     /// Sets up the answer to a challenge for each name, and says so.

@@ -238,7 +238,7 @@ fn self_signed(data: &Path, listen: IpAddr) -> anyhow::Result<Pair> {
     let key = KeyPair::generate()?;
     let certificate = self_signed_params(listen).self_signed(&key)?;
     write(&pair.key, &key.serialize_pem(), 0o600)?;
-    write(&pair.cert, &certificate.pem(), 0o644)?;
+    write(&pair.cert, &certificate.pem(), 0o600)?;
     Ok(pair)
 }
 

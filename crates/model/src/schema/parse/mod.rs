@@ -19,7 +19,7 @@ mod keys;
 mod live;
 mod log;
 mod mount;
-mod naming;
+pub(crate) mod naming;
 mod quantity;
 mod reader;
 mod refusal;

@@ -139,10 +139,7 @@ fn singular_word(word: &str) -> Option<String> {
 }
 
 /// ` (did you mean `x`?)`, or nothing when no candidate is close.
-pub(in crate::schema) fn hint<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> String {
+pub(crate) fn hint<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(word, candidates) {
         Some(near) => format!(" (did you mean `{near}`?)"),
         None => String::new(),

@@ -1,0 +1,42 @@
+//! The metrics on an address of their own (`--metrics-listen`), with the names of all accounts. It
+//! has no keys: whoever reaches the address may read it, so it belongs on a network of the
+//! operator's.
+
+use api::Api;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, StatusCode};
+use std::sync::Arc;
+use wire::{Answer, Exchange, Fault, Response, Service};
+
+pub struct Metrics(pub Arc<Api>);
+
+impl Metrics {
+    fn answer(&self, exchange: &Exchange) -> Response {
+        if exchange.uri.path() != "/metrics" {
+            return text(StatusCode::NOT_FOUND, "Only /metrics is here.\n".to_owned());
+        }
+        if !matches!(exchange.method, Method::GET | Method::HEAD) {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n".into());
+            response.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        self.0.operator_metrics()
+    }
+}
+
+fn text(status: StatusCode, text: String) -> Response {
+    let mut response = Response::new(status, text);
+    response.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+impl Service for Metrics {
+    fn call(&self, exchange: Exchange) -> Answer<'_> {
+        let response = self.answer(&exchange);
+        Box::pin(async move { response })
+    }
+
+    fn refuse(&self, fault: Fault) -> Response {
+        text(fault.status(), format!("{}\n", fault.message()))
+    }
+}

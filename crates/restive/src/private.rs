@@ -1,0 +1,86 @@
+//! Keeps the data from other users of the machine: what is made here is for its owner alone, and
+//! what earlier releases left open is closed. SQLite, backups, journals and certificates included,
+//! since the rule is the process's.
+
+use rustix::fs::Mode;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// What others may do with a new file or folder: nothing.
+const OTHERS: u32 = 0o077;
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// The names of our files in a data folder, and how those of the others begin.
+const OWN_NAMES: [&str; 2] = ["lock", "acme"];
+const OWN_BEGINNINGS: [&str; 3] = ["restive.db", "self-signed.", "outcomes."];
+
+/// From here on, whatever this process makes is for its owner alone.
+pub fn make_private() {
+    rustix::process::umask(Mode::from_raw_mode(OTHERS));
+}
+
+/// Closes a data folder of an earlier start to others. A folder that holds other things too may be
+/// meant for others: then only our own files are closed, and the operator is told.
+pub fn close(folder: &Path) -> io::Result<()> {
+    let mut foreign = false;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let own = is_own(&entry.file_name().to_string_lossy());
+        foreign |= !own;
+        if own {
+            close_below(&entry.path())?;
+        }
+    }
+    if !is_open(folder)? {
+        return Ok(());
+    }
+    if !foreign {
+        return limit(folder, FOLDER_MODE);
+    }
+    tracing::warn!(
+        folder = %folder.display(),
+        "other users of this machine can look into the data folder. It holds files that are not \
+         restive's, so it was left as it is; give it a folder of its own, or run chmod 700"
+    );
+    Ok(())
+}
+
+fn is_own(name: &str) -> bool {
+    OWN_NAMES.contains(&name) || OWN_BEGINNINGS.iter().any(|own| name.starts_with(own))
+}
+
+/// A file of ours, or a folder with its files. Links are left alone: what they lead to is the
+/// operator's.
+fn close_below(path: &Path) -> io::Result<()> {
+    let about = fs::symlink_metadata(path)?;
+    if about.is_symlink() {
+        return Ok(());
+    }
+    if about.is_dir() {
+        for entry in fs::read_dir(path)? {
+            close_below(&entry?.path())?;
+        }
+    }
+    let mode = if about.is_dir() { FOLDER_MODE } else { FILE_MODE };
+    if about.permissions().mode() & OTHERS != 0 { limit(path, mode) } else { Ok(()) }
+}
+
+fn is_open(path: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(path)?.permissions().mode() & OTHERS != 0)
+}
+
+/// Only the owner may do this. Another user who may write there has been let in on purpose.
+fn limit(path: &Path, mode: u32) -> io::Result<()> {
+    match fs::set_permissions(path, Permissions::from_mode(mode)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(
+                path = %path.display(),
+                "other users of this machine can read this, and only its owner can change that"
+            );
+            Ok(())
+        }
+        other => other,
+    }
+}

@@ -1,5 +1,6 @@
 //! What a client asks of a channel, read from query and headers; everything wrong with it is told.
 
+use crate::bounds::{self, MAX_ID_BYTES};
 use crate::interest::{Interest, Interests, Permit};
 use crate::position::{Epoch, Place};
 use crate::reset::Gap;
@@ -31,6 +32,8 @@ pub struct Visitor {
     pub user: Option<String>,
     /// Names of the feeds it may write to over a socket.
     pub feeds: Feeds,
+    /// Whether it came with a channel token: its user is whom the key's owner has named.
+    pub by_token: bool,
     /// When the credentials end.
     pub expires_in: Option<Duration>,
     pub standing: Arc<dyn Standing>,
@@ -139,6 +142,16 @@ pub fn version(pairs: &[(String, String)]) -> Option<&str> {
 }
 
 impl Visitor {
+    /// Whether it may subscribe to this. `names` are the collections as scopes name them.
+    pub fn check(
+        &self,
+        schema: &Schema,
+        names: &Schema,
+        interest: &Interest,
+    ) -> Result<(), Problem> {
+        bounds::check(&self.permit, schema, names, interest)
+    }
+
     pub fn interests(&self, interest: Interest, from: i64) -> Interests {
         let permit = self.permit.clone();
         let wanted = vec![(interest, from)];
@@ -181,7 +194,7 @@ pub fn types<'a>(
 }
 
 fn text(name: &str, value: &str) -> Result<String, Problem> {
-    if value.is_empty() || value.len() > 200 {
+    if value.is_empty() || value.len() > MAX_ID_BYTES {
         return Err(invalid(name, value, format!("`{name}` must be the id of a record.")));
     }
     Ok(value.to_owned())

@@ -222,6 +222,8 @@ pub struct Passing {
     pub kind: Kind,
     /// The connection that said it, which is not told.
     pub from: Option<u32>,
+    /// The record that it is about, where the sender said so.
+    pub about: Option<Box<str>>,
     sse: OnceLock<Bytes>,
     socket: OnceLock<Bytes>,
     /// Members of the message after its type, as they stand in a JSON object.
@@ -231,12 +233,17 @@ pub struct Passing {
 impl Passing {
     pub fn new(scope: Scope, kind: Kind, from: Option<u32>, members: String) -> Passing {
         let (sse, socket) = (OnceLock::new(), OnceLock::new());
-        Passing { scope, kind, from, sse, socket, members }
+        Passing { scope, kind, from, about: None, sse, socket, members }
+    }
+
+    pub fn about(self, about: Option<String>) -> Passing {
+        Passing { about: about.map(String::into_boxed_str), ..self }
     }
 
     /// Roughly what it takes to keep it, encoded for both kinds of channel.
     pub fn size_bytes(&self) -> usize {
-        3 * (self.members.len() + 64) + size_of::<Passing>()
+        let about = self.about.as_ref().map_or(0, |about| about.len());
+        3 * (self.members.len() + 64) + about + size_of::<Passing>()
     }
 
     pub fn frame(&self, encoding: Encoding) -> Bytes {

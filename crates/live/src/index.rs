@@ -247,7 +247,8 @@ mod tests {
             scopes.iter().filter_map(|scope| Grant::parse(scope)).collect()
         });
         let types = if chance.below(3) == 0 { chance.some(&TYPES, 2) } else { Vec::new() };
-        let permit = Permit { grants, types, deaf: chance.below(5) == 0 };
+        let deaf = chance.below(5) == 0;
+        let permit = Permit { grants, types, deaf, bounds: None };
         Interests::new(Scope(chance.pick(&[2, 3, 4])), permit, 0, wanted)
     }
 

@@ -1,13 +1,14 @@
 //! Who is told of what: what a connection's credentials allow, and what it asked for.
 
-use crate::entry::Entry;
+use crate::bounds::Bounds;
+use crate::entry::{Entry, Passing};
 use crate::index;
 use crate::passing::Kind;
 use crate::presence;
 use model::Scope;
 use model::caller::{Access, Grant};
 use model::webhook::pattern;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// One subscription. Everything left open means all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,9 @@ pub struct Permit {
     pub types: Vec<String>,
     /// No feed may be read: who is about to write into one is none of their business.
     pub deaf: bool,
+    /// Of a channel token: the records it is for; `None`: all. Shared, since every connection has
+    /// it twice.
+    pub bounds: Option<Arc<Bounds>>,
 }
 
 /// Everything a connection is to be told.
@@ -66,8 +70,12 @@ fn names(pattern: &str, entry: &Entry) -> bool {
 impl Permit {
     fn lets(&self, entry: &Entry) -> bool {
         // The usual case: nothing is restricted.
-        self.grants.is_none() && self.types.is_empty()
-            || self.reads(&entry.event.collection, &[&entry.event.kind, entry.name()])
+        let unrestricted = self.grants.is_none() && self.types.is_empty();
+        (unrestricted || self.reads(&entry.event.collection, &[&entry.event.kind, entry.name()]))
+            && self
+                .bounds
+                .as_ref()
+                .is_none_or(|bounds| bounds.let_through(&entry.event.record, entry.parent()))
     }
 
     /// Whether what goes by these names may be told. Who may read the log may read all of it,
@@ -82,12 +90,18 @@ impl Permit {
         let named = |pattern: &String| pattern::matches(pattern, kind.name());
         (self.types.is_empty() || self.types.iter().any(named))
             && match kind {
-                Kind::Online => self.may(presence::SCOPE),
+                // Who is online is about no record.
+                Kind::Online => self.bounds.is_none() && self.may(presence::SCOPE),
                 Kind::Typing => !self.deaf,
             }
     }
 
-    fn may(&self, collection: &str) -> bool {
+    /// Whether what was said in passing about this record may be heard, or said.
+    pub fn lets_about(&self, about: Option<&str>) -> bool {
+        self.bounds.as_ref().is_none_or(|bounds| bounds.name(about))
+    }
+
+    pub fn may(&self, collection: &str) -> bool {
         match &self.grants {
             None => true,
             Some(grants) => grants.iter().any(|grant| grant.covers(collection, Access::Read)),
@@ -117,6 +131,11 @@ impl Interests {
     /// Whether ephemeral messages of a kind are wanted.
     pub fn wants_passing(&self, kind: Kind) -> bool {
         self.permit.lets_passing(kind) && self.wanted.iter().any(|(one, _)| one.wants_passing(kind))
+    }
+
+    /// Whether one of them may be heard.
+    pub fn hears(&self, passing: &Passing) -> bool {
+        self.permit.lets_about(passing.about.as_deref())
     }
 
     /// Whether some of it is wanted by the parent of a record.
@@ -152,7 +171,7 @@ pub mod tests {
         let kind = Kind::of(name).unwrap();
         let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
         let types = types.iter().map(|one| (*one).to_owned()).collect();
-        Permit { grants, types, deaf: false }.lets_passing(kind)
+        Permit { grants, types, ..Permit::default() }.lets_passing(kind)
     }
 
     #[test]

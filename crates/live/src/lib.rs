@@ -6,6 +6,7 @@
 //! turns of a shard, the readers of the log and the buffers of ephemeral messages (`passing`).
 
 mod ask;
+mod bounds;
 mod entry;
 mod hub;
 mod index;
@@ -31,6 +32,7 @@ pub use ask::{
     Asked, Feeds, Held, MAX_TYPES, PASSING, Standing, TYPING, VERSION, Visitor, types,
     version as asked_version,
 };
+pub use bounds::{Bounds, MAX_ID_BYTES};
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
 pub use limits::Limits;

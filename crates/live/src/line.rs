@@ -338,9 +338,9 @@ impl Line {
         for kind in Kind::ALL {
             let (mut missed, number) = (0, self.seat.number());
             let from = self.passing[kind as usize] + 1;
-            let hub = &self.ticket.hub;
+            let (hub, interests) = (&self.ticket.hub, &self.interests);
             let extent = hub.passing.view(self.interests.scope, kind, from, |_, one| {
-                missed += u64::from(one.from != Some(number));
+                missed += u64::from(one.from != Some(number) && interests.hears(one));
             });
             self.passing[kind as usize] = self.passing[kind as usize].max(extent.newest);
             if missed > 0 && self.interests.wants_passing(kind) {
@@ -398,7 +398,7 @@ impl Line {
             let from = self.passing[kind as usize] + 1;
             let corridor = &self.ticket.hub.passing;
             let extent = corridor.view(self.interests.scope, kind, from, |number, one| {
-                if one.from == Some(self.seat.number()) {
+                if one.from == Some(self.seat.number()) || !self.interests.hears(one) {
                     return;
                 }
                 all &= batch.has_room();

@@ -5,7 +5,7 @@ use crate::auth::Identity;
 use crate::error::{self, Shape};
 use crate::idempotency;
 use crate::limit::Moment;
-use crate::operation::{self, Context};
+use crate::operation::{self, Author, Context};
 use crate::route::{self, Target};
 use crate::service::{Core, explain, settle_alone};
 use bytes::Bytes;
@@ -25,6 +25,7 @@ pub struct Clerk {
     version: Arc<View>,
     /// Before every reference, so that two users cannot take each other's.
     owner: String,
+    author: Author,
     client: IpAddr,
 }
 
@@ -38,16 +39,19 @@ impl Clerk {
     ) -> Clerk {
         let user = visitor.user.as_deref().unwrap_or_default();
         let owner = format!("socket:{}:{user}:", identity.caller.key);
-        Clerk { core, identity, version, owner, client }
+        let author = Author { user: visitor.user.clone(), by_token: visitor.by_token };
+        Clerk { core, identity, version, owner, author, client }
     }
 }
 
 impl Desk for Clerk {
     fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting {
         let (core, identity, client) = (self.core.clone(), self.identity.clone(), self.client);
-        let version = self.version.clone();
+        let (version, author) = (self.version.clone(), self.author.clone());
         let key = reference.map(|reference| format!("{}{reference}", self.owner));
-        Box::pin(async move { post(&core, &identity, &version, feed, body, key, client).await })
+        Box::pin(async move {
+            post(&core, &identity, &version, feed, body, key, (&author, client)).await
+        })
     }
 
     fn subscribed(&self, types: &[String]) {
@@ -70,7 +74,7 @@ async fn post(
     feed: CollectionIx,
     body: Bytes,
     key: Option<String>,
-    client: IpAddr,
+    (author, client): (&Author, IpAddr),
 ) -> Result<Posted, Problem> {
     let request_id = core.request_id();
     let now = core.outside.now();
@@ -115,7 +119,7 @@ async fn post(
         body: &body,
         idempotency: idempotency.as_ref(),
     };
-    let created = operation::create_record(&context).await;
+    let created = operation::create_record(&context, author).await;
     let (id, replayed) = created.map_err(|failure| {
         let problem = explain(failure, &request_id);
         match problem.code {

@@ -186,6 +186,7 @@ async fn stream(
     let epoch = Epoch(core.store.epoch());
     let schema = &core.versions.view(visitor.version).schema;
     let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    visitor.check(schema, &core.schema, &asked.interest)?;
     core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
     condition::of_read(&exchange.headers, None, None)?;
     if exchange.method == Method::HEAD {
@@ -254,6 +255,7 @@ async fn socket(
     let epoch = Epoch(core.store.epoch());
     let schema = &core.versions.view(visitor.version).schema;
     let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    visitor.check(schema, &core.schema, &asked.interest)?;
     core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
     condition::of_read(&exchange.headers, None, None)?;
     let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
@@ -309,13 +311,15 @@ async fn tokens(
     let schema = &core.versions.view(trace.version.unwrap_or(0)).schema;
     let claims = token::Claims::read(schema, &identity.caller, fields, trace.now)?;
     condition::of_nothing(&exchange.headers)?;
-    let made = core.tokens.seal(&claims);
+    let made = core.tokens.make(&claims)?;
     let shown = json!({
         "object": "channel_token",
         "token": made,
         "user": claims.user,
         "types": claims.types,
         "publish": claims.publish,
+        "resources": claims.resources,
+        "parents": claims.parents,
         "expires_at": model::Timestamp(claims.expires).to_iso(),
         "livemode": identity.caller.scope.livemode(),
     });

@@ -19,6 +19,8 @@ pub const PREFIX: &str = "ct_";
 /// A token is as long as its lists; beyond this it is none of ours.
 const MAX_CHARS: usize = 8 << 10;
 pub const MAX_ITEMS: usize = 50;
+/// What a request for a token may say.
+const MEMBERS: [&str; 6] = ["user", "types", "publish", "resources", "parents", "expires_in"];
 /// Seconds a token is good for.
 pub const LIFE: std::ops::RangeInclusive<i64> = 5..=86_400;
 pub const USUAL_LIFE: i64 = 3_600;
@@ -40,6 +42,11 @@ pub struct Claims {
     /// Feeds it may write to, by their live names.
     #[serde(rename = "p", default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<String>,
+    /// Records it is for, and records whose children it is for; both empty: all.
+    #[serde(rename = "r", default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<String>,
     /// Scopes of the key it was made with, where that is a restricted one.
     #[serde(rename = "g", default, skip_serializing_if = "Option::is_none")]
     scopes: Option<Vec<String>>,
@@ -66,12 +73,14 @@ impl Claims {
             user: None,
             types: Vec::new(),
             publish: Vec::new(),
+            resources: Vec::new(),
+            parents: Vec::new(),
             scopes,
             expires: 0,
         };
         for (name, value) in &fields {
             match (name.as_str(), value) {
-                ("user" | "types" | "publish" | "expires_in", Value::Null) => {}
+                (name, Value::Null) if MEMBERS.contains(&name) => {}
                 ("user", Value::String(user)) if is_name(user) => claims.user = Some(user.clone()),
                 ("user", value) => {
                     let message = bad_user("").message.clone();
@@ -85,6 +94,11 @@ impl Claims {
                     Ok(publish) => claims.publish = publish,
                     Err(message) => faults.push(Violation::new(name, Code::NotInEnum, message)),
                 },
+                ("resources" | "parents", value) => match ids(value) {
+                    Ok(ids) if name == "parents" => claims.parents = ids,
+                    Ok(ids) => claims.resources = ids,
+                    Err(message) => faults.push(Violation::new(name, Code::InvalidFormat, message)),
+                },
                 ("expires_in", value) => match whole(value).filter(|s| LIFE.contains(s)) {
                     Some(seconds) => life = seconds,
                     None => {
@@ -95,9 +109,8 @@ impl Claims {
                     }
                 },
                 (other, _) => {
-                    let message = format!(
-                        "There is no `{other}`; a token has user, types, publish and expires_in."
-                    );
+                    let known = MEMBERS.join(", ");
+                    let message = format!("There is no `{other}`; a token has: {known}.");
                     faults.push(Violation::new(other, Code::UnknownField, message));
                 }
             }
@@ -130,6 +143,14 @@ fn texts(value: &Value) -> Result<Vec<&str>, String> {
     let items = value.as_array().filter(|items| items.len() <= MAX_ITEMS);
     let texts = items.and_then(|items| items.iter().map(Value::as_str).collect());
     texts.ok_or_else(|| format!("This must be an array of at most {MAX_ITEMS} texts."))
+}
+
+fn ids(value: &Value) -> Result<Vec<String>, String> {
+    let texts = texts(value)?;
+    match texts.iter().all(|id| (1..=live::MAX_ID_BYTES).contains(&id.len())) {
+        true => Ok(texts.into_iter().map(str::to_owned).collect()),
+        false => Err(format!("An id has 1 to {} bytes.", live::MAX_ID_BYTES)),
+    }
 }
 
 fn types(schema: &Schema, value: &Value) -> Result<Vec<String>, String> {
@@ -179,6 +200,27 @@ impl Tokens {
         let mac = mac(&self.key, &payload);
         let (payload, mac) = (URL_SAFE_NO_PAD.encode(payload), URL_SAFE_NO_PAD.encode(mac));
         format!("{PREFIX}{payload}.{mac}")
+    }
+
+    /// The same, unless the lists make it longer than one that is read again.
+    pub fn make(&self, claims: &Claims) -> Result<String, Problem> {
+        let made = self.seal(claims);
+        if made.len() <= MAX_CHARS {
+            return Ok(made);
+        }
+        let message = format!(
+            "The token would have {} characters; {MAX_CHARS} are the most. Name fewer types, \
+             resources and parents.",
+            made.len()
+        );
+        let lists = [("types", &claims.types), ("resources", &claims.resources)];
+        let longest = lists.into_iter().chain([("parents", &claims.parents)]);
+        let longest = longest.max_by_key(|(_, list)| list.iter().map(String::len).sum::<usize>());
+        let field = longest.map_or("types", |(name, _)| name);
+        Err(Problem::of(
+            Code::ValidationFailed,
+            vec![Violation::new(field, Code::TooLong, message)],
+        ))
     }
 
     /// What a token says, if it is one of ours and its time is not over.
@@ -231,6 +273,8 @@ mod tests {
             user: Some("ann".into()),
             types: vec!["message".into()],
             publish: Vec::new(),
+            resources: vec!["order_1".into()],
+            parents: Vec::new(),
             scopes: Some(vec!["messages:read".into()]),
             expires: 5_000,
         }

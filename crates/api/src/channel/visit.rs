@@ -6,7 +6,7 @@ use crate::account;
 use crate::auth::{self, Identity};
 use crate::operation::Failure;
 use crate::service::{Core, Trace};
-use live::{Feeds, Held, Permit, Visitor};
+use live::{Bounds, Feeds, Held, Permit, Visitor};
 use model::caller::{Access, Caller, Grant};
 use model::problem::{Code, Problem};
 use model::schema::{Builtin, Collection};
@@ -89,9 +89,10 @@ async fn by_key(
     }
     Ok(Visitor {
         scope: caller.scope,
-        permit: permit(core, caller.grants.clone(), Vec::new()),
+        permit: permit(core, caller.grants.clone(), Vec::new(), None),
         user: user.map(str::to_owned),
         feeds,
+        by_token: false,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
         standing: core.standings.of(core, caller.scope, &caller.key),
         version: 0,
@@ -100,13 +101,18 @@ async fn by_key(
 }
 
 /// What is said in passing is read, too: who is typing, by those who may read what is then sent.
-fn permit(core: &Core, grants: Option<Vec<Grant>>, types: Vec<String>) -> Permit {
+fn permit(
+    core: &Core,
+    grants: Option<Vec<Grant>>,
+    types: Vec<String>,
+    bounds: Option<Arc<Bounds>>,
+) -> Permit {
     let reads = |collection: &str| match &grants {
         None => true,
         Some(grants) => grants.iter().any(|grant| grant.covers(collection, Access::Read)),
     };
     let deaf = !core.schema.feeds().any(|(_, c)| reads(&c.name) || reads("events"));
-    Permit { grants, types, deaf }
+    Permit { grants, types, deaf, bounds }
 }
 
 /// Live names of the feeds a restricted key may write to.
@@ -151,11 +157,14 @@ async fn by_token(
     let account = core.auth.account(&claims.account).await?;
     let identity = Identity::of_token(caller, core.limiter.bucket(&who), account);
     trace.identity = Some(Arc::new(identity));
+    let bounds = Bounds { resources: claims.resources, parents: claims.parents };
+    let bounds = (bounds != Bounds::default()).then(|| Arc::new(bounds));
     Ok(Visitor {
         scope,
-        permit: permit(core, grants, claims.types),
+        permit: permit(core, grants, claims.types, bounds),
         user: claims.user,
         feeds: Feeds::Only(claims.publish),
+        by_token: true,
         expires_in: Some(expires_in),
         standing: core.standings.of(core, scope, &claims.key),
         version: 0,
@@ -191,7 +200,10 @@ pub fn may(identity: &Identity, collection: &str, access: Access) -> Result<(), 
 /// Whether a visitor may read a feed.
 pub fn may_read(visitor: &Visitor, collection: &Collection) -> Result<(), Problem> {
     let live_name = collection.feed.as_ref().map_or("", |feed| &feed.live_name);
-    if visitor.permit.reads(&collection.name, &[live_name, &collection.events.created]) {
+    // A poll shows every record of the feed.
+    let unbounded = visitor.permit.bounds.is_none();
+    if unbounded && visitor.permit.reads(&collection.name, &[live_name, &collection.events.created])
+    {
         return Ok(());
     }
     let message = format!("These credentials may not read `{}`.", collection.name);
@@ -233,9 +245,10 @@ mod tests {
         let types = types.iter().map(|one| (*one).to_owned()).collect();
         let visitor = Visitor {
             scope: model::Scope(2),
-            permit: Permit { grants, types, deaf: false },
+            permit: Permit { grants, types, ..Permit::default() },
             user: None,
             feeds: Feeds::All,
+            by_token: false,
             expires_in: None,
             standing: Arc::new(Good),
             version: 0,

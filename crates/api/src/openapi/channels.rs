@@ -338,6 +338,15 @@ fn token_request(schema: &Schema) -> Value {
         publish["items"] = json!({ "type": "string" });
         publish["maxItems"] = 0.into();
     }
+    let ids = |about: &str| {
+        json!({
+            "type": ["array", "null"],
+            "description": about,
+            // Bytes are counted, of which a character may have four.
+            "items": { "type": "string", "minLength": 1, "maxLength": live::MAX_ID_BYTES / 4 },
+            "maxItems": channel::MAX_ITEMS,
+        })
+    };
     json!({
         "type": "object",
         "description": "What a token shall allow.",
@@ -357,6 +366,9 @@ fn token_request(schema: &Schema) -> Value {
                 "maxItems": channel::MAX_ITEMS,
             },
             "publish": publish,
+            "resources": ids("Ids of the records to be heard of. With `parents`, either counts; \
+                              without both, all records."),
+            "parents": ids("Ids of records whose children are to be heard of."),
             "expires_in": {
                 "type": ["integer", "null"],
                 "description": "Seconds that it is good for.",
@@ -385,10 +397,15 @@ fn token() -> Value {
             "user": { "type": ["string", "null"] },
             "types": texts("What it may hear of; empty: all that its key may read."),
             "publish": texts("Live names of the feeds it may write to."),
+            "resources": texts("Records it hears of; empty with `parents`: all."),
+            "parents": texts("Records whose children it hears of."),
             "expires_at": { "type": "string", "format": "date-time" },
             "livemode": { "type": "boolean" },
         },
-        "required": ["object", "token", "user", "types", "publish", "expires_at", "livemode"],
+        "required": [
+            "object", "token", "user", "types", "publish", "resources", "parents", "expires_at",
+            "livemode",
+        ],
     })
 }
 

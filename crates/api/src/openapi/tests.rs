@@ -121,7 +121,7 @@ fn payments() -> Collection {
 
 fn messages() -> Collection {
     let mut messages = collection("messages", "message", vec![Field::new("text", Kind::String)]);
-    messages.feed = Some(Feed { live_name: "message".into() });
+    messages.feed = Some(Feed { live_name: "message".into(), author: None });
     messages.operations = Operations { replace: false, update: false, ..Operations::ALL };
     messages
 }

@@ -9,7 +9,7 @@ mod own;
 mod owned;
 mod write;
 
-pub use write::create_record;
+pub use write::{Author, create_record};
 
 use crate::actions::Actions;
 use crate::error::Shape;

@@ -2,6 +2,7 @@
 
 use super::{Posted, Socket};
 use crate::ask::{self, Asked, TYPING, invalid};
+use crate::bounds::{self, MAX_ID_BYTES};
 use crate::entry::Passing;
 use crate::hub::Hub;
 use crate::interest::{Interest, Interests};
@@ -141,8 +142,24 @@ impl Socket {
             let message = "These credentials may only listen.";
             return Err(Problem::new(Code::PermissionDenied, message));
         }
+        let about = match message.remove("resource") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(id)) if (1..=MAX_ID_BYTES).contains(&id.len()) => Some(id),
+            Some(other) => {
+                let message = "`resource` must be the id of a record.";
+                return Err(invalid("resource", &other.to_string(), message));
+            }
+        };
+        if !self.permit.lets_about(about.as_deref()) {
+            let message = "These credentials are for some records: name one of them as `resource`.";
+            return Err(Problem::new(Code::PermissionDenied, message).param("resource"));
+        }
         let mut members = String::from("\"user\":");
         push_json(&mut members, &self.user.as_deref().map_or(Value::Null, |user| user.into()));
+        if let Some(id) = &about {
+            members.push_str(",\"resource\":");
+            push_json(&mut members, &id.as_str().into());
+        }
         let data = match message.remove("data") {
             Some(data) => data,
             None => Value::Object(message),
@@ -154,7 +171,8 @@ impl Socket {
             return Err(Problem::new(Code::TooLong, message).param("data"));
         }
         let from = Some(self.line.seat.number());
-        self.line.ticket.hub.say(Passing::new(self.scope, Kind::Typing, from, members));
+        let passing = Passing::new(self.scope, Kind::Typing, from, members);
+        self.line.ticket.hub.say(passing.about(about));
         Ok(())
     }
 
@@ -164,6 +182,8 @@ impl Socket {
         reference: Option<&str>,
     ) -> Result<(), Problem> {
         let asked = self.asked(message)?;
+        let names = &self.line.ticket.hub.codec.schema;
+        bounds::check(&self.permit, self.schema(), names, &asked.interest)?;
         let newest = *self.line.ticket.hub.store.0.position().borrow();
         let begin = asked.begin(newest);
         // A line that lies still may stand far back: what it did not want meanwhile is not made up

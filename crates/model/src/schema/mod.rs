@@ -301,6 +301,8 @@ pub struct EventNames {
 pub struct Feed {
     /// Name of its records on the live channels.
     pub live_name: String,
+    /// The field that holds the user who sent a record over a live channel.
+    pub author: Option<String>,
 }
 
 /// A declared index over several fields.

@@ -14,7 +14,8 @@ use std::process::Command;
 
 #[test]
 fn every_instant_of_the_last_year_is_valid() {
-    let schema = "[collections.notes]\nfields.at = { type = \"timestamp\", filter = true, sort = true }\n";
+    let schema =
+        "[collections.notes]\nfields.at = { type = \"timestamp\", filter = true, sort = true }\n";
     let server = Start::schema(schema).go();
     for (sent, kept) in [
         ("9999-12-30T21:59:59Z", "9999-12-30T21:59:59.000Z"),

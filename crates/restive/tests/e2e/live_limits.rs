@@ -165,15 +165,26 @@ fn nobody_publishes_in_anothers_name() {
     let mut ann = open(&server, json!({ "user": "ann", "publish": ["message"] }));
     let mut nobody = open(&server, json!({ "publish": ["message"] }));
     let mut listener = Events::open(&server, "/api/events?types=message");
-    let say = |socket: &mut Socket, data: Value| {
-        socket.ask_for(json!({ "type": "message", "data": data }))
+    let mut number = 0;
+    let mut say = |socket: &mut Socket, data: Value| {
+        number += 1;
+        let reference = format!("message {number}");
+        socket.say(json!({ "type": "message", "ref": reference, "data": data }));
+        loop {
+            let answer = socket.message();
+            if answer["ref"] == reference.as_str() {
+                return answer;
+            }
+        }
     };
     assert_eq!(say(&mut ann, json!({ "text": "hello" }))["type"], "ack");
     let told = listener.named("message").json();
     assert_eq!((&told["from"], &told["text"]), (&json!("ann"), &json!("hello")));
     assert_eq!(say(&mut ann, json!({ "text": "me", "from": "ann" }))["type"], "ack");
     assert_eq!(listener.named("message").json()["from"], "ann");
-    for forged in [json!("ben"), json!(null), json!(7), json!("")] {
+    assert_eq!(say(&mut ann, json!({ "text": "null", "from": null }))["type"], "ack");
+    assert_eq!(listener.named("message").json()["from"], "ann");
+    for forged in [json!("ben"), json!("Ann"), json!("")] {
         let answer = say(&mut ann, json!({ "text": "forged", "from": forged }));
         refused(&answer, "permission_denied");
         assert_eq!(answer["error"]["param"], "from", "{answer}");

@@ -72,7 +72,7 @@ fn a_poll_with_the_right_tag_is_304_until_the_feed_changes() {
     let target = format!("/api/messages?since={first}");
     let answer = server.get(&target);
     let tag = answer.header("etag").unwrap().to_owned();
-    assert_eq!(answer.header("cache-control"), Some("no-cache"));
+    assert_eq!(answer.header("cache-control"), Some("private, no-cache"));
     let again = || server.ask("GET", &target).header("if-none-match", &tag).send();
     server.book("another collection");
     let same = again();

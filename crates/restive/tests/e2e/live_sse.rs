@@ -165,7 +165,7 @@ fn bad_parameters_of_a_stream_are_named() {
 fn a_streams_head_keeps_proxies_from_holding_it_back() {
     let server = Server::bookshop();
     let events = Events::open(&server, "/api/events");
-    for line in ["content-type: text/event-stream", "cache-control: no-cache"] {
+    for line in ["content-type: text/event-stream", "cache-control: private, no-cache"] {
         assert!(events.head.contains(line), "{}", events.head);
     }
     assert!(events.head.contains("x-accel-buffering: no"), "{}", events.head);

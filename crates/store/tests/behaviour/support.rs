@@ -96,7 +96,7 @@ pub fn schema() -> Schema {
         None,
         vec![field("text", Kind::String, |f| f.search = true)],
     );
-    messages.feed = Some(Feed { live_name: "message".into() });
+    messages.feed = Some(Feed { live_name: "message".into(), author: None });
     collections.push(messages);
     let mut schema = Schema::new(service, collections);
     let published = model::schema::EventType { name: "report.ready".into(), description: None };

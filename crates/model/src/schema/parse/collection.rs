@@ -31,8 +31,11 @@ pub(super) fn read(
     let table = &head.table;
     table.allow(report, keys::COLLECTION);
     let states = states::read(report, table);
-    let feed = read_feed(report, head);
+    let mut feed = read_feed(report, head);
     let fields = read_fields(report, heads, ix, states.as_ref());
+    if let Some(feed) = &mut feed {
+        feed.author = read_author(report, head, &fields);
+    }
     let events = read_events(report, head, ix, told);
     let mut collection = Collection {
         name: head.name.value.to_owned(),
@@ -203,7 +206,36 @@ fn read_feed(report: &mut Report<'_>, head: &Head<'_>) -> Option<Feed> {
             live_name = name.value.to_owned();
         }
     }
-    Some(Feed { live_name })
+    // Looked at when the fields are known.
+    Some(Feed { live_name, author: None })
+}
+
+/// The field of a feed that says who sent a record: a text that a client may write, so that the
+/// service can set it and an API key can as well.
+fn read_author(report: &mut Report<'_>, head: &Head<'_>, fields: &[Field]) -> Option<String> {
+    let is_table = head.table.get("feed").is_some_and(|value| value.get_ref().is_table());
+    if !head.feed || !is_table {
+        return None;
+    }
+    let table = head.table.table(report, "feed", "`feed`".to_owned())?;
+    let name = table.text(report, "author")?;
+    let Some(field) = fields.iter().find(|field| field.name == name.value) else {
+        let hint = naming::hint(name.value, fields.iter().map(|field| field.name.as_str()));
+        let message =
+            format!("`author` names the field `{}`, which is not declared{hint}", name.value);
+        report.say(name.at, message);
+        return None;
+    };
+    let plain = field.kind == Kind::String && field.reference.is_none() && field.choices.is_empty();
+    if !plain || field.required || field.read_only || field.write_only {
+        let message = format!(
+            "`author` names the field `{}`; it must be a string without `ref`, `enum`, `required`, \
+             `read_only` and `write_only`",
+            name.value
+        );
+        report.say(name.at, message);
+    }
+    Some(name.value.to_owned())
 }
 
 fn read_events(

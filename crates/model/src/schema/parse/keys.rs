@@ -56,7 +56,7 @@ pub(super) const COLLECTION: &[&str] = &[
     "link",
 ];
 
-pub(super) const FEED: &[&str] = &["live_name"];
+pub(super) const FEED: &[&str] = &["live_name", "author"];
 
 pub(super) const EVENTS: &[&str] = &["created", "updated", "deleted"];
 

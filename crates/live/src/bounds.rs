@@ -1,0 +1,158 @@
+//! What a subscription may ask for. One that credentials would never let anything through for is
+//! refused: silence would look like a service where nothing happens.
+
+use crate::ask::TYPING;
+use crate::interest::{Interest, Permit};
+use crate::presence;
+use model::problem::{Code, Problem};
+use model::schema::{Collection, Schema};
+use model::webhook::pattern;
+use std::fmt;
+
+/// The longest id that a token or a message names.
+pub const MAX_ID_BYTES: usize = 200;
+
+/// Records and parents that credentials are limited to: what is about one of the records, or about
+/// a record below one of the parents, is let through.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Bounds {
+    pub resources: Vec<String>,
+    pub parents: Vec<String>,
+}
+
+impl Bounds {
+    pub fn let_through(&self, resource: &str, parent: Option<&str>) -> bool {
+        self.resources.iter().any(|one| one == resource)
+            || parent.is_some_and(|parent| self.parents.iter().any(|one| one == parent))
+    }
+
+    /// Whether something said in passing is about one of the records or parents.
+    pub fn name(&self, about: Option<&str>) -> bool {
+        about.is_some_and(|id| self.resources.iter().chain(&self.parents).any(|one| one == id))
+    }
+}
+
+impl fmt::Debug for Bounds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Bounds({:?}, {:?})", self.resources, self.parents)
+    }
+}
+
+/// Whether credentials may subscribe to this. `schema` is that of the version which is spoken;
+/// `names` are the collections as scopes name them, in the same places.
+pub fn check(
+    permit: &Permit,
+    schema: &Schema,
+    names: &Schema,
+    interest: &Interest,
+) -> Result<(), Problem> {
+    for one in interest.types.iter().filter(|one| *one != "*") {
+        if !permit.types.is_empty() && !covered(permit, schema, one) {
+            let known = permit.types.join(", ");
+            let message = format!("These credentials do not hear of `{one}`, only of: {known}.");
+            return Err(refused("types", message));
+        }
+        if !readable(permit, schema, names, one) {
+            return Err(refused("types", format!("These credentials may not read `{one}`.")));
+        }
+    }
+    check_bounds(permit, interest)
+}
+
+fn check_bounds(permit: &Permit, interest: &Interest) -> Result<(), Problem> {
+    let Some(bounds) = &permit.bounds else { return Ok(()) };
+    let Interest { resource, parent, .. } = interest;
+    let within = match (resource, parent) {
+        (None, None) => true,
+        (resource, parent) => {
+            bounds.let_through(resource.as_deref().unwrap_or_default(), parent.as_deref())
+        }
+    };
+    if within {
+        return Ok(());
+    }
+    let (name, id) = match (resource, parent) {
+        (Some(id), _) => ("resource", id.as_str()),
+        (None, id) => ("parent", id.as_deref().unwrap_or_default()),
+    };
+    let shown: String = id.chars().take(100).collect();
+    let hint = match bounds.parents.is_empty() {
+        false if name == "resource" => " Name the `parent` of the record as well.",
+        _ => "",
+    };
+    let message = format!("These credentials are for other records than `{shown}`.{hint}");
+    Err(refused(name, message))
+}
+
+/// Whether all that a pattern means is in the token. A feed's records go by two names.
+fn covered(permit: &Permit, schema: &Schema, asked: &str) -> bool {
+    let feeds = schema.collections.iter().filter_map(|c| Some((c.feed.as_ref()?, c)));
+    let other = |(feed, collection): (&model::schema::Feed, &Collection)| {
+        let (live, created) = (feed.live_name.clone(), collection.events.created.clone());
+        if asked == live { Some(created) } else { (asked == created).then_some(live) }
+    };
+    let names: Vec<String> = feeds.filter_map(other).chain([asked.to_owned()]).collect();
+    permit.types.iter().any(|allowed| names.iter().any(|name| covers(allowed, name)))
+}
+
+fn covers(allowed: &str, asked: &str) -> bool {
+    match (allowed.strip_suffix('*'), asked.strip_suffix('*')) {
+        (Some(head), Some(stem)) => stem.starts_with(head),
+        (None, Some(_)) => false,
+        (_, None) => pattern::matches(allowed, asked),
+    }
+}
+
+/// Whether some of what a pattern means may be read.
+fn readable(permit: &Permit, schema: &Schema, names: &Schema, asked: &str) -> bool {
+    match asked {
+        TYPING => !permit.deaf,
+        presence::ONLINE => permit.bounds.is_none() && permit.may(presence::SCOPE),
+        _ => {
+            let object = asked.split(['.', '*']).next().unwrap_or_default();
+            let meant = |c: &&Collection| {
+                let live = c.feed.as_ref().is_some_and(|feed| feed.live_name == asked);
+                live || c.object == object
+            };
+            let place = schema.collections.iter().position(|c| meant(&c));
+            let name = place.and_then(|place| names.collections.get(place)).map(|c| &c.name);
+            // What belongs to no collection, or to several, is let through piece by piece.
+            name.is_none_or(|name| permit.may(name) || permit.may("events"))
+        }
+    }
+}
+
+fn refused(param: &str, message: String) -> Problem {
+    Problem::new(Code::PermissionDenied, message).param(param)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_covered_by_what_means_all_of_it() {
+        for (allowed, asked, expected) in [
+            ("book.*", "book.created", true),
+            ("book.*", "book.*", true),
+            ("book.*", "book.c*", true),
+            ("book.c*", "book.*", false),
+            ("book.created", "book.*", false),
+            ("*", "book.*", true),
+            ("book.*", "bookmark.created", false),
+            ("message", "message", true),
+        ] {
+            assert_eq!(covers(allowed, asked), expected, "{allowed} {asked}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_about_records_or_what_is_below_parents() {
+        let all = |texts: &[&str]| texts.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let bounds = Bounds { resources: all(&["r"]), parents: all(&["p"]) };
+        assert!(bounds.let_through("r", None) && bounds.let_through("x", Some("p")));
+        assert!(!bounds.let_through("p", None) && !bounds.let_through("x", Some("r")));
+        assert!(bounds.name(Some("r")) && bounds.name(Some("p")));
+        assert!(!bounds.name(None) && !bounds.name(Some("x")));
+    }
+}

@@ -53,7 +53,7 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         HttpVersionNotSupported => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, REQUEST),
         NotAcceptable => (StatusCode::NOT_ACCEPTABLE, REQUEST),
         RequestTimeout => (StatusCode::REQUEST_TIMEOUT, REQUEST),
-        InvalidState | TooManyChildren | TooManyRecords | ActionInProgress => {
+        InvalidState | TooManyChildren | StillReferenced | TooManyRecords | ActionInProgress => {
             (StatusCode::CONFLICT, REQUEST)
         }
         IdempotencyKeyInUse => (StatusCode::CONFLICT, "idempotency_error"),

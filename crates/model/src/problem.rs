@@ -134,7 +134,11 @@ catalogue! {
         "The record's state does not allow this action; see `current_state` and `allowed`."
     GuardFailed "guard_failed" "A rule of the action refused it."
     TooManyChildren "too_many_children"
-        "The record has more children than one delete takes. Delete them first."
+        "More records are below the record, or refer to it, than one delete takes along. Delete \
+         those first."
+    StillReferenced "still_referenced"
+        "Other records refer to the record; `referrers` names some of them. Delete or change them \
+         first."
     TooManyRecords "too_many_records"
         "There are as many records of this kind as there may be. Delete some first."
     IdempotencyKeyReused "idempotency_key_reused"

@@ -25,8 +25,10 @@ pub struct Facets<'a> {
     pub if_match: Option<bool>,
     /// Takes an Idempotency-Key; whether it must have it.
     pub idempotency: Option<bool>,
-    /// Deletes a record that may have children.
-    pub takes_children: bool,
+    /// Deletes a record that others may be below or refer to.
+    pub takes_others: bool,
+    /// Deletes a record that others may keep from being deleted.
+    pub restricted: bool,
     /// Creates a record of a collection that holds only so many.
     pub counted: bool,
     /// Opens a connection that stays open; whether it is a WebSocket.
@@ -70,7 +72,8 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         ActionHandlerFailed | ActionInProgress => {
             facets.action.is_some_and(|action| action.handler.is_some())
         }
-        TooManyChildren => facets.takes_children,
+        TooManyChildren => facets.takes_others,
+        StillReferenced => facets.restricted,
         TooManyRecords => facets.counted,
         TooManyConnections => facets.channel.is_some(),
         UpgradeRequired => facets.channel == Some(true),

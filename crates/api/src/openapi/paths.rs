@@ -4,8 +4,9 @@
 use super::errors::{self, Facets};
 use super::names::{Names, pascal};
 use super::{channels, headers, own, parameters, reference, requests, versions};
-use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, Schema};
+use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, OnDelete, Schema};
 use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
 
 /// Tag of the routes that belong to no collection.
 pub const SERVICE_TAG: &str = "service";
@@ -250,18 +251,51 @@ impl<'a> Place<'a> {
         })
     }
 
+    /// Whether a delete takes other records along, whether some may refuse it, and what there is to
+    /// say about them.
+    fn deleted_with(&self) -> (bool, bool, String) {
+        let schema = self.schema;
+        let (mut takes_others, mut restricted) = (false, false);
+        for target in schema.deletes(self.index) {
+            takes_others |= schema.children(target).next().is_some();
+            for (_, _, field) in schema.referrers(target) {
+                takes_others = true;
+                restricted |= field.on_delete() == OnDelete::Restrict;
+            }
+        }
+        let mut told = String::new();
+        for (ix, _, field) in schema.referrers(self.index) {
+            let collection = &schema.collections[ix];
+            if collection.removed || field.removed || field.write_only {
+                continue;
+            }
+            let what = match field.on_delete() {
+                OnDelete::Restrict => "refuse it with 409 `still_referenced`",
+                OnDelete::Cascade => "are deleted with it",
+                OnDelete::SetNull => "then have null there",
+            };
+            // Writing to a String cannot fail.
+            let _ = write!(
+                told,
+                " Records of `{}` that refer to it by `{}` {what}.",
+                collection.name, field.name
+            );
+        }
+        (takes_others, restricted, told)
+    }
+
     fn delete(&self) -> Value {
         let object = &self.collection.object;
-        let takes_children = self.schema.children(self.index).next().is_some();
+        let (takes_others, restricted, told) = self.deleted_with();
         let mut responses = Map::new();
         let deleted = answer("The record is gone.", &[], reference("schemas", "Deleted"));
         responses.insert("200".into(), deleted);
-        responses.extend(errors::responses(&Facets { takes_children, ..self.change() }));
+        responses.extend(errors::responses(&Facets { takes_others, restricted, ..self.change() }));
         self.operation(Operation {
             id: self.names.operation("delete", self.index),
             summary: format!("Delete a {object}"),
             description: format!(
-                "Deletes the {object}. Repeating it is safe and gives the same answer."
+                "Deletes the {object}. Repeating it is safe and gives the same answer.{told}"
             ),
             parameters: vec![self.if_match(), parameters::shared("RestiveVersion")],
             body: None,

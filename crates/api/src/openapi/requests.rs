@@ -4,7 +4,7 @@
 use super::names::Names;
 use super::own;
 use super::{Members, filters, reference};
-use model::schema::{Builtin, CollectionIx, Field, Kind, Schema};
+use model::schema::{Builtin, CollectionIx, Field, Kind, OnDelete, Schema};
 use model::validate::{MAX_ARRAY_ITEMS, MAX_INTEGER, MAX_OBJECT_BYTES, MAX_STRING_CHARS};
 use serde_json::{Map, Value, json};
 
@@ -184,7 +184,16 @@ fn property(schema: &Schema, field: &Field, members: &[Field], body: Body) -> Va
 pub fn description(schema: &Schema, field: &Field) -> Option<String> {
     let mut sentences: Vec<String> = field.description.iter().cloned().collect();
     if let Some(target) = field.reference {
-        sentences.push(format!("Id of a record in `{}`.", schema.collections[target].name));
+        let target = &schema.collections[target];
+        sentences.push(format!("Id of a record in `{}`.", target.name));
+        if target.operations.delete && !field.read_only && target.builtin.is_none() {
+            let then = match field.on_delete() {
+                OnDelete::Restrict => "That record cannot be deleted while it is named here.",
+                OnDelete::Cascade => "This record is deleted with that one.",
+                OnDelete::SetNull => "Becomes null when that record is deleted.",
+            };
+            sentences.push(then.to_owned());
+        }
     }
     if field.unique {
         sentences.push("No two records share a value.".to_owned());

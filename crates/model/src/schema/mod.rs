@@ -188,6 +188,8 @@ pub struct Field {
     pub sort: bool,
     pub search: bool,
     pub reference: Option<CollectionIx>,
+    /// What the file says of the record that is referred to being deleted; see `on_delete()`.
+    pub on_delete: Option<OnDelete>,
     /// Accepted and kept, never served.
     pub write_only: bool,
     /// Set by actions, rules and the service, never by a request body.
@@ -207,6 +209,29 @@ pub struct Field {
     /// The field that this is an old name of, which stays beside it: either is said, both shown.
     pub alias_of: Option<String>,
     pub deprecated: Option<Deprecation>,
+}
+
+/// What becomes of a reference when the record it names is deleted. It never stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDelete {
+    /// The record that is referred to cannot be deleted.
+    Restrict,
+    /// The record that refers is deleted, too.
+    Cascade,
+    /// The reference becomes null.
+    SetNull,
+}
+
+impl OnDelete {
+    pub const ALL: [OnDelete; 3] = [OnDelete::Restrict, OnDelete::Cascade, OnDelete::SetNull];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            OnDelete::Restrict => "restrict",
+            OnDelete::Cascade => "cascade",
+            OnDelete::SetNull => "set_null",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -382,6 +407,45 @@ impl Schema {
         self.collections.iter().enumerate().filter(move |(_, c)| c.parent == Some(parent))
     }
 
+    /// The fields that refer to records of a collection. Not those that name a parent, which takes
+    /// its children along, nor those of the service's own collections, which outlive what they tell
+    /// of.
+    pub fn referrers(
+        &self,
+        target: CollectionIx,
+    ) -> impl Iterator<Item = (CollectionIx, usize, &Field)> {
+        let own = |collection: &Collection| collection.builtin.is_some() || collection.internal;
+        let collections = self.collections.iter().enumerate().filter(move |(_, c)| !own(c));
+        collections.flat_map(move |(ix, collection)| {
+            let parent = self.parent_field(ix);
+            let fields = collection.fields.iter().enumerate().filter(move |(_, field)| {
+                field.reference == Some(target)
+                    && field.alias_of.is_none()
+                    && parent != Some(&field.name)
+            });
+            fields.map(move |(place, field)| (ix, place, field))
+        })
+    }
+
+    /// The collections that a delete in one of them may delete records of, itself first.
+    pub fn deletes(&self, top: CollectionIx) -> Vec<CollectionIx> {
+        let mut found = vec![top];
+        let mut next = 0;
+        while let Some(target) = found.get(next).copied() {
+            next += 1;
+            let below = self.children(target).map(|(ix, _)| ix);
+            let referring = self.referrers(target);
+            let cascading = referring.filter(|(.., f)| f.on_delete() == OnDelete::Cascade);
+            let more: Vec<_> = below.chain(cascading.map(|(ix, ..)| ix)).collect();
+            for ix in more {
+                if !found.contains(&ix) {
+                    found.push(ix);
+                }
+            }
+        }
+        found
+    }
+
     /// The field that names a child's parent: the parent's object name. `None` at the top level.
     pub fn parent_field(&self, child: CollectionIx) -> Option<&str> {
         Some(&self.collections[self.collections[child].parent?].object)
@@ -500,6 +564,7 @@ impl Field {
             sort: false,
             search: false,
             reference: None,
+            on_delete: None,
             write_only: false,
             read_only: false,
             filter_only: false,
@@ -523,6 +588,17 @@ impl Field {
 
     pub fn has_column(&self) -> bool {
         self.unique || self.filter || self.sort || self.reference.is_some()
+    }
+
+    /// What becomes of a record when the one that this field refers to is deleted. A field that
+    /// clients of this version do not know keeps nobody from deleting what they know.
+    pub fn on_delete(&self) -> OnDelete {
+        match self.on_delete {
+            _ if self.removed => OnDelete::SetNull,
+            Some(said) => said,
+            None if self.required => OnDelete::Restrict,
+            None => OnDelete::SetNull,
+        }
     }
 
     /// References are filterable: finding "the orders of this book" is why they exist.

@@ -202,7 +202,43 @@ pub fn decide<'w>(
         now,
     };
     let decision = guarded(|| decide::decide(schema, write, &facts))?.map_err(Fault::Problem)?;
+    if let (Change::Act { .. } | Change::Timed { .. }, Effect::Put(kept)) =
+        (&write.change, &decision.effect)
+    {
+        refuse_dangling(turn, write, current.as_ref(), kept)?;
+    }
     Ok(Decided { write: Cow::Borrowed(write), current, decision })
+}
+
+/// What an action, a rule or a handler sets is not among what the request refers to.
+fn refuse_dangling(
+    turn: &Turn<'_>,
+    write: &Write,
+    current: Option<&Record>,
+    kept: &Kept,
+) -> Result<(), Fault> {
+    let collection = &turn.shared.schema.collections[write.collection];
+    let before = current.map(Record::fields).unwrap_or_default();
+    let mut violations = Vec::new();
+    for field in &collection.fields {
+        let (Some(target), Some(value)) = (field.reference, kept.fields.get(&field.name)) else {
+            continue;
+        };
+        let Some(id) = value.as_str().filter(|_| before.get(&field.name) != Some(value)) else {
+            continue;
+        };
+        if !read::exists(turn.connection, turn.shared, write.scope, target, id)? {
+            let object = &turn.shared.schema.collections[target].object;
+            let message = format!("`{}` would name no {object} that exists.", field.name);
+            let mut violation = Violation::new(&field.name, Code::BadReference, message);
+            write.blame_set(collection, &mut violation, &kept.fields);
+            violations.push(violation);
+        }
+    }
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(Fault::Problem(Problem::of(Code::ValidationFailed, violations))),
+    }
 }
 
 /// The writer thread serves everyone: a panic over one write must not end it.
@@ -214,7 +250,7 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
 }
 
 /// Keeps a decision that makes or changes a record, or changes nothing.
-fn keep(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Response, Fault> {
+pub fn keep(turn: &mut Turn<'_>, decided: Decided<'_>, now: Timestamp) -> Result<Response, Fault> {
     let Decided { write, current, decision } = decided;
     let Decision { effect, events, timers, answer, reveal } = decision;
     // Whether the last event says what is answered.

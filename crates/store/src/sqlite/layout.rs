@@ -323,6 +323,13 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
         if parent_field != Some(&field.name) && (!field.unique || field.sort) {
             add("i", &suffix, format!("{owner}, {column}"), String::new());
         }
+        // Who refers to a record is asked for whatever their parents; elsewhere the owner is the
+        // scope already.
+        let is_reference = field.reference.is_some() && parent_field != Some(&field.name);
+        if is_reference && collection.parent.is_some() && !field.unique {
+            let tail = format!(" WHERE {column} IS NOT NULL");
+            add("i", &format!("r_{}", field.name), format!("scope, {column}"), tail);
+        }
     }
     if collection.internal && collection.name == KEYS {
         // A key is found before its scope is known.

@@ -72,6 +72,10 @@ pub fn apply(
             serde_json::to_string(&plan.stored).map_err(|error| Error::Failed(Box::new(error)))?;
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
     }
+    // Also where the schema is the same: this release may want other indexes than the last one.
+    for ix in 0..schema.collections.len() {
+        reconcile_indexes(&transaction, schema, ix)?;
+    }
     complete_searches(&transaction, schema, &plan.stored)?;
     if let Some(text) = &edition.text {
         keep_text(&transaction, text)?;
@@ -190,13 +194,10 @@ fn carry_out(connection: &Connection, versions: &Versions, plan: &Plan) -> Resul
             }
         }
     }
-    if !refusals.is_empty() {
-        return Err(Error::Refused(refusals));
+    match refusals.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Refused(refusals)),
     }
-    for ix in 0..schema.collections.len() {
-        reconcile_indexes(connection, schema, ix)?;
-    }
-    Ok(())
 }
 
 /// Makes the indexes that are missing and drops those that nobody asks for any more.

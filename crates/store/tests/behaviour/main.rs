@@ -13,6 +13,7 @@ mod files;
 mod follow;
 mod keys;
 mod lists;
+mod references;
 mod searches;
 mod support;
 mod versions;

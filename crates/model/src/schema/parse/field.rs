@@ -4,7 +4,7 @@
 use super::naming;
 use super::reader::{self, Node, Report, Table, Text};
 use super::{deprecation, field_check, keys};
-use crate::schema::{CollectionIx, Field, Kind, Pattern};
+use crate::schema::{CollectionIx, Field, Kind, OnDelete, Pattern};
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -49,6 +49,7 @@ pub(super) fn read(
     field.deprecated = deprecation::read(report, &table);
     field.choices = read_choices(report, &table);
     field.reference = read_reference(report, &table, targets);
+    field.on_delete = read_on_delete(report, &table);
     field_check::check(report, &table, &field);
     read_default(report, &table, &mut field);
     field
@@ -198,6 +199,20 @@ fn read_reference(
         );
     }
     Some(found)
+}
+
+fn read_on_delete(report: &mut Report<'_>, table: &Table<'_>) -> Option<OnDelete> {
+    let text = table.text(report, "on_delete")?;
+    let found = OnDelete::ALL.into_iter().find(|one| one.name() == text.value);
+    if found.is_none() {
+        let names = OnDelete::ALL.map(OnDelete::name);
+        let hint = naming::hint(text.value, names.into_iter());
+        report.say(
+            text.at,
+            format!("`on_delete` is {}, not `{}`{hint}", names.join(", "), text.value),
+        );
+    }
+    found
 }
 
 fn read_default(report: &mut Report<'_>, table: &Table<'_>, field: &mut Field) {

@@ -2,7 +2,7 @@
 //! Knows one field at a time.
 
 use super::reader::{Report, Table};
-use crate::schema::{Field, Kind};
+use crate::schema::{Field, Kind, OnDelete};
 use crate::time::{Timestamp, is_date};
 use serde_json::Value;
 
@@ -11,8 +11,14 @@ pub(super) fn check(report: &mut Report<'_>, table: &Table<'_>, field: &Field) {
     check_against_kind(report, table, field);
     check_ranges(report, table, field);
     check_contradictions(report, table, field);
-    if table.get("ref").is_some() {
-        check_reference(report, table, field);
+    match table.get("ref").is_some() {
+        true => check_reference(report, table, field),
+        false => {
+            if let Some(at) = table.key_at("on_delete") {
+                let message = "`on_delete` is for references only; add `ref` or remove it";
+                report.say(at, message);
+            }
+        }
     }
 }
 
@@ -123,6 +129,16 @@ fn check_reference(report: &mut Report<'_>, table: &Table<'_>, field: &Field) {
                 format!("`{key}` has no place on a reference; `{}` holds an id", field.name),
             );
         }
+    }
+    if field.required && field.on_delete == Some(OnDelete::SetNull) {
+        report.say(
+            table.value_at("on_delete"),
+            format!(
+                "`{}` is required and cannot become null; use `restrict` or `cascade`, or make it \
+                 optional",
+                field.name
+            ),
+        );
     }
 }
 

@@ -76,6 +76,7 @@ pub(super) const FIELD: &[&str] = &[
     "sort",
     "search",
     "ref",
+    "on_delete",
     "write_only",
     "read_only",
     "description",

@@ -224,6 +224,9 @@ impl Work<'_> {
                 (Some(was), Some(is)) => format!("refers to `{is}`, not `{was}`"),
             };
             self.breaking(place, what, "ids that were taken are refused", None);
+        } else if is.reference.is_some() && was.on_delete != is.on_delete {
+            let what = format!("`on_delete` is `{}`", is.on_delete().name());
+            self.safe(place, what, "it holds for deletes from now on");
         }
     }
 

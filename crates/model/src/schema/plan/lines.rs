@@ -182,6 +182,8 @@ pub(super) fn field(schema: &Schema, field: &Field) -> String {
     }
     let target = field.reference.map(|at| quoted(&schema.collections[at].name));
     members.extend(target.map(|target| format!("ref = {target}")));
+    let on_delete = field.on_delete.map(|said| quoted(said.name()));
+    members.extend(on_delete.map(|said| format!("on_delete = {said}")));
     format!("{} = {{ {} }}", key(&field.name), members.join(", "))
 }
 

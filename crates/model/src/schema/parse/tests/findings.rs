@@ -348,6 +348,26 @@ d = { ref = 'books', pattern = 'x' }",
 }
 
 #[test]
+fn what_happens_to_a_reference_is_one_of_three_things_and_only_for_references() {
+    check_fields(
+        "a = { ref = 'books', on_delete = 'casscade' }
+b = { type = 'string', on_delete = 'cascade' }
+c = { ref = 'books', required = true, on_delete = 'set_null' }
+d = { ref = 'books', on_delete = true }
+e = { ref = 'books', on_delete = 'set null' }
+f = { ref = 'books', required = true, on_delete = 'cascade' }
+g = { ref = 'books', on_delete = 'restrict' }",
+        &[
+            "1:34: `on_delete` is restrict, cascade, set_null, not `casscade` (did you mean `casc…",
+            "2:24: `on_delete` is for references only; add `ref` or remove it",
+            "3:51: `c` is required and cannot become null; use `restrict` or `cascade`, or make i…",
+            "4:34: `on_delete` must be a string, not true or false",
+            "5:34: `on_delete` is restrict, cascade, set_null, not `set null` (did you mean `set_…",
+        ],
+    );
+}
+
+#[test]
 fn limits_of_the_file_are_told() {
     let many: String = (0..70).map(|n| format!("[collections.a{n}s]\n")).collect();
     check(&many, &["65:14: a schema has at most 64 collections"]);

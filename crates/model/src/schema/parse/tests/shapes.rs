@@ -67,6 +67,38 @@ fn bookshop_names_and_limits_are_the_documented_ones() {
 }
 
 #[test]
+fn references_say_what_happens_to_them_or_have_a_default() {
+    let schema = parse(
+        "[collections.people.fields]
+needed = { ref = 'people', required = true }
+free = { ref = 'people' }
+tied = { ref = 'people', required = true, on_delete = 'cascade' }
+held = { ref = 'people', on_delete = 'restrict' }
+[collections.pets]
+parent = 'people'
+fields = { friend = { ref = 'people' } }
+[collections.toys]
+fields = { pet = { ref = 'pets', on_delete = 'cascade' } }",
+    )
+    .unwrap();
+    let at = |name: &str| schema.find(name).unwrap();
+    let said: Vec<_> = schema
+        .referrers(at("people"))
+        .map(|(_, _, field)| (field.name.as_str(), field.on_delete().name()))
+        .collect();
+    let expected = [
+        ("needed", "restrict"),
+        ("free", "set_null"),
+        ("tied", "cascade"),
+        ("held", "restrict"),
+        ("friend", "set_null"),
+    ];
+    assert_eq!(said, expected, "and not the reference to the parent");
+    assert_eq!(schema.deletes(at("people")), [at("people"), at("pets"), at("toys")]);
+    assert_eq!(schema.deletes(at("toys")), [at("toys")]);
+}
+
+#[test]
 fn a_child_begins_with_the_reference_to_its_parent() {
     let schema = read(BOOKSHOP);
     let reviews = collection(&schema, "reviews");

@@ -206,7 +206,7 @@ fn read_on_delete(report: &mut Report<'_>, table: &Table<'_>) -> Option<OnDelete
     let found = OnDelete::ALL.into_iter().find(|one| one.name() == text.value);
     if found.is_none() {
         let names = OnDelete::ALL.map(OnDelete::name);
-        let hint = naming::hint(text.value, names.into_iter());
+        let hint = naming::hint(text.value, names);
         report.say(
             text.at,
             format!("`on_delete` is {}, not `{}`{hint}", names.join(", "), text.value),

@@ -173,8 +173,8 @@ catalogue! {
     ActionHandlerFailed "action_handler_failed"
         "The operator's action handler failed (502) or took too long (504); nothing was changed."
     RuleFailed "rule_failed"
-        "A rule or a computed value of the schema could not be evaluated; nothing was changed. It is \
-         logged with its place in the schema file."
+        "A rule or a computed value of the schema could not be evaluated; nothing was changed. It \
+         is logged with its place in the schema file."
     StorageFull "storage_full"
         "The disk is full; nothing was written. Reads go on, writes resume when space returns."
     StorageFailed "storage_failed" "The store failed; nothing was written."

@@ -28,7 +28,9 @@ date = "2025-01-01"
 [collections.orders.fields]
 paid = "string"
 [collections.orders.actions.pay]
-set = { paid = "=string(request.amount) + ' ' + (has(request.currency) ? request.currency : '?') + ' by ' + (has(request.way) ? request.way : '?')" }
+[collections.orders.actions.pay.set]
+paid = """=string(request.amount) + ' ' + (has(request.currency) ? request.currency : '?')
++ ' by ' + (has(request.way) ? request.way : '?')"""
 [collections.orders.actions.pay.params]
 amount = { type = "integer", required = true, max = 100 }
 way = { type = "string", enum = ["credit_card", "cash"], default = "cash" }
@@ -204,7 +206,7 @@ fn changes_of_parameters_are_checked_and_planned() {
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("`paid` looks at `way`, whose values are others now"), "{said}");
     let without =
-        |text: &str| text.replace(" + ' by ' + (has(request.way) ? request.way : '?')", "");
+        |text: &str| text.replace("\n+ ' by ' + (has(request.way) ? request.way : '?')", "");
     write(first, &without(&params));
     write("second.toml", &without(PAYING));
     let (said, failed, code) = run(folder.path(), &["plan", first, "second.toml"]);

@@ -5,7 +5,7 @@
 use super::flow::{self, Facts, Path};
 use super::function::{self, Class, FUNCTIONS, Function, Style, TYPE_NAMES};
 use super::scope::Scope;
-use super::types::{Member, Object, Shape, Type};
+use super::shape::{Member, Object, Shape, Type};
 use crate::schema::parse::hint;
 use crate::time::{Timestamp, is_date};
 use cel::common::ast::{

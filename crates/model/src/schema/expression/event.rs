@@ -2,7 +2,7 @@
 //! endpoint. Which objects it can hold follows from the types that the endpoint subscribed to.
 
 use super::scope::{self, Scope};
-use super::types::{Member, Object, Shape, Type};
+use super::shape::{Member, Object, Shape, Type};
 use crate::schema::{Collection, Schema};
 use crate::version::Versions;
 use crate::webhook::pattern;

@@ -1,9 +1,9 @@
-//! What is known of members where an expression is read: `record.x != null && …` and its kin. A fact
-//! says that a member is there and of which type. Knows how conditions are written, not what they
-//! are worth: `check` gives the types.
+//! What is known of members where an expression is read: `record.x != null && …` and the like. A
+//! fact says that a member is there and of which type. Knows how conditions are written; `check`
+//! gives the types.
 
 use super::check::Checker;
-use super::types::{Shape, Type};
+use super::shape::{Shape, Type};
 use super::{event, function};
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The operators and functions that expressions may use, as tables: what they take and what they
 //! give. Only those are in here whose behaviour in the CEL library was tried. Knows no syntax tree.
 
-use super::types::{Shape, Type};
+use super::shape::{Shape, Type};
 use cel::common::ast::operators;
 
 /// A set of shapes that an argument may have; null is in none but `Any`.

@@ -11,13 +11,13 @@ mod limit;
 mod scope;
 #[cfg(test)]
 mod tests;
-mod types;
+mod shape;
 
 pub use check::Complaint;
 pub use event::event;
 pub use scope::Scope;
 pub(super) use scope::misfit;
-pub use types::{Shape, Type};
+pub use shape::{Shape, Type};
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
 use cel::parser::Parser;
@@ -29,8 +29,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// Stack of the thread that parses. The deepest expression that the limits let through needs 3.6 MiB
-/// where the CEL library is built without optimisation, 0.5 MiB otherwise.
+/// Stack of the thread that parses. The deepest expression that the limits let through needs 3.6
+/// MiB where the CEL library is built without optimisation.
 const PARSER_STACK_BYTES: usize = 8 << 20;
 
 /// The functions and types of CEL. Shared: making them costs more than most evaluations.
@@ -167,8 +167,8 @@ impl Expression {
     }
 }
 
-/// Whether the error depends on how large a value is. A comparison with NaN is told apart by nothing
-/// and counts as one of types.
+/// Whether the error depends on how large a value is. A comparison with NaN cannot be told from one
+/// of types.
 fn is_of_value(error: &ExecutionError) -> bool {
     matches!(
         error,

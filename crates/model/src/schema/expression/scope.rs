@@ -1,7 +1,7 @@
-//! What an expression can name, with its types: `record`, `request`, `client` and `now`, or `event`.
+//! What an expression can name, with its types: `record`, `request`, `client`, `now`; or `event`.
 //! Made from the fields of a collection and the parameters of an action.
 
-use super::types::{Member, Shape, Type};
+use super::shape::{Member, Shape, Type};
 use crate::schema::{Collection, Field, Kind};
 
 /// The variables of an expression, in the order in which messages list them.

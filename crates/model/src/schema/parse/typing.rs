@@ -1,5 +1,6 @@
 //! Checks every expression of the file against the types of its collection: rules must be true or
-//! false, and what is set must fit its field. Knows where expressions stand, not how they are typed.
+//! false, and what is set must fit its field. Knows where expressions stand; `schema::expression`
+//! finds their types.
 
 use super::expression::place;
 use super::field_check;

@@ -3,7 +3,8 @@
 //! absent, and that value is of the type that was found. Whatever is of another type than its place
 //! takes is refused.
 //!
-//! `RESTIVE_EXPRESSIONS` is the number of expressions to try and `RESTIVE_SEED` where to begin.
+//! `RESTIVE_EXPRESSIONS` and `RESTIVE_SEED`, set where the tests are compiled, say how many to try
+//! and where to begin.
 
 use super::super::*;
 use super::{schema, scope};
@@ -332,17 +333,18 @@ fn is_of(value: &Value, kind: &Type) -> bool {
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+/// A number that was given when the tests were compiled.
+fn number(given: Option<&str>, default: u64) -> u64 {
+    given.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]
 fn no_accepted_expression_fails_for_its_types() {
     let (schema, scope) = (schema(), scope());
     let things = &schema.collections[0];
-    let first = number("RESTIVE_SEED", 1);
+    let first = number(option_env!("RESTIVE_SEED"), 1);
     let (mut accepted, mut refused) = (0, 0);
-    for seed in first..first + number("RESTIVE_EXPRESSIONS", EXPRESSIONS) {
+    for seed in first..first + number(option_env!("RESTIVE_EXPRESSIONS"), EXPRESSIONS) {
         let dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let careless = if seed % 2 == 0 { 0 } else { 12 };
         let mut maker = Maker { dice, careless, variables: Vec::new() };
@@ -383,9 +385,9 @@ fn no_accepted_expression_fails_for_its_types() {
 fn no_accepted_filter_fails_for_its_types() {
     let schema = schema();
     let scope = event(&schema, &["thing.*"], None);
-    let first = number("RESTIVE_SEED", 1);
+    let first = number(option_env!("RESTIVE_SEED"), 1);
     let mut accepted = 0;
-    for seed in first..first + number("RESTIVE_EXPRESSIONS", EXPRESSIONS) / 2 {
+    for seed in first..first + number(option_env!("RESTIVE_EXPRESSIONS"), EXPRESSIONS) / 2 {
         let dice = Dice(seed.wrapping_mul(0xD1B5_4A32_D192_ED03) | 1);
         let careless = if seed % 2 == 0 { 0 } else { 12 };
         let mut maker = Maker { dice, careless, variables: Vec::new() };
@@ -430,7 +432,7 @@ fn each_place_takes_expressions_of_its_own_type_only() {
             || place == Sort::Text && text.contains(&sort)
             || place == Sort::Double && sort == Sort::Int
     };
-    let first = number("RESTIVE_SEED", 1);
+    let first = number(option_env!("RESTIVE_SEED"), 1);
     for seed in first..first + 8 {
         for sort in SORTS {
             let dice = Dice((seed * 31 + sort as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);

@@ -16,7 +16,7 @@ kind = { type = 'string', enum = ['a', 'b'] }
 params = { price = 'number', why = 'string' }
 set = { paid = '=request.price', title = 'sold' }
 rules = [
-  { when = 'record.price != null && record.price > 10', message = 'A', code = 'dear', status = 402 },
+  { when = 'has(record.price) && record.price > 10', message = 'A', code = 'dear', status = 402 },
   { when = \"record.kind == 'a'\", message = 'B', code = 'kind', param = 'why' },
   { when = 'request.why == null', message = 'C', code = 'why' },
   { when = 'record.price == null', message = 'D', code = 'why',
@@ -285,8 +285,9 @@ fn words_about_numbers_that_may_have_fractions_now_say_the_same() {
     let orders = |kind: &str| {
         format!(
             "[collections.orders.fields]\ntotal = '{kind}'\n[collections.orders.actions.pay]\n\
-             params = {{ amount = '{kind}' }}\nset = {{ total = '=request.amount' }}\nrules = [{{ \
-             when = 'request.amount != null && request.amount < 5 || record.total != null && record.total > 3', code = 'low', message = 'm' }}]\n"
+             params = {{ amount = '{kind}' }}\nset = {{ total = '=request.amount' }}\n\
+             rules = [{{ code = 'low', message = 'm', when = 'has(request.amount) && \
+             request.amount < 5 || has(record.total) && record.total > 3' }}]\n"
         )
     };
     let old = format!("[service]\nversion = '2026-01-01'\n{}", orders("integer"));

@@ -1,5 +1,6 @@
 //! The Huffman code of header texts in HPACK and QPACK (RFC 7541 appendix B), read only: what we
-//! send is not coded. The code is canonical, so lengths and the order of symbols say all of it. No I/O.
+//! send is not coded. The code is canonical, so lengths and the order of symbols say all of it.
+//! No I/O.
 
 /// How many symbols have a code of this many bits, for every length there is.
 const LENGTHS: [(u32, u32); 21] = [

@@ -309,8 +309,8 @@ mod tests {
         assert_eq!(Extent::of(&members(value)), Extent { items: 4, text: 5 });
     }
 
-    /// The bound stands for time: the largest values that are let through are gone through soon, and
-    /// this test ends.
+    /// The bound stands for time: the largest values that are let through are gone through soon,
+    /// and this test ends.
     #[test]
     fn what_is_allowed_ends_soon() {
         let long = "ab".repeat(400);

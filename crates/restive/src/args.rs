@@ -22,7 +22,7 @@ pub struct Args {
 #[derive(Subcommand)]
 pub enum Command {
     /// Serve a schema: API, event log, health, metrics, OpenAPI
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Write a commented example schema
     Init(Init),
     /// Check a schema file: all errors at once, with line and column

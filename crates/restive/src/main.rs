@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         private::make_private();
     }
     let result = match command {
-        Command::Serve(serve) => match serve::run(serve) {
+        Command::Serve(serve) => match serve::run(*serve) {
             Ok(code) => return code,
             Err(error) => Err(error),
         },

@@ -99,17 +99,22 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let (trigger, shutdown) = Shutdown::channel();
         let open = door.open(&api, &shutdown)?;
         drop(api);
-        if let Some(address) = site.redirect {
-            println!("redirecting http://{address}");
-        }
-        if let Some(address) = site.metrics {
-            println!("metrics on http://{address}/metrics");
-        }
-        println!("listening on {site}");
-        std::io::stdout().flush()?;
+        announce(&site)?;
         stop.await;
         service.stop(&trigger, open, &progress).await
     })
+}
+
+/// Says where it listens; that it serves comes last.
+fn announce(site: &Site) -> std::io::Result<()> {
+    if let Some(address) = site.redirect {
+        println!("redirecting http://{address}");
+    }
+    if let Some(address) = site.metrics {
+        println!("metrics on http://{address}/metrics");
+    }
+    println!("listening on {site}");
+    std::io::stdout().flush()
 }
 
 /// What is at work from the start to the end.

@@ -123,7 +123,7 @@ impl Auth {
         if secret.starts_with(crate::channel::TOKEN_PREFIX) {
             let message = "This is a channel token. It opens the live channels (event stream, \
                            WebSocket, poll) and nothing else; here an API key (sk_…) is needed.";
-            return Ok(Err(invalid(message)));
+            return Found::Nobody(invalid(message));
         }
         let digest = keys::digest(&secret);
         let generation = self.store.key_generation();

@@ -156,7 +156,7 @@ impl Api {
         let figures = (&self.0.metrics, &*self.0.usages);
         let text = self.0.pages.metrics(figures, &Viewer::Operator);
         let Reply { status, headers, body } = metrics_reply(text);
-        Response { status, headers, body: body.into() }
+        Response { status, headers, body: body.into(), holder: wire::Holder::Operator }
     }
 
     /// From now on `/health` says that this instance is going away.

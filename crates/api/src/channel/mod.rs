@@ -193,7 +193,7 @@ async fn stream(
         // A body of unknown length: nobody can say how long a stream will be.
         let (_, body) = Payload::channel(None, 1);
         let (status, headers) = (StatusCode::OK, live::sse_headers());
-        return Ok(Outcome::Open(Response { status, headers, body }));
+        return Ok(Outcome::Open(Response { status, headers, body, ..Response::default() }));
     }
     match live::open_sse(&core.hub, &visitor, asked) {
         Ok(response) => Ok(Outcome::Open(response)),

@@ -44,8 +44,10 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
     match code {
         MalformedRequest | UrlTooLong | HeadersTooLarge | RequestTimeout | MethodNotAllowed
         | Overloaded | Internal => true,
-        // Of requests that are none of the operations described.
-        NotImplemented | HttpVersionNotSupported => false,
+        // A body in a transfer coding that is unknown; an unknown method is no operation.
+        NotImplemented => facets.write,
+        // A request line of another version belongs to no operation.
+        HttpVersionNotSupported => false,
         MalformedJson | DuplicateKey | TooDeep | BodyNotObject | UnsupportedMediaType => {
             facets.body
         }

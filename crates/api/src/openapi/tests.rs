@@ -207,7 +207,9 @@ fn every_code_has_its_status_somewhere() {
         .iter()
         .flat_map(|(.., operation)| operation["responses"].as_object().unwrap().keys().cloned())
         .collect();
-    for code in Code::ALL {
+    // The answer to a request line that belongs to no operation.
+    let all = Code::ALL.iter().filter(|code| **code != Code::HttpVersionNotSupported);
+    for code in all {
         let status = error::classify(*code).0.as_str().to_owned();
         assert!(answered.contains(&status), "{status} of {}", code.name());
     }

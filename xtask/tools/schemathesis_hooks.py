@@ -39,6 +39,9 @@ MORE_DROPPED = {
     ("POST /v1/webhook-endpoints", "unsuitable"): 60,
     ("PATCH /v1/webhook-endpoints/{webhook_endpoint_id}", "unsuitable"): 70,
 }
+# Nothing is dropped without a reason in words and a most.
+assert BEYOND_SCHEMA.keys() == MOST_DROPPED.keys() and all(BEYOND_SCHEMA.values())
+assert all(reason in BEYOND_SCHEMA for _, reason in MORE_DROPPED)
 # Operation and reason -> ids of the cases that were dropped.
 dropped = collections.defaultdict(set)
 

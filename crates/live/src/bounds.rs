@@ -9,7 +9,7 @@ use model::schema::{Collection, Schema};
 use model::webhook::pattern;
 use std::fmt;
 
-/// The longest id that a token or a message names.
+/// The longest id that a subscription or a message names.
 pub const MAX_ID_BYTES: usize = 200;
 
 /// Records and parents that credentials are limited to: what is about one of the records, or about

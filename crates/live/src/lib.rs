@@ -32,7 +32,7 @@ pub use ask::{
     Asked, Feeds, Held, MAX_TYPES, PASSING, Standing, TYPING, VERSION, Visitor, types,
     version as asked_version,
 };
-pub use bounds::{Bounds, MAX_ID_BYTES};
+pub use bounds::Bounds;
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
 pub use limits::Limits;

@@ -127,7 +127,8 @@ catalogue! {
     ValidationFailed "validation_failed"
         "Fields of the body are not acceptable; `errors` lists all of them."
     PreconditionFailed "precondition_failed"
-        "The record changed since the version in If-Match. Read it again."
+        "A condition of the request (If-Match, If-Unmodified-Since or If-None-Match) does not \
+         hold; nothing was done. Read it again."
     PreconditionRequired "precondition_required"
         "This collection takes writes only with If-Match. Read the record first."
     InvalidState "invalid_state"

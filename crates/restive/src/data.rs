@@ -66,8 +66,7 @@ pub fn serve(
     edition: Edition,
 ) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
     make(folder).with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
-    private::close(folder)
-        .with_context(|| format!("the modes of {} cannot be read or set", folder.display()))?;
+    private::close(folder);
     let itself = File::open(folder)
         .with_context(|| format!("the data folder {} cannot be opened", folder.display()))?;
     let file = File::create(folder.join(LOCK))

@@ -22,29 +22,31 @@ pub fn make_private() {
 }
 
 /// Closes a data folder of an earlier start to others. A folder that holds other things too may be
-/// meant for others: then only our own files are closed, and the operator is told.
-pub fn close(folder: &Path) -> io::Result<()> {
+/// meant for others: then only our own files are closed, and the operator is told. What cannot be
+/// changed is told as well, and served all the same: it may be a file system without modes.
+pub fn close(folder: &Path) {
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = match entries {
+        Ok(entries) => entries,
+        Err(error) => return warn(folder, &error),
+    };
     let mut foreign = false;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let own = is_own(&entry.file_name().to_string_lossy());
-        foreign |= !own;
-        if own {
-            close_below(&entry.path())?;
+    for entry in entries {
+        match is_own(&entry.file_name().to_string_lossy()) {
+            true => close_below(&entry.path()),
+            false => foreign = true,
         }
     }
-    if !is_open(folder)? {
-        return Ok(());
+    let open = fs::metadata(folder).is_ok_and(|about| about.permissions().mode() & OTHERS != 0);
+    match (open, foreign) {
+        (false, _) => {}
+        (true, false) => limit(folder, FOLDER_MODE),
+        (true, true) => tracing::warn!(
+            folder = %folder.display(),
+            "other users of this machine can look into the data folder. It holds files that are \
+             not restive's, so it was left as it is; give it a folder of its own, or run chmod 700"
+        ),
     }
-    if !foreign {
-        return limit(folder, FOLDER_MODE);
-    }
-    tracing::warn!(
-        folder = %folder.display(),
-        "other users of this machine can look into the data folder. It holds files that are not \
-         restive's, so it was left as it is; give it a folder of its own, or run chmod 700"
-    );
-    Ok(())
 }
 
 fn is_own(name: &str) -> bool {
@@ -53,34 +55,33 @@ fn is_own(name: &str) -> bool {
 
 /// A file of ours, or a folder with its files. Links are left alone: what they lead to is the
 /// operator's.
-fn close_below(path: &Path) -> io::Result<()> {
-    let about = fs::symlink_metadata(path)?;
+fn close_below(path: &Path) {
+    // Another command may have removed it in the meantime.
+    let Ok(about) = fs::symlink_metadata(path) else { return };
     if about.is_symlink() {
-        return Ok(());
+        return;
     }
     if about.is_dir() {
-        for entry in fs::read_dir(path)? {
-            close_below(&entry?.path())?;
-        }
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.for_each(|entry| close_below(&entry.path()));
     }
     let mode = if about.is_dir() { FOLDER_MODE } else { FILE_MODE };
-    if about.permissions().mode() & OTHERS != 0 { limit(path, mode) } else { Ok(()) }
-}
-
-fn is_open(path: &Path) -> io::Result<bool> {
-    Ok(fs::metadata(path)?.permissions().mode() & OTHERS != 0)
-}
-
-/// Only the owner may do this. Another user who may write there has been let in on purpose.
-fn limit(path: &Path, mode: u32) -> io::Result<()> {
-    match fs::set_permissions(path, Permissions::from_mode(mode)) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            tracing::warn!(
-                path = %path.display(),
-                "other users of this machine can read this, and only its owner can change that"
-            );
-            Ok(())
-        }
-        other => other,
+    if about.permissions().mode() & OTHERS != 0 {
+        limit(path, mode);
     }
+}
+
+fn limit(path: &Path, mode: u32) {
+    match fs::set_permissions(path, Permissions::from_mode(mode)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => warn(path, &error),
+        _ => {}
+    }
+}
+
+fn warn(path: &Path, error: &io::Error) {
+    tracing::warn!(
+        path = %path.display(),
+        %error,
+        "other users of this machine may be able to read this, and it cannot be changed from here"
+    );
 }

@@ -9,7 +9,9 @@ mod visit;
 
 pub use origin::share;
 pub use standing::Standings;
-pub use token::{LIFE, MAX_ITEMS, PREFIX as TOKEN_PREFIX, Tokens, USUAL_LIFE};
+pub use token::{
+    LIFE, MAX_ID_CHARS, MAX_IDS, MAX_ITEMS, PREFIX as TOKEN_PREFIX, Tokens, USUAL_LIFE,
+};
 pub use visit::{ACCESS_TOKEN, MAX_USER_CHARS, may};
 
 use crate::condition;

@@ -19,6 +19,10 @@ pub const PREFIX: &str = "ct_";
 /// A token is as long as its lists; beyond this it is none of ours.
 const MAX_CHARS: usize = 8 << 10;
 pub const MAX_ITEMS: usize = 50;
+/// Records, and parents, that a token is limited to. 20 of 64 characters: with the longest of its
+/// other lists it is still no longer than `MAX_CHARS`.
+pub const MAX_IDS: usize = 20;
+pub const MAX_ID_CHARS: usize = 64;
 /// What a request for a token may say.
 const MEMBERS: [&str; 6] = ["user", "types", "publish", "resources", "parents", "expires_in"];
 /// Seconds a token is good for.
@@ -146,10 +150,18 @@ fn texts(value: &Value) -> Result<Vec<&str>, String> {
 }
 
 fn ids(value: &Value) -> Result<Vec<String>, String> {
-    let texts = texts(value)?;
-    match texts.iter().all(|id| (1..=live::MAX_ID_BYTES).contains(&id.len())) {
-        true => Ok(texts.into_iter().map(str::to_owned).collect()),
-        false => Err(format!("An id has 1 to {} bytes.", live::MAX_ID_BYTES)),
+    let is_id = |id: &&str| {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        (1..=MAX_ID_CHARS).contains(&id.len()) && id.bytes().all(letter)
+    };
+    match texts(value) {
+        Ok(texts) if texts.len() <= MAX_IDS && texts.iter().all(is_id) => {
+            Ok(texts.into_iter().map(str::to_owned).collect())
+        }
+        _ => Err(format!(
+            "This must be an array of at most {MAX_IDS} ids, each with 1 to {MAX_ID_CHARS} letters, \
+             digits, `_` and `-`."
+        )),
     }
 }
 

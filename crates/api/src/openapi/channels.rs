@@ -342,9 +342,13 @@ fn token_request(schema: &Schema) -> Value {
         json!({
             "type": ["array", "null"],
             "description": about,
-            // Bytes are counted, of which a character may have four.
-            "items": { "type": "string", "minLength": 1, "maxLength": live::MAX_ID_BYTES / 4 },
-            "maxItems": channel::MAX_ITEMS,
+            "items": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": channel::MAX_ID_CHARS,
+                "pattern": "^[A-Za-z0-9_-]+$",
+            },
+            "maxItems": channel::MAX_IDS,
         })
     };
     json!({

@@ -242,13 +242,20 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
                 }
                 _ => format!("Only records with this `{name}`."),
             };
-            match query::choices(collection, &name) {
-                Some(choices) => commas(
+            // Words that stand in a list as they are.
+            let plain = |words: &&[String]| !words.iter().any(|word| word.contains([',', '"']));
+            let words = query::choices(collection, &name).filter(plain).map(|choices| {
+                // Fields of the service's own collections always have a value.
+                let null = collection.builtin.is_none().then(|| "null".to_owned());
+                choices.iter().cloned().chain(null).collect::<Vec<_>>()
+            });
+            match words {
+                Some(words) => commas(
                     &name,
                     &description,
                     json!({
                         "type": "array",
-                        "items": { "type": "string", "enum": choices },
+                        "items": { "type": "string", "enum": words },
                         "minItems": 1,
                         "maxItems": MAX_VALUES,
                     }),

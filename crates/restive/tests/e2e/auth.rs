@@ -1,7 +1,9 @@
 //! Keys, accounts and modes: who gets in, and what nobody else may see.
 
 use crate::harness::{Answer, KEY, Server, Start, eventually};
+use model::Timestamp;
 use serde_json::json;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs `restive keys create …` beside the server: id and secret.
 pub fn create(server: &Server, arguments: &[&str]) -> (String, String) {
@@ -127,10 +129,13 @@ fn a_rolled_key_leaves_both_or_one_as_asked() {
 #[test]
 fn a_key_ends_when_its_time_has_come() {
     let server = Server::bookshop();
-    let (_, past) = create(&server, &["--expires-at", "2020-01-01T00:00:00Z"]);
-    let (_, future) = create(&server, &["--expires-at", "2100-01-01T00:00:00Z"]);
-    with(&server, &past, "/v1/books").error(401, "invalid_api_key");
-    with(&server, &future, "/v1/books").expect(200);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let soon = Timestamp(i64::try_from(now.as_millis()).unwrap() + 5_000).to_iso();
+    let (_, short) = create(&server, &["--expires-at", &soon]);
+    let (_, long) = create(&server, &["--expires-at", "2100-01-01T00:00:00Z"]);
+    eventually("its time has come", || with(&server, &short, "/v1/books").status == 401);
+    with(&server, &short, "/v1/books").error(401, "invalid_api_key");
+    with(&server, &long, "/v1/books").expect(200);
     let (_, error, code) = server.tool(&["keys", "create", "--expires-at", "soon"]);
     assert!(code == 1 && error.contains("no time"), "{error}");
 }

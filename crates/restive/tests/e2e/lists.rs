@@ -247,11 +247,12 @@ fn sql_in_a_filter_is_only_text() {
     ];
     for text in evil {
         let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-        for name in ["name", "colour", "maker", "id"] {
+        for name in ["name", "maker", "id"] {
             let answer = server.get(&format!("/v1/things?{name}={}", encode(&quoted)));
             assert_eq!(answer.column("id").len(), 0, "{name}={text}");
         }
         for name in [
+            "colour",
             "count",
             "min_count",
             "ratio",

@@ -146,12 +146,21 @@ fn what_is_wrong_with_the_limits_of_a_token_is_named() {
     let made = server.post("/v1/channel-tokens", json!({ "resources": ["book_1"], "parents": [] }));
     let made = made.expect(201);
     assert_eq!((&made["resources"], &made["parents"]), (&json!(["book_1"]), &json!([])));
+    // The largest that may be asked for is one that is understood.
+    let ids: Vec<String> = (0..20).map(|number| format!("{number:0>64}")).collect();
+    let types = vec!["webhook_endpoint.disabled"; 50];
+    let user = "\u{1f980}".repeat(200);
+    let large = json!({ "user": user, "types": types, "resources": ids, "parents": ids });
+    let large = token(&server, large);
+    let opened = server.ask("GET", "/api/events?types=nonsense").key(&large).send();
+    opened.error(400, "invalid_parameter");
     for (field, value) in [
         ("resources", json!("book_1")),
         ("resources", json!([1])),
         ("resources", json!([""])),
-        ("parents", json!(["x".repeat(201)])),
-        ("parents", json!(vec!["x"; 51])),
+        ("resources", json!(["a b"])),
+        ("parents", json!(["x".repeat(65)])),
+        ("parents", json!(vec!["x"; 21])),
     ] {
         let refused = server.post("/v1/channel-tokens", json!({ field: value }));
         let error = refused.error(422, "validation_failed");

@@ -104,8 +104,8 @@ impl<'a> Context<'a> {
 
     /// A problem of the newest shape, in the words of the version.
     fn explain(&self, problem: Problem) -> Problem {
-        // It names an id, which may read like the name of a field.
-        if problem.code == Code::NotFound {
+        // They name ids, which may read like the name of a field, and fields of other collections.
+        if matches!(problem.code, Code::NotFound | Code::StillReferenced) {
             return problem;
         }
         // Looked at once more: what was read of it has become a write. Parameters are no fields.

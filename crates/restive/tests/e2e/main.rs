@@ -75,6 +75,7 @@ mod live_slow;
 mod live_socket;
 mod live_sse;
 mod lists;
+mod references;
 mod resources;
 mod service;
 mod shares;

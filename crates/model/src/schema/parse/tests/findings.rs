@@ -361,7 +361,7 @@ g = { ref = 'books', on_delete = 'restrict' }",
             "1:34: `on_delete` is restrict, cascade, set_null, not `casscade` (did you mean `casc…",
             "2:24: `on_delete` is for references only; add `ref` or remove it",
             "3:51: `c` is required and cannot become null; use `restrict` or `cascade`, or make i…",
-            "4:34: `on_delete` must be a string, not true or false",
+            "4:34: `on_delete` must be a string, not a boolean",
             "5:34: `on_delete` is restrict, cascade, set_null, not `set null` (did you mean `set_…",
         ],
     );

@@ -75,7 +75,7 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         Internal | RuleFailed | StorageFailed | OutcomeUnknown => {
             (StatusCode::INTERNAL_SERVER_ERROR, "api_error")
         }
-        ActionHandlerFailed => (StatusCode::BAD_GATEWAY, "api_error"),
+        ActionHandlerFailed | HandlerInvalid => (StatusCode::BAD_GATEWAY, "api_error"),
         StorageFull | Overloaded | QueryTimeout => (StatusCode::SERVICE_UNAVAILABLE, "api_error"),
     }
 }

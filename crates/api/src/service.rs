@@ -736,7 +736,12 @@ pub(crate) fn explain(failure: Failure, request_id: &str) -> Problem {
         Failure::Problem(problem) => {
             if let Some(cause) = &problem.cause {
                 let code = problem.code.name();
-                tracing::error!(request_id, code, cause, "the schema could not serve a request");
+                tracing::error!(
+                    request_id,
+                    code,
+                    cause,
+                    "the schema or a handler could not serve a request"
+                );
             }
             return problem;
         }

@@ -173,6 +173,9 @@ catalogue! {
         "The handler of an action on this record is still being called. Wait for Retry-After."
     ActionHandlerFailed "action_handler_failed"
         "The operator's action handler failed (502) or took too long (504); nothing was changed."
+    HandlerInvalid "handler_invalid"
+        "The operator's action handler gave an answer that is none of the documented ones; nothing \
+         was changed. The message says what is wrong with it."
     RuleFailed "rule_failed"
         "A rule or a computed value of the schema could not be evaluated; nothing was changed. It \
          is logged with its place in the schema file."

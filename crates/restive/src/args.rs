@@ -97,6 +97,9 @@ pub struct Serve {
     /// The first account's test key, instead of a random one
     #[arg(long, env = "RESTIVE_BOOTSTRAP_KEY", hide = true, hide_env_values = true)]
     pub bootstrap_key: Option<String>,
+    /// The secret, `whsec_…`, that signs calls to action handlers which have none of their own
+    #[arg(long, value_name = "SECRET", env = "RESTIVE_HANDLER_SECRET", hide_env_values = true)]
+    pub handler_secret: Option<String>,
     /// Whether each request is logged, one JSON line on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,

@@ -37,9 +37,27 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What a part may take to stop beyond its own time to drain, and one that has none in all.
 const MARGIN: Duration = Duration::from_secs(1);
 
+/// Gives the handlers of actions their secrets and headers, which are in the environment.
+fn handlers(schema: Arc<Schema>, secret: Option<&str>) -> anyhow::Result<Arc<Schema>> {
+    let mut schema = Arc::unwrap_or_clone(schema);
+    let settled = schema.settle_handlers(secret, &|name| std::env::var(name).ok());
+    settled.map_err(|faults| anyhow::anyhow!("{}", faults.join("\n")))?;
+    for collection in &schema.collections {
+        let handled =
+            collection.actions.iter().filter_map(|action| Some((action, action.handler.as_ref()?)));
+        for (action, handler) in handled.filter(|(_, handler)| handler.secret.is_none()) {
+            let (collection, action, url) = (&collection.name, &action.name, &handler.url);
+            let what = "a handler is called without a signature; set RESTIVE_HANDLER_SECRET";
+            tracing::warn!(collection, action, url, "{what}");
+        }
+    }
+    Ok(Arc::new(schema))
+}
+
 pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let (schema, text) = data::schema_and_text(&serve.schema)?;
+    let schema = handlers(schema, serve.handler_secret.as_deref())?;
     check::warn_of_future(&schema);
     let edition = Edition { text: Some(text), accept: serve.accept.accepted() };
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;

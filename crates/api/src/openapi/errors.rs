@@ -71,7 +71,7 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
             .action
             .is_some_and(|action| !action.from.is_empty() || action.native == Some(Native::Retry)),
         GuardFailed | RuleFailed => facets.action.is_some(),
-        ActionHandlerFailed | ActionInProgress => {
+        ActionHandlerFailed | HandlerInvalid | ActionInProgress => {
             facets.action.is_some_and(|action| action.handler.is_some())
         }
         TooManyChildren => facets.takes_others,

@@ -113,7 +113,8 @@ fn payments() -> Collection {
         handler: None,
     };
     let url = "http://127.0.0.1/".into();
-    let handler = Some(Handler { url, timeout: Duration::from_secs(1) });
+    let handler =
+        Some(Handler { url, timeout: Duration::from_secs(1), secret: None, headers: Vec::new() });
     let mark = Action { name: "update".into(), params: Vec::new(), handler, ..confirm.clone() };
     payments.actions = vec![confirm, mark];
     payments

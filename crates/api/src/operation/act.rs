@@ -2,19 +2,18 @@
 //! service first, outside any transaction, and commits what it answered.
 
 use super::owned::Owned;
-use super::{Context, Failure, commit, own};
+use super::{Context, Failure, commit, handler, own};
 use crate::actions::Stopped;
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
 use crate::{body, idempotency};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use model::decide::{self, Facts};
-use model::problem::{Code, Declared, Problem};
+use model::problem::{Code, Problem};
 use model::record::{Fields, Record};
 use model::schema::{Action, Handler, Native};
-use model::value;
 use model::write::{Callout, Change, Write};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -151,61 +150,23 @@ async fn ask(
     if let Ok(value) = HeaderValue::from_str(key.unwrap_or(context.request_id)) {
         headers.insert(HeaderName::from_static(idempotency::HEADER), value);
     }
-    let deadline = Instant::now() + handler.timeout;
     let body = Bytes::from(question.to_string());
+    let call = (context.request_id, context.outside.now().seconds());
+    handler::add_headers(&mut headers, handler, call, &body)?;
+    let deadline = Instant::now() + handler.timeout;
     let answer =
         context.outgoing.post(&handler.url, headers, body, deadline, MAX_ANSWER_BYTES).await;
     match answer {
-        Ok(reply) => understand(reply.status, &reply.body),
+        Ok(reply) => handler::understand(reply.status, &reply.body),
         Err(fault) => {
             let (action, url) = (&action.name, &handler.url);
             tracing::warn!(action, url, %fault, "an action handler failed");
             Err(match fault {
-                OutgoingFault::Timeout(_) => failed(504, "did not answer in time"),
-                _ => failed(502, "could not be reached or broke off"),
+                OutgoingFault::Timeout(_) => handler::failed(504, "did not answer in time"),
+                _ => handler::failed(502, "could not be reached or broke off"),
             })
         }
     }
-}
-
-/// `{"change": {…}}` with 2xx applies; `{"error": {…}}` with 2xx or 4xx refuses; all else is a
-/// fault.
-fn understand(status: StatusCode, body: &[u8]) -> Result<Callout, Problem> {
-    if !(status.is_success() || status.is_client_error()) {
-        return Err(failed(502, &format!("answered {}", status.as_u16())));
-    }
-    let parsed = if body.is_empty() && status.is_success() {
-        Fields::new()
-    } else {
-        value::parse_object(body).map_err(|_| failed(502, "answered with no JSON object"))?
-    };
-    match (parsed.get("error"), parsed.get("change")) {
-        (Some(Value::Object(error)), _) => Ok(Callout::Refuse(refusal(status, error))),
-        (None, Some(Value::Object(change))) if status.is_success() => {
-            Ok(Callout::Change(change.clone()))
-        }
-        (None, None) if status.is_success() => Ok(Callout::Change(Fields::new())),
-        _ => Err(failed(502, "answered with neither `change` nor `error`")),
-    }
-}
-
-fn refusal(status: StatusCode, error: &Fields) -> Problem {
-    let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
-    let stated = error.get("status").and_then(Value::as_u64).and_then(|s| u16::try_from(s).ok());
-    let usual = if status.is_client_error() { status.as_u16() } else { 422 };
-    let status = stated.filter(|status| (400..500).contains(status)).unwrap_or(usual);
-    let message = text("message").unwrap_or_else(|| "The action was refused.".to_owned());
-    let mut problem = Problem::new(Code::GuardFailed, message);
-    problem.param = text("param");
-    problem.declared = Some(Declared {
-        status,
-        kind: text("type").unwrap_or_else(|| "invalid_request_error".to_owned()),
-        code: text("code").unwrap_or_else(|| "action_refused".to_owned()),
-    });
-    let known = ["status", "type", "code", "message", "param"];
-    let further = error.iter().filter(|(name, _)| !known.contains(&name.as_str()));
-    problem.extra = further.map(|(name, value)| (name.clone(), value.clone())).collect();
-    problem
 }
 
 /// The server stops, and its time to drain was over before the handler answered.
@@ -213,12 +174,4 @@ fn stopped() -> Problem {
     let message = "The server stopped before the action's handler had answered: the handler may \
                    have acted, and nothing was written. Retry with the same Idempotency-Key.";
     Problem::new(Code::OutcomeUnknown, message)
-}
-
-fn failed(status: u16, what: &str) -> Problem {
-    let message = format!("The action's handler {what}; nothing was changed.");
-    let mut problem = Problem::new(Code::ActionHandlerFailed, message);
-    let code = Code::ActionHandlerFailed.name().to_owned();
-    problem.declared = Some(Declared { status, kind: "api_error".to_owned(), code });
-    problem
 }

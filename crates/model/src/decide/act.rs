@@ -189,23 +189,30 @@ fn assign(
     Err(Problem::of(Code::ValidationFailed, violations))
 }
 
-/// A handler may set any declared field, read-only ones included; a bad value is the handler's
-/// fault.
+/// A handler may set what `set` may: any declared field but the state, the parent and what the
+/// service assigns. Anything else, and any value that does not fit, is the handler's fault.
 fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Result<(), Problem> {
     for (name, value) in change {
         let fault = |what: String| {
-            let message = format!("The action handler's answer cannot be used: {what}");
-            Problem::new(Code::ActionHandlerFailed, message)
+            let message = format!(
+                "The action's handler gave an answer that cannot be used: {what} Nothing was \
+                 changed."
+            );
+            Problem::new(Code::HandlerInvalid, message.clone()).cause(message)
         };
+        let shown: String = name.chars().take(100).collect();
         let unchanged = stage.before.get(name) == Some(value);
-        if unchanged && ASSIGNED.contains(&name.as_str()) {
-            continue;
+        let states = stage.collection.states.as_ref();
+        if states.is_some_and(|states| states.field == *name) {
+            return Err(fault(format!("`{shown}` is the state, which `to` of the action sets.")));
         }
-        let field = stage
-            .write
-            .held_to(stage.collection)
-            .field(name)
-            .ok_or_else(|| fault(format!("`{name}` is no field that it may set.")))?;
+        let parent = stage.schema.parent_field(stage.write.collection);
+        if ASSIGNED.contains(&name.as_str()) || parent == Some(name.as_str()) {
+            return Err(fault(format!("`{shown}` is assigned by the service.")));
+        }
+        let held_to = stage.write.held_to(stage.collection);
+        let field = held_to.field(name).filter(|field| field.alias_of.is_none());
+        let field = field.ok_or_else(|| fault(format!("`{shown}` is no field.")))?;
         let mut value = value.clone();
         if value.is_null() {
             if field.required {

@@ -5,6 +5,7 @@ mod builtin;
 pub mod diagnostic;
 pub mod evolve;
 pub mod expression;
+mod handler;
 pub mod parse;
 pub mod plan;
 pub mod rule;
@@ -12,6 +13,7 @@ mod versions;
 
 pub use builtin::Builtin;
 pub use diagnostic::Diagnostic;
+pub use handler::{Handler, Setting};
 pub use rule::Rule;
 pub use versions::{Break, Change, Deprecation, Limits, Mount, Operation, Path, Retyping, Version};
 
@@ -295,13 +297,6 @@ pub enum Native {
 pub struct Assignment {
     pub field: String,
     pub value: rule::Template,
-}
-
-/// The operator's HTTP handler of an action.
-#[derive(Clone, Debug)]
-pub struct Handler {
-    pub url: String,
-    pub timeout: Duration,
 }
 
 /// A transition that happens by itself some time after a state was entered.

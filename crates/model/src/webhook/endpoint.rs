@@ -18,7 +18,7 @@ pub const MAX_SECRETS: usize = 5;
 /// Longest wait in a retry schedule: a week.
 pub const MAX_RETRY_SECONDS: i64 = 604_800;
 /// All own headers together, as Svix has it.
-const MAX_HEADERS_BYTES: usize = 4096;
+pub(crate) const MAX_HEADERS_BYTES: usize = 4096;
 /// Headers that are the transport's, the signature's or the clouds'.
 const FORBIDDEN_HEADERS: &[&str] = &[
     "host",
@@ -235,25 +235,12 @@ pub fn check_secret_of(fields: &Fields) -> Vec<Violation> {
 fn check_headers(headers: &Map<String, Value>) -> Result<(), String> {
     let mut bytes = 0;
     for (name, value) in headers {
-        let shown: String = name.chars().take(60).collect();
-        let lower = name.to_ascii_lowercase();
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        if name.is_empty() || !name.bytes().all(token) {
-            return Err(format!("`{shown}` is no header name"));
-        }
-        if FORBIDDEN_HEADERS.contains(&lower.as_str())
-            || FORBIDDEN_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
-        {
-            return Err(format!("`{shown}` is set by the service or the network; choose another"));
-        }
+        check_header_name(name)?;
         let Some(text) = value.as_str() else {
+            let shown: String = name.chars().take(60).collect();
             return Err(format!("the value of `{shown}` must be text"));
         };
-        if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.trim() != text {
-            return Err(format!(
-                "the value of `{shown}` must be printable ASCII without spaces around"
-            ));
-        }
+        check_header_value(name, text)?;
         bytes += name.len() + text.len();
     }
     if bytes > MAX_HEADERS_BYTES {
@@ -262,8 +249,32 @@ fn check_headers(headers: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
+/// Why a header cannot be one of the endpoint's, or handler's, own.
+pub(crate) fn check_header_name(name: &str) -> Result<(), String> {
+    let shown: String = name.chars().take(60).collect();
+    let lower = name.to_ascii_lowercase();
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Err(format!("`{shown}` is no header name"));
+    }
+    if FORBIDDEN_HEADERS.contains(&lower.as_str())
+        || FORBIDDEN_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
+    {
+        return Err(format!("`{shown}` is set by the service or the network; choose another"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_header_value(name: &str, text: &str) -> Result<(), String> {
+    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) && text.trim() == text {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(60).collect();
+    Err(format!("the value of `{shown}` must be printable ASCII without spaces around"))
+}
+
 /// `whsec_` and the base64 of 24 to 64 bytes, as every library takes it.
-fn check_secret(secret: &str) -> Result<(), &'static str> {
+pub(crate) fn check_secret(secret: &str) -> Result<(), &'static str> {
     use base64::Engine as _;
     let encoded = secret.strip_prefix(SECRET_PREFIX).ok_or("must begin with `whsec_`")?;
     let bytes = base64::engine::general_purpose::STANDARD

@@ -7,7 +7,10 @@ use super::field_check;
 use super::reader::{self, Report, Table, Text};
 use super::{keys, naming, refusal, states};
 use crate::schema::rule::Template;
-use crate::schema::{Action, Assignment, Collection, CollectionIx, Field, Handler, States, Timed};
+use crate::schema::{
+    Action, Assignment, Collection, CollectionIx, Field, Handler, Setting, States, Timed,
+};
+use crate::webhook::endpoint;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -271,13 +274,15 @@ pub(super) fn event(
 
 fn read_handler(report: &mut Report<'_>, table: &Table<'_>) -> Option<Handler> {
     let value = table.get("handler")?;
-    let (url, timeout) = match reader::text(value) {
-        Some(url) => (url, TIMEOUT_DEFAULT),
+    let (url, timeout, secret, headers) = match reader::text(value) {
+        Some(url) => (url, TIMEOUT_DEFAULT, None, Vec::new()),
         None => {
             let handler = table.table(report, "handler", "`handler`".to_owned())?;
             handler.allow(report, keys::HANDLER);
             let timeout = handler.duration(report, "timeout", TIMEOUT);
-            (handler.need_text(report, "url")?, timeout.unwrap_or(TIMEOUT_DEFAULT))
+            let (secret, headers) = (read_secret(report, &handler), read_headers(report, &handler));
+            let url = handler.need_text(report, "url")?;
+            (url, timeout.unwrap_or(TIMEOUT_DEFAULT), secret, headers)
         }
     };
     let rest = url.value.strip_prefix("http://").or_else(|| url.value.strip_prefix("https://"));
@@ -286,7 +291,54 @@ fn read_handler(report: &mut Report<'_>, table: &Table<'_>) -> Option<Handler> {
     if !has_host || url.value.len() > 2000 || !url.value.bytes().all(|b| b.is_ascii_graphic()) {
         report.say(url.at, "the handler must be an http:// or https:// URL with a host");
     }
-    Some(Handler { url: url.value.to_owned(), timeout })
+    Some(Handler { url: url.value.to_owned(), timeout, secret, headers })
+}
+
+/// The secret itself does not belong in the file, which is kept and shown.
+fn read_secret(report: &mut Report<'_>, handler: &Table<'_>) -> Option<Setting> {
+    let text = handler.text(report, "secret")?;
+    match Setting::new(text.value) {
+        Ok(setting) if setting.is_reference() => return Some(setting),
+        Ok(_) => report.say(
+            text.at,
+            "`secret` must name an environment variable, such as \"${HANDLER_SECRET}\"; a secret \
+             does not belong in the file",
+        ),
+        Err(why) => report.say(text.at, format!("`secret`: {why}")),
+    }
+    None
+}
+
+fn read_headers(report: &mut Report<'_>, handler: &Table<'_>) -> Vec<(String, Setting)> {
+    let what = "`headers` of the handler".to_owned();
+    let Some(headers) = handler.table(report, "headers", what) else { return Vec::new() };
+    let mut found: Vec<(String, Setting)> = Vec::new();
+    for (name, value) in &headers.entries {
+        let lower = name.value.to_ascii_lowercase();
+        if let Err(why) = endpoint::check_header_name(name.value) {
+            report.say(name.at, why);
+        } else if lower == "idempotency-key" {
+            report.say(name.at, format!("`{}` is set by the service; choose another", name.value));
+        } else if found.iter().any(|(known, _)| known.eq_ignore_ascii_case(&lower)) {
+            report.say(name.at, format!("`{}` stands twice in `headers`", name.value));
+        }
+        let Some(text) = reader::text(value) else {
+            reader::expected(report, value, name.value, "a string");
+            continue;
+        };
+        let setting = endpoint::check_header_value(name.value, text.value)
+            .and_then(|()| Setting::new(text.value));
+        match setting {
+            Ok(setting) => found.push((name.value.to_owned(), setting)),
+            Err(why) => report.say(text.at, why),
+        }
+    }
+    let bytes: usize = headers.entries.iter().map(|(name, _)| name.value.len()).sum();
+    if bytes > endpoint::MAX_HEADERS_BYTES {
+        let most = endpoint::MAX_HEADERS_BYTES;
+        report.say(headers.at, format!("all headers together have at most {most} bytes"));
+    }
+    found
 }
 
 fn read_timed(

@@ -109,7 +109,7 @@ pub(super) const STATES: &[&str] = &["field", "initial", "names"];
 pub(super) const ACTION: &[&str] =
     &["description", "from", "to", "event", "params", "rules", "set", "handler"];
 
-pub(super) const HANDLER: &[&str] = &["url", "timeout"];
+pub(super) const HANDLER: &[&str] = &["url", "timeout", "secret", "headers"];
 
 pub(super) const RULE: &[&str] =
     &["when", "status", "type", "code", "message", "param", "extra", "set", "to", "event"];

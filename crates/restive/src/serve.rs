@@ -34,6 +34,8 @@ const SHORT_KEY_CHARS: usize = 24;
 const SIGXFSZ: i32 = 25;
 /// How often the runtime of the hub, the timers and retention reports that it moves.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// This part of the listener's connections is left to requests by streams, sockets and polls.
+const SHORT_REQUESTS: usize = 10;
 /// What a part may take to stop beyond its own time to drain, and one that has none in all.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -74,7 +76,8 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &site).await?;
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let metrics = Arc::new(webhooks::Metrics::default());
-        let hub = Arc::new(hub(&schema, &store, &*outside).await?);
+        let listened = serve.peers.max_connections;
+        let hub = Arc::new(hub(&schema, &store, &*outside, listened).await?);
         let actions = Arc::new(Actions::start(store.watchdog())?);
         let parts = Parts {
             schema: schema.clone(),
@@ -216,9 +219,12 @@ async fn hub(
     schema: &Arc<Schema>,
     store: &Arc<dyn Store>,
     outside: &dyn Outside,
+    listened: usize,
 ) -> anyhow::Result<Hub> {
     let limits = Limits {
-        max_connections: schema.live.max_connections,
+        // The listener has fewer places than the schema allows unless told otherwise, and a part
+        // of those is for requests that end.
+        max_connections: schema.live.max_connections.min(listened - listened / SHORT_REQUESTS),
         max_connections_per_account: schema.live.max_connections_per_account,
         poll_timeout: schema.live.poll_timeout,
         ..Limits::default()

@@ -249,7 +249,9 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
                 let null = collection.builtin.is_none().then(|| "null".to_owned());
                 choices.iter().cloned().chain(null).collect::<Vec<_>>()
             });
+            let wildcards = collection.field(&name).is_some_and(|field| field.wildcards);
             match words {
+                None if wildcards => query(&name, &description, filters::patterns()),
                 Some(words) => commas(
                     &name,
                     &description,

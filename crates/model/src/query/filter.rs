@@ -32,7 +32,7 @@ pub fn parse(collection: &Collection, name: &str, text: &str) -> Option<Result<F
     }
     let wildcards = collection.field(field).is_some_and(|field| field.wildcards);
     let test = match bound {
-        Bound::Equal if wildcards && text.contains('*') => like(text),
+        Bound::Equal if wildcards => like(&kind, text),
         Bound::Equal => any_of(&kind, text).and_then(|test| known(collection, field, test)),
         Bound::Min => bound_value(&kind, text).map(Test::Min),
         Bound::Max => bound_value(&kind, text).map(Test::Max),
@@ -97,16 +97,21 @@ fn any_of(kind: &Kind, text: &str) -> Result<Test, String> {
     Ok(Test::AnyOf(scalars.collect::<Result<_, _>>()?))
 }
 
-fn like(text: &str) -> Result<Test, String> {
-    let values = split(text)?;
+/// Names of events, or patterns of them. Nothing else can be one: it would find nothing, in silence.
+fn like(kind: &Kind, text: &str) -> Result<Test, String> {
+    let part = |b: u8| b.is_ascii_alphanumeric() || b"._*".contains(&b);
+    let mut values = text.split(',');
+    if !values.all(|value| !value.is_empty() && value.bytes().all(part)) {
+        return Err("must be event types or patterns such as order.*".to_owned());
+    }
+    if !text.contains('*') {
+        return any_of(kind, text);
+    }
+    let values: Vec<String> = text.split(',').map(str::to_owned).collect();
     if values.len() > MAX_VALUES {
         return Err(format!("takes at most {MAX_VALUES} values"));
     }
-    let part = |b: u8| b.is_ascii_alphanumeric() || b"._*".contains(&b);
-    match values.iter().all(|(value, _)| !value.is_empty() && value.bytes().all(part)) {
-        true => Ok(Test::Like(values.into_iter().map(|(value, _)| value).collect())),
-        false => Err("must be event types or patterns such as order.*".to_owned()),
-    }
+    Ok(Test::Like(values))
 }
 
 /// The only values that a record can have: whoever asks for another has misspelt it.

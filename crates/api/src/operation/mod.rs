@@ -28,6 +28,8 @@ use model::record::{Fields, Record};
 use model::schema::{Builtin, Collection, CollectionIx, Schema};
 use model::version::{self, Lens};
 use model::write::{Cause, Change, Idempotency, Precondition, Write};
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use store::Store;
@@ -106,8 +108,10 @@ impl<'a> Context<'a> {
     /// A problem of the newest shape, in the words of the version.
     fn explain(&self, problem: Problem) -> Problem {
         // They name ids, which may read like the name of a field, and fields of other collections.
-        if matches!(problem.code, Code::NotFound | Code::StillReferenced) {
-            return problem;
+        match problem.code {
+            Code::NotFound => return problem,
+            Code::StillReferenced => return self.without_unreadable(problem),
+            _ => {}
         }
         // Looked at once more: what was read of it has become a write. Parameters are no fields.
         let sent = match self.target.action {
@@ -115,6 +119,30 @@ impl<'a> Context<'a> {
             Some(_) => Fields::new(),
         };
         self.version.explain(self.target.collection, &sent, problem)
+    }
+
+    /// A refused delete names no record that the key may not read.
+    fn without_unreadable(&self, mut problem: Problem) -> Problem {
+        let mut unreadable = BTreeSet::new();
+        let referrers = problem.extra.get_mut("referrers").and_then(Value::as_array_mut);
+        for referrer in referrers.into_iter().flatten() {
+            let object = referrer["object"].as_str().unwrap_or_default();
+            let named = self.schema.collections.iter().find(|other| other.object == object);
+            let name = named.map_or(object, |other| &*other.name).to_owned();
+            if !self.caller.may(&name, Access::Read) {
+                referrer["id"] = Value::Null;
+                unreadable.insert(format!("`{name}`"));
+            }
+        }
+        if !unreadable.is_empty() {
+            let names: Vec<String> = unreadable.into_iter().collect();
+            problem.message = format!(
+                "The {} cannot be deleted: records of {} refer to it, which this key may not read.",
+                self.collection().object,
+                names.join(", ")
+            );
+        }
+        problem
     }
 
     /// Which view of a record a tag is for: stored shape, API version, members shown.

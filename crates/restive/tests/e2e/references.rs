@@ -1,7 +1,8 @@
-//! References at the door: what a delete refuses, takes along and clears, and that no reference ever
-//! names a record that is gone.
+//! References at the door: what a delete refuses, takes along and clears. No reference ever names a
+//! record that is gone.
 
 use crate::harness::{Server, Start};
+use crate::version_doors::restricted;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -223,6 +224,21 @@ fn references_of_one_account_are_nothing_to_another() {
     let path = format!("/v1/authors/{theirs}");
     server.delete(&path).error(404, "not_found");
     server.ask("DELETE", &path).key(key).send().error(409, "still_referenced");
+}
+
+#[test]
+fn a_refused_delete_names_no_record_that_the_key_may_not_read() {
+    let server = server();
+    let needed = author(&server);
+    let hidden = book(&server, &needed, json!({}));
+    let path = format!("/v1/authors/{needed}");
+    let key = restricted(&server, "authors:write");
+    let refused = server.ask("DELETE", &path).key(&key).send();
+    assert!(!refused.text.contains(&hidden), "{}", refused.text);
+    let refused = refused.error(409, "still_referenced");
+    let expected = json!([{ "object": "book", "id": null, "field": "author" }]);
+    assert_eq!(refused["referrers"], expected);
+    assert!(refused["message"].as_str().unwrap().contains("`books`"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use model::decide::{self, Answer, Decision, Draft, Effect, Facts, Kept};
 use model::event::Event;
 use model::record::{Scalar, parse_object, to_scalar};
 use model::schema::Builtin;
-use model::write::{Change, Committed, Idempotency, Response};
+use model::write::{Callout, Change, Committed, Idempotency, Response};
 use model::{Code, CollectionIx, Field, Problem, Record, Scope, Timestamp, Violation, Write};
 use rusqlite::{Connection, params};
 use std::borrow::Cow;
@@ -230,6 +230,14 @@ fn refuse_dangling(
         if !read::exists(turn.connection, turn.shared, write.scope, target, id)? {
             let object = &turn.shared.schema.collections[target].object;
             let message = format!("`{}` would name no {object} that exists.", field.name);
+            if by_handler(write, &field.name) {
+                let message = format!(
+                    "The action's handler gave an answer that cannot be used: {message} Nothing \
+                     was changed."
+                );
+                let problem = Problem::new(Code::HandlerInvalid, message.clone()).cause(message);
+                return Err(Fault::Problem(problem));
+            }
             let mut violation = Violation::new(&field.name, Code::BadReference, message);
             write.blame_set(collection, &mut violation, &kept.fields);
             violations.push(violation);
@@ -238,6 +246,14 @@ fn refuse_dangling(
     match violations.is_empty() {
         true => Ok(()),
         false => Err(Fault::Problem(Problem::of(Code::ValidationFailed, violations))),
+    }
+}
+
+/// Whether an operator's handler set the field.
+fn by_handler(write: &Write, field: &str) -> bool {
+    match &write.change {
+        Change::Act { callout: Some(Callout::Change(fields)), .. } => fields.contains_key(field),
+        _ => false,
     }
 }
 

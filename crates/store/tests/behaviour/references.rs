@@ -6,7 +6,7 @@ use crate::support::*;
 use model::record::Fields;
 use model::schema::rule::Template;
 use model::schema::{Kind, OnDelete};
-use model::write::{Committed, Response};
+use model::write::{Callout, Committed, Response};
 use model::{Change, Code, Record, Schema, Write};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -44,7 +44,8 @@ fn people() -> Schema {
     (act.name, act.from, act.to) = ("lead".into(), Vec::new(), None);
     let value = Template::Fixed(json!("person_none"));
     act.set = vec![model::schema::Assignment { field: "host".into(), value }];
-    clubs.actions = vec![act];
+    let asks = model::schema::Action { name: "ask".into(), set: Vec::new(), ..act.clone() };
+    clubs.actions = vec![act, asks];
     Schema::new(schema().service, vec![people, pets, toys, clubs])
 }
 
@@ -273,6 +274,13 @@ async fn an_action_sets_no_reference_that_names_nothing() {
     let refused = bed.refused(write(CLUBS, Some(&club.id), act)).await;
     assert_eq!(refused.violations[0].code, Code::BadReference);
     assert_eq!(refused.violations[0].field, "host");
+    // What a handler sets is the handler's fault.
+    let answer = fields(json!({ "of": "person_none", "host": null }));
+    let callout = Some(Callout::Change(answer));
+    let act = Change::Act { action: 1, params: Fields::new(), callout };
+    let refused = bed.refused(write(CLUBS, Some(&club.id), act)).await;
+    assert_eq!(refused.code, Code::HandlerInvalid, "{refused:?}");
+    assert!(refused.message.contains("`of`"), "{refused:?}");
     assert_eq!(bed.record(CLUBS, &club.id).await.unwrap().version, club.version);
 }
 

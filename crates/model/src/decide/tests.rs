@@ -335,9 +335,16 @@ fn a_handlers_change_is_applied_and_its_mistakes_are_its_own() {
     };
     let decision = act(Callout::Change(object(json!({ "reason": "checked" })))).unwrap();
     assert_eq!(kept(&decision)["reason"], "checked");
-    for bad in [json!({ "nothing": 1 }), json!({ "price": -1 }), json!({ "title": null })] {
+    for bad in [
+        json!({ "nothing": 1 }),
+        json!({ "price": -1 }),
+        json!({ "title": null }),
+        json!({ "status": "lent" }),
+        json!({ "shelf": "shelf_1" }),
+        json!({ "id": book.id }),
+    ] {
         let problem = act(Callout::Change(object(bad))).unwrap_err();
-        assert_eq!(problem.code, Code::ActionHandlerFailed);
+        assert_eq!(problem.code, Code::HandlerInvalid);
     }
     let refusal = Problem::new(Code::GuardFailed, "no");
     let decision = act(Callout::Refuse(refusal)).unwrap();

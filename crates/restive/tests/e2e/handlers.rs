@@ -18,15 +18,15 @@ enum Manner {
     Silence,
 }
 
-struct Handler {
-    address: SocketAddr,
+pub struct Handler {
+    pub address: SocketAddr,
     manner: Arc<Mutex<Manner>>,
-    /// Headers and body of every question.
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Head and body of every question, as they came.
+    asked: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Handler {
-    fn start() -> Handler {
+    pub fn start() -> Handler {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let handler = Handler {
             address: listener.local_addr().unwrap(),
@@ -47,16 +47,23 @@ impl Handler {
         *self.manner.lock().unwrap() = manner;
     }
 
-    fn will_answer(&self, status: u16, body: Value) {
+    pub fn will_answer(&self, status: u16, body: Value) {
         self.will(Manner::Answer(status, body.to_string()));
     }
 
+    /// Headers in lower case, and bodies, of every question.
     fn asked(&self) -> Vec<(String, Value)> {
+        let asked = self.asked_exactly().into_iter();
+        let parsed = |body: String| serde_json::from_str(&body).unwrap();
+        asked.map(|(head, body)| (head.to_ascii_lowercase(), parsed(body))).collect()
+    }
+
+    pub fn asked_exactly(&self) -> Vec<(String, String)> {
         self.asked.lock().unwrap().clone()
     }
 
     /// A server whose orders are approved by this handler.
-    fn server(&self) -> Server {
+    pub fn server(&self) -> Server {
         let schema = format!(
             r#"
             [collections.orders]
@@ -83,7 +90,7 @@ impl Handler {
     }
 }
 
-fn serve(stream: TcpStream, manner: &Mutex<Manner>, asked: &Mutex<Vec<(String, Value)>>) {
+fn serve(stream: TcpStream, manner: &Mutex<Manner>, asked: &Mutex<Vec<(String, String)>>) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
@@ -97,12 +104,13 @@ fn serve(stream: TcpStream, manner: &Mutex<Manner>, asked: &Mutex<Vec<(String, V
             if line == "\r\n" {
                 break;
             }
-            head.push_str(&line.to_ascii_lowercase());
+            head.push_str(&line);
         }
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let lower = head.to_ascii_lowercase();
+        let length = lower.lines().find_map(|line| line.strip_prefix("content-length: "));
         let mut body = vec![0; length.and_then(|text| text.trim().parse().ok()).unwrap_or(0)];
         reader.read_exact(&mut body).unwrap();
-        asked.lock().unwrap().push((head, serde_json::from_slice(&body).unwrap()));
+        asked.lock().unwrap().push((head, String::from_utf8(body).unwrap()));
         let manner = manner.lock().unwrap().clone();
         let text = match manner {
             Manner::Answer(status, body) => {
@@ -172,21 +180,15 @@ fn a_handlers_error_refuses_the_action() {
     let server = handler.server();
     let path = order(&server, 5);
     let error = json!({"code": "no_stock", "type": "stock_error", "message": "None left.",
-                       "param": "amount", "left": 0});
+                       "param": "amount", "extra": {"left": 0}});
     for (status, body, expected) in [
         (200, json!({"error": error}), 422),
         (409, json!({"error": error}), 409),
         (
             200,
             json!({"error": {"code": "no_stock", "message": "None left.", "status": 402,
-                               "type": "stock_error", "param": "amount", "left": 0}}),
+                               "type": "stock_error", "param": "amount", "extra": {"left": 0}}}),
             402,
-        ),
-        (
-            200,
-            json!({"error": {"code": "no_stock", "message": "None left.", "status": 500,
-                               "type": "stock_error", "param": "amount", "left": 0}}),
-            422,
         ),
     ] {
         handler.will_answer(status, body);
@@ -210,16 +212,6 @@ fn a_failing_handler_changes_nothing() {
         (Manner::Answer(500, "{}".into()), 502),
         (Manner::Answer(500, json!({"change": {"note": "x"}}).to_string()), 502),
         (Manner::Answer(302, "{}".into()), 502),
-        (Manner::Answer(404, "{}".into()), 502),
-        (Manner::Answer(200, "not json".into()), 502),
-        (Manner::Answer(200, "[]".into()), 502),
-        (Manner::Answer(200, json!({"change": 5}).to_string()), 502),
-        (Manner::Answer(200, json!({"error": "no"}).to_string()), 502),
-        (Manner::Answer(200, json!({"change": {"nope": 1}}).to_string()), 502),
-        (Manner::Answer(200, json!({"change": {"amount": 0}}).to_string()), 502),
-        (Manner::Answer(200, json!({"change": {"amount": null}}).to_string()), 502),
-        (Manner::Answer(200, json!({"change": {"id": "order_other"}}).to_string()), 502),
-        (Manner::Answer(200, json!({"change": {"status": "gone"}}).to_string()), 502),
         (Manner::Answer(200, "x".repeat(2 << 20)), 502),
         (Manner::Raw("SSH-2.0-hello\r\n"), 502),
         (Manner::Raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"cha"), 502),
@@ -383,7 +375,7 @@ fn a_handlers_change_is_held_to_the_limits_of_the_caller() {
         server.ask("POST", &path).version(version).json(&json!({})).send()
     };
     handler.will_answer(200, json!({"change": {"title": "a longer title"}}));
-    ask("2026-01-01").error(502, "action_handler_failed");
+    ask("2026-01-01").error(502, "handler_invalid");
     assert_eq!(ask("2025-01-01").expect(200)["title"], "a longer title");
     // Sent back with another change, it is nobody's fault.
     handler.will_answer(200, json!({"change": {"title": "a longer title", "note": "seen"}}));

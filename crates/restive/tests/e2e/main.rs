@@ -52,6 +52,7 @@ mod h2;
 mod h2_storms;
 mod h3;
 mod handler_leaving;
+mod handler_protocol;
 mod handler_turns;
 mod handlers;
 mod holders;

@@ -18,6 +18,11 @@ const LOOK: Duration = Duration::from_millis(100);
 pub const WORTH_BYTES: u64 = 4 << 20;
 /// From here on commits are made to wait for a moment, so that the file starts anew.
 const LARGE_BYTES: u64 = 32 << 20;
+/// From here on long reads wait, too: one account that always has one under way must not make the
+/// file grow for ever.
+const HUGE_BYTES: u64 = 128 << 20;
+/// After that was in vain, since another process reads, long reads are left alone for this long.
+const LEAVE_ALONE: Duration = Duration::from_secs(30);
 /// That moment: a long reader (a backup) must not turn it into seconds.
 const STALL: Duration = Duration::from_millis(20);
 /// The mark of what was acknowledged is written this often at most: it costs a sync.
@@ -44,6 +49,7 @@ impl Checkpoints {
                 Role::Tool => None,
             },
             marked: Instant::now(),
+            hold_after: Instant::now(),
             repeats: Repeats::new(),
             shared: shared.clone(),
         };
@@ -69,6 +75,8 @@ struct Thread {
     /// `None` in a tool.
     keeper: Option<Keeper>,
     marked: Instant,
+    /// No long read is made to wait before this.
+    hold_after: Instant,
     repeats: Repeats,
     shared: Arc<Shared>,
 }
@@ -86,6 +94,9 @@ impl Thread {
         if file.len() < WORTH_BYTES || self.done_at == stamp {
             return;
         }
+        if file.len() > HUGE_BYTES && Instant::now() >= self.hold_after {
+            self.start_anew();
+        }
         let connection = &self.connection;
         let done = self.shared.readers.without_rest(|| {
             let done = checkpoint(connection, "PASSIVE");
@@ -101,6 +112,17 @@ impl Thread {
         }
         self.report(&done);
         self.done_at = stamp.filter(|_| matches!(done, Ok(Moved { whole: true, .. })));
+    }
+
+    /// Moves everything into the database while nobody reads for long, so that the next commit
+    /// begins at the start of the log file.
+    fn start_anew(&mut self) {
+        let (connection, readers) = (&self.connection, &self.shared.readers);
+        let restart = || readers.without_rest(|| checkpoint(connection, "RESTART"));
+        let done = readers.without_long_reads(restart);
+        if !matches!(done, Some(Ok(Moved { busy: false, .. }))) {
+            self.hold_after = Instant::now() + LEAVE_ALONE;
+        }
     }
 
     /// The end in good order leaves everything in one file. Closing would not do it: the last

@@ -8,7 +8,7 @@ use super::{open, shown};
 use crate::{BoxFuture, Error};
 use model::Scope;
 use model::version::Versions;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,6 +48,8 @@ pub struct Pool {
     restless: AtomicBool,
     /// Whether connections may rest at all.
     rests: bool,
+    /// Read-locked by every long read.
+    long: RwLock<()>,
 }
 
 /// A connection at rest. It stays inside its read transaction as long as nothing is committed:
@@ -74,7 +76,7 @@ impl Pool {
     pub fn new(path: PathBuf, versions: Arc<Versions>, rests: bool) -> Pool {
         let idle = Mutex::new(Vec::with_capacity(IDLE_CONNECTIONS));
         let (changes, restless) = (AtomicU64::new(0), AtomicBool::new(!rests));
-        Pool { path, versions, idle, changes, restless, rests }
+        Pool { path, versions, idle, changes, restless, rests, long: RwLock::new(()) }
     }
 
     /// To be called after every commit, before anyone can learn of it: reads that begin from now on
@@ -113,6 +115,8 @@ impl Pool {
         slots: &Arc<Slots>,
         read: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        // First: one that waits here needs no slot, and those that end need theirs.
+        let _long = self.long.read();
         let slot = slots.enter();
         if Instant::now() >= deadline {
             return Err(Error::Timeout);
@@ -137,6 +141,15 @@ impl Pool {
         self.give_back(reader);
         drop(slot);
         result
+    }
+
+    /// Runs something that long reads would hold up: waits for those under way, and none begins
+    /// meanwhile. `None` when one did not end in time.
+    pub fn without_long_reads<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let alone = self.long.try_write_for(DEADLINE)?;
+        let done = work();
+        drop(alone);
+        Some(done)
     }
 
     /// Runs something that transactions at rest would hold up: none rests meanwhile.

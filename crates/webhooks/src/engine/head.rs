@@ -165,6 +165,11 @@ impl Engine {
             record => self.endpoint_changed(scope, id, record),
         }
         self.hand_out(event);
+        // Not one per pass: an account whose endpoints change all the time must not slow down the
+        // head for the others.
+        if self.is_running() {
+            self.advance_head();
+        }
     }
 
     fn endpoint_changed(&mut self, scope: Scope, id: &str, record: Option<Record>) {

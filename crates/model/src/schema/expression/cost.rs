@@ -17,8 +17,11 @@ const BYTES_PER_UNIT: u64 = 64;
 /// The library compiles a pattern whenever it is used.
 const PATTERN_UNITS: u64 = 5_000;
 
-/// Largest compiled pattern; takes less than a millisecond to compile.
-const PATTERN_BYTES: usize = 64 << 10;
+/// Largest compiled pattern; takes less than a millisecond to compile, and has so few states that
+/// the slowest way to match looks at each of them for each character.
+const PATTERN_BYTES: usize = 16 << 10;
+/// Steps for each whole text a pattern is held against, in the units of other functions.
+const PATTERN_TIMES: u64 = 32;
 
 /// The cost of an expression as a function of the values it sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,7 +167,7 @@ impl Cost {
         };
         let mut steps = Steps { plain: 1, whole: u64::from(whole) };
         if name == "matches" {
-            steps.plain = PATTERN_UNITS;
+            steps = Steps { plain: PATTERN_UNITS, whole: PATTERN_TIMES };
             check_pattern(call)?;
         }
         Ok(steps)

@@ -72,8 +72,8 @@ impl Trace {
     /// Who the answer is charged to until the client has taken it.
     pub(crate) fn holder(&self) -> Holder {
         match &self.identity {
+            _ if self.is_for_operators => Holder::Operator,
             Some(identity) => Holder::Account(identity.caller.scope.account_number()),
-            None if self.is_for_operators => Holder::Operator,
             None => Holder::Client,
         }
     }

@@ -322,7 +322,8 @@ impl Core {
         if !exchange.headers.contains_key(AUTHORIZATION) {
             return Ok(Viewer::Anybody);
         }
-        let identity = Box::pin(self.identify(exchange, trace)).await?;
+        // No place is taken for it: an account that has all it may can still look.
+        let identity = Box::pin(self.caller(exchange, trace)).await?;
         Ok(Viewer::Account(identity.caller.account.clone()))
     }
 
@@ -458,6 +459,18 @@ impl Core {
         exchange: &Exchange,
         trace: &mut Trace,
     ) -> Result<Arc<Identity>, Failure> {
+        let identity = self.caller(exchange, trace).await?;
+        // From here on it may wait: for its body, the store, a handler.
+        trace.place = Some(self.in_flight.request(identity.caller.scope)?);
+        Ok(identity)
+    }
+
+    /// The same without a place among the requests of its account.
+    async fn caller(
+        &self,
+        exchange: &Exchange,
+        trace: &mut Trace,
+    ) -> Result<Arc<Identity>, Failure> {
         let identity = match self.auth.look(&exchange.headers, trace.now) {
             Found::Caller(identity) => identity,
             Found::Nobody(problem) => {
@@ -467,8 +480,6 @@ impl Core {
             Found::Unseen(unseen) => self.ask(unseen, exchange, trace).await?,
         };
         trace.identity = Some(identity.clone());
-        // From here on it may wait: for its body, the store, a handler.
-        trace.place = Some(self.in_flight.request(identity.caller.scope)?);
         Ok(identity)
     }
 

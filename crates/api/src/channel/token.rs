@@ -159,8 +159,8 @@ fn ids(value: &Value) -> Result<Vec<String>, String> {
             Ok(texts.into_iter().map(str::to_owned).collect())
         }
         _ => Err(format!(
-            "This must be an array of at most {MAX_IDS} ids, each with 1 to {MAX_ID_CHARS} letters, \
-             digits, `_` and `-`."
+            "This must be an array of at most {MAX_IDS} ids, each with 1 to {MAX_ID_CHARS} \
+             letters, digits, `_` and `-`."
         )),
     }
 }

@@ -97,7 +97,7 @@ fn any_of(kind: &Kind, text: &str) -> Result<Test, String> {
     Ok(Test::AnyOf(scalars.collect::<Result<_, _>>()?))
 }
 
-/// Names of events, or patterns of them. Nothing else can be one: it would find nothing, in silence.
+/// Names of events, or patterns of them. Anything else would find nothing, in silence.
 fn like(kind: &Kind, text: &str) -> Result<Test, String> {
     let part = |b: u8| b.is_ascii_alphanumeric() || b"._*".contains(&b);
     let mut values = text.split(',');

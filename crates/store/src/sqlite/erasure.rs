@@ -18,12 +18,14 @@ const SLICE_ROWS: usize = 500;
 const SLICE_TIME: Duration = Duration::from_millis(2);
 
 /// Erasures that are not finished: events before `upto` and remembered answers up to `answers` are
-/// erased. Cleaned so far: events before `seq`, deliveries of that event up to `delivery`, answers
-/// up to `answer`.
+/// erased. Cleaned so far: events before `seq`; of that event, deliveries up to `delivery`, attempts
+/// of the next delivery up to `attempt`, and answers that tell of the event up to `told`; answers
+/// about the resource up to `answer`.
 pub const PENDING: &str = "
 CREATE TABLE IF NOT EXISTS erasing (
   scope INTEGER NOT NULL, record TEXT NOT NULL, upto INTEGER NOT NULL, answers INTEGER NOT NULL,
   seq INTEGER NOT NULL, delivery INTEGER NOT NULL, answer INTEGER NOT NULL,
+  attempt INTEGER NOT NULL DEFAULT 0, told INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (scope, record)) STRICT, WITHOUT ROWID;
 ";
 
@@ -95,16 +97,17 @@ const COUNT: &str = "SELECT count(*) FROM log WHERE scope = ?1 AND record = ?2 \
 const BEGIN: &str = "INSERT INTO erasing (scope, record, upto, answers, seq, delivery, answer) \
     SELECT ?1, ?2, ?3, coalesce(max(n), 0), 0, 0, 0 FROM remembered WHERE true \
     ON CONFLICT (scope, record) DO UPDATE SET upto = excluded.upto, answers = excluded.answers";
-const NEXT: &str = "SELECT scope, record, upto, answers, seq, delivery, answer FROM erasing \
-    WHERE scope > ?1 ORDER BY scope, record LIMIT 1";
-const SAVE: &str = "UPDATE erasing SET seq = ?3, delivery = ?4, answer = ?5 \
-    WHERE scope = ?1 AND record = ?2";
+const NEXT: &str = "SELECT scope, record, upto, answers, seq, delivery, answer, attempt, told \
+    FROM erasing WHERE scope > ?1 ORDER BY scope, record LIMIT 1";
+const SAVE: &str = "UPDATE erasing SET seq = ?3, delivery = ?4, answer = ?5, attempt = ?6, \
+    told = ?7 WHERE scope = ?1 AND record = ?2";
 const END: &str = "DELETE FROM erasing WHERE scope = ?1 AND record = ?2";
 const EVENT: &str = "SELECT seq FROM log WHERE scope = ?1 AND record = ?2 AND seq >= ?3 \
     AND seq < ?4 ORDER BY seq LIMIT 1";
 const DELIVERIES: &str = "SELECT n FROM deliveries WHERE event = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
-const CLEAN_ATTEMPTS: &str = "UPDATE attempts \
-    SET body = json_set(body, '$.response_body', NULL) WHERE delivery = ?1 AND json_valid(body)";
+const ATTEMPTS: &str = "SELECT n FROM attempts WHERE delivery = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
+const CLEAN_ATTEMPT: &str = "UPDATE attempts SET body = json_set(body, '$.response_body', NULL) \
+    WHERE delivery = ?1 AND n = ?2 AND json_valid(body)";
 const CLEAN_EVENT: &str = concat!(
     "UPDATE log SET object = ",
     remains!("log"),
@@ -184,6 +187,15 @@ struct Pending {
     seq: i64,
     delivery: i64,
     answer: i64,
+    attempt: i64,
+    told: i64,
+}
+
+impl Pending {
+    /// Everything before this event is clean.
+    fn come_to(&mut self, seq: i64) {
+        (self.seq, self.delivery, self.attempt, self.told) = (seq, 0, 0, 0);
+    }
 }
 
 /// Cleans some rows of one erasure. Accounts have their turns: the next one after `last` is served.
@@ -193,12 +205,12 @@ pub fn slice(connection: &Connection, last: i64) -> Result<Option<i64>, Error> {
     let mut room = Room { began: Instant::now(), rows: SLICE_ROWS };
     let finished = clean_answers(connection, &mut pending, &mut room)?
         && clean_events(connection, &mut pending, &mut room)?;
-    let Pending { scope, record, seq, delivery, answer, .. } = pending;
+    let Pending { scope, record, seq, delivery, answer, attempt, told, .. } = pending;
     match finished {
         true => connection.prepare_cached(END)?.execute(params![scope, record])?,
         false => {
             let mut save = connection.prepare_cached(SAVE)?;
-            save.execute(params![scope, record, seq, delivery, answer])?
+            save.execute(params![scope, record, seq, delivery, answer, attempt, told])?
         }
     };
     Ok(Some(scope))
@@ -216,6 +228,8 @@ fn next(connection: &Connection, last: i64) -> Result<Option<Pending>, rusqlite:
                 seq: row.get(4)?,
                 delivery: row.get(5)?,
                 answer: row.get(6)?,
+                attempt: row.get(7)?,
+                told: row.get(8)?,
             })
         });
         if let Some(found) = found.optional()? {
@@ -272,18 +286,42 @@ fn clean_events(
         let found: Option<i64> = event.query_row(bounds, |row| row.get(0)).optional()?;
         let Some(seq) = found else { return Ok(true) };
         if seq != pending.seq {
-            (pending.seq, pending.delivery) = (seq, 0);
+            pending.come_to(seq);
         }
-        if !clean_deliveries(connection, pending, room)? {
+        if !clean_deliveries(connection, pending, room)? || !clean_told(connection, pending, room)?
+        {
             return Ok(false);
-        }
-        for answer in idempotency::told_by(connection, seq)? {
-            idempotency::erase(connection, answer, Some(&pending.record))?;
         }
         connection.prepare_cached(CLEAN_EVENT)?.execute([seq])?;
-        (pending.seq, pending.delivery) = (seq + 1, 0);
+        pending.come_to(seq + 1);
         if !room.take() {
             return Ok(false);
+        }
+    }
+}
+
+/// Cleans remembered answers that tell what the event at `pending.seq` tells. One event may have
+/// any number of them: each update that changed nothing leaves one.
+fn clean_told(
+    connection: &Connection,
+    pending: &mut Pending,
+    room: &mut Room,
+) -> Result<bool, rusqlite::Error> {
+    loop {
+        let told = idempotency::told_by(connection, pending.seq, pending.told, SLICE_ROWS)?;
+        if told.is_empty() {
+            return Ok(true);
+        }
+        for (n, about) in told {
+            // Answers about the resource itself were cleaned before any event.
+            let is_clean = n <= pending.answers && about.as_ref() == Some(&pending.record);
+            if !is_clean {
+                idempotency::erase(connection, n, Some(&pending.record))?;
+            }
+            pending.told = n;
+            if !room.take() {
+                return Ok(false);
+            }
         }
     }
 }
@@ -294,20 +332,111 @@ fn clean_deliveries(
     pending: &mut Pending,
     room: &mut Room,
 ) -> Result<bool, rusqlite::Error> {
-    let mut statement = connection.prepare_cached(DELIVERIES)?;
-    let most = i64::try_from(SLICE_ROWS).unwrap_or(i64::MAX);
     loop {
-        let rows = statement.query_map([pending.seq, pending.delivery, most], |row| row.get(0))?;
-        let rows = rows.collect::<Result<Vec<i64>, _>>()?;
+        let rows = page(connection, DELIVERIES, pending.seq, pending.delivery)?;
         if rows.is_empty() {
             return Ok(true);
         }
         for delivery in rows {
-            connection.prepare_cached(CLEAN_ATTEMPTS)?.execute([delivery])?;
-            pending.delivery = delivery;
+            if !clean_attempts(connection, delivery, pending, room)? {
+                return Ok(false);
+            }
+            (pending.delivery, pending.attempt) = (delivery, 0);
             if !room.take() {
                 return Ok(false);
             }
         }
+    }
+}
+
+/// A delivery has as many attempts as somebody asked for.
+fn clean_attempts(
+    connection: &Connection,
+    delivery: i64,
+    pending: &mut Pending,
+    room: &mut Room,
+) -> Result<bool, rusqlite::Error> {
+    loop {
+        let rows = page(connection, ATTEMPTS, delivery, pending.attempt)?;
+        if rows.is_empty() {
+            return Ok(true);
+        }
+        for attempt in rows {
+            connection.prepare_cached(CLEAN_ATTEMPT)?.execute([delivery, attempt])?;
+            pending.attempt = attempt;
+            if !room.take() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Numbers of the next rows of something, after one of them: no more than a slice takes.
+fn page(
+    connection: &Connection,
+    sql: &str,
+    of: i64,
+    after: i64,
+) -> Result<Vec<i64>, rusqlite::Error> {
+    let most = i64::try_from(SLICE_ROWS).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.query_map([of, after, most], |row| row.get(0))?.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{layout, outbox};
+    use super::*;
+
+    /// One event of one resource, with thousands of remembered answers and of attempts.
+    fn file() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        for sql in [layout::BASE, outbox::TABLES, PENDING, INDEXES] {
+            connection.execute_batch(sql).unwrap();
+        }
+        connection
+            .execute_batch(
+                "INSERT INTO log (seq, id, scope, type, created, collection, record, api_version, \
+                 object) VALUES (7, 'evt_7', 20, 'book.created', 1, 'books', 'book_1', \
+                 '2026-01-01', '{\"id\":\"book_1\",\"object\":\"book\",\"title\":\"Secret\"}');
+                 WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 3000)
+                 INSERT INTO remembered (scope, digest, fingerprint, created, kind, seq, number, \
+                 updated, record, text, request) SELECT 20, randomblob(16), x'00', 1, 1, 7, 7, 1, \
+                 iif(i % 2, 'book_1', 'evt_7'), \
+                 '{\"object\":\"event\",\"data\":{\"object\":{\"title\":\"Secret\"}}}', 'req_1' \
+                 FROM c;
+                 INSERT INTO deliveries (n, id, scope, event, endpoint, status, attempts, manual, \
+                 created, updated) VALUES (1, 'dlv_1', 20, 7, 3, 1, 1, 0, 1, 1), \
+                 (2, 'dlv_2', 20, 7, 4, 1, 1, 0, 1, 1);
+                 WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 2000)
+                 INSERT INTO attempts SELECT 1 + i % 2, i, 1, '{\"response_body\":\"Secret\"}' FROM c;
+                 INSERT INTO erasing (scope, record, upto, answers, seq, delivery, answer) \
+                 VALUES (20, 'book_1', 8, 2990, 0, 0, 0);",
+            )
+            .unwrap();
+        connection
+    }
+
+    #[test]
+    fn a_slice_is_bounded_whatever_one_event_has() {
+        let (connection, mut slices) = (file(), 0);
+        loop {
+            let before = connection.total_changes();
+            let left = slice(&connection, i64::MIN).unwrap();
+            // Beside the rows themselves it saves how far it came.
+            let changed = connection.total_changes() - before;
+            assert!(changed <= SLICE_ROWS as u64 + 1, "{changed} rows in one slice");
+            slices += 1;
+            assert!(slices < 10_000, "it never ends");
+            if left.is_none() {
+                break;
+            }
+        }
+        let secrets = "SELECT (SELECT count(*) FROM log WHERE object LIKE '%Secret%') + \
+            (SELECT count(*) FROM remembered WHERE text LIKE '%Secret%') + \
+            (SELECT count(*) FROM attempts WHERE body LIKE '%Secret%')";
+        let secrets: i64 = connection.query_row(secrets, [], |row| row.get(0)).unwrap();
+        assert_eq!(secrets, 0);
+        assert!(slices > 5_000 / SLICE_ROWS, "{slices} slices");
     }
 }

@@ -38,7 +38,8 @@ const FIND: &str = concat!(
 );
 const ABOUT: &str = "SELECT n FROM remembered WHERE scope = ?1 AND record = ?2 \
     AND text IS NOT NULL AND n > ?3 AND n <= ?4 ORDER BY n LIMIT 1";
-const TOLD_BY: &str = "SELECT n FROM remembered WHERE seq = ?1 AND text IS NOT NULL";
+const TOLD_BY: &str = "SELECT n, record FROM remembered INDEXED BY remembered_told \
+    WHERE seq = ?1 AND text IS NOT NULL AND n > ?2 ORDER BY n LIMIT ?3";
 const TEXT: &str = "SELECT kind, record, text FROM remembered WHERE n = ?1";
 const ERASE: &str = "UPDATE remembered SET text = ?2, hidden = NULL WHERE n = ?1";
 const KEEP: &str = "INSERT OR REPLACE INTO remembered (scope, digest, fingerprint, created, kind, \
@@ -123,10 +124,17 @@ pub fn next_about(
     statement.query_row(params![scope, record, after, upto], |row| row.get(0)).optional()
 }
 
-/// Answers with a text of their own that tell what an event tells.
-pub fn told_by(connection: &Connection, seq: i64) -> Result<Vec<i64>, rusqlite::Error> {
+/// Answers with a text of their own that tell what an event tells, after one of them and `max` at
+/// most, each with the record that it is about.
+pub fn told_by(
+    connection: &Connection,
+    seq: i64,
+    after: i64,
+    max: usize,
+) -> Result<Vec<(i64, Option<String>)>, rusqlite::Error> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
     let mut statement = connection.prepare_cached(TOLD_BY)?;
-    statement.query_map([seq], |row| row.get(0))?.collect()
+    statement.query_map([seq, after, max], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// Removes from an answer what it says of a resource, its own record if none is given.

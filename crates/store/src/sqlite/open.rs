@@ -155,6 +155,8 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
         ("remembered", "api_version", "TEXT"),
         ("remembered", "hidden", "TEXT"),
         ("positions", "paused", "INTEGER"),
+        ("erasing", "attempt", "INTEGER NOT NULL DEFAULT 0"),
+        ("erasing", "told", "INTEGER NOT NULL DEFAULT 0"),
     ] {
         let known = "SELECT count(*), coalesce(sum(name = ?2), 0) FROM pragma_table_info(?1)";
         let (columns, found): (i64, i64) =

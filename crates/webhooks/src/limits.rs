@@ -32,7 +32,7 @@ pub struct Limits {
     pub held: usize,
     /// Outcomes that are not durable yet; beyond it nothing new is begun.
     pub unsettled: usize,
-    /// Outcomes in one settlement.
+    /// Outcomes in one settlement: they are one commit, which other writes wait for.
     pub settlement: usize,
     /// So many are not kept waiting for more.
     pub worth_settling: usize,
@@ -83,8 +83,8 @@ impl Default for Limits {
             steps: 256,
             held: 1024,
             unsettled: 4096,
-            settlement: 1024,
-            worth_settling: 1024,
+            settlement: 256,
+            worth_settling: 256,
             settle_rest: Duration::from_millis(20),
             response_bytes: 16 << 10,
             kept_body_bytes: 4 << 10,

@@ -195,6 +195,19 @@ mod tests {
     }
 
     #[test]
+    fn a_settlement_is_small_and_the_rest_follows_at_once() {
+        let (limits, mut settler, now) = (Limits::default(), Settler::default(), Instant::now());
+        (1..=600).for_each(|seq| push(&mut settler, seq));
+        for expected in [256, 256] {
+            let settlement = begun(settler.begin(now, false, &limits)).unwrap();
+            assert_eq!(settlement.outcomes.len(), expected);
+            settler.end();
+        }
+        let Begin::At(at) = settler.begin(now, false, &limits) else { panic!() };
+        assert_eq!(begun(settler.begin(at, false, &limits)).unwrap().outcomes.len(), 88);
+    }
+
+    #[test]
     fn after_a_settlement_the_next_waits_until_it_is_worth_it() {
         let limits = Limits { worth_settling: 3, ..Limits::default() };
         let (mut settler, now) = (Settler::default(), Instant::now());

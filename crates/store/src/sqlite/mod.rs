@@ -215,7 +215,8 @@ impl SqliteStore {
         let shared = &self.shared;
         let mut search_behind = 0;
         if !query.words.is_empty() {
-            let newest = shared.newest();
+            // The account's own changes: those of others need not be waited for.
+            let newest = shared.seqs.of(scope, collection);
             if !self.writer.search_reaches(scope, newest).await? {
                 let position = shared.search_position.load(Ordering::Acquire);
                 search_behind = u64::try_from(newest - position).unwrap_or(0);

@@ -8,14 +8,20 @@ use super::shared::Shared;
 use crate::Error;
 use model::query::Query;
 use model::record::Fields;
-use model::{Record, Scope};
+use model::{CollectionIx, Record, Scope};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-/// Events read in one turn: some 15 ms of work, which the next commit waits for.
+/// Events read in one turn at most.
 const TURN: i64 = 500;
+/// A turn ends after the record with which it has lasted so long, or indexed so many bytes of text:
+/// the next commit waits for it. What was indexed is written down at the end, which takes about as
+/// long again.
+const TURN_TIME: Duration = Duration::from_millis(5);
+const TURN_BYTES: usize = 256 << 10;
 /// Words of one query that count.
 const WORDS: usize = 64;
 
@@ -36,10 +42,10 @@ pub fn feed(connection: &Connection, shared: &Shared, commits: &mut Commits) -> 
     commits.mend(connection, shared)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let unread = unread(connection, shared, i64::MAX)?;
-    index(connection, shared, &unread)?;
+    let reached = index(connection, shared, unread, |_| Ok(()))?;
     commits.end(connection, shared)?;
     shared.readers.changed();
-    shared.search_position.store(unread.upto, Ordering::Release);
+    shared.search_position.store(reached, Ordering::Release);
     Ok(())
 }
 
@@ -48,10 +54,25 @@ pub struct Unread {
     /// Events after `from` up to `upto` are about them.
     from: i64,
     pub upto: i64,
-    records: Vec<(usize, Scope, String)>,
+    records: Vec<Named>,
+}
+
+/// A record and the first event about it.
+struct Named {
+    seq: i64,
+    collection: CollectionIx,
+    scope: Scope,
+    id: String,
 }
 
 impl Unread {
+    /// The same, but no event after `last`.
+    pub fn until(mut self, last: i64) -> Unread {
+        self.upto = self.upto.min(last).max(self.from);
+        self.records.retain(|record| record.seq <= last);
+        self
+    }
+
     pub fn is_none(&self) -> bool {
         self.from == self.upto
     }
@@ -68,43 +89,58 @@ pub fn unread(connection: &Connection, shared: &Shared, upto: i64) -> Result<Unr
     )?;
     let mut rows = statement.query(params![from, upto, TURN])?;
     while let Some(row) = rows.next()? {
-        unread.upto = row.get(0)?;
+        let seq = row.get(0)?;
+        unread.upto = seq;
         let name = row.get_ref(2)?.as_str().unwrap_or_default();
         let Some(ix) = shared.schema.find(name) else { continue };
         let id: String = row.get(3)?;
         // The row as it is now includes what later events of this turn tell of it.
         if shared.tables[ix].search.is_some() && seen.insert((ix, id.clone())) {
-            unread.records.push((ix, Scope(row.get(1)?), id));
+            unread.records.push(Named { seq, collection: ix, scope: Scope(row.get(1)?), id });
         }
     }
     Ok(unread)
 }
 
-/// Brings the rows up to date. The events themselves are not needed any more.
-pub fn index(connection: &Connection, shared: &Shared, unread: &Unread) -> Result<(), Error> {
-    for (ix, scope, id) in &unread.records {
-        if let Some(search) = &shared.tables[*ix].search {
-            follow(connection, shared, (*ix, search), *scope, id, unread.from)?;
-            std::thread::yield_now();
+/// Brings the rows up to date, those that a turn has time for; returns how far the indexes have come.
+/// The events themselves are not needed any more: `done_with` is called before each row with the
+/// last one that is not.
+pub fn index(
+    connection: &Connection,
+    shared: &Shared,
+    unread: Unread,
+    mut done_with: impl FnMut(i64) -> Result<(), Error>,
+) -> Result<i64, Error> {
+    let (began, mut bytes) = (Instant::now(), 0);
+    let mut reached = unread.upto;
+    for (place, record) in unread.records.iter().enumerate() {
+        if place > 0 && (bytes >= TURN_BYTES || began.elapsed() >= TURN_TIME) {
+            // Events in between are about rows that are up to date.
+            reached = record.seq - 1;
+            break;
         }
+        done_with(record.seq)?;
+        bytes += follow(connection, shared, record, unread.from)?;
+        std::thread::yield_now();
     }
     connection
         .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'search_position'")?
-        .execute([unread.upto])?;
-    Ok(())
+        .execute([reached])?;
+    Ok(reached)
 }
 
-/// Brings one row up to date. Rows made after `from` were never indexed: there is nothing to
-/// remove, and removing what is not there is dear (it leaves a mark in every segment of the index).
+/// Brings one row up to date; returns the bytes of text that it has. Rows made after `from` were
+/// never indexed: there is nothing to remove, and removing what is not there is dear (it leaves a
+/// mark in every segment of the index).
 fn follow(
     connection: &Connection,
     shared: &Shared,
-    (ix, search): (usize, &SearchTable),
-    scope: Scope,
-    id: &str,
+    named: &Named,
     from: i64,
-) -> Result<(), Error> {
-    let found = read::by_ids(connection, shared, scope, ix, &[id.to_owned()])?.pop();
+) -> Result<usize, Error> {
+    let Named { collection: ix, scope, ref id, .. } = *named;
+    let Some(search) = &shared.tables[ix].search else { return Ok(0) };
+    let found = read::by_ids(connection, shared, scope, ix, std::slice::from_ref(id))?.pop();
     let number = match &found {
         Some(record) => Some(record.number),
         None => connection
@@ -117,26 +153,29 @@ fn follow(
     }
     match found {
         Some(record) => insert(connection, search, scope, &record),
-        None => Ok(()),
+        None => Ok(0),
     }
 }
 
-/// Adds one record to an index that does not have it.
+/// Adds one record to an index that does not have it; returns how many bytes of text.
 pub fn insert(
     connection: &Connection,
     search: &SearchTable,
     scope: Scope,
     record: &Record,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     let fields = record.fields();
+    let mut bytes = 0;
     let mut statement = connection.prepare_cached(&search.insert)?;
     statement.raw_bind_parameter(1, record.number)?;
     statement.raw_bind_parameter(2, scope_word(scope))?;
     for (place, field) in search.fields.iter().enumerate() {
-        statement.raw_bind_parameter(3 + place, text_of(&fields, &field.name))?;
+        let text = text_of(&fields, &field.name);
+        bytes += text.as_ref().map_or(0, String::len);
+        statement.raw_bind_parameter(3 + place, text)?;
     }
     statement.raw_execute()?;
-    Ok(())
+    Ok(bytes)
 }
 
 fn text_of(fields: &Fields, name: &str) -> Option<String> {
@@ -176,4 +215,40 @@ pub fn expression(search: &SearchTable, scope: Scope, query: &Query) -> Option<S
     }
     out.push(')');
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testbed::{Bed, HERE};
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_turn_is_bounded_by_the_text_it_indexes() {
+        let bed =
+            Bed::new("[collections.books.fields]\ntitle = { type = 'string', search = true }\n");
+        let words = |n: usize| (0..8_000).map(|i| format!("{n}w{i} ")).collect::<String>();
+        let (shared, mut records) = (&bed.store.shared, Vec::new());
+        for n in 0..12 {
+            let made = bed.put(bed.create(HERE, "books", json!({ "title": words(n) }))).await;
+            let (collection, scope) = (bed.ix("books"), HERE);
+            records.push(Named { seq: made.version, collection, scope, id: made.id });
+        }
+        let seqs: Vec<i64> = records.iter().map(|record| record.seq).collect();
+        let connection = Connection::open(&shared.path).unwrap();
+        connection.busy_timeout(Duration::from_secs(30)).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let (newest, mut passed) = (shared.newest(), Vec::new());
+        // From the end: what the writer has indexed by itself is replaced.
+        let unread = Unread { from: newest, upto: newest, records };
+        let reached = index(&connection, shared, unread, |seq| {
+            passed.push(seq);
+            Ok(())
+        });
+        let reached = reached.unwrap();
+        assert_eq!(passed, seqs[..passed.len()], "in order");
+        let most = TURN_BYTES.div_ceil(words(0).len());
+        assert!((1..=most).contains(&passed.len()), "{} records in one turn", passed.len());
+        assert_eq!(reached, seqs[passed.len()] - 1, "the next turn begins with the next one");
+    }
 }

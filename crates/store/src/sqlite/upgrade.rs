@@ -373,7 +373,7 @@ fn rebuild_search(
             body: row.get(1)?,
             hidden: row.get(2)?,
         };
-        search::insert(connection, search, Scope(row.get(3)?), &record)
+        search::insert(connection, search, Scope(row.get(3)?), &record).map(drop)
     })
 }
 

@@ -12,12 +12,12 @@ use super::fair::Party;
 use super::shared::Shared;
 use super::{Role, erasure, idempotency, log, outbox, search, timers, usage};
 use crate::usage::Used;
-use crate::{Error, Expired, Heartbeat, Repeats, Settlement, Unknown};
+use crate::{Error, Expired, Heartbeat, Repeats, Settlement, SkippedRange, Unknown};
 use expiring::Expiring;
 use model::{Scope, Timestamp, Write};
 use queue::{Job, Queue};
 use rusqlite::Connection;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,10 +45,15 @@ const LOOK: Duration = Duration::from_millis(100);
 const FEED_PAUSE: Duration = Duration::from_secs(1);
 /// Events the search may lag behind before it is fed between busy batches.
 const SEARCH_LAG: i64 = 2_000;
+/// How long a search waits for the indexes: another account may have written more than they read in
+/// this time. Then it is answered from what they have, and says so.
+const SEARCH_WAIT: Duration = Duration::from_secs(2);
 /// Written to see whether a full disk has room again: as much as a few writes need.
 const PROBE_BYTES: i64 = 64 << 10;
 /// Between two slices of an erasure, while nobody writes.
 const ERASURE_PAUSE: Duration = Duration::from_millis(1);
+/// Between two parts of one event that is removed in parts: other writes come in between.
+const PART_PAUSE: Duration = Duration::from_millis(3);
 /// How often expired idempotency rows are looked for, while none are found.
 const EXPIRY: Duration = Duration::from_secs(60);
 
@@ -109,15 +114,36 @@ impl Handle {
         settled.await.unwrap_or_else(|_| Err(ended()))
     }
 
+    /// Returns when at least one event is gone, in as many slices as that takes, or none is left
+    /// that may go.
     pub async fn expire(
         &self,
         moment: Timestamp,
         backlog: Timestamp,
         max: usize,
     ) -> Result<Expired, Error> {
-        let (answer, expired) = oneshot::channel();
-        self.queue.push(Party::Service, Job::Expire(moment, backlog, max, answer))?;
-        expired.await.unwrap_or_else(|_| Err(ended()))
+        // By endpoint: each part of an event says anew what is skipped.
+        let mut skipped: BTreeMap<(i64, String), SkippedRange> = BTreeMap::new();
+        loop {
+            let (answer, expired) = oneshot::channel();
+            self.queue.push(Party::Service, Job::Expire(moment, backlog, max, answer))?;
+            let (part, unfinished) = match expired.await.unwrap_or_else(|_| Err(ended())) {
+                Ok(part) => part,
+                // What is skipped already is not to be lost; the next call fails, too.
+                Err(_) if !skipped.is_empty() => (Expired::default(), false),
+                Err(error) => return Err(error),
+            };
+            for range in part.skipped {
+                skipped.insert((range.scope.0, range.endpoint.clone()), range);
+            }
+            if part.events > 0 || !unfinished {
+                return Ok(Expired {
+                    events: part.events,
+                    skipped: skipped.into_values().collect(),
+                });
+            }
+            tokio::time::sleep(PART_PAUSE).await;
+        }
     }
 
     pub async fn add_usage(&self, added: Vec<Used>) -> Result<(), Error> {
@@ -132,15 +158,18 @@ impl Handle {
         kept.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Waits until the search indexes contain everything up to `seq`; false if they cannot be
-    /// written now and stay behind.
+    /// Waits until the search indexes contain everything up to `seq`; false if that takes too long,
+    /// or they cannot be written now and stay behind.
     pub async fn search_reaches(&self, scope: Scope, seq: i64) -> Result<bool, Error> {
         if self.shared.search_position.load(Ordering::Acquire) >= seq {
             return Ok(true);
         }
         let (answer, reached) = oneshot::channel();
         self.queue.push(Party::from(scope), Job::Search(seq, answer))?;
-        reached.await.map_err(|_| ended())
+        match tokio::time::timeout(SEARCH_WAIT, reached).await {
+            Ok(reached) => reached.map_err(|_| ended()),
+            Err(_) => Ok(false),
+        }
     }
 
     pub async fn probe(&self) -> Result<(), Error> {
@@ -667,6 +696,8 @@ impl Writer {
 
     fn answer_searches(&mut self) {
         let reached = self.shared.search_position.load(Ordering::Acquire);
+        // Those that did not wait any longer must not have the indexes fed before everything else.
+        self.searches.retain(|(_, answer)| !answer.is_closed());
         for place in (0..self.searches.len()).rev() {
             if self.searches[place].0 <= reached {
                 let (_, answer) = self.searches.swap_remove(place);

@@ -513,6 +513,32 @@ pub async fn a_sweep_notes_what_an_endpoint_missed_once(bed: Bed) {
     assert_eq!(notes.len(), 2);
 }
 
+pub async fn an_event_goes_with_any_number_of_deliveries(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let event = bed.put(book("A", json!(1))).await.version;
+    // More than a slice has room for; the endpoints are gone but for one.
+    let many = (0..400).map(|n| Outcome {
+        endpoint: hook.number + 1_000 * n,
+        id: format!("dlv_{n}"),
+        ..outcome(&hook, event, Status::Succeeded, None)
+    });
+    settle(&bed, many.collect(), vec![(hook.number, 99)]).await;
+    bed.pass(10_000);
+    let young = bed.put(book("B", json!(1))).await.version;
+    bed.list(&search(&["somebody"])).await;
+    let mut removed = 0;
+    loop {
+        let expired = bed.store.expire(Timestamp(START + 5_000), Timestamp(0), 100).await.unwrap();
+        assert_eq!(expired.skipped, []);
+        if expired.events == 0 {
+            break;
+        }
+        removed += expired.events;
+    }
+    assert_eq!((bed.store.oldest().await.unwrap(), removed as i64), (young, young - 1));
+    assert!(shown(&bed, DELIVERIES, &query("-created_at", 50)).await.is_empty());
+}
+
 pub async fn pending_deliveries_of_a_deleted_endpoint_hold_no_event_back(bed: Bed) {
     let hook = bed.put(endpoint(json!(["*"]))).await;
     let event = bed.put(book("A", json!(1))).await.version;

@@ -114,6 +114,7 @@ suite! { sqlite:
         old_events_go_and_the_newest_stays
         events_still_to_be_delivered_stay_until_the_backlog_is_over
         a_sweep_notes_what_an_endpoint_missed_once
+        an_event_goes_with_any_number_of_deliveries
         pending_deliveries_of_a_deleted_endpoint_hold_no_event_back
         an_event_that_is_to_be_delivered_again_by_hand_stays
         endpoints_are_counted

@@ -16,8 +16,8 @@ pub(super) enum Job {
     /// What became of deliveries.
     Settle(Box<Settlement>, oneshot::Sender<Result<(), Error>>),
     /// Remove events from before a moment, and from before another what was not delivered; so many
-    /// at most.
-    Expire(Timestamp, Timestamp, usize, oneshot::Sender<Result<Expired, Error>>),
+    /// at most. The answer says too whether an event is removed in part.
+    Expire(Timestamp, Timestamp, usize, oneshot::Sender<Result<(Expired, bool), Error>>),
     /// Requests by account and version that were added.
     Usage(Vec<Used>, oneshot::Sender<Result<(), Error>>),
     /// Timers that cannot fire.

@@ -3,6 +3,7 @@
 use super::super::testbed::{Bed, HERE, THERE, within};
 use super::*;
 use crate::Store;
+use model::query::{Page, Query, SortKey};
 use model::write::Change;
 use serde_json::json;
 use std::sync::atomic::AtomicUsize;
@@ -162,4 +163,44 @@ async fn an_account_with_many_slow_writes_delays_only_itself() {
     for task in slow {
         within(task).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_search_waits_for_its_own_account_alone() {
+    let bed = Bed::new(SCHEMA);
+    let made = bed.put(titled(&bed, HERE, "Dune")).await;
+    let query = Query {
+        parent: None,
+        filters: Vec::new(),
+        sort: vec![SortKey::new("created_at", true)],
+        words: vec!["dune".into()],
+        revealed: Vec::new(),
+        page: Page::First,
+        limit: 5,
+    };
+    let found = within(bed.store.list(HERE, bed.ix("books"), &query)).await.unwrap();
+    assert_eq!((found.search_behind, found.records.len()), (0, 1));
+    // From now on the index is behind for a moment.
+    bed.store.shared.faults.set("search");
+    bed.put(titled(&bed, THERE, "Emma")).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !bed.store.shared.unwell.load(Ordering::Acquire) {
+        assert!(Instant::now() < deadline, "the index is never fed");
+        tokio::task::yield_now().await;
+    }
+    let found = within(bed.store.list(HERE, bed.ix("books"), &query)).await.unwrap();
+    assert_eq!(found.search_behind, 0);
+    assert_eq!(found.records[0].id, made.id);
+}
+
+#[tokio::test]
+async fn a_search_waits_a_bounded_time_for_the_index() {
+    let bed = Bed::new(SCHEMA);
+    bed.put(titled(&bed, HERE, "Dune")).await;
+    // As if there were a backlog that takes long.
+    let far = bed.store.shared.newest() + 1_000;
+    assert!(!within(bed.store.writer.search_reaches(HERE, far)).await.unwrap());
+    bed.put(titled(&bed, HERE, "Emma")).await;
+    let near = bed.store.shared.newest();
+    assert!(within(bed.store.writer.search_reaches(HERE, near)).await.unwrap());
 }

@@ -18,9 +18,9 @@ const SLICE_ROWS: usize = 500;
 const SLICE_TIME: Duration = Duration::from_millis(2);
 
 /// Erasures that are not finished: events before `upto` and remembered answers up to `answers` are
-/// erased. Cleaned so far: events before `seq`; of that event, deliveries up to `delivery`, attempts
-/// of the next delivery up to `attempt`, and answers that tell of the event up to `told`; answers
-/// about the resource up to `answer`.
+/// erased. Cleaned so far: events before `seq`; of that event, deliveries up to `delivery`,
+/// attempts of the next delivery up to `attempt`, and answers that tell of the event up to `told`;
+/// answers about the resource up to `answer`.
 pub const PENDING: &str = "
 CREATE TABLE IF NOT EXISTS erasing (
   scope INTEGER NOT NULL, record TEXT NOT NULL, upto INTEGER NOT NULL, answers INTEGER NOT NULL,
@@ -409,7 +409,8 @@ mod tests {
                  created, updated) VALUES (1, 'dlv_1', 20, 7, 3, 1, 1, 0, 1, 1), \
                  (2, 'dlv_2', 20, 7, 4, 1, 1, 0, 1, 1);
                  WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 2000)
-                 INSERT INTO attempts SELECT 1 + i % 2, i, 1, '{\"response_body\":\"Secret\"}' FROM c;
+                 INSERT INTO attempts SELECT 1 + i % 2, i, 1, \
+                 '{\"response_body\":\"Secret\"}' FROM c;
                  INSERT INTO erasing (scope, record, upto, answers, seq, delivery, answer) \
                  VALUES (20, 'book_1', 8, 2990, 0, 0, 0);",
             )

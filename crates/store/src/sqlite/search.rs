@@ -102,9 +102,9 @@ pub fn unread(connection: &Connection, shared: &Shared, upto: i64) -> Result<Unr
     Ok(unread)
 }
 
-/// Brings the rows up to date, those that a turn has time for; returns how far the indexes have come.
-/// The events themselves are not needed any more: `done_with` is called before each row with the
-/// last one that is not.
+/// Brings the rows up to date, those that a turn has time for; returns how far the indexes have
+/// come. The events themselves are not needed any more: `done_with` is called before each row with
+/// the last one that is not.
 pub fn index(
     connection: &Connection,
     shared: &Shared,

@@ -40,8 +40,8 @@ impl Expiring {
 }
 
 impl Writer {
-    /// Removes events and tombstones that are too old: as many as a slice takes. Says too whether an
-    /// event is removed in part.
+    /// Removes events and tombstones that are too old: as many as a slice takes. Says too whether
+    /// an event is removed in part.
     pub(super) fn expire(
         &mut self,
         moment: Timestamp,

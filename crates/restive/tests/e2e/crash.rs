@@ -88,6 +88,9 @@ impl Client {
         let alive: Vec<(&String, Value)> = self.alive();
         let books: Vec<_> = alive.iter().filter(|(path, _)| path.contains("/books/")).collect();
         let orders: Vec<_> = alive.iter().filter(|(_, body)| body["status"] == "created").collect();
+        // An order refuses the deletion of its book.
+        let is_ordered = |book: &Value| alive.iter().any(|(_, body)| body["book"] == book["id"]);
+        let free: Vec<_> = books.iter().filter(|(_, book)| !is_ordered(book)).collect();
         let request = |method, path: &str, body, key, mark| {
             let path = path.to_owned();
             Request { method, path, body: Some(body), key: Some(key), mark: Some(mark) }
@@ -98,8 +101,8 @@ impl Client {
                 let path = books[chance.below(books.len())].0;
                 request("PATCH", path, json!({ "title": title }), key, mark)
             }
-            65..75 if !books.is_empty() => {
-                let path = books[chance.below(books.len())].0.clone();
+            65..75 if !free.is_empty() => {
+                let path = free[chance.below(free.len())].0.clone();
                 Request { method: "DELETE", path, body: None, key: None, mark: None }
             }
             75..90 if !books.is_empty() => {

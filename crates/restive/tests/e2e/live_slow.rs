@@ -302,8 +302,9 @@ fn streams_and_polls_whose_clients_have_vanished_are_given_up_and_leave_nothing_
         &format!("max_connections_per_account = {room}"),
     );
     let start = Start::schema(&schema).arg("--rate-limit").arg("off");
-    // A tenth of the listener's connections is left to requests.
-    let listened = room * 10 / 9 + 1;
+    // A tenth of the listener's connections is left to requests, and a tenth of the rest to other
+    // accounts.
+    let listened = room * 5 / 4;
     let start = start.arg("--max-connections").arg(&listened.to_string()).arg("--vanished-after");
     let server = hurried(start.arg("2").env("RESTIVE_ACCESS_LOG", "off"), 20).go();
     let before = resident_kib(&server);

@@ -204,13 +204,16 @@ impl World<'_> {
         }
     }
 
-    /// Deletes a record that owns none, in some version.
+    /// Deletes a record that owns none and that none refers to, in some version.
     pub fn delete_one(&mut self) {
         let version = self.chance.below(self.plan.dates.len());
         let fits = |kept: &Kept| {
             let it = self.collection(kept.collection);
             let owns = self.records.iter().any(|other| other.home == self.path(kept));
-            !it.feed && !owns && it.is_served(version)
+            let id = kept.assigned["id"].to_string();
+            let names = |other: &Kept| json!(other.fields).to_string().contains(&id);
+            let is_named = self.records.iter().any(names);
+            !it.feed && !owns && !is_named && it.is_served(version)
         };
         let Some(place) = self.records.iter().position(fits) else { return };
         let kept = self.records.remove(place);

@@ -155,19 +155,23 @@ fn ids(value: &Value) -> Result<Vec<String>, String> {
         (1..=MAX_ID_CHARS).contains(&id.len()) && id.bytes().all(letter)
     };
     match texts(value) {
-        Ok(texts) if texts.len() <= MAX_IDS && texts.iter().all(is_id) => {
+        // None would mean all: whoever lists what a user may hear of means none by it.
+        Ok(texts) if (1..=MAX_IDS).contains(&texts.len()) && texts.iter().all(is_id) => {
             Ok(texts.into_iter().map(str::to_owned).collect())
         }
         _ => Err(format!(
-            "This must be an array of at most {MAX_IDS} ids, each with 1 to {MAX_ID_CHARS} \
-             letters, digits, `_` and `-`."
+            "This must be an array of 1 to {MAX_IDS} ids, each with 1 to {MAX_ID_CHARS} letters, \
+             digits, `_` and `-`. Leave it out for all records."
         )),
     }
 }
 
 fn types(schema: &Schema, value: &Value) -> Result<Vec<String>, String> {
     let texts = texts(value)?;
-    // An empty list means all: what means nothing must not become one.
+    // None would mean all: what means nothing must not become that.
+    if texts.is_empty() {
+        return Err("Name at least one type, or leave it out for all.".to_owned());
+    }
     if texts.iter().any(|text| text.trim().is_empty()) {
         return Err("A type cannot be blank.".to_owned());
     }

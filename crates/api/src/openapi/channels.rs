@@ -348,6 +348,7 @@ fn token_request(schema: &Schema) -> Value {
                 "maxLength": channel::MAX_ID_CHARS,
                 "pattern": "^[A-Za-z0-9_-]+$",
             },
+            "minItems": 1,
             "maxItems": channel::MAX_IDS,
         })
     };
@@ -367,6 +368,7 @@ fn token_request(schema: &Schema) -> Value {
                 "description": "Types, patterns and live names to be heard of. Without it, all \
                                 that the key may read.",
                 "items": { "type": "string", "enum": types(schema) },
+                "minItems": 1,
                 "maxItems": channel::MAX_ITEMS,
             },
             "publish": publish,

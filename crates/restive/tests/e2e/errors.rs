@@ -109,6 +109,7 @@ fn every_wrong_address_method_and_format_has_its_answer() {
         answer.error(405, "method_not_allowed");
     }
     server.ask("PROPFIND", "/v1/books").send().error(501, "not_implemented");
+    server.ask("QUERY", "/v1/books").send().error(405, "method_not_allowed");
     for accept in ["text/html", "application/xml", "application/json;q=0", "image/*"] {
         let answer = server.ask("GET", &book).header("accept", accept).send();
         assert_eq!(answer.header("content-type"), Some("application/json"));

@@ -524,7 +524,8 @@ impl Checker<'_> {
             }
         };
         let name = &each.iter_var;
-        if self.variable(name).is_some() || name.starts_with('.') {
+        let is_type = function::named(name).is_some();
+        if self.variable(name).is_some() || is_type || name.starts_with('.') {
             return self.say(node, format!("`{name}` has a meaning already; choose another name"));
         }
         self.variables.push((name.clone(), item));

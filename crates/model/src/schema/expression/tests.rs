@@ -196,6 +196,7 @@ fn operators_and_functions_take_what_they_can_use() {
         ("record.the_whole.all(x, true)", 20, "a macro goes through a list; this is an integer"),
         ("record.the_words.all(w, w)", 24, "takes a boolean; this is a string"),
         ("record.the_words.all(record, true)", 20, "`record` has a meaning already"),
+        ("record.the_words.all(int, true)", 20, "`int` has a meaning already"),
         ("record.the_words.all(w, record.the_words.all(v, true))", 44, "inside another one"),
         ("{1: 2}.size() == 1", 1, "the name of a member is a literal string"),
         ("{'a': 1, 'a': 2}.size() == 1", 9, "`a` stands twice in the object"),

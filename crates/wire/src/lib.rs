@@ -27,6 +27,7 @@ mod terms;
 
 mod listen;
 mod worker;
+mod eviction;
 
 pub mod tls;
 

@@ -21,6 +21,7 @@ use crate::Service;
 use crate::accept::Refusals;
 use crate::budget::Budget;
 use crate::call::take_place;
+use crate::eviction::{Idle, Room};
 use crate::fault::Fault;
 use crate::h1::{self, Buffers, Connection, Date, Heads, Leaving, Link};
 use crate::h2;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     /// What clients make the server hold.
     pub(crate) memory: Arc<Budget<memory::Key>>,
     crowd: Arc<Crowd>,
+    pub(crate) room: Room,
 }
 
 impl Shared {
@@ -65,6 +67,7 @@ impl Shared {
             handshakes: AtomicUsize::new(0),
             memory: Budget::new(limits.held_bytes),
             crowd: Arc::default(),
+            room: Room::default(),
         }
     }
 }
@@ -94,6 +97,7 @@ pub(crate) struct Worker {
     ended_one: Cell<bool>,
     emptied: Notify,
     refusals: Cell<usize>,
+    pub(crate) idle: Idle,
 }
 
 impl Worker {
@@ -105,6 +109,7 @@ impl Worker {
         shutdown: Shutdown,
     ) -> Worker {
         Worker {
+            idle: Idle::new(&shared.room),
             service,
             limits,
             terms,
@@ -130,19 +135,20 @@ impl Worker {
     pub(crate) async fn run(self: Rc<Worker>, listener: std::net::TcpListener) -> io::Result<()> {
         let mut shutdown = self.shutdown.clone();
         let listener = TcpListener::from_std(listener)?;
-        let mut clock = interval(self.limits.tick());
-        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut clock = self.clock();
         let fired = shutdown.fired();
         tokio::pin!(fired);
         let mut next = 0;
         let mut refusals = Refusals::default();
         let pause = sleep(Duration::ZERO);
         tokio::pin!(pause);
+        let Some(mut pleas) = self.idle.pleas() else { return Ok(()) };
         loop {
             tokio::select! {
                 biased;
                 () = &mut fired => break,
                 _ = clock.tick() => self.check_all(),
+                Some(plea) = pleas.recv() => drop(plea.send(self.end_idle())),
                 () = &mut pause, if !pause.is_elapsed() => {}
                 accepted = listener.accept(), if pause.is_elapsed() => match accepted {
                     Ok((stream, peer)) => {
@@ -166,6 +172,7 @@ impl Worker {
             }
         }
         self.draining.set(true);
+        drop(pleas);
         // Those the system has accepted for us would be reset when the listener closes. Asked
         // directly: the runtime may not have heard of them yet.
         let listener = listener.into_std()?;
@@ -179,6 +186,13 @@ impl Worker {
         Ok(())
     }
 
+    /// Ticks when it is time for `check_all`.
+    pub(crate) fn clock(&self) -> Interval {
+        let mut clock = interval(self.limits.tick());
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        clock
+    }
+
     /// How long ago a tick was.
     pub(crate) fn elapsed(&self, since: u64) -> Duration {
         let ticks = u32::try_from(self.tick.get() - since).unwrap_or(u32::MAX);
@@ -186,7 +200,7 @@ impl Worker {
     }
 
     /// One of the places of an address, where they are counted.
-    pub(crate) fn place_of(&self, address: IpAddr) -> Result<Option<Box<Place>>, Crowded> {
+    fn place_of(&self, address: IpAddr) -> Result<Option<Box<Place>>, Crowded> {
         let most = self.limits.max_connections_per_address;
         if most == usize::MAX || self.terms.trusted.contains(address) {
             return Ok(None);
@@ -210,14 +224,41 @@ impl Worker {
     fn open(self: &Rc<Worker>, id: u64, stream: TcpStream, peer: SocketAddr) {
         // Answers are written whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        let worker = self.clone();
-        if !take_place(&worker.shared.connections, worker.limits.max_connections) {
-            spawn_local(async move { worker.turn_away(stream, Away::Full).await });
-            return;
+        if take_place(&self.shared.connections, self.limits.max_connections) {
+            return self.admit(id, stream, peer);
         }
-        let link = Rc::new(Link::new(worker.clone(), peer));
-        worker.connections.borrow_mut().insert(id, link.clone());
-        let mut listed = Listed { worker, id, place: None };
+        let worker = self.clone();
+        spawn_local(async move {
+            match worker.take_idle_place().await {
+                true => worker.admit(id, stream, peer),
+                false => worker.turn_away(stream, Away::Full).await,
+            }
+        });
+    }
+
+    /// Ends an idle connection of this thread, if there is one.
+    pub(crate) fn end_idle(&self) -> bool {
+        self.idle.end_one(&self.connections.borrow(), self.tick.get())
+    }
+
+    /// A place at the full listener, from a connection that is idle.
+    pub(crate) async fn take_idle_place(&self) -> bool {
+        let places = (&self.shared.connections, self.limits.max_connections);
+        // An idle connection ends at once, or after its last words.
+        let patience = self.limits.linger_timeout;
+        let end_idle = || self.end_idle();
+        self.idle.take_place(&self.shared.room, end_idle, places, patience).await
+    }
+
+    /// Keeps a connection that has a place in the list of this thread.
+    pub(crate) fn list(self: &Rc<Worker>, id: u64, peer: SocketAddr) -> (Listed, Rc<Link>) {
+        let link = Rc::new(Link::new(self.clone(), peer));
+        self.connections.borrow_mut().insert(id, link.clone());
+        (Listed { worker: self.clone(), id, place: None }, link)
+    }
+
+    fn admit(self: &Rc<Worker>, id: u64, stream: TcpStream, peer: SocketAddr) {
+        let (mut listed, link) = self.list(id, peer);
         if self.terms.has_prelude() {
             self.prepare(listed, link, stream);
         } else if listed.settle(link.peer().ip()) {
@@ -243,8 +284,18 @@ impl Worker {
                 Err(_) => tracing::debug!("a handshake took too long"),
             }
         });
+        self.keep_handshake(id, task.abort_handle());
+    }
+
+    /// Handshakes that have begun and not ended.
+    pub(crate) fn handshakes(&self) -> usize {
+        self.handshakes.borrow().len()
+    }
+
+    /// Keeps a handshake in the list. One more than there may be ends the oldest.
+    pub(crate) fn keep_handshake(&self, id: u64, task: AbortHandle) {
         let mut handshakes = self.handshakes.borrow_mut();
-        handshakes.insert(id, task.abort_handle());
+        handshakes.insert(id, task);
         if handshakes.len() > self.limits.max_handshakes
             && let Some((_, oldest)) = handshakes.pop_first()
         {
@@ -341,14 +392,15 @@ impl Worker {
         }
     }
 
-    fn check_all(&self) {
+    pub(crate) fn check_all(&self) {
         self.tick.set(self.tick.get() + 1);
         for connection in self.connections.borrow().values() {
             connection.check();
         }
     }
 
-    async fn drain(&self, mut clock: Interval) {
+    /// Waits until the connections have ended, each by itself, or their time is over.
+    pub(crate) async fn drain(&self, mut clock: Interval) {
         for connection in self.connections.borrow().values() {
             connection.wake();
         }
@@ -393,7 +445,7 @@ pub(crate) struct Listed {
 
 impl Listed {
     /// Takes one of the address's places; false if there is none left.
-    fn settle(&mut self, address: IpAddr) -> bool {
+    pub(crate) fn settle(&mut self, address: IpAddr) -> bool {
         let place = self.worker.place_of(address);
         let settled = place.is_ok();
         self.place = place.unwrap_or_default();
@@ -433,6 +485,7 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.worker.shared.room.free();
         let mut connections = self.worker.connections.borrow_mut();
         connections.remove(&self.id);
         if connections.is_empty() {
@@ -442,13 +495,13 @@ impl Drop for Listed {
 }
 
 /// Keeps a handshake in its worker's list.
-struct UnderWay {
+pub(crate) struct UnderWay {
     worker: Rc<Worker>,
     id: u64,
 }
 
 impl UnderWay {
-    fn new(worker: &Rc<Worker>, id: u64) -> UnderWay {
+    pub(crate) fn new(worker: &Rc<Worker>, id: u64) -> UnderWay {
         worker.shared.handshakes.fetch_add(1, Ordering::Relaxed);
         UnderWay { worker: worker.clone(), id }
     }

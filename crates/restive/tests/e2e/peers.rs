@@ -46,9 +46,30 @@ fn the_log_names_the_client_that_a_trusted_proxy_names() {
         assert_eq!(client(&server, &[("x-forwarded-for", chain)]), "198.51.100.7");
         let chain = "for=203.0.113.9, for=\"[2001:db8::7]:4711\";proto=https, for=10.1.2.3";
         assert_eq!(client(&server, &[("forwarded", chain)]), "2001:db8::7");
-        let both = [("forwarded", "for=192.0.2.1"), ("x-forwarded-for", "192.0.2.2")];
-        assert_eq!(client(&server, &both), "127.0.0.1", "a contradiction is not believed");
         assert_eq!(client(&server, &[]), "127.0.0.1");
+    }
+}
+
+#[test]
+fn a_trusted_proxy_that_hides_the_client_is_answered_400_with_what_to_do() {
+    for server in in_each_version(&["--trusted-proxies", "10.0.0.0/8, 127.0.0.1"]) {
+        for (fields, says) in [
+            (
+                &[("forwarded", "for=192.0.2.1"), ("x-forwarded-for", "192.0.2.2")][..],
+                "X-Forwarded-For and Forwarded name different clients",
+            ),
+            (&[("x-forwarded-for", "198.51.100.7, unknown")], "X-Forwarded-For has no readable"),
+            (&[("x-forwarded-for", "198.51.100.7, x, 10.1.2.3")], "X-Forwarded-For has no"),
+            (&[("forwarded", "for=198.51.100.7, proto=https")], "Forwarded has no readable"),
+        ] {
+            let ask = server.ask("POST", "/v1/books").body("{\"title\":\"Dune\"}");
+            let ask = fields.iter().fold(ask, |ask, (name, value)| ask.header(name, value));
+            let error = ask.send().error(400, "malformed_request");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains(says) && message.contains("Configure the proxy"), "{message}");
+        }
+        let books = server.get("/v1/books").expect(200);
+        assert_eq!(books["data"].as_array().map(Vec::len), Some(0), "nothing was done");
     }
 }
 
@@ -74,6 +95,8 @@ message = \"Only at the desk.\"
     stamp("203.0.113.9").error(403, "not_at_the_desk");
     // What the client wrote before the proxy's own word counts for nothing.
     stamp("198.51.100.7, 203.0.113.9").error(403, "not_at_the_desk");
+    // A proxy whose entry cannot be read does not become the client.
+    stamp("198.51.100.7, unknown").error(400, "malformed_request");
     assert_eq!(stamp("198.51.100.7").expect(200)["stamped_by"], "198.51.100.7");
     let event = server.get("/v1/events?type=book.stamp").expect(200)["data"][0].clone();
     assert_eq!(event["type"], "book.stamp");
@@ -171,6 +194,8 @@ fn keep(server: &Server) -> std::net::TcpStream {
     let mut status = [0; 12];
     stream.read_exact(&mut status).unwrap();
     assert_eq!(&status, b"HTTP/1.1 200");
+    // In the middle of its next request it is not idle, and does not end for a new connection.
+    stream.write_all(b"GET /health").unwrap();
     stream
 }
 

@@ -197,7 +197,8 @@ impl Connection {
                     return Err(Ending::Refuse(Fault::Malformed(what)));
                 }
                 (Arrival::Overdue, true) => return Err(Ending::Refuse(Fault::HeadTimeout)),
-                (Arrival::Drained, _) if self.look() => {}
+                // A request that has arrived is answered before the connection ends.
+                (Arrival::Overdue | Arrival::Drained, _) if self.look() => {}
                 (Arrival::End | Arrival::Overdue | Arrival::Drained, _) => {
                     return Err(Ending::Drop);
                 }
@@ -253,7 +254,8 @@ impl Connection {
     /// Gives a request to the service, if there is a place.
     fn begin<'w>(&mut self, worker: &'w Worker, head: Head) -> Begun<'w> {
         self.link.enter(Phase::Answering);
-        let client = self.link.client(&head.headers);
+        let named = self.link.client(&head.headers);
+        let client = named.unwrap_or(self.link.peer().ip());
         let outgoing = Outgoing {
             is_head: head.method == Method::HEAD,
             version: head.version,
@@ -266,7 +268,8 @@ impl Connection {
             false => Hints::default(),
         };
         let exchange = self.admit(head, client, hints.clone());
-        Begun { answer: call::begin(worker, exchange), hints, outgoing }
+        let answer = named.and_then(|_| call::begin(worker, exchange));
+        Begun { answer, hints, outgoing }
     }
 
     /// The request as the service sees it. What follows its head in the buffer is its body.

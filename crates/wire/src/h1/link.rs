@@ -4,10 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use http::HeaderMap;
 
+use crate::fault::Fault;
 use crate::peer;
 use crate::worker::Worker;
 
@@ -18,6 +19,8 @@ pub(crate) struct Link {
     /// The worker's tick at the last progress.
     since: Cell<u64>,
     overdue: Cell<bool>,
+    /// It ends so that another connection can be served.
+    evicted: Cell<bool>,
     /// A proxy connects and has not said for whom: what it says of single requests is not believed.
     is_nobodys: Cell<bool>,
     /// HTTP/2: streams being answered. No connection has 65,536 of them.
@@ -52,6 +55,7 @@ impl Link {
             peer: Cell::new(peer),
             phase: Cell::new(Phase::Idle),
             overdue: Cell::new(false),
+            evicted: Cell::new(false),
             is_nobodys: Cell::new(false),
             streams: Cell::new(0),
             waker: RefCell::new(None),
@@ -72,10 +76,10 @@ impl Link {
         self.is_nobodys.set(true);
     }
 
-    /// Who asks, with these headers.
-    pub(crate) fn client(&self, headers: &HeaderMap) -> IpAddr {
+    /// The client of a request with these headers, or why it cannot be known.
+    pub(crate) fn client(&self, headers: &HeaderMap) -> Result<IpAddr, Fault> {
         if self.is_nobodys.get() {
-            return self.peer().ip().to_canonical();
+            return Ok(self.peer().ip().to_canonical());
         }
         peer::client(self.peer().ip(), headers, &self.worker.terms.trusted)
     }
@@ -88,6 +92,8 @@ impl Link {
     /// Waits for something else, or for the same after some progress.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.set(phase);
+        // What was idle is in use again.
+        self.evicted.set(false);
         self.since.set(self.worker.tick.get());
     }
 
@@ -100,6 +106,26 @@ impl Link {
 
     pub(crate) fn phase(&self) -> Phase {
         self.phase.get()
+    }
+
+    /// The tick since which no request is in progress, where none is.
+    pub(crate) fn idle_since(&self) -> Option<u64> {
+        // Without a waker it is not served yet.
+        let is_served = self.waker.borrow().is_some();
+        let is_idle = self.phase.get() == Phase::Idle && !self.evicted.get() && is_served;
+        is_idle.then(|| self.since.get())
+    }
+
+    /// Ends the idle connection, as if its time were over.
+    pub(crate) fn evict(&self) {
+        self.evicted.set(true);
+        self.overdue.set(true);
+        self.wake();
+    }
+
+    /// Whether its place is needed for another connection.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted.get()
     }
 
     pub(crate) fn streams(&self) -> u16 {
@@ -144,6 +170,13 @@ impl Link {
     pub(crate) fn overdue(&self) -> bool {
         // It may have moved on between the clock's look and this.
         self.overdue.take() && self.since.get() != self.worker.tick.get()
+    }
+
+    /// Ready when the connection has waited too long, or its place is needed. For a task that does
+    /// other things at the same time.
+    pub(crate) fn poll_overdue(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.remember(cx.waker());
+        if self.overdue() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     pub(crate) fn wake(&self) {

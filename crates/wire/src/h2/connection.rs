@@ -52,6 +52,8 @@ enum Ending {
     Over,
     /// GOAWAY with this reason.
     Say(Reason),
+    /// GOAWAY, and at once the end: another connection waits for the place.
+    Evicted,
     /// The client answers nothing any more.
     Dead,
 }
@@ -70,10 +72,8 @@ where
         match ending {
             Ending::Dead => return,
             Ending::Over => {}
-            Ending::Say(reason) => {
-                serving.connection.abrupt_shutdown(reason);
-                let _ = timeout(linger, poll_fn(|cx| serving.connection.poll_closed(cx))).await;
-            }
+            Ending::Evicted => return serving.say_goodbye(Reason::NO_ERROR).await,
+            Ending::Say(reason) => serving.say_goodbye(reason).await,
         }
     }
     link.leave();
@@ -155,6 +155,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
         self.watch(begun, cx)
     }
 
+    async fn say_goodbye(&mut self, reason: Reason) {
+        let linger = self.link.worker.limits.linger_timeout;
+        self.connection.abrupt_shutdown(reason);
+        let _ = timeout(linger, poll_fn(|cx| self.connection.poll_closed(cx))).await;
+    }
+
     /// Everything that has arrived, and whether the connection is over.
     fn accept(&mut self, cx: &mut Context<'_>) -> (Vec<Accepted>, bool) {
         let mut accepted = Vec::new();
@@ -204,6 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
         let phase = self.link.phase();
         if overdue && !(heard && phase == Phase::Pong) {
             match phase {
+                Phase::Idle if self.link.is_evicted() => return Poll::Ready(Ending::Evicted),
                 Phase::Idle => return Poll::Ready(Ending::Say(Reason::NO_ERROR)),
                 Phase::Head => return Poll::Ready(Ending::Say(Reason::ENHANCE_YOUR_CALM)),
                 Phase::Quiet => self.ping(),

@@ -54,13 +54,15 @@ pub(super) async fn answer(
         return respond.send_reset(Reason::PROTOCOL_ERROR);
     }
     let is_head = parts.method == Method::HEAD;
-    let asker = Asker { client: link.client(&parts.headers), is_safe: parts.method.is_safe() };
+    let named = link.client(&parts.headers);
+    let client = named.unwrap_or(link.peer().ip());
+    let asker = Asker { client, is_safe: parts.method.is_safe() };
     let mut outgoing = Outgoing { is_head, channel: None, remainder: None };
     let protocol = parts.extensions.get::<Protocol>().cloned();
     let protocol = protocol.as_ref().map(|name| name.as_str().as_bytes());
     let admitted = match flaw {
         Some(Flaw::Fragment) => Err(FRAGMENT),
-        _ => admission::admit(parts, protocol, &worker.limits),
+        _ => named.and_then(|_| admission::admit(parts, protocol, &worker.limits)),
     };
     let outcome = match admitted {
         Err(fault) => {

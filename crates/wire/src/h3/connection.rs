@@ -20,6 +20,7 @@ use super::control::Roles;
 use super::frames::{self, Code};
 use super::window::Windows;
 use super::{control, settings, stream};
+use crate::h1::{Link, Phase};
 use crate::memory::Memory;
 use crate::worker::Worker;
 
@@ -34,6 +35,7 @@ const LEAVE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// What the streams of a connection share.
 pub(super) struct Line {
     pub(super) worker: Rc<Worker>,
+    pub(super) link: Rc<Link>,
     pub(super) connection: Connection,
     /// What the client makes us hold.
     pub(super) memory: Arc<Memory>,
@@ -124,12 +126,16 @@ struct Serving {
 }
 
 /// Serves HTTP/3 until either side ends the connection.
-pub(super) async fn serve(worker: Rc<Worker>, connection: Connection) {
+pub(super) async fn serve(link: Rc<Link>, connection: Connection) {
     let patience = RefCell::new((CANCELLED.0, Instant::now()));
+    let worker = link.worker.clone();
+    // As it is now: an address to which the client moves later may not be proved.
     let peer = connection.remote_address();
+    link.speaks_for(peer);
     let memory = Memory::new(worker.shared.memory.clone());
     let line = Rc::new(Line {
         worker,
+        link,
         peer,
         windows: Windows::new(connection.clone(), memory.clone()),
         memory,
@@ -144,8 +150,10 @@ pub(super) async fn serve(worker: Rc<Worker>, connection: Connection) {
     let Ok(Some(control)) = timeout(limits.handshake_timeout, begin(&line)).await else {
         return line.fail(Code::NO_ERROR);
     };
-    let timer = Box::pin(sleep(limits.idle_timeout));
+    line.link.enter(Phase::Idle);
+    let timer = Box::pin(sleep(Duration::ZERO));
     Serving { line: line.clone(), control, stage: Stage::Open, next: 0, timer }.run().await;
+    line.link.leave();
     // The streams' tasks end with it.
     line.fail(Code::NO_ERROR);
 }
@@ -163,6 +171,8 @@ impl Serving {
         let mut shutdown = line.worker.shutdown.clone();
         let fired = shutdown.fired();
         tokio::pin!(fired);
+        // Set when it is needed.
+        self.timer.as_mut().await;
         while !self.is_over() {
             tokio::select! {
                 biased;
@@ -179,7 +189,10 @@ impl Serving {
                 },
                 () = line.quiet.notified() => self.rest(),
                 () = &mut fired, if self.stage == Stage::Open => self.leave().await,
-                () = &mut self.timer, if !self.timer.is_elapsed() => self.overdue().await,
+                () = poll_fn(|cx| line.link.poll_overdue(cx)), if self.stage == Stage::Open => {
+                    self.overdue().await;
+                }
+                () = &mut self.timer, if !self.timer.is_elapsed() => self.part().await,
             }
         }
     }
@@ -191,22 +204,23 @@ impl Serving {
 
     /// The last answer is complete: from now on the connection is idle.
     fn rest(&mut self) {
-        if self.stage == Stage::Open && self.line.under_way.get() == 0 {
-            let deadline = Instant::now() + self.line.worker.limits.idle_timeout;
-            self.timer.as_mut().reset(deadline);
+        if self.line.under_way.get() == 0 {
+            self.line.link.enter(Phase::Idle);
         }
     }
 
+    /// The connection was idle for too long, or its place is needed.
     async fn overdue(&mut self) {
-        match self.stage {
-            // The answers under way end it later: `rest` sets the clock again.
-            Stage::Open if self.line.under_way.get() > 0 => {}
-            Stage::Open => self.leave().await,
-            Stage::Leaving => {
-                self.stage = Stage::Last(self.next);
-                self.say_goodbye(self.next).await;
-            }
-            Stage::Last(_) => {}
+        if self.line.under_way.get() == 0 {
+            self.leave().await;
+        }
+    }
+
+    /// What the client sent before it knew of the end has arrived.
+    async fn part(&mut self) {
+        if self.stage == Stage::Leaving {
+            self.stage = Stage::Last(self.next);
+            self.say_goodbye(self.next).await;
         }
     }
 
@@ -239,6 +253,7 @@ impl Serving {
             return;
         }
         self.next = self.next.max(id + 4);
+        self.line.link.enter(Phase::Answering);
         let place = UnderWay::enter(&self.line);
         let line = self.line.clone();
         let mut answering = Box::pin(stream::answer(line, sending, receiving, place));

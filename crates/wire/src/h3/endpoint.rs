@@ -4,27 +4,22 @@
 //! address would be lost. A thread of its own, because the workers of TCP sleep while nothing comes
 //! for them, and QUIC has timers and acknowledgements to keep at any time.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use quinn::{Endpoint, EndpointConfig, Incoming, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::Notify;
-use tokio::task::{AbortHandle, spawn_local};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::task::spawn_local;
+use tokio::time::timeout;
 
 use super::connection;
 use super::frames::Code;
 use super::settings;
 use crate::call::take_place;
-use crate::peer::Place;
 use crate::tls::Tls;
-use crate::worker::Worker;
+use crate::worker::{UnderWay, Worker};
 
 /// What the system holds of packets that we have not read, or it has not sent. 4 MiB: some 30 ms at
 /// 1 Gbit/s; the system gives less where its own limit is lower.
@@ -47,149 +42,78 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: UdpSocket, tls: Tls) -> io
     let config = EndpointConfig::default();
     let endpoint = Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime))?;
     let mut shutdown = worker.shutdown.clone();
-    let door = Rc::new(Door {
-        worker,
-        next: Cell::new(0),
-        open: Cell::new(0),
-        handshakes: RefCell::default(),
-        emptied: Notify::new(),
-    });
+    let mut clock = worker.clock();
+    let Some(mut pleas) = worker.idle.pleas() else { return Ok(()) };
     let fired = shutdown.fired();
     tokio::pin!(fired);
+    let mut next = 0;
     loop {
         tokio::select! {
             () = &mut fired => break,
+            _ = clock.tick() => worker.check_all(),
+            Some(plea) = pleas.recv() => drop(plea.send(worker.end_idle())),
             incoming = endpoint.accept() => match incoming {
-                Some(incoming) => door.open(incoming),
+                Some(incoming) => open(&worker, next, incoming),
                 None => break,
             },
         }
+        next += 1;
     }
-    door.worker.draining.set(true);
+    worker.draining.set(true);
+    drop(pleas);
     // Whoever comes now is better off with another server.
     endpoint.set_server_config(None);
-    door.drain().await;
+    worker.drain(clock).await;
     endpoint.close(Code::NO_ERROR, b"");
     // So that the last packets leave.
-    let _ = timeout(door.worker.limits.linger_timeout, endpoint.wait_idle()).await;
+    let _ = timeout(worker.limits.linger_timeout, endpoint.wait_idle()).await;
     Ok(())
 }
 
-struct Door {
-    worker: Rc<Worker>,
-    next: Cell<u64>,
-    /// Connections, those whose handshake is under way among them.
-    open: Cell<usize>,
-    /// Those under way, the oldest first.
-    handshakes: RefCell<BTreeMap<u64, AbortHandle>>,
-    emptied: Notify,
+fn open(worker: &Rc<Worker>, id: u64, incoming: Incoming) {
+    let limits = &worker.limits;
+    let is_rush = worker.handshakes() >= limits.retry_handshakes;
+    if is_rush && !incoming.remote_address_validated() {
+        // Costs us a packet and no memory, and whoever lies about its address never answers.
+        if let Err(error) = incoming.retry() {
+            error.into_incoming().refuse();
+        }
+        return;
+    }
+    if take_place(&worker.shared.connections, limits.max_connections) {
+        return admit(worker, id, incoming);
+    }
+    let worker = worker.clone();
+    spawn_local(async move {
+        match worker.take_idle_place().await {
+            true => admit(&worker, id, incoming),
+            false => incoming.refuse(),
+        }
+    });
 }
 
-impl Door {
-    fn open(self: &Rc<Door>, incoming: Incoming) {
-        let limits = &self.worker.limits;
-        let half_open = self.handshakes.borrow().len();
-        if half_open >= limits.retry_handshakes && !incoming.remote_address_validated() {
-            // Costs us a packet and no memory, and whoever lies about its address never answers.
-            if let Err(error) = incoming.retry() {
-                error.into_incoming().refuse();
+fn admit(worker: &Rc<Worker>, id: u64, incoming: Incoming) {
+    let (mut listed, link) = worker.list(id, incoming.remote_address());
+    let under_way = UnderWay::new(worker, id);
+    let worker = worker.clone();
+    let patience = worker.limits.handshake_timeout;
+    let task = spawn_local(async move {
+        let Ok(connecting) = incoming.accept() else { return };
+        // What follows the handshake is a task of its own: what a handshake needs is given back,
+        // and it is no longer among those that end to make room.
+        match timeout(patience, connecting).await {
+            // Counted when the address is proved: anybody can write another's.
+            Ok(Ok(connection)) if !listed.settle(connection.remote_address().ip()) => {
+                connection.close(Code::EXCESSIVE_LOAD, b"");
             }
-            return;
+            Ok(Ok(connection)) => drop(spawn_local(async move {
+                connection::serve(link, connection).await;
+                drop(listed);
+            })),
+            Ok(Err(error)) => tracing::debug!(%error, "a QUIC handshake failed"),
+            Err(_) => tracing::debug!("a QUIC handshake took too long"),
         }
-        if !take_place(&self.worker.shared.connections, limits.max_connections) {
-            return incoming.refuse();
-        }
-        self.open.set(self.open.get() + 1);
-        let id = self.next.replace(self.next.get() + 1);
-        let mut listed = Listed { door: self.clone(), place: None };
-        let under_way = UnderWay::new(self, id);
-        let task = spawn_local(async move {
-            let worker = under_way.door.worker.clone();
-            let Ok(connecting) = incoming.accept() else { return };
-            let connected = timeout(worker.limits.handshake_timeout, connecting).await;
-            // What follows is a task of its own: what a handshake needs is given back, and it is
-            // no longer among those that end to make room.
-            match connected {
-                // Counted when the address is proved: anybody can write another's.
-                Ok(Ok(connection)) => match worker.place_of(connection.remote_address().ip()) {
-                    Err(_) => connection.close(Code::EXCESSIVE_LOAD, b""),
-                    Ok(place) => drop(spawn_local(async move {
-                        listed.place = place;
-                        connection::serve(worker, connection).await;
-                        drop(listed);
-                    })),
-                },
-                Ok(Err(error)) => tracing::debug!(%error, "a QUIC handshake failed"),
-                Err(_) => tracing::debug!("a QUIC handshake took too long"),
-            }
-            drop(under_way);
-        });
-        let mut handshakes = self.handshakes.borrow_mut();
-        handshakes.insert(id, task.abort_handle());
-        if handshakes.len() > limits.max_handshakes
-            && let Some((_, oldest)) = handshakes.pop_first()
-        {
-            oldest.abort();
-        }
-    }
-
-    /// The connections know by themselves; here it is only waited for them.
-    async fn drain(&self) {
-        let limits = &self.worker.limits;
-        let deadline = Instant::now() + limits.drain_timeout;
-        let handshakes_end = sleep(limits.linger_timeout);
-        tokio::pin!(handshakes_end);
-        let emptied = async {
-            while self.open.get() > 0 {
-                tokio::select! {
-                    () = self.emptied.notified() => {}
-                    () = &mut handshakes_end, if !handshakes_end.is_elapsed() => {
-                        self.handshakes.borrow().values().for_each(AbortHandle::abort);
-                    }
-                }
-            }
-        };
-        if timeout_at(deadline, emptied).await.is_err() {
-            let left = self.open.get();
-            tracing::warn!(left, "HTTP/3 connections cut off at the end of the drain time");
-        }
-    }
-}
-
-/// Keeps a connection in the counts; given up however it ends.
-struct Listed {
-    door: Rc<Door>,
-    /// One of those its address may have.
-    place: Option<Box<Place>>,
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        let door = &self.door;
-        door.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        door.open.set(door.open.get() - 1);
-        if door.open.get() == 0 {
-            door.emptied.notify_one();
-        }
-    }
-}
-
-/// Keeps a handshake in the list.
-struct UnderWay {
-    door: Rc<Door>,
-    id: u64,
-}
-
-impl UnderWay {
-    fn new(door: &Rc<Door>, id: u64) -> UnderWay {
-        door.worker.shared.handshakes.fetch_add(1, Ordering::Relaxed);
-        UnderWay { door: door.clone(), id }
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.door.worker.shared.handshakes.fetch_sub(1, Ordering::Relaxed);
-        self.door.handshakes.borrow_mut().remove(&self.id);
-    }
+        drop(under_way);
+    });
+    worker.keep_handshake(id, task.abort_handle());
 }

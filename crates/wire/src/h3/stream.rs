@@ -25,7 +25,6 @@ use crate::fault::Fault;
 use crate::fields;
 use crate::hints::Hints;
 use crate::memory::Key;
-use crate::peer;
 
 /// Why there is no request.
 enum No {
@@ -121,7 +120,7 @@ async fn request(
         }
     })?;
     *is_head = parts.method == Method::HEAD;
-    let client = peer::client(line.peer.ip(), &parts.headers, &line.worker.terms.trusted);
+    let client = line.link.client(&parts.headers)?;
     *asker = Asker { client, is_safe: parts.method.is_safe() };
     let head = admission::admit(parts, protocol.as_deref(), limits)?;
     // Whoever lies about the length of nothing is found out before the service hears of it.

@@ -1,5 +1,7 @@
 //! The client of a request that came through proxies: `X-Forwarded-For` and `Forwarded` (RFC 7239)
-//! read from the right, where our own proxies wrote, to the first address that is none of theirs.
+//! are read from the right, where our own proxies wrote. The client is the right-most address that
+//! is not a trusted proxy. A trusted proxy that names nobody readable, or two different clients, is
+//! refused: rules and limits for the client's address must not see the proxy's instead.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -8,32 +10,48 @@ use http::HeaderMap;
 use http::header::FORWARDED;
 
 use super::networks::Networks;
+use crate::fault::Fault;
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// For whom the peer asks. Itself, unless it is a trusted proxy and says otherwise.
-pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &Networks) -> IpAddr {
+const CONTRADICTION: Fault = Fault::Malformed(
+    "X-Forwarded-For and Forwarded name different clients, so the address of the client is not \
+     known. Configure the proxy to send one of the two and to remove the other.",
+);
+const LIST_UNREADABLE: Fault = Fault::Malformed(
+    "X-Forwarded-For has no readable address where the trusted proxy must name its client. \
+     Configure the proxy to append the IP address of its client.",
+);
+const ELEMENTS_UNREADABLE: Fault = Fault::Malformed(
+    "Forwarded has no readable address where the trusted proxy must name its client. Configure \
+     the proxy to append `for=` with the IP address of its client.",
+);
+
+/// The client of a request with these headers: the peer itself, unless the peer is a trusted proxy
+/// and names another.
+pub(crate) fn client(
+    peer: IpAddr,
+    headers: &HeaderMap,
+    trusted: &Networks,
+) -> Result<IpAddr, Fault> {
     let peer = peer.to_canonical();
     if trusted.is_empty() || !trusted.contains(peer) {
-        return peer;
+        return Ok(peer);
     }
     let listed = texts(headers, X_FORWARDED_FOR).map(|chain| {
         let entries = chain.iter().flat_map(|text| text.split(',').map(str::trim));
-        walk(peer, entries.map(address).collect(), trusted)
+        walk(entries.map(address).collect(), trusted).ok_or(LIST_UNREADABLE)
     });
     let described = texts(headers, FORWARDED.as_str()).map(|chain| {
         let entries = chain.iter().flat_map(|text| elements(text));
-        walk(
-            peer,
-            entries.map(|element| node(&element).and_then(|n| address(&n))).collect(),
-            trusted,
-        )
+        let entries = entries.map(|element| node(&element).and_then(|n| address(&n)));
+        walk(entries.collect(), trusted).ok_or(ELEMENTS_UNREADABLE)
     });
-    match (listed, described) {
+    match (listed.transpose()?, described.transpose()?) {
         // A proxy that writes one of them passes the other on as the client sent it.
-        (Some(listed), Some(described)) if listed != described => peer,
-        (Some(client), _) | (None, Some(client)) => client,
-        (None, None) => peer,
+        (Some(listed), Some(described)) if listed != described => Err(CONTRADICTION),
+        (Some(client), _) | (None, Some(client)) => Ok(client),
+        (None, None) => Ok(peer),
     }
 }
 
@@ -45,13 +63,13 @@ fn texts<'h>(headers: &'h HeaderMap, name: &str) -> Option<Vec<Cow<'h, str>>> {
     (!texts.is_empty()).then_some(texts)
 }
 
-/// From the right: the first that is not trusted. What cannot be read ends the walk.
-fn walk(peer: IpAddr, chain: Vec<Option<IpAddr>>, trusted: &Networks) -> IpAddr {
-    let mut nearest = peer;
+/// The right-most address that is not trusted, or the left-most if all are. None if an entry that
+/// cannot be read comes before it.
+fn walk(chain: Vec<Option<IpAddr>>, trusted: &Networks) -> Option<IpAddr> {
+    let mut nearest = None;
     for entry in chain.into_iter().rev() {
-        let Some(address) = entry else { break };
-        nearest = address;
-        if !trusted.contains(address) {
+        nearest = Some(entry?);
+        if !trusted.contains(entry?) {
             break;
         }
     }
@@ -114,74 +132,93 @@ mod tests {
     use super::*;
     use http::HeaderName;
 
-    fn told(peer: &str, fields: &[(&str, &str)]) -> String {
+    fn read(peer: &str, fields: &[(&str, &str)]) -> Result<String, Fault> {
         let trusted = "10.0.0.0/8, 2001:db8:1::/48".parse().unwrap();
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         }
-        client(peer.parse().unwrap(), &headers, &trusted).to_string()
+        client(peer.parse().unwrap(), &headers, &trusted).map(|address| address.to_string())
+    }
+
+    fn check(fields: &[(&str, &str)], expected: Result<&str, Fault>) {
+        assert_eq!(read("10.0.0.1", fields), expected.map(str::to_owned), "{fields:?}");
     }
 
     #[test]
-    fn a_stranger_is_not_believed() {
-        assert_eq!(told("192.0.2.1", &[("x-forwarded-for", "198.51.100.1")]), "192.0.2.1");
-        assert_eq!(told("192.0.2.1", &[("forwarded", "for=198.51.100.1")]), "192.0.2.1");
-        assert_eq!(told("10.0.0.1", &[("x-real-ip", "198.51.100.1")]), "10.0.0.1");
+    fn headers_of_a_peer_that_is_no_trusted_proxy_are_ignored() {
+        for field in [
+            ("x-forwarded-for", "198.51.100.1"),
+            ("x-forwarded-for", "unknown"),
+            ("forwarded", "for=198.51.100.1"),
+        ] {
+            assert_eq!(read("192.0.2.1", &[field]), Ok("192.0.2.1".to_owned()), "{field:?}");
+        }
+        check(&[("x-real-ip", "198.51.100.1")], Ok("10.0.0.1"));
+        check(&[], Ok("10.0.0.1"));
     }
 
     #[test]
-    fn the_list_is_read_from_the_right_to_the_first_stranger() {
+    fn the_client_is_the_right_most_address_that_is_not_trusted() {
         let xff = "x-forwarded-for";
         for (fields, expected) in [
-            (&[(xff, "198.51.100.1")][..], "198.51.100.1"),
-            (&[(xff, "1.1.1.1, 198.51.100.1, 10.9.9.9")], "198.51.100.1"),
-            (&[(xff, "1.1.1.1"), (xff, "198.51.100.1"), (xff, "10.1.1.1")], "198.51.100.1"),
+            (&[(xff, "198.51.100.1")][..], Ok("198.51.100.1")),
+            (&[(xff, "1.1.1.1, 198.51.100.1, 10.9.9.9")], Ok("198.51.100.1")),
+            (&[(xff, "1.1.1.1"), (xff, "198.51.100.1"), (xff, "10.1.1.1")], Ok("198.51.100.1")),
             // All are ours: the first of them asked.
-            (&[(xff, "10.3.3.3, 10.2.2.2")], "10.3.3.3"),
-            // What follows something unreadable may be anything.
-            (&[(xff, "198.51.100.1, unknown, 10.2.2.2")], "10.2.2.2"),
-            (&[(xff, "198.51.100.1, , 10.2.2.2")], "10.2.2.2"),
-            (&[(xff, "")], "10.0.0.1"),
-            (&[(xff, "198.51.100.1:4711")], "198.51.100.1"),
-            (&[(xff, "2001:db8:2::7")], "2001:db8:2::7"),
-            (&[(xff, "[2001:db8:2::7]:443, 2001:db8:1::1")], "2001:db8:2::7"),
-            (&[(xff, "::ffff:198.51.100.1")], "198.51.100.1"),
-            (&[(xff, "198.51.100.1\t,\t10.2.2.2")], "198.51.100.1"),
+            (&[(xff, "10.3.3.3, 10.2.2.2")], Ok("10.3.3.3")),
+            // What the client wrote before the proxy's own entry is not read.
+            (&[(xff, "unknown, 198.51.100.1, 10.2.2.2")], Ok("198.51.100.1")),
+            // A proxy's entry that cannot be read hides the client.
+            (&[(xff, "198.51.100.1, unknown, 10.2.2.2")], Err(LIST_UNREADABLE)),
+            (&[(xff, "198.51.100.1, , 10.2.2.2")], Err(LIST_UNREADABLE)),
+            (&[(xff, "198.51.100.1,")], Err(LIST_UNREADABLE)),
+            (&[(xff, "unknown, 10.2.2.2")], Err(LIST_UNREADABLE)),
+            (&[(xff, "")], Err(LIST_UNREADABLE)),
+            (&[(xff, "198.51.100.1:4711")], Ok("198.51.100.1")),
+            (&[(xff, "2001:db8:2::7")], Ok("2001:db8:2::7")),
+            (&[(xff, "[2001:db8:2::7]:443, 2001:db8:1::1")], Ok("2001:db8:2::7")),
+            (&[(xff, "::ffff:198.51.100.1")], Ok("198.51.100.1")),
+            (&[(xff, "198.51.100.1\t,\t10.2.2.2")], Ok("198.51.100.1")),
         ] {
-            assert_eq!(told("10.0.0.1", fields), expected, "{fields:?}");
+            check(fields, expected);
         }
-        assert_eq!(told("::ffff:10.0.0.1", &[(xff, "198.51.100.1")]), "198.51.100.1");
+        let mapped = read("::ffff:10.0.0.1", &[(xff, "198.51.100.1")]);
+        assert_eq!(mapped, Ok("198.51.100.1".to_owned()));
     }
 
     #[test]
-    fn a_value_that_is_no_text_hides_nothing() {
+    fn a_value_that_is_not_text_hides_no_address_behind_it() {
         let mut headers = HeaderMap::new();
-        let broken = http::HeaderValue::from_bytes(b"\xff, 198.51.100.7").unwrap();
-        headers.insert(X_FORWARDED_FOR, broken);
+        let value = http::HeaderValue::from_bytes(b"\xff, 198.51.100.7").unwrap();
+        headers.insert(X_FORWARDED_FOR, value);
         headers.insert(FORWARDED, "for=9.9.9.9".parse().unwrap());
         let (peer, trusted) = ("10.0.0.1".parse().unwrap(), "10.0.0.0/8".parse().unwrap());
-        assert_eq!(client(peer, &headers, &trusted), peer, "the two contradict each other");
+        assert_eq!(client(peer, &headers, &trusted), Err(CONTRADICTION));
         headers.remove(FORWARDED);
-        assert_eq!(client(peer, &headers, &trusted).to_string(), "198.51.100.7");
+        assert_eq!(client(peer, &headers, &trusted).unwrap().to_string(), "198.51.100.7");
+        headers.insert(X_FORWARDED_FOR, http::HeaderValue::from_bytes(b"\xff").unwrap());
+        assert_eq!(client(peer, &headers, &trusted), Err(LIST_UNREADABLE));
     }
 
     #[test]
-    fn the_standard_header_says_the_same_and_a_contradiction_nothing() {
-        let f = "forwarded";
+    fn the_standard_header_is_read_and_a_contradiction_refused() {
+        let (f, xff) = ("forwarded", "x-forwarded-for");
         for (fields, expected) in [
-            (&[(f, "for=198.51.100.1")][..], "198.51.100.1"),
-            (&[(f, "For=\"[2001:db8:2::7]:4711\";proto=https, for=10.1.1.1")], "2001:db8:2::7"),
-            (&[(f, "for=1.1.1.1, proto=http;for=198.51.100.1;by=10.0.0.1")], "198.51.100.1"),
-            (&[(f, "host=\"a,for=1.1.1.1\";for=198.51.100.1")], "198.51.100.1"),
-            (&[(f, "for=_hidden, for=10.1.1.1")], "10.1.1.1"),
-            (&[(f, "for=unknown")], "10.0.0.1"),
-            (&[(f, "for=9.9.9.9;x=\", for=198.51.100.1")], "10.0.0.1"),
-            (&[(f, "proto=https")], "10.0.0.1"),
-            (&[(f, "for=198.51.100.1"), ("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
-            (&[(f, "for=198.51.100.1"), ("x-forwarded-for", "198.51.100.2")], "10.0.0.1"),
+            (&[(f, "for=198.51.100.1")][..], Ok("198.51.100.1")),
+            (&[(f, "For=\"[2001:db8:2::7]:4711\";proto=https, for=10.1.1.1")], Ok("2001:db8:2::7")),
+            (&[(f, "for=1.1.1.1, proto=http;for=198.51.100.1;by=10.0.0.1")], Ok("198.51.100.1")),
+            (&[(f, "host=\"a,for=1.1.1.1\";for=198.51.100.1")], Ok("198.51.100.1")),
+            (&[(f, "for=_hidden, for=10.1.1.1")], Err(ELEMENTS_UNREADABLE)),
+            (&[(f, "for=unknown")], Err(ELEMENTS_UNREADABLE)),
+            (&[(f, "for=9.9.9.9;x=\", for=198.51.100.1")], Err(ELEMENTS_UNREADABLE)),
+            (&[(f, "proto=https")], Err(ELEMENTS_UNREADABLE)),
+            (&[(f, "for=198.51.100.1"), (xff, "198.51.100.1")], Ok("198.51.100.1")),
+            (&[(f, "for=198.51.100.1"), (xff, "198.51.100.2")], Err(CONTRADICTION)),
+            (&[(f, "for=198.51.100.1"), (xff, "unknown")], Err(LIST_UNREADABLE)),
+            (&[(f, "for=unknown"), (xff, "198.51.100.1")], Err(ELEMENTS_UNREADABLE)),
         ] {
-            assert_eq!(told("10.0.0.1", fields), expected, "{fields:?}");
+            check(fields, expected);
         }
     }
 }

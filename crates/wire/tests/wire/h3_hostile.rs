@@ -400,6 +400,10 @@ fn other_protocols_and_connections_over_the_limit_are_refused() {
                 Err(_) => tokio::task::yield_now().await,
             }
         };
+        // In the middle of a request it is not idle.
+        let (mut sending, mut receiving) = quic.open_bi().await.unwrap();
+        let get = frame(HEADERS, &block(&GET));
+        sending.write_all(&get[..1]).await.unwrap();
         let over = endpoint().connect_with(trust.config(), server.address, "localhost").unwrap();
         match over.await {
             Err(quinn::ConnectionError::ConnectionClosed(close)) => {
@@ -407,8 +411,7 @@ fn other_protocols_and_connections_over_the_limit_are_refused() {
             }
             other => panic!("{other:?}"),
         }
-        let (mut sending, mut receiving) = quic.open_bi().await.unwrap();
-        sending.write_all(&frame(HEADERS, &block(&GET))).await.unwrap();
+        sending.write_all(&get[1..]).await.unwrap();
         sending.finish().unwrap();
         assert_eq!(outcome(&mut receiving).await, "200");
     });

@@ -74,10 +74,13 @@ fn a_connection_over_the_limit_is_told_503() {
     let mut first = server.connect();
     first.send(GET);
     first.response();
+    // In the middle of a request it is not idle.
+    let (half, rest) = GET.split_at(5);
+    first.send(half);
     let answer = server.exchange(GET);
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("refused"), "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
-    first.send(GET);
+    first.send(rest);
     assert!(first.response().contains("GET /one"), "the first is not affected");
 }
 
@@ -90,6 +93,8 @@ fn a_client_of_event_streams_over_a_limit_is_known_as_one() {
     let mut first = server.connect();
     first.send(GET);
     first.response();
+    // In the middle of a request it is not idle.
+    first.send(&GET[..5]);
     for accept in ["text/event-stream", "a/b;q=1, Text/Event-Stream; q=0.5"] {
         assert!(told(&server.exchange(stream(accept))), "{accept}");
     }

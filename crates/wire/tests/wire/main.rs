@@ -8,6 +8,7 @@ mod chance;
 mod corpus;
 mod differential;
 mod drain;
+mod eviction;
 mod exchanges;
 mod h2;
 mod h2_client;

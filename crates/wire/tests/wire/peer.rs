@@ -41,10 +41,32 @@ fn only_a_trusted_proxy_names_the_client() {
     assert_eq!(told(&server, b"", xff), "198.51.100.7");
     assert_eq!(told(&server, b"", "Forwarded: for=\"[2001:db8::7]:80\"\r\n"), "2001:db8::7");
     assert_eq!(told(&server, b"", ""), "127.0.0.1");
-    let both = format!("{xff}Forwarded: for=203.0.113.9\r\n");
-    assert_eq!(told(&server, b"", &both), "127.0.0.1", "a contradiction is not believed");
     let many = "X-Forwarded-For: 10.1.1.1\r\n".repeat(90);
     assert_eq!(told(&server, b"", &many), "10.1.1.1");
+}
+
+#[test]
+fn a_trusted_proxy_that_hides_the_client_is_refused() {
+    let server = trusting("127.0.0.1");
+    for (fields, header) in [
+        ("X-Forwarded-For: 198.51.100.7\r\nForwarded: for=203.0.113.9\r\n", "different"),
+        ("X-Forwarded-For: 198.51.100.7, unknown\r\n", "X-Forwarded-For has"),
+        ("Forwarded: for=_hidden\r\n", "Forwarded has"),
+    ] {
+        let ask = format!("GET /client HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut wire = server.connect();
+        wire.send(&ask);
+        let answer = wire.response();
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(header), "{answer}");
+        // The request was read to its end, so the connection goes on.
+        wire.send("GET /client HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(wire.response().ends_with("127.0.0.1"));
+        // A body in pieces does not become the next request.
+        let body = "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+        let answer = server.exchange(format!("POST /echo HTTP/1.1\r\nHost: a\r\n{fields}{body}"));
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(header), "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
+    }
 }
 
 #[test]
@@ -190,6 +212,8 @@ fn who_finds_no_place_behind_a_proxy_is_told_so() {
     let mut first = server.connect();
     first.send(format!("{V1}{keep}"));
     first.response();
+    // In the middle of a request it is not idle.
+    first.send("GET ");
     let answer = server.exchange(format!("{V1}{events}"));
     assert!(answer.ends_with("an event stream may come again"), "{answer}");
     is_closed(&server, events.as_bytes());
@@ -203,6 +227,7 @@ fn who_finds_no_place_behind_a_proxy_is_told_so() {
     };
     let mut first = connect();
     assert!(ask(&mut first, keep).ends_with("198.51.100.7"));
+    first.write_all(b"GET ").unwrap();
     let answer = ask(&mut connect(), &events);
     assert!(answer.ends_with("an event stream may come again"), "{answer}");
 }

@@ -161,6 +161,11 @@ impl Server {
         Server::running(prepare(listener), limits, service)
     }
 
+    /// On this listener.
+    pub fn of(listener: Listener, limits: Limits) -> Server {
+        Server::running(listener, limits, |gate, seen| Arc::new(Echo { gate, seen }))
+    }
+
     fn running(
         listener: Listener,
         limits: Limits,
@@ -176,9 +181,7 @@ impl Server {
     }
 
     pub fn connect(&self) -> Wire {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Wire { stream, held: Vec::new() }
+        Wire::new(TcpStream::connect(self.address).unwrap())
     }
 
     /// Sends the bytes, keeps the sending side open, and reads until the server closes.
@@ -225,6 +228,11 @@ pub struct Wire {
 }
 
 impl Wire {
+    pub fn new(stream: TcpStream) -> Wire {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Wire { stream, held: Vec::new() }
+    }
+
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         // The server may answer and close before it has read everything.
         let _ = self.stream.write_all(bytes.as_ref());

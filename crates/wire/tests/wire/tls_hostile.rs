@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 use wire::Limits;
 
 use crate::server::{PATIENCE, Server};
-use crate::tls::{ask, pair};
+use crate::tls::{Client, Secured, ask, pair};
 
 const GET: &str = "GET /one HTTP/1.1\r\nHost: a\r\n\r\n";
+/// The same in two pieces.
+const GET_BEGIN: &str = "GET /one ";
+const GET_REST: &str = "HTTP/1.1\r\nHost: a\r\n\r\n";
 const SHORT: Duration = Duration::from_millis(200);
 /// A record of the handshake that announces more than it brings.
 const HALF_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
@@ -112,8 +115,7 @@ const EVENTS: &str = "GET /e HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\
 #[test]
 fn a_connection_over_the_limit_is_told_so_under_tls_too() {
     let (server, client) = pair(Limits { max_connections: 1, ..Limits::default() });
-    let mut first = client.connect(&server);
-    assert!(ask(&mut first, GET).contains("GET /one"));
+    let mut first = busy(&client, &server);
     // A browser would rather speak HTTP/2, but takes what it is offered.
     let browser = client.offering(&["h2", "http/1.1"]);
     for client in [&browser, &client] {
@@ -126,7 +128,7 @@ fn a_connection_over_the_limit_is_told_so_under_tls_too() {
     }
     assert!(client.offering(&["h2"]).try_connect(&server, "localhost").is_err());
     assert!(server.exchange(GET).contains("https://"));
-    assert!(ask(&mut first, GET).contains("GET /one"), "the first is not affected");
+    assert!(ask(&mut first, GET_REST).contains("GET /one"), "the first is not affected");
     server.saw("GET /one");
     server.saw("GET /one");
     server.saw_nothing();
@@ -139,6 +141,15 @@ fn an_address_with_too_many_connections_is_told_so_under_tls_too() {
     assert!(ask(&mut first, GET).contains("GET /one"));
     assert!(ask(&mut client.connect(&server), GET).starts_with("HTTP/1.1 503 "));
     assert!(ask(&mut client.connect(&server), EVENTS).contains("may come again"));
+}
+
+/// A connection that has had an answer and is in the middle of its next request: not idle, so that
+/// it does not end for a new one.
+fn busy(client: &Client, server: &Server) -> Secured {
+    let mut stream = client.connect(server);
+    assert!(ask(&mut stream, GET).contains("GET /one"));
+    stream.write_all(GET_BEGIN.as_bytes()).unwrap();
+    stream
 }
 
 fn half_handshakes(server: &Server, count: usize) -> Vec<TcpStream> {
@@ -156,11 +167,11 @@ fn half_handshakes(server: &Server, count: usize) -> Vec<TcpStream> {
 fn a_flood_over_the_limit_costs_only_so_many_handshakes() {
     let limits = Limits { max_connections: 1, linger_timeout: PATIENCE, ..Limits::default() };
     let (server, client) = pair(limits);
-    let mut first = client.connect(&server);
-    assert!(ask(&mut first, GET).contains("GET /one"));
+    let mut first = busy(&client, &server);
     let flood = half_handshakes(&server, 100);
     assert!(client.try_connect(&server, "localhost").is_err(), "no word is left");
-    assert!(ask(&mut first, GET).contains("GET /one"), "who has a place is served meanwhile");
+    assert!(ask(&mut first, GET_REST).contains("GET /one"), "who has a place is served meanwhile");
+    first.write_all(GET_BEGIN.as_bytes()).unwrap();
     drop(flood);
     let deadline = Instant::now() + PATIENCE;
     let mut told = loop {
@@ -176,8 +187,7 @@ fn a_flood_over_the_limit_costs_only_so_many_handshakes() {
 fn who_is_to_be_told_that_there_is_no_place_must_not_take_long() {
     let limits = Limits { max_connections: 1, linger_timeout: SHORT, ..Limits::default() };
     let (server, client) = pair(limits);
-    let mut first = client.connect(&server);
-    assert!(ask(&mut first, GET).contains("GET /one"));
+    let _first = busy(&client, &server);
     let mut flood = half_handshakes(&server, 20);
     flood.iter_mut().for_each(|stream| assert!(until_closed(stream).is_empty()));
     assert!(ask(&mut client.connect(&server), EVENTS).contains("may come again"));

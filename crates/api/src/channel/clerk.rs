@@ -23,7 +23,7 @@ pub struct Clerk {
     identity: Arc<Identity>,
     /// The version that is spoken on the socket.
     version: Arc<View>,
-    /// Before every reference, so that two users cannot take each other's.
+    /// Before every reference, so that no user can take the reference of another.
     owner: String,
     author: Author,
     client: IpAddr,
@@ -37,8 +37,9 @@ impl Clerk {
         visitor: &Visitor,
         client: IpAddr,
     ) -> Clerk {
+        // The length keeps a user `a:b` and a user `a` with references `b:…` apart.
         let user = visitor.user.as_deref().unwrap_or_default();
-        let owner = format!("socket:{}:{user}:", identity.caller.key);
+        let owner = format!("socket:{}:{}:{user}:", identity.caller.key, user.len());
         let author = Author { user: visitor.user.clone(), by_token: visitor.by_token };
         Clerk { core, identity, version, owner, author, client }
     }
@@ -93,7 +94,9 @@ async fn post(
         return Err(Problem::new(Code::PermissionDenied, message));
     }
     let path = route::template(&core.schema, feed, false, None);
-    let parts: [&[u8]; 4] = [b"socket", path.as_bytes(), &body, version.date.as_bytes()];
+    let user = author.user.as_deref().unwrap_or_default();
+    let parts: [&[u8]; 5] =
+        [b"socket", path.as_bytes(), &body, version.date.as_bytes(), user.as_bytes()];
     let idempotency = key.map(|key| idempotency::fingerprint(key, &parts));
     let target = Target { collection: feed, mount: 0, parents: Vec::new(), id: None, action: None };
     let headers = HeaderMap::new();

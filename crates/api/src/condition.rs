@@ -34,9 +34,7 @@ fn tag(opening: &str, number: i64, view: u64) -> String {
 /// Whether the client's copy is current. `If-None-Match` wins over `If-Modified-Since`.
 pub fn is_fresh(headers: &HeaderMap, tag: &str, updated: Option<Timestamp>) -> bool {
     if headers.contains_key(IF_NONE_MATCH) {
-        let opaque = tag.trim_start_matches("W/");
-        return tags(headers, &IF_NONE_MATCH)
-            .any(|sent| sent == "*" || sent.trim_start_matches("W/") == opaque);
+        return written_tags(headers, IF_NONE_MATCH).is_ok_and(|sent| matches_weakly(&sent, tag));
     }
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
     match (since.and_then(Timestamp::parse_http_date), updated) {
@@ -126,12 +124,17 @@ pub fn of_nothing(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The conditions of a read that come before those for caches: `If-Match`, or else
-/// `If-Unmodified-Since`, against the validators of what would be shown.
+/// `If-Unmodified-Since`, against the validators of what would be shown. An `If-None-Match` that
+/// holds something else than tags is refused as well.
 pub fn of_read(
     headers: &HeaderMap,
     tag: Option<&str>,
     updated: Option<Timestamp>,
 ) -> Result<(), Problem> {
+    let is_blank = |value: &HeaderValue| value.as_bytes().trim_ascii().is_empty();
+    if !headers.get_all(IF_NONE_MATCH).iter().all(is_blank) {
+        written_tags(headers, IF_NONE_MATCH)?;
+    }
     if headers.contains_key(IF_MATCH) {
         let sent = written_tags(headers, IF_MATCH)?;
         return match matches_strongly(&sent, tag.unwrap_or_default()) {
@@ -162,13 +165,17 @@ fn matches_strongly(sent: &[&str], tag: &str) -> bool {
 }
 
 fn matches_weakly(sent: &[&str], tag: &str) -> bool {
-    let opaque = |text: &'_ str| text.trim_start_matches("W/").to_owned();
     sent.iter().any(|one| *one == "*" || opaque(one) == opaque(tag))
+}
+
+/// A tag without the mark of a weak one.
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
 }
 
 /// The version that a tag of ours names; tags of others name none.
 fn version_in(tag: &str) -> Option<i64> {
-    let inner = tag.trim_start_matches("W/").trim_matches('"');
+    let inner = opaque(tag).trim_matches('"');
     inner.split_once('-').and_then(|(version, _)| version.parse().ok())
 }
 
@@ -179,7 +186,7 @@ fn written_tags(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Prob
         all.extend(split(value.to_str().map_err(|_| not_tags(&name))?));
     }
     let is_tag = |text: &&str| {
-        let inner = text.trim_start_matches("W/").strip_prefix('"');
+        let inner = opaque(text).strip_prefix('"');
         let inner = inner.and_then(|rest| rest.strip_suffix('"'));
         *text == "*" || inner.is_some_and(|inner| !inner.contains('"'))
     };
@@ -203,11 +210,6 @@ fn shown(name: &HeaderName) -> &'static str {
         IF_NONE_MATCH => "If-None-Match",
         _ => "If-Unmodified-Since",
     }
-}
-
-fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> + use<'a> {
-    let readable = headers.get_all(name).into_iter().filter_map(|v: &HeaderValue| v.to_str().ok());
-    readable.flat_map(split)
 }
 
 /// Splits a list of tags at the commas outside of them: a tag may contain any visible character but
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(read("\"7-ab\", W/\"9-cd\""), Ok(Precondition::NoneOf(vec![7, 9])));
         assert_eq!(read("*"), Ok(Precondition::Absent));
         assert_eq!(read("\"a\", *"), Ok(Precondition::Absent));
-        for bad in ["7-ab", "", "\"a\" \"b\"", "W/7"] {
+        for bad in ["7-ab", "", "\"a\" \"b\"", "W/7", "W/W/\"7-ab\"", "w/\"7-ab\""] {
             assert_eq!(read(bad).unwrap_err().code, Code::InvalidHeader, "{bad}");
         }
         let mut both = with(IF_NONE_MATCH, "\"7-ab\"");
@@ -294,6 +296,12 @@ mod tests {
         assert!(fresh("*", "\"7-ab\""));
         assert!(!fresh("\"7-cd\"", "\"7-ab\""), "another view");
         assert!(!fresh("\"8-ab\"", "\"7-ab\""), "another version");
+        for bad in ["W/W/\"7-ab\"", "\"7-ab\", W/W/\"1-x\"", "7-ab"] {
+            assert!(!fresh(bad, "\"7-ab\""), "{bad}");
+            let read = of_read(&with(IF_NONE_MATCH, bad), Some("\"7-ab\""), None);
+            assert_eq!(read.unwrap_err().code, Code::InvalidHeader, "{bad}");
+        }
+        assert!(of_read(&with(IF_NONE_MATCH, " "), None, None).is_ok(), "says nothing");
     }
 
     #[test]

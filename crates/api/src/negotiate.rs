@@ -73,6 +73,10 @@ pub fn body_types(method: &Method) -> &'static [&'static str] {
 /// Refuses bodies in other formats than JSON.
 pub fn check_content_type(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     let offered = body_types(method);
+    if headers.get_all(CONTENT_TYPE).iter().nth(1).is_some() {
+        let message = "`Content-Type` is sent more than once; send it once.";
+        return Err(Problem::new(Code::InvalidHeader, message).param("Content-Type"));
+    }
     let sent = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("(unreadable)"));
     if sent == Some("application/json") {
         return Ok(());
@@ -125,5 +129,9 @@ mod tests {
         assert!(!check(Method::POST, "text/plain"));
         assert!(!check(Method::POST, "application/json; charset=latin1"));
         assert!(check_content_type(&Method::POST, &HeaderMap::new()).is_err());
+        let mut twice = headers(CONTENT_TYPE, "application/json");
+        twice.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let problem = check_content_type(&Method::POST, &twice).unwrap_err();
+        assert_eq!(problem.code, Code::InvalidHeader);
     }
 }

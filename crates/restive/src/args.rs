@@ -268,7 +268,7 @@ pub enum KeysCommand {
         #[arg(long = "scope", value_name = "COLLECTION:read|write")]
         scopes: Vec<String>,
         /// Requests per window, where it differs from the service's
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         rate_limit: Option<u32>,
         /// When the key ends, such as 2027-01-31T00:00:00Z
         #[arg(long, value_name = "TIME")]

@@ -112,11 +112,8 @@ impl Asked {
             }
         }
         // What the browser sends by itself is newer than what the page was loaded with.
-        if let Some(value) = headers.get(LAST_EVENT_ID) {
-            let text = value.to_str().unwrap_or_default();
-            if !text.is_empty() {
-                asked.since = Some(place(epoch, "Last-Event-ID", text)?);
-            }
+        if let Some(text) = last_event_id(headers)? {
+            asked.since = Some(place(epoch, "Last-Event-ID", text)?);
         }
         Ok(asked)
     }
@@ -159,6 +156,23 @@ impl Visitor {
     }
 }
 
+/// `Last-Event-ID`, where it says something.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let mut values = headers.get_all(LAST_EVENT_ID).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        let message = "`Last-Event-ID` is sent more than once; send the `id` of the last event.";
+        return Err(invalid("Last-Event-ID", "", message));
+    }
+    match value.to_str() {
+        Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Err(_) => {
+            let message = "`Last-Event-ID` is not ASCII text; send the `id` of the last event.";
+            Err(invalid("Last-Event-ID", "", message))
+        }
+    }
+}
+
 /// A place in the log that a parameter names.
 pub fn place(epoch: Epoch, name: &str, text: &str) -> Result<Place, Problem> {
     epoch.read(text).ok_or_else(|| {
@@ -187,13 +201,18 @@ pub fn types<'a>(
         }
         types.push(one.to_owned());
     }
+    if types.is_empty() {
+        let message =
+            format!("`{name}` is empty; name event types, or leave it out to receive all of them.");
+        return Err(invalid(name, "", message));
+    }
     if types.len() > MAX_TYPES {
         return Err(invalid(name, "", format!("`{name}` has at most {MAX_TYPES} types.")));
     }
     Ok(types)
 }
 
-fn text(name: &str, value: &str) -> Result<String, Problem> {
+pub fn text(name: &str, value: &str) -> Result<String, Problem> {
     if value.is_empty() || value.len() > MAX_ID_BYTES {
         return Err(invalid(name, value, format!("`{name}` must be the id of a record.")));
     }
@@ -218,6 +237,9 @@ mod tests {
             assert!(read(good).is_ok(), "{good}");
         }
         assert_eq!(read("message,, typing ").unwrap(), ["message", "typing"]);
+        for empty in ["", " ", ",", " , "] {
+            assert!(read(empty).unwrap_err().message.contains("empty"), "{empty:?}");
+        }
         // `o*` would be `online` and all orders.
         for bad in ["o*", "mess*", "onlin", "orders.*", "**", "key.created"] {
             let problem = read(bad).unwrap_err();

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::push_json;
 use model::schema::{Collection, CollectionIx, Schema};
+use model::value;
 use serde_json::{Map, Value, json};
 use wire::websocket;
 
@@ -45,16 +46,9 @@ pub fn error(reference: Option<&str>, explained: &str) -> Bytes {
 impl Socket {
     /// Does what a message asks for, and answers.
     pub(super) fn take(&mut self, text: &str) {
-        let mut message = match serde_json::from_str(text) {
-            Ok(Value::Object(message)) => message,
-            Ok(_) => {
-                let message = "A message is a JSON object with a `type`.";
-                return self.refuse(None, &Problem::new(Code::BodyNotObject, message));
-            }
-            Err(error) => {
-                let message = format!("The message is not valid JSON: {error}.");
-                return self.refuse(None, &Problem::new(Code::MalformedJson, message));
-            }
+        let mut message = match read(text) {
+            Ok(message) => message,
+            Err(problem) => return self.refuse(None, &problem),
         };
         let reference = match reference(message.remove("ref")) {
             Ok(reference) => reference,
@@ -84,6 +78,7 @@ impl Socket {
             "subscribe" => self.subscribe(&message, reference.as_deref()),
             "unsubscribe" => self.unsubscribe(&message, reference.as_deref()),
             "ping" => {
+                no_more(&message, &[])?;
                 self.line.own.push_back(websocket::text("{\"type\":\"pong\"}"));
                 Ok(())
             }
@@ -129,7 +124,10 @@ impl Socket {
             return Err(Problem::new(Code::PermissionDenied, message));
         }
         let data = match message.remove("data") {
-            Some(data) => data,
+            Some(data) => {
+                no_more(&message, &["data"])?;
+                data
+            }
             None => Value::Object(message),
         };
         let posting = self.desk.post(feed, data.to_string().into(), reference.clone());
@@ -161,7 +159,10 @@ impl Socket {
             push_json(&mut members, &id.as_str().into());
         }
         let data = match message.remove("data") {
-            Some(data) => data,
+            Some(data) => {
+                no_more(&message, &["resource", "data"])?;
+                data
+            }
             None => Value::Object(message),
         };
         members.push_str(",\"data\":");
@@ -256,8 +257,12 @@ impl Socket {
                     let all = all.iter().filter_map(Value::as_str);
                     asked.interest.types = ask::types(self.schema(), "types", all)?;
                 }
-                ("resource", Value::String(id)) => asked.interest.resource = Some(id.clone()),
-                ("parent", Value::String(id)) => asked.interest.parent = Some(id.clone()),
+                ("resource", Value::String(id)) => {
+                    asked.interest.resource = Some(ask::text("resource", id)?);
+                }
+                ("parent", Value::String(id)) => {
+                    asked.interest.parent = Some(ask::text("parent", id)?);
+                }
                 ("since", Value::String(text)) => {
                     asked.since = Some(ask::place(codec.epoch, "since", text)?);
                 }
@@ -269,11 +274,7 @@ impl Socket {
                     return Err(invalid(name, &value.to_string(), message));
                 }
                 (name, _) => {
-                    let shown: String = name.chars().take(100).collect();
-                    let message = format!(
-                        "There is no member `{shown}`; there are: types, resource, parent, since."
-                    );
-                    return Err(Problem::new(Code::UnknownField, message).param(shown));
+                    return Err(unknown(name, &["types", "resource", "parent", "since"]));
                 }
             }
         }
@@ -284,6 +285,34 @@ impl Socket {
         let answer = self.error(reference, problem);
         self.line.own.push_back(answer);
     }
+}
+
+/// The members of a message, each of them once.
+fn read(text: &str) -> Result<Map<String, Value>, Problem> {
+    match value::parse(text.as_bytes()) {
+        Ok(Value::Object(message)) => Ok(message),
+        Ok(_) => {
+            let message = "A message is a JSON object with a `type`.";
+            Err(Problem::new(Code::BodyNotObject, message))
+        }
+        Err(mut problem) => {
+            // The reader speaks of bodies.
+            problem.message = problem.message.replacen("The body", "The message", 1);
+            Err(problem)
+        }
+    }
+}
+
+/// Refuses members that nothing would be done with.
+fn no_more(message: &Map<String, Value>, known: &[&str]) -> Result<(), Problem> {
+    message.keys().next().map_or(Ok(()), |name| Err(unknown(name, known)))
+}
+
+fn unknown(name: &str, known: &[&str]) -> Problem {
+    let shown: String = name.chars().take(100).collect();
+    let known = ["type", "ref"].iter().chain(known).copied().collect::<Vec<_>>().join(", ");
+    let message = format!("There is no member `{shown}` here; there are: {known}.");
+    Problem::new(Code::UnknownField, message).param(shown)
 }
 
 fn reference(value: Option<Value>) -> Result<Option<String>, Problem> {

@@ -1,6 +1,6 @@
 //! Lists: offset pages and cursor pages.
 
-use super::{Context, Failure, digest_number, expand};
+use super::{Context, Failure, digest_number, event_types, expand};
 use crate::condition;
 use crate::respond::{self, Reply};
 use crate::route;
@@ -8,7 +8,7 @@ use model::cursor::{self, Fingerprint, Unusable};
 use model::problem::{Code, Problem};
 use model::query::{self, Asked, Page};
 use model::record::Record;
-use model::schema::CollectionIx;
+use model::schema::{Builtin, CollectionIx};
 use model::version::Lens;
 
 /// A page of texts to be served.
@@ -29,6 +29,9 @@ pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
         asked.query.page = Page::After(position.map_err(unusable)?);
     }
     context.check_parents().await?;
+    if context.collection().builtin == Some(Builtin::Event) {
+        event_types::check(context, &asked.query).await?;
+    }
     // Looked at before the records are: a stream from here on tells of what the list may miss.
     let position = *context.store.position().borrow();
     let position = live::Epoch(context.store.epoch()).at(position).to_string();

@@ -2,6 +2,7 @@
 //! replace, update, delete, act. `run` is the table of which request means which.
 
 mod act;
+mod event_types;
 mod handler;
 mod expand;
 mod get;

@@ -1,6 +1,7 @@
 //! Patterns of event types: exact, `order.*`, or `*`. The service's own objects are opt-in: `*`
 //! does not mean them, their name does.
 
+use crate::schema::parse::naming;
 use crate::schema::{Builtin, Collection, Schema};
 use std::collections::BTreeSet;
 
@@ -72,10 +73,27 @@ pub fn check(schema: &Schema, pattern: &str) -> Result<(), String> {
     if pattern == "*" || catalogue(schema).iter().any(|kind| matches(pattern, kind)) {
         return Ok(());
     }
+    Err(unknown(schema, pattern))
+}
+
+/// Says that a pattern names no event type, which type comes nearest, and which there are.
+pub fn unknown(schema: &Schema, pattern: &str) -> String {
     let shown: String = pattern.chars().take(100).collect();
     let known = catalogue_of(schema, |collection| !collection.removed);
+    let hint = match pattern.strip_suffix(".*") {
+        Some(object) => {
+            let objects: BTreeSet<String> = known.iter().filter_map(|kind| all_of(kind)).collect();
+            naming::hint(&format!("{object}.*"), objects.iter().map(String::as_str))
+        }
+        None => naming::hint(pattern, known.iter().copied()),
+    };
     let known: Vec<&str> = known.into_iter().take(40).collect();
-    Err(format!("`{shown}` names no event type; there are: {}", known.join(", ")))
+    format!("`{shown}` names no event type{hint}; there are: {}", known.join(", "))
+}
+
+/// The pattern of all types of an object.
+fn all_of(kind: &str) -> Option<String> {
+    kind.rsplit_once('.').map(|(object, _)| format!("{object}.*"))
 }
 
 /// Whether it is written like a pattern; says nothing about the types there are.
@@ -129,6 +147,9 @@ mod tests {
         {
             assert!(check(&schema, bad).is_err(), "{bad}");
         }
-        assert!(check(&schema, "order.craeted").unwrap_err().contains("order.created"));
+        for (near, meant) in [("order.craeted", "order.created"), ("oder.*", "order.*")] {
+            let why = check(&schema, near).unwrap_err();
+            assert!(why.contains(&format!("did you mean `{meant}`?")), "{why}");
+        }
     }
 }

@@ -14,6 +14,7 @@ mod live_client;
 mod odd;
 mod peers;
 mod shim;
+mod silent_accepts;
 mod sink;
 #[path = "../../../kit/tests/interop/receivers.rs"]
 mod receivers;

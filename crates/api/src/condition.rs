@@ -64,6 +64,11 @@ pub fn guards(headers: &HeaderMap) -> bool {
     headers.contains_key(IF_MATCH) || headers.contains_key(IF_UNMODIFIED_SINCE)
 }
 
+/// Whether a request has conditions that must be read.
+pub fn is_conditional(headers: &HeaderMap) -> bool {
+    guards(headers) || headers.contains_key(IF_NONE_MATCH)
+}
+
 fn of_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
     let sent = written_tags(headers, IF_MATCH)?;
     if sent.contains(&"*") {
@@ -99,7 +104,7 @@ fn of_none_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
 /// that gets a new record. Tags of a collection only ever grow, so what does not match when this
 /// is looked at does not match when the write is made.
 pub fn of_creation(headers: &HeaderMap, tag: impl FnOnce() -> String) -> Result<(), Problem> {
-    if !guards(headers) && !headers.contains_key(IF_NONE_MATCH) {
+    if !is_conditional(headers) {
         return Ok(());
     }
     // It has no date to compare, but one that cannot be read is refused all the same.

@@ -670,7 +670,7 @@ impl wire::Service for Api {
 fn check_read(exchange: &Exchange, reply: Reply) -> Result<Reply, Failure> {
     let is_read = matches!(exchange.method, Method::GET | Method::HEAD);
     let is_shown = reply.status.is_success() || reply.status == StatusCode::NOT_MODIFIED;
-    if is_read && is_shown && condition::guards(&exchange.headers) {
+    if is_read && is_shown && condition::is_conditional(&exchange.headers) {
         condition::of_answer(&exchange.headers, &reply.headers)?;
     }
     Ok(reply)

@@ -1,7 +1,7 @@
 //! The page `/changelog`: what each version changed, newest first, as Markdown. Pure: a schema goes
 //! in, text comes out.
 
-use model::schema::{Break, Change, Deprecation, Kind, Operation, Retyping, Schema, Version};
+use model::schema::{Break, Change, Deprecation, Operation, Schema, Version};
 use serde_json::Value;
 
 pub fn markdown(schema: &Schema) -> String {
@@ -95,25 +95,15 @@ fn sentence(change: &Change) -> String {
 
 // tidy: table
 fn operation(operation: &Operation) -> String {
-    let quoted = |names: &[&str]| {
-        names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-    };
     match operation {
         Operation::Rename { from, to, beside: false } => format!("`{from}` is now `{to}`."),
         Operation::Rename { from, to, beside: true } => {
             format!("`{from}` is now `{to}`; the old name stays beside it.")
         }
         Operation::Move { from, to, .. } => format!("`{from}` moved to `{to}`."),
-        Operation::Split { from, to, by } => {
-            let to: Vec<&str> = to.iter().map(String::as_str).collect();
-            format!("`{}` is split into {} at {}.", from.name, quoted(&to), json(by))
-        }
-        Operation::Merge { from, to, by } => {
-            let from: Vec<&str> = from.iter().map(|field| field.name.as_str()).collect();
-            format!("{} are now `{to}`, joined by {}.", quoted(&from), json(by))
-        }
-        Operation::Retype { field, from, by } => {
-            format!("`{field}` was of type {}; {}.", from.kind.name(), retyped(by, &from.kind))
+        Operation::Convert { field, from, lossy, .. } => {
+            let lossy = if *lossy { ", not always exactly" } else { "" };
+            format!("`{field}` was of type {}; its values are converted{lossy}.", from.kind.name())
         }
         Operation::EnumMap { field, values, down } => {
             let pairs = values.iter().map(|(old, new)| format!("`{old}` is now `{new}`"));
@@ -127,7 +117,7 @@ fn operation(operation: &Operation) -> String {
             None => format!("`{field}` has a default; it had none."),
         },
         Operation::Limits { field, was } => {
-            let told = was.told();
+            let told = was.entries();
             let told = told.iter().map(|(key, limit)| format!("`{key}` {}", code(limit)));
             match told.collect::<Vec<_>>().join(", ") {
                 none if none.is_empty() => format!("`{field}` had no limits."),
@@ -148,31 +138,6 @@ fn operation(operation: &Operation) -> String {
     }
 }
 
-/// A text between backticks, as JSON: spaces show.
-fn json(text: &str) -> String {
-    code(&Value::from(text))
-}
-
 fn code(value: &Value) -> String {
     format!("`{value}`")
-}
-
-fn retyped(by: &Retyping, from: &Kind) -> String {
-    // The text, or the count, is on one side; the other has what it tells of.
-    let told = if *by == Retyping::Text { Kind::String } else { Kind::Integer };
-    let (one, other) = if *from == told { ("old", "new") } else { ("new", "old") };
-    match by {
-        Retyping::Text => format!("the {one} value is the text of the {other} one"),
-        Retyping::Seconds => format!("the {one} value counts seconds"),
-        Retyping::Milliseconds => format!("the {one} value counts milliseconds"),
-        Retyping::List => "the old value and a list of it stand for one another".to_owned(),
-        Retyping::Factor { times, nearest } => {
-            let near = if *nearest { ", or the nearest there is" } else { "" };
-            format!("the new value is the old one times {times}{near}")
-        }
-        Retyping::Map(pairs) => {
-            let pairs = pairs.iter().map(|(old, new)| format!("{old} is now {new}"));
-            pairs.collect::<Vec<_>>().join(", ")
-        }
-    }
 }

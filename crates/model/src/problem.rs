@@ -54,10 +54,9 @@ pub struct Violation {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// The field of the caller's version that is to blame, where `field` is kept and made from
-    /// several of them.
+    /// The field of the caller's version, where `field` is the kept one.
     #[serde(skip)]
-    pub blamed: Option<String>,
+    pub reported_as: Option<String>,
 }
 
 macro_rules! catalogue {
@@ -288,7 +287,13 @@ impl Code {
 
 impl Violation {
     pub fn new(field: impl Into<String>, code: Code, message: impl Into<String>) -> Violation {
-        Violation { field: field.into(), code, message: message.into(), value: None, blamed: None }
+        Violation {
+            field: field.into(),
+            code,
+            message: message.into(),
+            value: None,
+            reported_as: None,
+        }
     }
 
     pub fn value(mut self, value: &Value) -> Violation {
@@ -296,9 +301,9 @@ impl Violation {
         self
     }
 
-    /// Lays it on a field of the caller's version; `None`: what that says is not echoed.
-    pub fn blame(&mut self, name: &str, value: Option<&Value>) {
-        (self.blamed, self.value) = (Some(name.to_owned()), value.map(shorten));
+    /// Names the field as the caller's version does; without a value, none is echoed.
+    pub fn report_as(&mut self, name: &str, value: Option<&Value>) {
+        (self.reported_as, self.value) = (Some(name.to_owned()), value.map(shorten));
     }
 }
 

@@ -70,11 +70,7 @@ pub fn raised(collection: &Collection, fields: &mut Fields) -> Result<(), Proble
     let mut violations = Vec::new();
     for (name, value) in fields.iter_mut() {
         let Some(field) = collection.field(name).filter(|field| !field.read_only) else { continue };
-        if is_marked(value) {
-            violations.push(Violation::new(name, Code::Unsuitable, unsuitable(name, value)));
-        } else {
-            check_field(field, value, Mode::Replace, &mut violations);
-        }
+        check_field(field, value, Mode::Replace, &mut violations);
     }
     match violations.is_empty() {
         true => Ok(()),
@@ -96,53 +92,6 @@ pub fn params(fields: &[Field], mut params: Fields) -> Result<Fields, Problem> {
     }
     complete(fields, &mut params, &mut violations);
     finish(params, violations)
-}
-
-/// Begins what could not be brought up: no text that a field takes has it.
-const MARK: &str = "\0";
-
-/// A value that could not be brought up.
-pub(crate) fn marked(value: Value) -> Value {
-    Value::Array(vec![Value::from(MARK), value])
-}
-
-/// Begins what stands where another value is moved to.
-const TAKEN: &str = "\0\0";
-
-/// A member that would be overwritten by one that is moved there.
-pub(crate) fn taken(value: Value) -> Value {
-    Value::Array(vec![Value::from(TAKEN), value])
-}
-
-/// Whether it, or a member of it, could not be brought up.
-pub(crate) fn is_marked(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.len() == 2 && (items[0] == MARK || items[0] == TAKEN),
-        Value::Object(members) => members.values().any(is_marked),
-        _ => false,
-    }
-}
-
-/// Whether it, or a member of it, stands where another value is moved to.
-pub(crate) fn is_taken(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.len() == 2 && items[0] == TAKEN,
-        Value::Object(members) => members.values().any(is_taken),
-        _ => false,
-    }
-}
-
-/// Why a marked value is refused. A name and its member stand between backticks: the client may
-/// know them by another name.
-fn unsuitable(name: &str, value: &Value) -> String {
-    let taken = value.as_object().and_then(|members| members.iter().find(|(_, v)| is_taken(v)));
-    match taken {
-        Some((member, _)) => format!(
-            "`{name}` has a member {member} already; the newest version keeps `{name}.{member}` \
-             there."
-        ),
-        None => format!("`{name}` has a value that newer versions of this service cannot express."),
-    }
 }
 
 /// The message of a field that only the service sets.

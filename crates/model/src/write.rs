@@ -45,20 +45,11 @@ impl Write {
         }
     }
 
-    /// Says which field of the caller's version made a kept one what it may not be.
-    pub fn blame(&self, violation: &mut Violation, before: Option<&Record>, after: &Fields) {
+    /// Reports a value that an action may not set in the words of the caller's version.
+    pub fn reword(&self, violation: &mut Violation, after: &Fields) {
         let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));
         if let Some(lens) = lens {
-            let before = before.map(Record::fields).unwrap_or_default();
-            lens.blame_change(violation, &before, after);
-        }
-    }
-
-    /// Says what an action may not set in the words of the caller's version.
-    pub fn blame_set(&self, newest: &Collection, violation: &mut Violation, after: &Fields) {
-        let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));
-        if let Some(lens) = lens {
-            lens.blame_set(newest, violation, after);
+            lens.reword(violation, &lens.down(after));
         }
     }
 

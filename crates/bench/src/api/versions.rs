@@ -30,16 +30,16 @@ isbn = "string"
 /// What each version changed, newest first: every field of a book more than once.
 const CHANGES: [&str; 20] = [
     r#"rename = { from = "name", to = "title" }"#,
-    r#"retype = { field = "price", from = { type = "integer" }, factor = 0.01 }"#,
+    r#"convert = { field = "price", from = "integer", up = "double(value) / 100.0",
+       down = "int(math.round(value * 100.0))", lossy = true }"#,
     r#"rename = { from = "writer", to = "author" }"#,
     r#"removed = { field = { name = "shelf", type = "string" }, value = "a" }"#,
     r#"rename = { from = "code", to = "isbn" }"#,
-    r#"merge = { from = [{ name = "first", type = "string", pattern = "^[^ ]*$", required = true },
-       { name = "last", type = "string" }], to = "writer", by = " " }"#,
+    r#"rename = { from = "first", to = "writer" }"#,
     r#"rename = { from = "heading", to = "name" }"#,
     r#"removed = { field = { name = "stock", type = "integer" }, value = 0 }"#,
     r#"rename = { from = "cost", to = "price" }"#,
-    r#"rename = { from = "surname", to = "last" }"#,
+    r#"removed = { field = { name = "last", type = "string" }, value = "" }"#,
     r#"rename = { from = "label", to = "heading" }"#,
     r#"removed = { field = { name = "rating", type = "number" }, value = 4.5 }"#,
     r#"optional = { field = "code", fill = "none" }"#,
@@ -49,7 +49,7 @@ const CHANGES: [&str; 20] = [
     r#"rename = { from = "number", to = "code" }"#,
     r#"rename = { from = "amount", to = "cost" }"#,
     r#"rename = { from = "words", to = "caption" }"#,
-    r#"rename = { from = "family", to = "surname" }"#,
+    r#"rename = { from = "given", to = "forename" }"#,
 ];
 
 /// One way of asking.

@@ -184,7 +184,7 @@ fn assign(
         return Ok(());
     }
     for violation in &mut violations {
-        stage.write.blame_set(stage.collection, violation, after);
+        stage.write.reword(violation, after);
     }
     Err(Problem::of(Code::ValidationFailed, violations))
 }

@@ -7,7 +7,7 @@ use crate::record::Fields;
 use crate::schema::{Builtin, Collection, Feed, Kind, Schema};
 use crate::validate::{self, ASSIGNED, Mode};
 use crate::value;
-use crate::version::Lens;
+use crate::version::{Lens, Raised};
 use crate::write::Write;
 use serde_json::Value;
 
@@ -92,26 +92,25 @@ fn raise(
     shown: &Collection,
     lens: &Lens,
     (mode, sent): (Mode, &Fields),
-    mut changes: Fields,
+    mut changes: Raised,
 ) -> Result<Decision, Problem> {
     let current = lens.down(&stage.before);
-    let blamed = |(name, value)| {
+    let assigned = |(name, value)| {
         let mut violation = validate::read_only(lens.name_up(name));
-        violation.blame(name, Some(value));
+        violation.report_as(name, Some(value));
         violation
     };
     let mut violations: Vec<Violation> =
-        differing(shown, &current, sent).into_iter().map(blamed).collect();
+        differing(shown, &current, sent).into_iter().map(assigned).collect();
     let beyond = beyond(shown, &current, mode, sent);
     lens.leave_out(&mut changes, &beyond);
     violations.extend(beyond);
-    let make = |part: &Fields| lens.merge(&stage.before, part);
-    if let Err(problem) = lens.check(stage.collection, &mut changes, sent, make) {
+    if let Err(problem) = lens.check(stage.collection, &mut changes, sent) {
         violations.extend(problem.violations.iter().cloned());
     }
     refuse(violations)?;
     let mut after = stage.before.clone();
-    after.extend(changes);
+    after.extend(changes.fields);
     Ok(update(stage, after))
 }
 
@@ -186,7 +185,7 @@ fn beyond(shown: &Collection, current: &Fields, mode: Mode, sent: &Fields) -> Ve
     });
     for violation in &mut violations {
         let (name, value) = (violation.field.clone(), violation.value.take());
-        violation.blame(&name, value.as_ref());
+        violation.report_as(&name, value.as_ref());
     }
     violations
 }

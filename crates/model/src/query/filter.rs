@@ -40,6 +40,13 @@ pub fn parse(collection: &Collection, name: &str, text: &str) -> Option<Result<F
     Some(test.map(|test| Filter { field: field.to_owned(), test }))
 }
 
+/// Whether the name would filter by a field that newer versions keep in another form.
+pub fn converted(collection: &Collection, name: &str) -> bool {
+    let bounded = || name.strip_prefix("min_").or_else(|| name.strip_prefix("max_"));
+    let converted = |name: &str| collection.known(name).is_some_and(|field| field.converted);
+    converted(name) || bounded().is_some_and(converted)
+}
+
 /// Every filter parameter of a collection, for messages and for OpenAPI.
 pub fn names(collection: &Collection) -> Vec<(String, Kind)> {
     let declared = collection.fields.iter().filter(|field| filterable(field));

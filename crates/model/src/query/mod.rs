@@ -58,29 +58,35 @@ pub struct Filter {
 pub enum Test {
     /// Equal to one of them; `Scalar::Null` among them means "is null".
     AnyOf(Vec<Scalar>),
-    /// Between the two of one of these pairs; a pair of `Scalar::Null` means "is null".
-    Within(Vec<(Scalar, Scalar)>),
     Min(Scalar),
     Max(Scalar),
     /// Like one of these texts, in which `*` stands for any.
     Like(Vec<String>),
-    /// What a field of an older version shows is put to a test, record by record: what it has no
-    /// word for is more than can be listed.
+    /// A test of what an older version shows of the column.
     Shown {
         by: Shown,
         test: Box<Test>,
     },
 }
 
-/// A field of an older version, as if it were a column.
+/// What an older version shows of a column, where that is not what is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
-    /// Place of the version.
-    pub version: usize,
-    /// Its name there.
-    pub field: String,
-    /// What it is made from: one column (`Versions::shown`), or the record (`Versions::shown_of`).
-    pub whole: bool,
+    /// Kept words of an `enum` that are others there.
+    pub words: Vec<(Scalar, Scalar)>,
+    /// What null is there.
+    pub fill: Option<Scalar>,
+}
+
+impl Shown {
+    /// What is shown of a kept value.
+    pub fn of(&self, kept: Scalar) -> Scalar {
+        if let (Scalar::Null, Some(fill)) = (&kept, &self.fill) {
+            return fill.clone();
+        }
+        let word = self.words.iter().find(|(from, _)| *from == kept);
+        word.map_or(kept, |(_, to)| to.clone())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +94,7 @@ pub struct SortKey {
     /// A sortable field, `created_at`, `updated_at`, or `rank` (search relevance).
     pub field: String,
     pub descending: bool,
-    /// The order is that of what a field of an older version shows of it.
+    /// The order is that of what an older version shows of it.
     pub shown: Option<Shown>,
 }
 

@@ -114,6 +114,16 @@ impl<'a> Reading<'a> {
         self.violations.push(violation.value(&Value::String(text.to_owned())));
     }
 
+    /// Why a field of an older version cannot be asked for.
+    fn converted(&self, what: &str) -> String {
+        let service = &self.schema.service;
+        format!(
+            "cannot {what} in version {}: newer versions keep its values in another form; use a \
+             newer version",
+            service.version
+        )
+    }
+
     fn unknown(&mut self, name: &str, known: &str) {
         let shown: String = name.chars().take(100).collect();
         let message = format!("There is no parameter `{shown}` here; there are: {known}.");
@@ -151,6 +161,9 @@ impl<'a> Reading<'a> {
             _ => match filter::parse(self.collection, name, text) {
                 Some(Ok(filter)) => self.filters.push(filter),
                 Some(Err(what)) => self.invalid(name, text, what),
+                None if filter::converted(self.collection, name) => {
+                    self.invalid(name, text, self.converted("filter lists"));
+                }
                 None => {
                     let filters = filter::names(self.collection);
                     let known: Vec<_> = super::RESERVED
@@ -215,6 +228,12 @@ impl<'a> Reading<'a> {
             } else if sortable(self.collection).iter().any(|name| name == field) || field == "rank"
             {
                 keys.push(SortKey::new(field, descending));
+            } else if filter::converted(self.collection, field) {
+                self.invalid(
+                    "sort",
+                    text,
+                    format!("cannot be by `{field}`, which {}", self.converted("sort lists")),
+                );
             } else {
                 let known = sortable(self.collection).join(", ");
                 let shown: String = field.chars().take(60).collect();

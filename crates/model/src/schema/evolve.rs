@@ -246,7 +246,8 @@ impl Work {
         let steps = self.steps.len();
         let had = describe(&view.schema, &view.schema.collections[ix]);
         self.compare(&view.schema, ix, old, &had);
-        let made_up = |field: &&StoredField| view.lens(ix).is_some_and(|l| l.makes_up(&field.name));
+        let made_up =
+            |field: &&StoredField| view.lens(ix).is_some_and(|l| l.is_constant(&field.name));
         for field in old.fields.iter().filter(made_up) {
             let why = format!(
                 "collection `{}`: field `{}` is removed and kept nowhere; its data would be lost. \

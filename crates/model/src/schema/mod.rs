@@ -13,9 +13,10 @@ mod versions;
 
 pub use builtin::Builtin;
 pub use diagnostic::Diagnostic;
+pub use expression::Formula;
 pub use handler::{Handler, Setting};
 pub use rule::Rule;
-pub use versions::{Break, Change, Deprecation, Limits, Mount, Operation, Path, Retyping, Version};
+pub use versions::{Break, Change, Deprecation, Limits, Mount, Operation, Path, Version};
 
 use crate::record::Fields;
 use serde_json::{Map, Value};
@@ -205,6 +206,8 @@ pub struct Field {
     /// Shown as null where clients of another version said nothing, or something that this one has
     /// no word for; also where every body must have it.
     pub voidable: bool,
+    /// Newer versions keep its values in another form, so lists cannot be filtered or sorted by it.
+    pub converted: bool,
     /// Clients of older versions may write what is beyond its limits, which is no fault of whoever
     /// sends it back.
     pub outgrown: bool,
@@ -566,6 +569,7 @@ impl Field {
             wildcards: false,
             removed: false,
             voidable: false,
+            converted: false,
             outgrown: false,
             alias_of: None,
             deprecated: None,

@@ -2,7 +2,7 @@
 //! versions they are served under, and what is deprecated. Data only; what a change does to shapes
 //! and records is in `crate::version`.
 
-use super::{CollectionIx, Field, Kind, Pattern, Service};
+use super::{CollectionIx, Field, Formula, Kind, Pattern, Service};
 use crate::value::plain_number;
 use serde_json::{Number, Value};
 
@@ -76,20 +76,16 @@ pub enum Operation {
         field: Option<Box<Field>>,
         existing: bool,
     },
-    Split {
-        from: Box<Field>,
-        to: Vec<String>,
-        by: String,
-    },
-    Merge {
-        from: Vec<Field>,
-        to: String,
-        by: String,
-    },
-    Retype {
+    /// Another type or unit: `up` makes the new value from the old one, `down` the other way.
+    /// `only_type`: nothing but the old type is declared. `lossy`: a value need not come back as it
+    /// was.
+    Convert {
         field: String,
         from: Box<Field>,
-        by: Retyping,
+        only_type: bool,
+        up: Formula,
+        down: Formula,
+        lossy: bool,
     },
     /// Old values to new ones, and new values that old clients do not know to old ones.
     EnumMap {
@@ -134,22 +130,6 @@ pub enum Operation {
     },
 }
 
-/// How the values of a field got another type.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Retyping {
-    Text,
-    Seconds,
-    Milliseconds,
-    List,
-    /// New = old × `times`. `nearest`: a number that the new unit has none for becomes the nearest.
-    Factor {
-        times: f64,
-        nearest: bool,
-    },
-    /// Old values and the new ones they became.
-    Map(Vec<(Value, Value)>),
-}
-
 /// How large, long and in which form the values of a field may be.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
@@ -190,17 +170,17 @@ impl Limits {
     }
 
     /// The keys that say something, and what.
-    pub fn told(&self) -> Vec<(&'static str, Value)> {
-        let mut told = Vec::new();
+    pub fn entries(&self) -> Vec<(&'static str, Value)> {
+        let mut entries = Vec::new();
         for (key, limit) in [("min", self.min), ("max", self.max)] {
-            told.extend(limit.map(|limit| (key, whole(limit))));
+            entries.extend(limit.map(|limit| (key, whole(limit))));
         }
         for (key, limit) in [("min_length", self.min_length), ("max_length", self.max_length)] {
-            told.extend(limit.map(|limit| (key, Value::from(limit))));
+            entries.extend(limit.map(|limit| (key, Value::from(limit))));
         }
         let pattern = self.pattern.as_ref().map(|pattern| Value::from(pattern.0.as_str()));
-        told.extend(pattern.map(|pattern| ("pattern", pattern)));
-        told
+        entries.extend(pattern.map(|pattern| ("pattern", pattern)));
+        entries
     }
 
     /// Whether a field of the type can have the limit.
@@ -246,9 +226,7 @@ impl Operation {
         match self {
             Operation::Rename { .. } => "rename",
             Operation::Move { .. } => "move",
-            Operation::Split { .. } => "split",
-            Operation::Merge { .. } => "merge",
-            Operation::Retype { .. } => "retype",
+            Operation::Convert { .. } => "convert",
             Operation::EnumMap { .. } => "enum_map",
             Operation::Default { .. } => "default",
             Operation::Limits { .. } => "limits",
@@ -267,8 +245,7 @@ impl Operation {
             Operation::Move { field: Some(field), .. } | Operation::Gone { field, .. } => {
                 vec![field]
             }
-            Operation::Split { from, .. } | Operation::Retype { from, .. } => vec![from],
-            Operation::Merge { from, .. } => from.iter().collect(),
+            Operation::Convert { from, .. } => vec![from],
             _ => Vec::new(),
         }
     }
@@ -278,8 +255,6 @@ impl Operation {
         match self {
             Operation::Rename { from, .. } => vec![from.clone()],
             Operation::Move { from, .. } => vec![from.to_string()],
-            Operation::Split { from, .. } => vec![from.name.clone()],
-            Operation::Merge { from, .. } => from.iter().map(|field| field.name.clone()).collect(),
             Operation::Gone { field, .. } => vec![field.name.clone()],
             other => other.kept_place().into_iter().collect(),
         }
@@ -288,9 +263,8 @@ impl Operation {
     /// The places it touches in the new shape.
     pub fn new_places(&self) -> Vec<String> {
         match self {
-            Operation::Rename { to, .. } | Operation::Merge { to, .. } => vec![to.clone()],
+            Operation::Rename { to, .. } => vec![to.clone()],
             Operation::Move { to, .. } => vec![to.to_string()],
-            Operation::Split { to, .. } => to.clone(),
             Operation::Gone { .. } => Vec::new(),
             other => other.kept_place().into_iter().collect(),
         }
@@ -299,7 +273,7 @@ impl Operation {
     /// The field that has one name in both shapes.
     fn kept_place(&self) -> Option<String> {
         match self {
-            Operation::Retype { field, .. }
+            Operation::Convert { field, .. }
             | Operation::EnumMap { field, .. }
             | Operation::Default { field, .. }
             | Operation::Limits { field, .. }

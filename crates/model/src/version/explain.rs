@@ -2,7 +2,7 @@
 //! version has are turned into those the client knows.
 
 use super::View;
-use super::lens::{Lens, show_one};
+use super::lens::Lens;
 use crate::decide::wrong_state;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
@@ -99,12 +99,12 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
     // What the version has no field for is told in words alone, after what the client can mend.
     let (mut told, mut unseen) = (Vec::new(), Vec::new());
     for mut violation in std::mem::take(&mut problem.violations) {
-        match retell(lens, sent, &mut violation) {
+        match translate(lens, sent, &mut violation) {
             true => told.push(violation),
             false => unseen.push(violation),
         }
     }
-    tell_once(&mut told);
+    drop_repeated(&mut told);
     problem.message = Problem::of(problem.code, [&*told, &*unseen].concat()).message.clone();
     problem.param = told.first().map(|first| first.field.clone());
     problem.value = told.first().and_then(|first| first.value.clone());
@@ -113,10 +113,10 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
 }
 
 /// One violation as the lens shows it; whether the version has a field that it is of.
-fn retell(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
+fn translate(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
     let down = |name: &str| Some(lens.name_sent(&lens.name_down(name)?, sent));
     let value = violation.value.take();
-    let name = match violation.blamed.take() {
+    let name = match violation.reported_as.take() {
         Some(name) => {
             violation.value = value;
             Some(lens.name_sent(&name, sent))
@@ -143,7 +143,7 @@ fn retell(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
 }
 
 /// Several kept fields may be wrong in one way that is one thing in this version.
-fn tell_once(violations: &mut Vec<Violation>) {
+fn drop_repeated(violations: &mut Vec<Violation>) {
     let mut told: Vec<Violation> = Vec::with_capacity(violations.len());
     for violation in violations.drain(..) {
         if !told.contains(&violation) {
@@ -182,13 +182,14 @@ fn reworded(message: &str, down: impl Fn(&str) -> Option<String>) -> String {
 /// What this version shows of a kept value; nothing where more than that value would be shown.
 fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
     let name = lens.name_down(kept)?;
-    let Some(line) = lens.lines.iter().find(|line| line.name == name) else {
-        // A member that moved is no field; what was converted, too, cannot be taken back here.
-        let lift = lens.lifts.iter().find(|lift| lift.field.name == kept);
-        return lift.is_none_or(|lift| lift.expr.is_plain()).then_some(value);
-    };
-    match line.expr.converted() {
-        Some(only) if only == kept => Some(show_one(&line.expr, kept, &value)),
-        _ => None,
+    let mut record = Fields::from_iter([(kept.to_owned(), value.clone())]);
+    match lens.line(&name).map(|line| line.place.as_ref()) {
+        Some(Some(place)) if place.path == kept => {
+            lens.stages.down(&mut record);
+            record.remove(&name)
+        }
+        Some(_) => None,
+        // A member is no field; it is shown as it is kept.
+        None => Some(value),
     }
 }

@@ -1,32 +1,24 @@
 //! One collection seen from one older version. Records go down through it, requests go up. Built
-//! once; knows nothing of other versions, since everything between is in its expressions.
+//! once per version from the stages between it and the newest.
 
-use super::expr::{Expr, Parsed, Rest};
 use super::raw::Raw;
-use super::scale;
-use super::settle;
 use super::shape::Shape;
-use crate::record::{Fields, Record, push_json};
+use super::step::{Place, Reason, Stages, Unraised};
+use crate::problem::{Code, Problem, Violation};
+use crate::record::{Fields, Record, parse_object, push_json};
 use crate::schema::{Collection, Field, Kind};
-use crate::validate::{self, ASSIGNED};
+use crate::validate;
 use crate::value;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub struct Lens {
-    /// Place of the version.
-    pub(super) version: usize,
+    pub(super) stages: Stages,
     /// Fields of the version, in the order they are served.
     pub(super) lines: Vec<Line>,
-    /// Kept fields, and how they are made from what is sent.
-    pub(super) lifts: Vec<Lift>,
-    /// Old names, and the fields of the version that they are beside of.
-    aliases: Vec<(String, String)>,
-    /// Kept names, and the field of the version that tells of them.
-    names: BTreeMap<String, String>,
-    /// Kept fields that no field of the version tells of.
-    unseen: BTreeSet<String>,
+    /// Kept fields.
+    pub(super) kept: Vec<Field>,
     /// Whether removed fields are shown, which are kept apart.
     reveals: bool,
     /// The newest collection with other limits, which hold for what is sent in this version.
@@ -39,80 +31,48 @@ pub(super) struct Line {
     pub name: String,
     /// What stands before its value in the text of a record.
     key: String,
-    pub expr: Expr,
     /// None: assigned by the service.
     pub field: Option<Field>,
-    /// The kept fields it is made from.
-    pub kept: BTreeSet<String>,
+    /// The name by which the stages know it: that of the field it is an old name of, or its own.
+    of: String,
+    /// Where it is kept; none: it is a constant.
+    pub place: Option<Place>,
 }
 
-/// A kept field.
-#[derive(Debug)]
-pub(super) struct Lift {
-    pub field: Field,
-    pub expr: Expr,
-    /// The fields of the version it is made from.
-    pub sent: Vec<String>,
-    /// What of them is in another unit.
-    pub multiplied: Vec<Expr>,
-    /// What of them is a part of a text.
-    pub joined: Vec<Expr>,
-    /// Whether the nearest number in the newest unit will do, for each change on the way.
-    pub nearest: bool,
+/// Kept fields that were made from a body of an older version, and what is wrong with it.
+#[derive(Debug, Default)]
+pub struct Raised {
+    pub fields: Fields,
+    faults: Vec<(String, Violation)>,
 }
 
 impl Lens {
-    pub(super) fn new(
-        version: usize,
-        newest: &Collection,
-        old: &Collection,
-        shape: &Shape,
-    ) -> Lens {
-        let lines = lines(old, shape);
+    pub(super) fn new(newest: &Collection, old: &Collection, shape: &Shape) -> Lens {
+        let lines = lines(old, &shape.stages);
         let held_to = shape.held_to(newest);
-        let lifts: Vec<Lift> = held_to
-            .as_ref()
-            .unwrap_or(newest)
-            .fields
-            .iter()
-            .filter_map(|field| {
-                let expr = shape.up.get(&field.name)?.clone();
-                let sent = expr.sent_names();
-                let (multiplied, joined) = (expr.multiplied(), expr.joined());
-                let nearest = scale::finds_nearest(&expr.scales());
-                Some(Lift { field: field.clone(), expr, sent, multiplied, joined, nearest })
-            })
-            .collect();
-        let hidden = |name: &String| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
-        let names = names(&lines, &lifts);
-        let kept = newest.fields.iter().map(|field| field.name.clone());
+        let hidden = |name: &str| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
+        let shows = |line: &Line| {
+            line.is_served() && line.place.as_ref().is_some_and(|place| hidden(place.field()))
+        };
         Lens {
-            version,
-            unseen: kept.filter(|name| !names.contains_key(name)).collect(),
-            names,
-            reveals: lines.iter().any(|line| line.is_served() && line.kept.iter().any(hidden)),
-            aliases: old
-                .fields
-                .iter()
-                .filter_map(|field| Some((field.name.clone(), field.alias_of.clone()?)))
-                .collect(),
+            stages: shape.stages.clone(),
+            reveals: lines.iter().any(shows),
+            kept: held_to.as_ref().unwrap_or(newest).fields.clone(),
             lines,
-            lifts,
             held_to: held_to.map(Box::new),
         }
     }
 
     /// Whether the version shows the collection as it is kept.
     pub(super) fn is_plain(&self, newest: &Collection, old: &Collection) -> bool {
-        self.lines.iter().all(|line| line.expr == Expr::kept(&line.name))
-            && self.lifts.iter().all(|lift| lift.expr == Expr::sent(&lift.field.name))
+        self.stages.0.is_empty()
             && newest.public_names().eq(old.public_names())
             && self.held_to.is_none()
     }
 
-    /// Whether something is kept that no field of the version tells of.
-    pub(super) fn is_blind(&self) -> bool {
-        !self.unseen.is_empty()
+    /// Whether something is kept that no field of the version shows.
+    pub(super) fn is_partial(&self) -> bool {
+        self.kept.iter().any(|field| self.name_down(&field.name).is_none())
     }
 
     /// What holds for kept fields that were made from what is sent in this version.
@@ -123,26 +83,38 @@ impl Lens {
     /// Kept fields as this version has them. Write-only ones come along where they are given:
     /// whoever encodes the result leaves them out.
     pub fn down(&self, fields: &Fields) -> Fields {
-        let source = Parsed { sent: None, kept: Some(fields) };
+        let mut lowered = fields.clone();
+        self.stages.down(&mut lowered);
         let mut shown = Fields::new();
         for line in &self.lines {
-            let value = line.expr.eval(&source);
+            let value = value_of(&lowered, &line.of);
             if !value.is_null() || line.is_shown_as_null() {
-                shown.insert(line.name.clone(), value.into_owned());
+                shown.insert(line.name.clone(), value.clone());
             }
         }
         shown
     }
 
-    /// The text of a record in this version: `record::encode` of `down`, without building either.
+    /// The text of a record in this version: `record::encode` of `down`, without reading what is
+    /// shown as it is kept.
     pub fn show(&self, record: &Record) -> String {
-        let hidden = record.hidden.as_deref().filter(|_| self.reveals);
+        let hidden = record.hidden.as_deref().filter(|_| self.reveals || !self.copies());
         self.show_text(&record.body, hidden)
+    }
+
+    fn copies(&self) -> bool {
+        self.lines.iter().filter(|line| line.is_served()).all(|line| line.copied().is_some())
     }
 
     /// The same for the text of an event's object.
     pub fn show_text(&self, body: &str, hidden: Option<&str>) -> String {
         let raw = Raw::read(body, hidden);
+        let mut lowered = Fields::new();
+        if !self.copies() {
+            lowered = parse_object(body);
+            lowered.extend(parse_object(hidden.unwrap_or("{}")));
+            self.stages.down(&mut lowered);
+        }
         let mut out = String::with_capacity(body.len() + 64);
         out.push('{');
         for line in self.lines.iter().filter(|line| line.is_served()) {
@@ -150,40 +122,36 @@ impl Lens {
                 out.push(',');
             }
             out.push_str(&line.key);
-            match &line.expr {
-                Expr::Kept(name) => out.push_str(raw.text(name)),
-                other => push_json(&mut out, &other.eval(&raw)),
+            match line.copied() {
+                Some(kept) => out.push_str(raw.text(kept)),
+                None => push_json(&mut out, value_of(&lowered, &line.of)),
             }
         }
         out.push('}');
         out
     }
 
-    /// A whole record or body of this version in the newest shape.
+    /// A whole record or body of this version in the newest shape; null where that has no value.
     pub fn up(&self, fields: &Fields) -> Fields {
-        self.raise_all(&self.fold(fields))
-    }
-
-    fn raise_all(&self, sent: &Fields) -> Fields {
-        let source = Parsed { sent: Some(sent), kept: None };
-        // A parameter may be called like what every record has.
-        let declared =
-            |name: &str| self.lines.iter().any(|line| line.name == name && line.field.is_some());
-        let assigned = ASSIGNED.iter().filter(|name| !declared(name));
-        let assigned = assigned.filter_map(|name| sent.get_key_value(*name));
-        let mut raised: Fields = assigned.map(|(name, v)| (name.clone(), v.clone())).collect();
-        for lift in &self.lifts {
-            let value = lift.expr.eval(&source);
-            if !value.is_null() || lift.sent.iter().any(|name| sent.contains_key(name)) {
-                raised.insert(lift.field.name.clone(), value.into_owned());
+        let Raised { mut fields, faults } = self.raise(fields);
+        for (kept, _) in faults {
+            if let Some(value) = fields.get_mut(&kept).filter(|value| !value.is_object()) {
+                *value = Value::Null;
             }
         }
-        self.settle(&mut raised, sent, None);
-        raised
+        fields
+    }
+
+    /// The same, with what is wrong.
+    pub(crate) fn raise(&self, sent: &Fields) -> Raised {
+        let mut fields = self.fold(sent);
+        let unraised = self.stages.up(&mut fields);
+        let faults = unraised.iter().map(|one| self.fault(one, sent)).collect();
+        Raised { fields, faults }
     }
 
     /// PATCH: the kept fields that change, with their whole new values.
-    pub fn merge(&self, current: &Fields, patch: &Fields) -> Fields {
+    pub fn merge(&self, current: &Fields, patch: &Fields) -> Raised {
         let shown = self.down(current);
         let mut wanted = shown.clone();
         for (name, change) in self.fold(patch) {
@@ -194,54 +162,114 @@ impl Lens {
                 false => *target = change,
             }
         }
-        self.raise(&shown, &wanted, current)
+        self.change(&shown, &wanted, current)
     }
 
     /// PUT: the kept fields that change. What this version cannot see stays as it is.
-    pub fn replace(&self, current: &Fields, sent: &Fields) -> Fields {
+    pub fn replace(&self, current: &Fields, sent: &Fields) -> Raised {
         let shown = self.down(current);
-        self.raise(&shown, &self.fold(sent), current)
+        let mut wanted = self.fold(sent);
+        for line in self.lines.iter().filter(|line| line.is_assigned()) {
+            let value = shown.get(&line.name).cloned();
+            wanted.extend(value.map(|value| (line.name.clone(), value)));
+        }
+        self.change(&shown, &wanted, current)
     }
 
-    /// Only what depends on a field that differs from what the client was shown: sending back what
-    /// was read changes nothing, also where several kept values look alike in this version.
-    fn raise(&self, shown: &Fields, wanted: &Fields, current: &Fields) -> Fields {
-        let was = Parsed { sent: Some(shown), kept: Some(current) };
-        let is = Parsed { sent: Some(wanted), kept: Some(current) };
-        let lifts = self.lifts.iter().filter(|lift| !lift.field.read_only);
-        let touched = lifts.filter(|lift| lift.expr.differs(&was, &is));
-        let mut raised: Fields = touched
-            .map(|lift| {
-                let name = &lift.field.name;
-                (name.clone(), lift.expr.changed(&was, &is, value_of(current, name), Rest::Kept))
-            })
-            .collect();
-        self.rejoin(&mut raised, (&was, &is), (wanted, current));
-        self.settle(&mut raised, wanted, Some(current));
-        self.spare(&mut raised, current);
-        raised.retain(|name, value| value_of(current, name) != value);
+    /// Only what differs from what the client was shown: sending back what was read changes
+    /// nothing, also where several kept values look alike in this version.
+    fn change(&self, shown: &Fields, wanted: &Fields, current: &Fields) -> Raised {
+        let (mut was, mut is) = (self.fold(shown), self.fold(wanted));
+        self.stages.up(&mut was);
+        let mut unraised = self.stages.up(&mut is);
+        unraised.retain(|one| {
+            let assigned = self.line(&one.sent).is_some_and(Line::is_assigned);
+            !assigned && path_value(shown, &one.sent) != path_value(wanted, &one.sent)
+        });
+        let faults = unraised.iter().map(|one| self.fault(one, wanted)).collect();
+        let mut raised = Raised { fields: Fields::new(), faults };
+        for field in self.kept.iter().filter(|field| !field.read_only) {
+            let (was, is) = (value_of(&was, &field.name), value_of(&is, &field.name));
+            let kept = value_of(current, &field.name);
+            let seen = self.lines.iter().filter_map(|line| line.place.as_ref());
+            let seen = seen.into_iter().any(|place| place.path == field.name);
+            let changed = match was == is {
+                true => kept.clone(),
+                false => patched(kept, was, is, seen),
+            };
+            if changed != *kept {
+                raised.fields.insert(field.name.clone(), changed);
+            }
+        }
         raised
     }
 
-    /// Leaves out of what changes what looks the same without, where the client may not see all of
-    /// it: pieces of a split field, and what is filled where nothing is sent. What is taken away is
-    /// gone, whatever it looked like.
-    fn spare(&self, raised: &mut Fields, current: &Fields) {
-        let is_piece = |lift: &&Lift| {
-            let filled = lift.field.kind != Kind::Object && lift.expr.fills();
-            (lift.is_part() || filled) && !value_of(raised, &lift.field.name).is_null()
+    /// A violation in the words of this version, and the kept field that it is of.
+    fn fault(&self, unraised: &Unraised, sent: &Fields) -> (String, Violation) {
+        let Unraised { sent: name, kept, reason } = unraised;
+        let message = match reason {
+            Reason::Taken { object, member } => format!(
+                "`{object}` has a member {member} already; the newest version keeps another value \
+                 there."
+            ),
+            Reason::Inexpressible => {
+                format!("`{name}` has a value that newer versions of this service cannot express.")
+            }
         };
-        let pieces: Vec<&Lift> = self.lifts.iter().filter(is_piece).collect();
-        if pieces.is_empty() || raised.values().any(validate::is_marked) {
+        let mut violation = Violation::new(kept, Code::Unsuitable, message);
+        let secret = self.line(name).and_then(|line| line.field.as_ref());
+        let secret = secret.is_some_and(|field| field.write_only);
+        violation.report_as(name, Some(path_value(sent, name)).filter(|_| !secret));
+        (kept.clone(), violation)
+    }
+
+    /// Checks kept fields that were made from a body of this version.
+    pub(crate) fn check(
+        &self,
+        newest: &Collection,
+        raised: &mut Raised,
+        sent: &Fields,
+    ) -> Result<(), Problem> {
+        let mut violations: Vec<Violation> =
+            raised.faults.iter().map(|(_, violation)| violation.clone()).collect();
+        if let Err(problem) = validate::raised(self.held_to(newest), &mut raised.fields) {
+            let known = |field: &str| raised.faults.iter().any(|(kept, _)| kept == field);
+            for violation in problem.violations.iter().filter(|one| !known(&one.field)) {
+                let mut violation = violation.clone();
+                self.reword(&mut violation, sent);
+                violations.push(violation);
+            }
+        }
+        match violations.is_empty() {
+            true => Ok(()),
+            false => Err(Problem::of(Code::ValidationFailed, violations)),
+        }
+    }
+
+    /// The limits of a kept field mean nothing to a client that sends it converted.
+    pub(crate) fn reword(&self, violation: &mut Violation, sent: &Fields) {
+        let of = |line: &&Line| {
+            let place = line.place.as_ref();
+            place.is_some_and(|it| it.converted && it.field() == violation.field)
+        };
+        let Some(line) = self.lines.iter().find(of) else { return };
+        let value = value_of(sent, &line.name);
+        if violation.code == Code::Required && value.is_null() {
             return;
         }
-        let mut after = settle::after(Some(current), raised);
-        let wanted = self.down(&after);
-        for name in pieces.iter().map(|lift| &lift.field.name) {
-            let piece = after.insert(name.clone(), value_of(current, name).clone());
-            match self.down(&after) == wanted {
-                true => drop(raised.remove(name)),
-                false => after.extend(piece.map(|piece| (name.clone(), piece))),
+        violation.message =
+            format!("`{}` has a value that newer versions of this service refuse.", line.name);
+        let secret = line.field.as_ref().is_some_and(|field| field.write_only);
+        violation.report_as(&line.name, Some(value).filter(|_| !secret));
+    }
+
+    /// Drops what is made from fields that are wrong by themselves.
+    pub(crate) fn leave_out(&self, raised: &mut Raised, wrong: &[Violation]) {
+        for violation in wrong {
+            let line = self.line(&violation.field).and_then(|line| line.place.as_ref());
+            if let Some(place) = line {
+                raised.fields.remove(place.field());
+                raised.faults.retain(|(kept, _)| kept != place.field());
             }
         }
     }
@@ -251,14 +279,11 @@ impl Lens {
     pub fn previous(&self, after: &Fields, previous: &Fields) -> Fields {
         let mut before = after.clone();
         before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
-        let (before, after) = (Some(&before), Some(after));
-        let was = Parsed { sent: None, kept: before };
-        let is = Parsed { sent: None, kept: after };
+        let (was, is) = (self.down(&before), self.down(after));
         let lines = self.lines.iter().filter(|line| line.is_served() && line.name != "updated_at");
-        let touched = lines.filter(|line| line.kept.iter().any(|name| previous.contains_key(name)));
-        touched
-            .filter(|line| line.expr.eval(&was) != line.expr.eval(&is))
-            .map(|line| (line.name.clone(), line.expr.eval(&was).into_owned()))
+        lines
+            .filter(|line| value_of(&was, &line.name) != value_of(&is, &line.name))
+            .map(|line| (line.name.clone(), value_of(&was, &line.name).clone()))
             .collect()
     }
 
@@ -266,7 +291,7 @@ impl Lens {
     pub fn previous_up(&self, after: &Fields, previous: &Fields) -> Fields {
         let mut before = after.clone();
         before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
-        let (was, is) = (self.raise_all(&before), self.raise_all(after));
+        let (was, is) = (self.up(&before), self.up(after));
         let names = was.keys().chain(is.keys()).filter(|name| *name != "updated_at");
         names
             .filter(|name| value_of(&was, name) != value_of(&is, name))
@@ -274,72 +299,73 @@ impl Lens {
             .collect()
     }
 
-    /// The field of this version that tells of a kept one or of a member of it: for the names in
-    /// errors. None where no field does; what is no field is called the same.
+    /// What the version calls a kept field or a member of it. None where it does not show it; what
+    /// is no field is called the same.
     pub fn name_down(&self, newest: &str) -> Option<String> {
-        let mut known = newest;
-        let name = loop {
-            match (self.names.get(known), known.rfind('.')) {
-                (Some(name), _) => break name,
-                (None, Some(dot)) => known = &known[..dot],
-                (None, None) => return (!self.unseen.contains(known)).then(|| newest.to_owned()),
-            }
-        };
-        if known == newest {
-            return Some(name.clone());
+        let head = newest.split('.').next().unwrap_or(newest);
+        if !self.kept.iter().any(|field| field.name == head) {
+            return Some(newest.to_owned());
         }
-        let is_member = known.contains('.');
-        let whole = match is_member {
-            true => name.contains('.') || self.is_object(name),
-            false => self.lines.iter().any(|line| line.expr.shows_whole(known)),
-        };
-        let path = format!("{name}{}", &newest[known.len()..]);
-        let is_object = |lift: &Lift| lift.field.name == known && lift.field.kind == Kind::Object;
-        match whole {
-            // What stands there in this version may be something else.
-            true => (!self.names.values().any(|other| *other == path)).then_some(path),
-            // Of an object, other members are shown.
-            false => (!is_member && !self.lifts.iter().any(is_object)).then(|| name.clone()),
-        }
+        let path = self.stages.older(newest)?;
+        let head = path.split('.').next().unwrap_or(&path);
+        self.line(head)?;
+        // Something else may stand there in this version.
+        let kept = self.stages.newer(&path)?.path;
+        (is_within(&kept, newest) || is_within(newest, &kept)).then_some(path)
     }
 
     /// The kept field that a field of this version shows.
     pub fn name_up<'a>(&'a self, name: &'a str) -> &'a str {
-        let line = self.lines.iter().find(|line| line.name == name);
-        line.and_then(|line| line.kept.first()).map_or(name, String::as_str)
+        let place = self.line(name).and_then(|line| line.place.as_ref());
+        place.map_or(name, Place::field)
     }
 
     /// Whether the version shows the field, and nothing of it is kept.
-    pub(crate) fn makes_up(&self, name: &str) -> bool {
-        self.lines.iter().any(|line| line.name == name && matches!(line.expr, Expr::Fixed(_)))
+    pub(crate) fn is_constant(&self, name: &str) -> bool {
+        self.line(name).is_some_and(|line| line.place.is_none())
     }
 
     /// Whether the version shows a value of the field where there is none.
     pub(crate) fn fills(&self, name: &str) -> bool {
-        let fills = |expr: &Expr| matches!(expr, Expr::Convert { by, .. } if by.fills());
-        self.lines.iter().any(|line| line.name == name && fills(&line.expr))
+        let place = self.line(name).and_then(|line| line.place.as_ref());
+        place.is_some_and(|place| place.filled)
     }
 
-    /// What the version calls a kept field that is as it was but for its name.
-    pub(crate) fn sent_as<'a>(&'a self, kept: &'a str) -> Option<&'a str> {
-        match self.lifts.iter().find(|lift| lift.field.name == kept).map(|lift| &lift.expr) {
-            Some(Expr::Sent(name)) => Some(name),
-            Some(_) => None,
-            None => Some(kept),
+    /// Whether the version shows the values of a kept field, or of its member, as they are kept.
+    pub(crate) fn keeps_values(&self, kept: &str) -> bool {
+        let path = self.name_down(kept);
+        let place = path.and_then(|path| self.stages.newer(&path));
+        place.is_none_or(|place| !place.worded && !place.converted)
+    }
+
+    /// By object of this version: its members that are fields by now, and so may not hold just
+    /// anything, each as that field. None of them must be there.
+    pub fn members(&self) -> BTreeMap<String, Vec<Field>> {
+        let mut found: BTreeMap<String, Vec<Field>> = BTreeMap::new();
+        for (path, field) in self.stages.members() {
+            let Some((object, member)) = path.split_once('.') else { continue };
+            let mut field = field.clone();
+            member.clone_into(&mut field.name);
+            // What is said of the field as such is not said of the member.
+            (field.required, field.default, field.deprecated) = (false, None, None);
+            (field.write_only, field.read_only) = (false, false);
+            found.entry(object.to_owned()).or_default().push(field);
         }
+        found
     }
 
     /// Pairs of names that mean one field, the old one first.
     pub(super) fn aliases(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.aliases.iter().map(|(name, of)| (name.as_str(), of.as_str()))
+        let aliases = self.lines.iter().filter(|line| line.name != line.of);
+        aliases.map(|line| (line.name.as_str(), line.of.as_str()))
     }
 
-    /// Old names that are taken beside new ones, as the new ones.
-    pub(super) fn fold(&self, sent: &Fields) -> Fields {
+    /// Old names that are taken next to new ones, as the new ones.
+    fn fold(&self, sent: &Fields) -> Fields {
         let mut folded = sent.clone();
-        for (name, of) in &self.aliases {
+        for (name, of) in self.aliases() {
             if let Some(value) = folded.remove(name) {
-                folded.entry(of.clone()).or_insert(value);
+                folded.entry(of.to_owned()).or_insert(value);
             }
         }
         folded
@@ -358,9 +384,15 @@ impl Lens {
         }
     }
 
+    pub(super) fn line(&self, name: &str) -> Option<&Line> {
+        let mut lines = self.lines.iter().filter(|line| line.name == name);
+        // A parameter may be called like what every record has.
+        lines.clone().find(|line| line.field.is_some()).or_else(|| lines.next())
+    }
+
     fn is_object(&self, name: &str) -> bool {
-        let line = self.lines.iter().find(|line| line.name == name);
-        line.and_then(|line| line.field.as_ref()).is_some_and(|field| field.kind == Kind::Object)
+        let field = self.line(name).and_then(|line| line.field.as_ref());
+        field.is_some_and(|field| field.kind == Kind::Object)
     }
 }
 
@@ -369,31 +401,71 @@ impl Line {
         self.field.as_ref().is_none_or(Field::is_served)
     }
 
+    /// Whether clients cannot set it.
+    fn is_assigned(&self) -> bool {
+        self.field.as_ref().is_none_or(|field| field.read_only)
+    }
+
     fn is_shown_as_null(&self) -> bool {
         self.field.as_ref().is_some_and(Field::is_served)
     }
-}
 
-/// What an expression shows of one kept value, where it shows no more than one.
-pub(super) fn show_one(expr: &Expr, kept: &str, value: &Value) -> Value {
-    let record: Fields = std::iter::once((kept.to_owned(), value.clone())).collect();
-    expr.eval(&Parsed { sent: None, kept: Some(&record) }).into_owned()
+    /// The name by which the stages know it.
+    pub fn known_as(&self) -> &str {
+        &self.of
+    }
+
+    /// The kept field that is shown as it is.
+    fn copied(&self) -> Option<&str> {
+        self.place.as_ref().filter(|place| place.is_copy()).map(|place| place.path.as_str())
+    }
 }
 
 pub(super) fn value_of<'a>(fields: &'a Fields, name: &str) -> &'a Value {
-    fields.get(name).unwrap_or(&super::expr::NULL)
+    fields.get(name).unwrap_or(&Value::Null)
+}
+
+/// Whether the path is the other one, or that of a member of it.
+fn is_within(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+fn path_value<'a>(fields: &'a Fields, path: &str) -> &'a Value {
+    match path.split_once('.') {
+        Some((field, member)) => value_of(fields, field).get(member).unwrap_or(&Value::Null),
+        None => value_of(fields, path),
+    }
+}
+
+/// A kept value after the change from one to the other. Members of an object that are the same on
+/// both sides stay as they are kept: this version may not see all of them. `seen`: it shows the
+/// object itself, so that its clients can take it away.
+fn patched(kept: &Value, was: &Value, is: &Value, seen: bool) -> Value {
+    let mut members = match (kept, is) {
+        (Value::Object(members), Value::Object(_) | Value::Null) => members.clone(),
+        _ => return is.clone(),
+    };
+    let of = |object: &Value| object.as_object().cloned().unwrap_or_default();
+    let (mut before, after) = (of(was), of(is));
+    for (name, value) in after {
+        if before.remove(&name).as_ref() != Some(&value) {
+            members.insert(name, value);
+        }
+    }
+    before.keys().for_each(|gone| drop(members.remove(gone)));
+    if members.is_empty() && seen { is.clone() } else { Value::Object(members) }
 }
 
 /// Fields that clients of the version know, between those that the service assigns.
-fn lines(old: &Collection, shape: &Shape) -> Vec<Line> {
+fn lines(old: &Collection, stages: &Stages) -> Vec<Line> {
     let line = |name: &str, field: Option<&Field>| {
-        let expr = match field {
-            Some(_) => shape.lowered(name),
-            None => Expr::kept(name),
+        let of = field.and_then(|field| field.alias_of.as_deref()).unwrap_or(name).to_owned();
+        let place = match field {
+            Some(_) => stages.newer(&of),
+            None => Some(Place { path: name.to_owned(), ..Place::default() }),
         };
-        let kept = expr.kept_names();
         let key = format!("{}:", Value::from(name));
-        Line { name: name.to_owned(), key, expr, field: field.cloned(), kept }
+        Line { name: name.to_owned(), key, field: field.cloned(), of, place }
     };
     let known = old.fields.iter().filter(|field| !field.removed);
     let assigned = |names: &'static [&'static str]| names.iter().map(|name| line(name, None));
@@ -401,35 +473,4 @@ fn lines(old: &Collection, shape: &Shape) -> Vec<Line> {
         .chain(known.map(|field| line(&field.name, Some(field))))
         .chain(assigned(old.timestamps()))
         .collect()
-}
-
-/// What a client did wrong lies in what it sent; what it only sees, in what shows it.
-fn names(lines: &[Line], lifts: &[Lift]) -> BTreeMap<String, String> {
-    let mut names = BTreeMap::new();
-    for line in lines {
-        for kept in &line.kept {
-            names.entry(kept.clone()).or_insert_with(|| line.name.clone());
-        }
-        if let Some(member) = line.expr.kept_member() {
-            names.insert(member, line.name.clone());
-        }
-        // Members of an object that stand elsewhere in what is kept.
-        let mut object = &line.expr;
-        while let Expr::With { of, name, value, .. } = object {
-            let member =
-                value.kept_member().map(|member| (member, format!("{}.{name}", line.name)));
-            names.extend(member);
-            object = of;
-        }
-    }
-    for lift in lifts {
-        let known = |path: &String| {
-            let head = path.split('.').next();
-            lines.iter().any(|line| head == Some(&line.name))
-        };
-        if let Some(first) = lift.expr.sent_path().filter(known) {
-            names.insert(lift.field.name.clone(), first);
-        }
-    }
-    names
 }

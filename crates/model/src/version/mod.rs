@@ -1,32 +1,36 @@
-//! Versioning as data: each older date version is a view, the schema as it was then plus a lens for
-//! each collection that has another shape now. Requests are checked against the view's schema and
-//! brought up, records are brought down; the rest of the program knows the newest shape only.
+//! Versions as data. The newest shape is kept and known to the rest of the program; each older date
+//! version is derived from it. The concepts, from the file to a request:
+//!
+//! * A `Change` of the schema file says what one version did to a collection (`schema::versions`).
+//! * A `Step` applies one change to a record, down to the older shape or up to the newer one; the
+//!   steps of one version are a `Stage` (`step`).
+//! * A `Shape` is what a collection looks like in one version, with the stages between it and the
+//!   newest. It is made by taking changes back, version by version, and refuses a change that would
+//!   lose something (`shape`). Formulas of `convert` are tried with samples (`convert`).
+//! * A `Lens` is what a request needs of one collection in one version: records down, bodies up,
+//!   names both ways (`lens`), list queries (`query`) and errors (`explain`).
+//! * A `View` is the service as one version shows it: its schema, and a lens for each collection
+//!   that looks different. `Versions` are all of them, built once.
+//!
+//! What an old client's write changes is found by comparing: the body that it was shown and the
+//! body that it wants are both brought up, and only what differs between the two is written. So
+//! what a version cannot see stays as it is.
 
-mod blame;
 mod convert;
-mod decimal;
+mod events;
 mod explain;
-mod expr;
 mod lens;
-mod limits;
-mod members;
-mod pattern;
-pub(crate) mod proof;
 mod query;
 mod raw;
-mod reach;
-mod refused;
 mod samples;
-mod scale;
-mod settle;
 pub(crate) mod shape;
-mod told;
-mod undo;
+mod step;
 #[cfg(test)]
 mod tests;
 
-pub use lens::Lens;
-pub use told::is_erased;
+pub(crate) use convert::conversion_faults;
+pub use events::is_erased;
+pub use lens::{Lens, Raised};
 
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
@@ -73,11 +77,11 @@ impl Versions {
             if let Some(newer) = index.checked_sub(1) {
                 let version = &schema.versions[newer];
                 for (collection, shape) in shapes.iter_mut().enumerate() {
-                    // Whoever made the schema has been told of what cannot be taken back.
-                    shape.undo(&changes_of(version, (collection, None)));
+                    // What cannot be taken back was reported when the schema was read.
+                    shape.go_back(&changes_of(version, (collection, None)));
                 }
                 for ((collection, action), shape) in &mut forms {
-                    shape.undo(&changes_of(version, (*collection, Some(*action))));
+                    shape.go_back(&changes_of(version, (*collection, Some(*action))));
                 }
             }
             views.push(Arc::new(View::new(schema, index, &shapes, &forms)));
@@ -128,9 +132,9 @@ impl View {
             let shape = with_aliases(newest, place, index, shape);
             let kept = &newest.collections[place];
             let old = shape.collection(kept);
-            let lens = Lens::new(index, kept, &old, &shape);
+            let lens = Lens::new(kept, &old, &shape);
             let plain = lens.is_plain(kept, &old);
-            if plain && lens.is_blind() {
+            if plain && lens.is_partial() {
                 words.insert(place, lens);
                 lenses.push(None);
             } else {
@@ -143,7 +147,7 @@ impl View {
             let kept = newest.collections[place].form(action);
             let old = shape.collection(&kept);
             schema.collections[place].actions[action].params.clone_from(&old.fields);
-            let lens = Lens::new(index, &kept, &old, shape);
+            let lens = Lens::new(&kept, &old, shape);
             if !lens.is_plain(&kept, &old) {
                 forms.insert((place, action), lens);
             }
@@ -205,10 +209,10 @@ impl View {
         let sent = validate::params(shown, sent)?;
         let Some(lens) = self.forms.get(&(collection, action)) else { return Ok(sent) };
         let newest = self.newest.collections[collection].form(action);
-        let mut raised = lens.up(&sent);
-        demand(&newest, &mut raised);
-        match lens.check(&newest, &mut raised, &sent, |part| lens.up(part)) {
-            Ok(()) => Ok(raised),
+        let mut raised = lens.raise(&sent);
+        demand(&newest, &mut raised.fields);
+        match lens.check(&newest, &mut raised, &sent) {
+            Ok(()) => Ok(raised.fields),
             Err(problem) => Err(explain::explained(lens, &sent, problem)),
         }
     }
@@ -231,8 +235,8 @@ impl View {
             self.lens(collection).is_some() || outgrown()
         };
         let may_be = |violation: &Violation| violation.code.is_limit() && others(&violation.field);
-        let told_later = mode != Mode::Create && violations.iter().any(may_be);
-        if !violations.is_empty() && !told_later {
+        let decided_later = mode != Mode::Create && violations.iter().any(may_be);
+        if !violations.is_empty() && !decided_later {
             if mode == Mode::Create {
                 violations.extend(self.refused_besides(collection, &body, &violations));
             }
@@ -246,11 +250,11 @@ impl View {
         let Some(lens) = self.lens(collection).filter(|_| mode == Mode::Create) else {
             return Ok(body);
         };
-        let mut fields = lens.up(&body);
+        let mut raised = lens.raise(&body);
         let newest = &self.newest.collections[collection];
-        demand(newest, &mut fields);
-        match lens.check(newest, &mut fields, &body, |part| lens.up(part)) {
-            Ok(()) => Ok(fields),
+        demand(newest, &mut raised.fields);
+        match lens.check(newest, &mut raised, &body) {
+            Ok(()) => Ok(raised.fields),
             Err(problem) => Err(self.explain(collection, &body, problem)),
         }
     }
@@ -260,16 +264,16 @@ impl View {
         &self,
         collection: CollectionIx,
         body: &Fields,
-        told: &[Violation],
+        known: &[Violation],
     ) -> Vec<Violation> {
         let Some(lens) = self.lens(collection) else { return Vec::new() };
         let mut body = body.clone();
-        body.retain(|name, _| told.iter().all(|violation| violation.field != *name));
-        let mut fields = lens.up(&body);
-        lens.leave_out(&mut fields, told);
-        fields.retain(|_, value| !value.is_null());
+        body.retain(|name, _| known.iter().all(|violation| violation.field != *name));
+        let mut raised = lens.raise(&body);
+        lens.leave_out(&mut raised, known);
+        raised.fields.retain(|_, value| !value.is_null());
         let newest = &self.newest.collections[collection];
-        match lens.check(newest, &mut fields, &body, |part| lens.up(part)) {
+        match lens.check(newest, &mut raised, &body) {
             Ok(()) => Vec::new(),
             Err(problem) => self.explain(collection, &body, problem).violations.clone(),
         }
@@ -287,7 +291,7 @@ pub(crate) fn sample(field: &Field) -> Option<Value> {
         Kind::Timestamp | Kind::Date => Value::Null,
     };
     let mut found = vec![empty];
-    found.extend(samples::of(field, &samples::Hints::default()));
+    found.extend(samples::of(field));
     let fits =
         |value: &Value| !value.is_null() && validate::value(field, &mut value.clone()).is_ok();
     found.into_iter().find(fits)
@@ -357,7 +361,7 @@ fn with_aliases(schema: &Schema, collection: CollectionIx, index: usize, shape: 
                     shape::trace(&schema.versions, (collection, None), to, at, index)
                 && shape.fields.iter().all(|field| field.name != *from)
             {
-                shape.beside(from, name);
+                shape.add_alias(from, name);
             }
         }
     }

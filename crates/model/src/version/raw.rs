@@ -1,11 +1,8 @@
 //! The text of a kept record, taken apart at its commas only: what is shown as it is kept is
-//! copied, and only what must be converted is read.
+//! copied.
 
-use super::expr::{NULL, Source};
 use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::Value;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::fmt;
 
 /// Name and text of each member, in the order of the text.
@@ -32,17 +29,6 @@ impl<'t> Raw<'t> {
 
     fn find(&self, name: &str) -> Option<&'t RawValue> {
         self.members.iter().find(|(member, _)| *member == name).map(|(_, value)| *value)
-    }
-}
-
-impl Source for Raw<'_> {
-    fn sent(&self, _: &str) -> Cow<'_, Value> {
-        Cow::Borrowed(&NULL)
-    }
-
-    fn kept(&self, name: &str) -> Cow<'_, Value> {
-        let value = self.find(name).and_then(|raw| serde_json::from_str(raw.get()).ok());
-        value.map_or(Cow::Borrowed(&NULL), Cow::Owned)
     }
 }
 

@@ -1,15 +1,12 @@
-//! The shape of a collection in some version: its fields, and how they are made from the newest
-//! ones and back. Begins as the newest shape; `undo` takes changes back, newest first.
+//! The shape of a collection in some version: its fields, and the stages between the newest shape
+//! and this one. Begins as the newest shape; `go_back` takes the changes of one version back. Each
+//! operation checks that it can be taken back without loss.
 
-use super::expr::Expr;
-use crate::record::Fields;
-use crate::schema::{Change, Collection, Field, Limits, Operation, Path, States};
+use super::step::{Convert, Move, Place, Stage, Stages, Step};
+use crate::schema::{Change, Collection, Field, Kind, Limits, Operation, Path, States};
+use crate::validate;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Largest expression of one field. Twenty changes of a field have about that many parts; splits
-/// of merges of splits grow without bound.
-const PARTS: usize = 2_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
@@ -17,14 +14,11 @@ pub(crate) struct Shape {
     pub states: Option<States>,
     /// Whether this version has the collection at all.
     pub served: bool,
-    /// What makes each field of this shape, over the kept record.
-    pub(super) down: BTreeMap<String, Expr>,
-    /// What makes each kept field, over what is sent in this shape.
-    pub(super) up: BTreeMap<String, Expr>,
+    pub(super) stages: Stages,
     /// Codes of rules: the newest and this version's.
     pub codes: BTreeMap<String, String>,
     /// Kept fields that what is sent in this shape is held to other limits of.
-    pub(super) limits: BTreeMap<String, Limits>,
+    limits: BTreeMap<String, Limits>,
     /// The reference to the parent, which nothing changes.
     fixed: Option<String>,
 }
@@ -38,17 +32,21 @@ pub(crate) enum Fault {
     Wrong(String),
 }
 
+type Done = Result<(), Fault>;
+
+fn wrong(message: impl Into<String>) -> Fault {
+    Fault::Wrong(message.into())
+}
+
 impl Shape {
     pub fn newest(collection: &Collection) -> Shape {
-        let names = || collection.fields.iter().map(|field| field.name.clone());
         let rules = collection.actions.iter().flat_map(|action| &action.rules);
         let parent = collection.fields.first().filter(|_| collection.parent.is_some());
         Shape {
             fields: collection.fields.clone(),
             states: collection.states.clone(),
             served: !collection.removed,
-            down: names().map(|name| (name.clone(), Expr::Kept(name))).collect(),
-            up: names().map(|name| (name.clone(), Expr::Sent(name))).collect(),
+            stages: Stages::default(),
             codes: rules.map(|rule| (rule.code.clone(), rule.code.clone())).collect(),
             limits: BTreeMap::new(),
             fixed: parent.map(|field| field.name.clone()),
@@ -57,53 +55,52 @@ impl Shape {
 
     /// Takes back what one version did to the collection. Says of each change that could not be
     /// taken back, by its place, why; the shape is then as if it were not there.
-    pub fn undo(&mut self, changes: &[&Change]) -> Vec<(usize, Fault)> {
+    pub fn go_back(&mut self, changes: &[&Change]) -> Vec<(usize, Fault)> {
         let mut faults = Vec::new();
+        let newer = self.fields.clone();
+        let mut stage = Stage::default();
         for (place, change) in changes.iter().enumerate() {
             let before = self.clone();
-            let done = match &change.operation {
-                Operation::Move { to, .. } if is_seen(changes, &to.field) => {
-                    self.undo_one(&change.operation, true)
+            match self.take_back(&change.operation, changes) {
+                Ok(step) => stage.0.extend(step),
+                Err(fault) => {
+                    *self = before;
+                    let others = match &fault {
+                        Fault::Missing(_) => self.missing(&change.operation),
+                        Fault::Wrong(_) => Vec::new(),
+                    };
+                    let others = others.into_iter().filter(|other| *other != fault);
+                    faults.extend(others.map(|fault| (place, fault)));
+                    faults.push((place, fault));
                 }
-                operation => self.undo_one(operation, false),
-            };
-            let done = done.and_then(|()| self.within_limits());
-            if let Err(fault) = done {
-                *self = before;
-                let others = match &fault {
-                    Fault::Missing(_) => self.missing(&change.operation),
-                    Fault::Wrong(_) => Vec::new(),
-                };
-                let others = others.into_iter().filter(|other| *other != fault);
-                faults.extend(others.map(|fault| (place, fault)));
-                faults.push((place, fault));
             }
         }
-        self.hide_new_objects(changes);
+        self.hide_new_objects(&mut stage);
+        let older = self.known_fields();
+        for step in &mut stage.0 {
+            if let Step::Convert(it) = step {
+                it.old_fields.clone_from(&older);
+                it.new_fields = newer.iter().filter(|field| !field.removed).cloned().collect();
+            }
+        }
+        if !stage.0.is_empty() {
+            self.stages.0.push(stage);
+        }
         faults
     }
 
-    /// Objects that came with the version: what this shape cannot see of them stays as it is.
-    fn hide_new_objects(&mut self, changes: &[&Change]) {
-        for change in changes {
-            let Operation::Move { to, .. } = &change.operation else { continue };
-            let hidden = to.member.is_some() && !is_seen(changes, &to.field);
-            let Some(kept) = self.down.get(&to.field).filter(|_| hidden) else {
-                continue;
-            };
-            let unseen = BTreeMap::from([(to.field.clone(), kept.clone())]);
-            self.substitute(&unseen);
-            self.forget(&to.field);
-        }
+    /// The conversions of the version that was taken back last.
+    pub(super) fn conversions(&self) -> impl Iterator<Item = &Convert> {
+        let steps = self.stages.0.last().into_iter().flat_map(|stage| &stage.0);
+        steps.filter_map(|step| match step {
+            Step::Convert(it) => Some(&**it),
+            _ => None,
+        })
     }
 
-    fn within_limits(&self) -> Result<(), Fault> {
-        match self.down.values().chain(self.up.values()).any(|expr| expr.size() > PARTS) {
-            true => Err(Fault::Wrong(format!(
-                "the changes of this field add up to more than {PARTS} steps"
-            ))),
-            false => Ok(()),
-        }
+    /// What clients of this version know.
+    pub fn known_fields(&self) -> Vec<Field> {
+        self.fields.iter().filter(|field| !field.removed).cloned().collect()
     }
 
     /// The field of this name that clients of this version know.
@@ -111,8 +108,74 @@ impl Shape {
         self.fields.iter().find(|field| field.name == name && !field.removed)
     }
 
+    /// Objects that came with the version.
+    fn hide_new_objects(&mut self, stage: &mut Stage) {
+        let mut hidden: BTreeMap<String, String> = BTreeMap::new();
+        for step in &stage.0 {
+            if let Step::Move(it) = step
+                && it.new.member.is_some()
+                && !it.shared
+            {
+                let first = || it.old.to_string();
+                hidden.entry(it.new.field.clone()).or_insert_with(first);
+            }
+        }
+        for (object, shown_as) in hidden {
+            self.fields.retain(|field| field.name != object);
+            stage.0.push(Step::Hide { object, shown_as });
+        }
+    }
+
+    fn take_back(&mut self, operation: &Operation, all: &[&Change]) -> Result<Option<Step>, Fault> {
+        let removal = matches!(operation, Operation::CollectionRemoved);
+        if !self.served && !removal {
+            return Err(wrong(
+                "no newer version serves the collection, so nothing of it can have changed",
+            ));
+        }
+        Ok(match operation {
+            Operation::Rename { from, to, .. } => Some(self.rename(from, to)?),
+            Operation::Move { from, to, field, .. } => {
+                let shared = is_shared(all, &to.field);
+                Some(self.move_back((from, to), field.as_deref(), shared)?)
+            }
+            Operation::Convert { field, from, only_type, up, down, lossy } => {
+                let (old, new) = self.convert(field, from, *only_type)?;
+                if new.unique && *lossy {
+                    return Err(wrong(format!(
+                        "`{field}` is `unique`, so no two values may become one; remove `lossy`"
+                    )));
+                }
+                let (up, down, lossy) = (up.clone(), down.clone(), *lossy);
+                let (old_fields, new_fields) = (Vec::new(), Vec::new());
+                let it = Convert { old, new, up, down, lossy, old_fields, new_fields };
+                Some(Step::Convert(Box::new(it)))
+            }
+            Operation::EnumMap { field, values, down } => Some(self.words(field, values, down)?),
+            Operation::Default { field, was } => self.default(field, was.as_ref())?,
+            Operation::Limits { field, was } => self.limit(field, was)?,
+            Operation::Optional { field, fill } => Some(self.optional(field, fill)?),
+            Operation::Required { field, fill } => Some(self.required(field, fill)?),
+            Operation::Removed { field } => self.removed(field)?,
+            Operation::Gone { field, value } => Some(self.gone(field, value)?),
+            Operation::Code { from, to } => self.code(from, to)?,
+            Operation::CollectionAdded => {
+                self.served = false;
+                None
+            }
+            Operation::CollectionRemoved if self.served => {
+                let what = "a newer version serves the collection, so this one did not remove it";
+                return Err(wrong(what));
+            }
+            Operation::CollectionRemoved => {
+                self.served = true;
+                None
+            }
+        })
+    }
+
     /// The place of a field that a change may touch.
-    pub(super) fn place(&self, name: &str) -> Result<usize, Fault> {
+    fn place(&self, name: &str) -> Result<usize, Fault> {
         self.not_fixed(name)?;
         let found = self.fields.iter().position(|field| field.name == name && !field.removed);
         found.ok_or_else(|| Fault::Missing(name.to_owned()))
@@ -130,55 +193,346 @@ impl Shape {
         faults.filter(|fault| matches!(fault, Fault::Missing(_))).collect()
     }
 
-    pub(super) fn not_fixed(&self, name: &str) -> Result<(), Fault> {
+    fn not_fixed(&self, name: &str) -> Done {
         match self.fixed.as_deref() == Some(name) {
-            true => Err(Fault::Wrong(format!(
-                "`{name}` is the reference to the parent, which cannot change"
-            ))),
+            true => {
+                Err(wrong(format!("`{name}` is the reference to the parent, which cannot change")))
+            }
             false => Ok(()),
         }
     }
 
     /// Complains when the name is taken in the newer shape.
-    pub(super) fn free(&self, name: &str) -> Result<(), Fault> {
+    fn free(&self, name: &str) -> Done {
         match self.fields.iter().any(|field| field.name == name) {
-            true => Err(Fault::Wrong(format!(
+            true => Err(wrong(format!(
                 "`{name}` is a field of the newer version, too; the old one needs another name"
             ))),
             false => Ok(()),
         }
     }
 
-    /// What makes the field in this shape.
-    pub(super) fn lowered(&self, name: &str) -> Expr {
-        self.down.get(name).cloned().unwrap_or(Expr::Fixed(Value::Null))
+    fn holds_state(&self, name: &str) -> bool {
+        self.states.as_ref().is_some_and(|states| states.field == name)
     }
 
-    pub(super) fn substitute(&mut self, sent: &BTreeMap<String, Expr>) {
-        for expr in self.up.values_mut() {
-            *expr = expr.substitute(sent);
+    fn rename(&mut self, from: &str, to: &str) -> Result<Step, Fault> {
+        let place = self.place(to)?;
+        self.free(from)?;
+        from.clone_into(&mut self.fields[place].name);
+        if let Some(states) = self.states.as_mut().filter(|states| states.field == to) {
+            from.clone_into(&mut states.field);
+        }
+        Ok(Step::Rename { old: from.to_owned(), new: to.to_owned() })
+    }
+
+    /// `shared`: the object moved into is one of the older shape, too.
+    fn move_back(
+        &mut self,
+        (from, to): (&Path, &Path),
+        declared: Option<&Field>,
+        shared: bool,
+    ) -> Result<Step, Fault> {
+        let place = self.place(&to.field)?;
+        let new = self.fields[place].clone();
+        let mut required = (false, false);
+        match &to.member {
+            Some(_) => required.1 = self.object(&to.field)?,
+            None if new.reference.is_some() => {
+                return Err(wrong(format!("`{}` is a reference, which cannot move", to.field)));
+            }
+            None if new.required && !new.read_only && new.default.is_none() => {
+                return Err(wrong(format!(
+                    "this change refuses what older clients may send: `{}` is required, and a \
+                     member of an object may be missing; declare `required` with a `fill` in a \
+                     newer version of its own, or make it optional",
+                    to.field
+                )));
+            }
+            None => {}
+        }
+        let field = match &from.member {
+            Some(_) => {
+                required.0 = self.object(&from.field)?;
+                self.alike(&from.field, &to.field)?;
+                None
+            }
+            None => {
+                self.free(&from.field)?;
+                let plain = Field::new(&from.field, Kind::String);
+                let mut field = declared.cloned().unwrap_or(plain);
+                (field.write_only, field.read_only) = (new.write_only, new.read_only);
+                field.deprecated = new.deprecated.clone();
+                self.fields.insert(place + 1, field.clone());
+                Some(field)
+            }
+        };
+        if to.member.is_none() {
+            self.fields.retain(|field| field.name != to.field);
+        }
+        let new_field = to.member.is_none().then_some(new);
+        let (old, new) = (from.clone(), to.clone());
+        Ok(Step::Move(Box::new(Move { old, new, field, new_field, shared, required })))
+    }
+
+    /// What no client may read or write must not become part of what they may.
+    fn alike(&self, one: &str, other: &str) -> Done {
+        let access = |name: &str| {
+            let field = &self.fields[self.place(name)?];
+            Ok((field.write_only, field.read_only))
+        };
+        match access(one)? == access(other)? {
+            true => Ok(()),
+            false => Err(wrong(format!(
+                "`{one}` and `{other}` must be alike in `write_only` and `read_only`"
+            ))),
         }
     }
 
-    pub(super) fn forget(&mut self, name: &str) {
-        self.fields.retain(|field| field.name != name);
-        self.down.remove(name);
+    /// Checks that the field is an object; says whether it has to be one always.
+    fn object(&self, name: &str) -> Result<bool, Fault> {
+        let field = &self.fields[self.place(name)?];
+        match field.kind {
+            Kind::Object => Ok(field.required),
+            _ => Err(wrong(format!("`{name}` must be of type object to have members"))),
+        }
     }
 
+    /// The old and the new field.
+    fn convert(
+        &mut self,
+        name: &str,
+        from: &Field,
+        only_type: bool,
+    ) -> Result<(Field, Field), Fault> {
+        let place = self.place(name)?;
+        let new = self.fields[place].clone();
+        if new.reference.is_some() || self.holds_state(name) {
+            return Err(wrong(format!("`{name}` holds an id or a state; its type is fixed")));
+        }
+        let mut old = from.clone();
+        old.required |= only_type && new.required;
+        if new.required && !old.required && old.default.is_none() && !new.read_only {
+            return Err(wrong(format!(
+                "this change refuses what older clients may send: `{name}` is required, and `from` \
+                 is not; declare `required` with a `fill` in a newer version of its own"
+            )));
+        }
+        name.clone_into(&mut old.name);
+        (old.filter, old.sort) = (false, false);
+        old.unique = new.unique && old.kind.is_scalar();
+        (old.search, old.deprecated) = (new.search, new.deprecated.clone());
+        (old.write_only, old.read_only) = (new.write_only, new.read_only);
+        self.fields[place] = old.clone();
+        Ok((old, new))
+    }
+
+    fn words(
+        &mut self,
+        name: &str,
+        values: &[(String, String)],
+        down: &[(String, String)],
+    ) -> Result<Step, Fault> {
+        let place = self.place(name)?;
+        let new = &self.fields[place].choices;
+        if new.is_empty() {
+            return Err(wrong(format!("`{name}` has no `enum`; use `convert`")));
+        }
+        let unknown = values.iter().map(|(_, to)| to).chain(down.iter().map(|(new, _)| new));
+        if let Some(unknown) = unknown.into_iter().find(|value| !new.contains(value)) {
+            return Err(wrong(format!(
+                "`{unknown}` is no value of `{name}` in the newer version; there are: {}",
+                new.join(", ")
+            )));
+        }
+        let old = old_choices(new, values, down);
+        if let Some((_, to)) = down.iter().find(|(_, to)| !old.contains(to)) {
+            return Err(wrong(format!(
+                "`{to}` is no value of `{name}` in the older versions; there are: {}",
+                old.join(", ")
+            )));
+        }
+        let up = values.to_vec();
+        let mut lowered = down.to_vec();
+        lowered.extend(values.iter().map(|(old, new)| (new.clone(), old.clone())));
+        let look_up = |pairs: &[(String, String)], word: &String| {
+            let found = pairs.iter().find(|(from, _)| from == word);
+            found.map_or_else(|| word.clone(), |(_, to)| to.clone())
+        };
+        for word in &old {
+            let back = look_up(&lowered, &look_up(&up, word));
+            if back != *word {
+                return Err(wrong(format!(
+                    "this change loses data: `{word}`, sent by an older client, comes back as \
+                     `{back}`; let each old value become a new one of its own"
+                )));
+            }
+        }
+        if let Some(states) = self.states.as_mut().filter(|states| states.field == name) {
+            states.initial = look_up(&lowered, &states.initial);
+            states.names.clone_from(&old);
+        }
+        let field = &mut self.fields[place];
+        if let Some(Value::String(default)) = &mut field.default {
+            *default = look_up(&lowered, default);
+        }
+        field.choices = old;
+        Ok(Step::Words { field: name.to_owned(), up, down: lowered })
+    }
+
+    fn default(&mut self, name: &str, was: Option<&Value>) -> Result<Option<Step>, Fault> {
+        let place = self.place(name)?;
+        let was = was.map(|was| fits(&self.fields[place], was, "was")).transpose()?;
+        self.not_unique(place, was.is_some())?;
+        let field = &mut self.fields[place];
+        // What had a default need not be sent; what has one still is always there if it is now.
+        field.required &= was.is_none() || field.default.is_some();
+        field.default = was;
+        Ok(None)
+    }
+
+    /// What old clients send is held to the old limits alone.
+    fn limit(&mut self, name: &str, was: &Limits) -> Result<Option<Step>, Fault> {
+        let place = self.place(name)?;
+        let mut field = self.fields[place].clone();
+        self.can_limit(&field, was)?;
+        was.set(&mut field);
+        field.default = field.default.take().map(|it| fits(&field, &it, "default")).transpose()?;
+        let takes =
+            |choice: &String| validate::value(&field, &mut Value::from(choice.as_str())).is_ok();
+        if !field.choices.is_empty() && !field.choices.iter().any(takes) {
+            return Err(wrong(format!("`was` takes no value of the `enum` of `{name}`")));
+        }
+        if let Some(kept) = self.stages.newer(name) {
+            // In other units there is nothing to compare with: what the old field takes is taken.
+            let same = !kept.converted && !kept.path.contains('.');
+            let limits = if same { was.clone() } else { Limits::default() };
+            self.limits.insert(kept.field().to_owned(), limits);
+        }
+        self.fields[place] = field;
+        Ok(None)
+    }
+
+    fn can_limit(&self, field: &Field, was: &Limits) -> Done {
+        let (name, kind) = (&field.name, field.kind.name());
+        if field.reference.is_some() || self.holds_state(name) {
+            return Err(wrong(format!("`{name}` holds an id or a state, which has no limits")));
+        }
+        if !["min", "min_length"].iter().any(|key| Limits::suits(key, &field.kind)) {
+            return Err(wrong(format!("`{name}` is of type {kind}, which has no limits")));
+        }
+        for (key, value) in was.entries() {
+            let whole = field.kind != Kind::Integer || !value.is_f64();
+            if !Limits::suits(key, &field.kind) || !whole {
+                return Err(wrong(format!("`{key}` = {value} is no limit of type {kind}")));
+            }
+        }
+        match was.entries() == Limits::of(field).entries() {
+            true => Err(wrong(format!("`{name}` has these limits in the newer version, too"))),
+            false => Ok(()),
+        }
+    }
+
+    fn optional(&mut self, name: &str, fill: &Value) -> Result<Step, Fault> {
+        let place = self.place(name)?;
+        let field = &mut self.fields[place];
+        if field.required {
+            return Err(wrong(format!("`{name}` is required in the newer version, too")));
+        }
+        let fill = fits(field, fill, "fill")?;
+        (field.required, field.default) = (!field.read_only, None);
+        Ok(Step::FillDown { field: name.to_owned(), fill })
+    }
+
+    fn required(&mut self, name: &str, fill: &Value) -> Result<Step, Fault> {
+        let place = self.place(name)?;
+        if !self.fields[place].required {
+            return Err(wrong(format!("`{name}` is not required in the newer version")));
+        }
+        self.not_unique(place, true)?;
+        let field = &mut self.fields[place];
+        if field.reference.is_some() {
+            return Err(wrong(format!(
+                "`{name}` is a reference, and no record is there in every account for `fill` to \
+                 name; leave it optional"
+            )));
+        }
+        let fill = fits(field, fill, "fill")?;
+        field.required = false;
+        Ok(Step::FillUp { field: name.to_owned(), fill })
+    }
+
+    /// Complains of a value that many records would have of a field that no two may share.
+    fn not_unique(&self, place: usize, given: bool) -> Done {
+        let field = &self.fields[place];
+        match field.unique && given {
+            true => Err(wrong(format!(
+                "`{}` is `unique`: two old requests without it would clash",
+                field.name
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn removed(&mut self, name: &str) -> Result<Option<Step>, Fault> {
+        self.not_fixed(name)?;
+        let found = self.fields.iter_mut().find(|field| field.name == name);
+        let field = found.ok_or_else(|| Fault::Missing(name.to_owned()))?;
+        if !field.removed {
+            return Err(wrong(format!("`{name}` is a field of a newer version, too")));
+        }
+        field.removed = false;
+        Ok(None)
+    }
+
+    fn gone(&mut self, field: &Field, value: &Value) -> Result<Step, Fault> {
+        self.free(&field.name)?;
+        let mut old = field.clone();
+        (old.read_only, old.required, old.default) = (true, false, None);
+        let value = match value {
+            Value::Null => Value::Null,
+            value => fits(field, value, "value")?,
+        };
+        let name = old.name.clone();
+        self.fields.push(old);
+        Ok(Step::Constant { field: name, value })
+    }
+
+    fn code(&mut self, from: &str, to: &str) -> Result<Option<Step>, Fault> {
+        let mut found = false;
+        for code in self.codes.values_mut().filter(|code| *code == to) {
+            from.clone_into(code);
+            found = true;
+        }
+        match found {
+            true => Ok(None),
+            false => Err(wrong(format!("no rule of the collection answers with the code `{to}`"))),
+        }
+    }
+}
+
+impl Shape {
     /// The collection as this version shows it.
     pub fn collection(&self, newest: &Collection) -> Collection {
         let mut collection = newest.clone();
         collection.removed = !self.served;
         collection.fields = self.fields.clone();
+        let place = |name: &str| self.stages.newer(name);
         for field in &mut collection.fields {
-            self.limit_queries(field);
-            field.voidable = !self.always_says(&field.name, newest);
+            let name = field.alias_of.as_ref().unwrap_or(&field.name);
+            let kept = place(name);
+            let listable = kept.as_ref().is_some_and(Place::is_listable);
+            field.voidable = !self.always_has_value(name, kept.as_ref(), newest);
+            field.converted = kept.is_some() && !listable;
+            // That is the order of a search.
+            field.sort &= listable && !field.write_only && field.name != "rank";
+            field.filter &= listable && !field.write_only;
         }
         collection.states = self.states.clone();
-        collection.indexes.retain(|index| {
-            index.fields.iter().all(|name| self.down.get(name) == Some(&Expr::kept(name)))
-        });
-        self.restate(&mut collection);
+        let is_kept =
+            |name: &String| place(name).is_some_and(|place| place.path == *name && place.is_copy());
+        collection.indexes.retain(|index| index.fields.iter().all(is_kept));
+        self.translate_states(&mut collection);
         collection
     }
 
@@ -194,55 +548,54 @@ impl Shape {
 
     /// Whether the field has a value whatever is kept. What every body must have is kept, unless
     /// there are newer clients that do not know it.
-    fn always_says(&self, name: &str, newest: &Collection) -> bool {
-        let sent = |field: &Field| field.required && !field.removed;
-        let kept = |name: &str| newest.field(name).is_some_and(sent);
-        let fits = |expr: &Expr| {
-            let made_from = expr.converted().and_then(|name| newest.field(name));
-            made_from.is_none_or(|field| expr.has_room_for(&field.kind))
-        };
-        self.down.get(name).is_some_and(|expr| expr.always_says(&kept) && fits(expr))
+    fn always_has_value(&self, name: &str, kept: Option<&Place>, newest: &Collection) -> bool {
+        match kept {
+            None => self.constant(name).is_some_and(|value| !value.is_null()),
+            Some(kept) if kept.certain => true,
+            Some(kept) if !kept.is_listable() => false,
+            Some(kept) => {
+                newest.field(&kept.path).is_some_and(|field| field.required && !field.removed)
+            }
+        }
     }
 
-    /// Nobody asks for what is not shown, and only one kept field can be `unique`.
-    fn limit_queries(&self, field: &mut Field) {
-        let Some(expr) = self.down.get(&field.name) else { return };
-        field.unique &= expr.converted().is_some();
-        field.filter &= !field.write_only;
-        field.sort &= !field.write_only;
-        // That is the order of a search.
-        field.sort &= field.name != "rank";
+    fn constant(&self, name: &str) -> Option<&Value> {
+        let steps = self.stages.0.iter().flat_map(|stage| &stage.0);
+        let mut constants = steps.filter_map(|step| match step {
+            Step::Constant { field, value } if field == name => Some(value),
+            _ => None,
+        });
+        constants.next_back()
     }
 
-    /// Actions speak of states in the words of the version.
-    fn restate(&self, collection: &mut Collection) {
+    /// Actions name states in the words of the version.
+    fn translate_states(&self, collection: &mut Collection) {
         let Some(states) = &self.states else { return };
-        let Some(expr) = self.down.get(&states.field) else { return };
-        let Some(kept) = expr.converted() else { return };
+        let Some(kept) = self.stages.newer(&states.field) else { return };
         let old = |state: &mut String| {
-            let kept = (kept.to_owned(), Value::from(state.as_str()));
-            let record: Fields = std::iter::once(kept).collect();
-            let source = super::expr::Parsed { sent: None, kept: Some(&record) };
-            if let Some(text) = expr.eval(&source).as_str() {
-                *state = text.to_owned();
+            let mut record =
+                [(kept.path.clone(), Value::from(state.as_str()))].into_iter().collect();
+            self.stages.down(&mut record);
+            if let Some(Value::String(text)) = record.remove(&states.field) {
+                *state = text;
             }
         };
         for action in &mut collection.actions {
-            action.from.iter_mut().chain(action.to.iter_mut()).for_each(old);
+            let rules = action.rules.iter_mut().filter_map(|rule| rule.to.as_mut());
+            action.from.iter_mut().chain(action.to.iter_mut()).chain(rules).for_each(old);
         }
         for timed in &mut collection.timed {
             [&mut timed.from, &mut timed.to].into_iter().for_each(old);
         }
     }
 
-    /// Shows and takes an old name beside a field of this shape.
-    pub fn beside(&mut self, name: &str, of: &str) {
+    /// Shows and takes an old name next to a field of this shape.
+    pub fn add_alias(&mut self, name: &str, of: &str) {
         let Some(place) = self.fields.iter().position(|field| field.name == of) else { return };
         let mut field = self.fields[place].clone();
         name.clone_into(&mut field.name);
         field.alias_of = Some(of.to_owned());
         self.fields.insert(place + 1, field);
-        self.down.insert(name.to_owned(), self.lowered(of));
     }
 }
 
@@ -268,7 +621,7 @@ pub(crate) fn trace<'a>(
 }
 
 /// Whether the older shape has the object, too: it says so, or a member of it moves away.
-fn is_seen(changes: &[&Change], object: &str) -> bool {
+fn is_shared(changes: &[&Change], object: &str) -> bool {
     changes.iter().any(|change| match &change.operation {
         Operation::Move { from, to, existing, .. } => {
             *existing && to.field == object || from.member.is_some() && from.field == object
@@ -282,4 +635,38 @@ fn ends(operation: &Operation, name: &str) -> bool {
     let among = |places: Vec<String>| places.iter().any(|place| place == name);
     let goes_on = among(operation.new_places()) && !matches!(operation, Operation::Removed { .. });
     among(operation.old_places()) && !goes_on
+}
+
+/// In the order of the new ones: every old value that became one, or the value itself where old
+/// clients know it.
+fn old_choices(
+    new: &[String],
+    values: &[(String, String)],
+    down: &[(String, String)],
+) -> Vec<String> {
+    let mut old: Vec<String> = Vec::new();
+    for choice in new {
+        let mut were: Vec<&String> =
+            values.iter().filter(|(_, to)| to == choice).map(|(from, _)| from).collect();
+        if were.is_empty() && !down.iter().any(|(new, _)| new == choice) {
+            were.push(choice);
+        }
+        for was in were {
+            if !old.contains(was) {
+                old.push(was.clone());
+            }
+        }
+    }
+    old
+}
+
+/// A value of the file in the form in which values of the field are kept.
+fn fits(field: &Field, value: &Value, what: &str) -> Result<Value, Fault> {
+    let mut value = value.clone();
+    match validate::value(field, &mut value) {
+        Ok(()) => Ok(value),
+        Err(violation) => {
+            Err(wrong(format!("`{what}`: {}", violation.message.trim_end_matches('.'))))
+        }
+    }
 }

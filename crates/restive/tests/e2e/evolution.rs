@@ -245,7 +245,7 @@ fn an_edit_that_clients_notice_is_refused_with_what_plan_tells() {
         ],
     );
     let retyped = DATED.replace("price = { type = \"number\"", "price = { type = \"string\"");
-    refused(&folder, &retyped, &["number became string", "retype = ", "--accept-data-loss"]);
+    refused(&folder, &retyped, &["number became string", "convert = ", "--accept-data-loss"]);
     let limited = DATED.replace("type = \"number\",", "type = \"number\", min = 1,");
     refused(&folder, &limited, &["`min` is 1 (values", "start once with --accept-changes."]);
     let other = "[service]\nversion = \"2025-06-01\"\n[collections.pens]\n";

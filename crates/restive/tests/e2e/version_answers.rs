@@ -484,13 +484,16 @@ fn the_changelog_tells_which_side_is_the_text_and_what_will_go() {
 date = "2026-01-01"
 [[versions.changes]]
 collection = "notes"
-retype = { field = "size", from = "integer", by = "text" }
+convert = { field = "size", from = "integer",
+  up = "string(value)", down = "int(value)", lossy = true }
 [[versions.changes]]
 collection = "notes"
-retype = { field = "at", from = { type = "timestamp" }, by = "milliseconds" }
+convert = { field = "at", from = { type = "timestamp" },
+  up = "to_millis(value)", down = "from_millis(value)" }
 [[versions.changes]]
 collection = "notes"
-retype = { field = "from", from = "integer", by = "seconds" }
+convert = { field = "from", from = "integer",
+  up = "from_millis(value * 1000)", down = "to_millis(value) / 1000", lossy = true }
 [[versions.changes]]
 collection = "notes"
 required = { field = "kind", fill = "plain" }
@@ -517,9 +520,8 @@ gone = { type = "string", deprecated = "2026-01-01" }
     let server = Start::schema(schema).go();
     let page = server.ask_anonymously("GET", "/changelog").send();
     for line in [
-        "`size` was of type integer; the new value is the text of the old one.\n",
-        "`at` was of type timestamp; the new value counts milliseconds.\n",
-        "`from` was of type integer; the old value counts seconds.\n",
+        "`size` was of type integer; its values are converted, not always exactly.\n",
+        "`at` was of type timestamp; its values are converted.\n",
         "`kind` is required; older requests without it mean `\"plain\"`.\n",
         "- `notes`: **Deprecated**, served until 2027-01-01.\n",
         "- `old` of `notes`: **Deprecated**, since 2026-01-01.\n",

@@ -132,7 +132,8 @@ const KEYED: &str = r#"
 date = "2026-06-01"
 [[versions.changes]]
 collection = "books"
-retype = { field = "price", from = "number", factor = 100 }
+convert = { field = "price", from = "number",
+  up = "int(math.round(value * 100.0))", down = "double(value) / 100.0" }
 [[versions]]
 date = "2026-01-01"
 [[versions.changes]]

@@ -27,7 +27,8 @@ date = "2026-01-01"
 [[versions.changes]]
 collection = "books"
 description = "Prices are whole cents."
-retype = { field = "price", from = { type = "number" }, factor = 100 }
+convert = { field = "price", from = { type = "number" },
+  up = "int(math.round(value * 100.0))", down = "double(value) / 100.0" }
 
 [[versions]]
 date = "2025-06-01"
@@ -454,8 +455,8 @@ fn the_changelog_tells_what_each_version_changed() {
         "## 2026-11-01\n",
         "Books have a title.\n",
         "- `books`: `name` is now `title`.\n",
-        "- `books`: Prices are whole cents. (`price` was of type number; the new value is the old \
-         one times 100)\n",
+        "- `books`: Prices are whole cents. (`price` was of type number; its values are \
+         converted)\n",
         "**Deprecated**, since 2026-11-01, served until 2027-11-01, see \
          <https://shop.example/old>.",
         "- `clubs`: new.\n",
@@ -524,7 +525,7 @@ rename = { from = "right", to = "left" } # the other half
 date = "2026-07-01" # not older
 [[versions.changes]]
 collection = "cups"
-retype = { field = "size", from = "string", by = "text" }
+convert = { field = "size", from = "string", up = "int(value)", down = "string(value)" }
 [[versions.changes]]
 collection = "cups"
 default = { field = "size", was = 2 } # twice on one date
@@ -678,7 +679,8 @@ collection = "books"
 enum_map = { field = "kind", values = { paperback = "soft" } }
 [[versions.changes]]
 collection = "books"
-retype = { field = "price", from = "number", factor = 100 }
+convert = { field = "price", from = "number",
+  up = "int(math.round(value * 100.0))", down = "double(value) / 100.0" }
 [[versions.changes]]
 collection = "books"
 move = { from = "tag", to = "extra.tag" }

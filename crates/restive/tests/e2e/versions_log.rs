@@ -51,7 +51,8 @@ collection = "books"
 removed = { field = "nickname" }
 [[versions.changes]]
 collection = "books"
-retype = { field = "price", from = { type = "number" }, factor = 100 }
+convert = { field = "price", from = { type = "number" },
+  up = "int(math.round(value * 100.0))", down = "double(value) / 100.0" }
 [[versions.changes]]
 collection = "shelves"
 collection_added = true
@@ -325,9 +326,12 @@ fn polls_of_a_feed_show_each_version() {
 
 #[test]
 fn a_cursor_from_before_records_were_rewritten_has_expired() {
-    let first = FIRST.replace("price = \"number\"", "price = { type = \"number\", sort = true }");
-    let second =
-        SECOND.replace("price = \"integer\"", "price = { type = \"integer\", sort = true }");
+    let sorted = |file: &str, name: &str| {
+        let declared = format!("{name} = {{ type = \"string\", required = true");
+        assert!(file.contains(&declared), "{declared}");
+        file.replacen(&declared, &format!("{declared}, sort = true"), 1)
+    };
+    let (first, second) = (sorted(FIRST, "name"), sorted(SECOND, "title"));
     let server = Start::schema(&first).go();
     for price in 1..6 {
         server.make("/v1/books", json!({ "name": format!("b{price}"), "price": price }));
@@ -336,12 +340,12 @@ fn a_cursor_from_before_records_were_rewritten_has_expired() {
         let page = server.ask("GET", path).header("Restive-Version", OLD).send().expect(200);
         page["pagination"]["next_cursor"].as_str().unwrap().to_owned()
     };
-    let by_price = "/v1/books?sort=price&limit=2";
-    let after = cursor(&server, by_price);
+    let by_name = "/v1/books?sort=name&limit=2";
+    let after = cursor(&server, by_name);
     // One field more changes no row.
     let more = first.replace("nickname = \"string\"", "nickname = \"string\"\npages = \"integer\"");
     let server = Start::schema(&more).on(&server.stop().1).go();
-    let page = server.get(&format!("{by_price}&after={after}"));
+    let page = server.get(&format!("{by_name}&after={after}"));
     assert_eq!(page.column("price"), [3, 4]);
     let second =
         second.replace("nickname = \"string\"", "nickname = \"string\"\npages = \"integer\"");
@@ -350,9 +354,9 @@ fn a_cursor_from_before_records_were_rewritten_has_expired() {
         let ask = server.ask("GET", &format!("{path}&after={after}"));
         ask.header("Restive-Version", OLD).send()
     };
-    assert_eq!(go_on(by_price, &after).error(410, "cursor_expired")["param"], "after");
-    let fresh = cursor(&server, by_price);
-    assert_eq!(go_on(by_price, &fresh).column("price"), [3, 4]);
+    assert_eq!(go_on(by_name, &after).error(410, "cursor_expired")["param"], "after");
+    let fresh = cursor(&server, by_name);
+    assert_eq!(go_on(by_name, &fresh).column("price"), [3, 4]);
 }
 
 /// Orders whose `large` sum is refused.

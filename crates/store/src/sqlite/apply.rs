@@ -239,7 +239,7 @@ fn refuse_dangling(
                 return Err(Fault::Problem(problem));
             }
             let mut violation = Violation::new(&field.name, Code::BadReference, message);
-            write.blame_set(collection, &mut violation, &kept.fields);
+            write.reword(&mut violation, &kept.fields);
             violations.push(violation);
         }
     }
@@ -419,7 +419,6 @@ fn not_unique(
                 if !field.write_only {
                     violation = violation.value(value);
                 }
-                write.blame(&mut violation, current, &kept.fields);
                 violations.push(violation);
             }
             Ok(false) => {}

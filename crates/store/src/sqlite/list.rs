@@ -5,7 +5,7 @@
 use super::layout::{self, Table};
 use super::read::Kept;
 use super::shared::Shared;
-use super::{log, read, search, shown, snapshot, views};
+use super::{log, read, search, snapshot, views};
 use crate::{Error, Page};
 use model::query::{self, Filter, Position, Query, Test};
 use model::record::Scalar;
@@ -226,7 +226,7 @@ impl<'a> Plan<'a> {
         let collection = &shared.schema.collections[ix];
         let by_rank = query.sort.iter().any(|key| key.field == "rank");
         let keys = query.sort.iter().filter(|key| key.field != "rank");
-        let keys = keys.map(|key| resolve_key(table, (ix, collection), key));
+        let keys = keys.map(|key| resolve_key(table, collection, key));
         let keys = keys.collect::<Result<_, _>>()?;
         let searched = !query.words.is_empty();
         let by_number = by_rank && query.sort.len() == 1
@@ -286,12 +286,6 @@ impl<'a> Plan<'a> {
         collection: &Collection,
         filter: &Filter,
     ) -> Result<(), Error> {
-        if let Test::Shown { by, test } = &filter.test
-            && by.whole
-        {
-            self.test(&shown::column(self.collection, by, ""), test);
-            return Ok(());
-        }
         if filter.field == "id" && table.feed {
             return self.filter_feed_ids(&filter.test);
         }
@@ -312,17 +306,7 @@ impl<'a> Plan<'a> {
             Test::Min(value) => self.restrict(&format!("{column} >= ?"), [value.clone()]),
             Test::Max(value) => self.restrict(&format!("{column} <= ?"), [value.clone()]),
             Test::Shown { by, test } => {
-                self.test(&shown::column(self.collection, by, column), test);
-            }
-            Test::Within(spans) => {
-                let between = |(first, _): &(Scalar, Scalar)| match first {
-                    Scalar::Null => format!("{column} IS NULL"),
-                    _ => format!("{column} BETWEEN ? AND ?"),
-                };
-                let some = spans.iter().map(between).collect::<Vec<_>>().join(" OR ");
-                let bounds = spans.iter().filter(|(first, _)| *first != Scalar::Null);
-                let bounds = bounds.flat_map(|(first, last)| [first.clone(), last.clone()]);
-                self.restrict(&format!("({some})"), bounds.collect::<Vec<_>>());
+                self.test(&shown(by, column), test);
             }
             Test::AnyOf(values) => {
                 let some: Vec<Scalar> =
@@ -352,7 +336,7 @@ impl<'a> Plan<'a> {
         match test {
             Test::Min(value) => self.restrict("t.n >= ?", [number(value)]),
             Test::Max(value) => self.restrict("t.n <= ?", [number(value)]),
-            Test::Like(_) | Test::Within(_) | Test::Shown { .. } => return Err(unknown("pattern")),
+            Test::Like(_) | Test::Shown { .. } => return Err(unknown("pattern")),
             Test::AnyOf(values) => {
                 let marks = vec!["?"; values.len()].join(", ");
                 self.restrict(&format!("t.n IN ({marks})"), values.iter().map(number));
@@ -560,19 +544,39 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn resolve_key(
-    table: &Table,
-    (ix, collection): (CollectionIx, &Collection),
-    key: &query::SortKey,
-) -> Result<Key, Error> {
+fn resolve_key(table: &Table, collection: &Collection, key: &query::SortKey) -> Result<Key, Error> {
     let mut column = column(table, collection, &key.field)?;
     if let Some(by) = &key.shown {
-        column = shown::column(ix, by, &column);
+        column = shown(by, &column);
     }
     // Required ones too: an action may set what a request may not.
     let nullable = collection.field(&key.field).is_some() || key.shown.is_some();
     let (field, shown) = (key.field.clone(), key.shown.clone());
     Ok(Key { field, shown, column, descending: key.descending, nullable })
+}
+
+/// What an older version shows of a column, as SQL.
+fn shown(by: &query::Shown, column: &str) -> String {
+    let words = by
+        .words
+        .iter()
+        .map(|(kept, shown)| format!(" WHEN {column} = {} THEN {}", literal(kept), literal(shown)));
+    let null = by.fill.iter().map(|fill| format!(" WHEN {column} IS NULL THEN {}", literal(fill)));
+    let cases: String = null.chain(words).collect();
+    match cases.is_empty() {
+        true => column.to_owned(),
+        false => format!("CASE{cases} ELSE {column} END"),
+    }
+}
+
+/// A value of the schema file in the text of a statement.
+fn literal(scalar: &Scalar) -> String {
+    match scalar {
+        Scalar::Null => "NULL".to_owned(),
+        Scalar::Integer(whole) => whole.to_string(),
+        Scalar::Number(number) => format!("{number:?}"),
+        Scalar::Text(text) => format!("'{}'", text.replace('\'', "''")),
+    }
 }
 
 /// The column of a field; only those the schema knows have one.

@@ -26,7 +26,6 @@ mod rewrite;
 mod room;
 mod search;
 mod shared;
-mod shown;
 mod slots;
 mod snapshot;
 mod tail;
@@ -177,7 +176,7 @@ impl SqliteStore {
             usage: opened.usage,
             clock: options.clock,
             steady: options.steady.unwrap_or_else(|| steady(begun)),
-            readers: Pool::new(path.to_owned(), versions, options.role == Role::Server),
+            readers: Pool::new(path.to_owned(), options.role == Role::Server),
             newest: watch::Sender::new(opened.newest),
             timers: watch::Sender::new(0),
             settled: watch::Sender::new(opened_at << 16),

@@ -3,11 +3,10 @@
 //! account, served in turns, and no account ever has all threads. Knows no table.
 
 use super::fair::{Fair, Party};
+use super::open;
 use super::slots::Slots;
-use super::{open, shown};
 use crate::{BoxFuture, Error};
 use model::Scope;
-use model::version::Versions;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -39,8 +38,6 @@ const STEPS: i32 = 5_000;
 /// Connections that are open and idle.
 pub struct Pool {
     path: PathBuf,
-    /// For what lists of older versions ask.
-    versions: Arc<Versions>,
     idle: Mutex<Vec<Reader>>,
     /// Grows after every commit.
     changes: AtomicU64,
@@ -73,10 +70,10 @@ impl Reader {
 impl Pool {
     /// Connections of a process beside the server do not rest (`rests`): the server, whose
     /// checkpoints they would hold up, cannot ask them to leave.
-    pub fn new(path: PathBuf, versions: Arc<Versions>, rests: bool) -> Pool {
+    pub fn new(path: PathBuf, rests: bool) -> Pool {
         let idle = Mutex::new(Vec::with_capacity(IDLE_CONNECTIONS));
         let (changes, restless) = (AtomicU64::new(0), AtomicBool::new(!rests));
-        Pool { path, versions, idle, changes, restless, rests, long: RwLock::new(()) }
+        Pool { path, idle, changes, restless, rests, long: RwLock::new(()) }
     }
 
     /// To be called after every commit, before anyone can learn of it: reads that begin from now on
@@ -167,7 +164,6 @@ impl Pool {
             return Ok(reader);
         }
         let connection = open::reader(&self.path)?;
-        shown::teach(&connection, &self.versions)?;
         Ok(Reader { connection, since: None })
     }
 

@@ -7,7 +7,7 @@ use super::upgrade::{EXAMPLES, drop_indexes, each_row};
 use super::{read, timers};
 use crate::Error;
 use model::record::{self, Fields, parse_object, to_scalar};
-use model::version::View;
+use model::version::{Versions, View};
 use model::{Collection, CollectionIx, Problem, Schema};
 use rusqlite::{Connection, params};
 
@@ -65,6 +65,34 @@ pub fn collection(
         tracing::info!(%collection, rows, %from, %to, "records are brought to the newest version");
     }
     timers::rename(connection, &view.schema.collections[ix], newest)?;
+    Ok(refusals)
+}
+
+/// Records whose values would not survive a conversion: what a client of an older version reads
+/// and sends back would be kept as something else.
+pub fn unstable(connection: &Connection, versions: &Versions) -> Result<Vec<String>, Error> {
+    let mut refusals = Vec::new();
+    for (ix, collection) in versions.kept().collections.iter().enumerate() {
+        let views: Vec<_> = versions.iter().filter(|view| view.converts(ix)).collect();
+        if views.is_empty() {
+            continue;
+        }
+        each_row(connection, &collection.name, |_, row| {
+            let (body, hidden): (String, Option<String>) = (row.get(1)?, row.get(2)?);
+            let mut fields = parse_object(&body);
+            fields.extend(parse_object(hidden.as_deref().unwrap_or("{}")));
+            let found = views.iter().find_map(|view| view.unstable(ix, &fields));
+            if let Some(what) = found.filter(|_| refusals.len() < EXAMPLES) {
+                let id: String = row.get(4)?;
+                refusals.push(format!(
+                    "collection `{}`: record `{id}` does not survive a `convert`: {what}. Correct \
+                     the formulas, or declare `lossy = true`.",
+                    collection.name
+                ));
+            }
+            Ok(())
+        })?;
+    }
     Ok(refusals)
 }
 

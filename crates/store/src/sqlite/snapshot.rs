@@ -100,11 +100,7 @@ fn keys_then(
     let key = |key: &Key| {
         let kept = key_of(collection, &fields, &key.field);
         match &key.shown {
-            Some(by) if by.whole => {
-                let hidden = hidden.as_deref();
-                versions.shown_of(by.version, plan.collection, &by.field, &body, hidden)
-            }
-            Some(by) => versions.shown(by.version, plan.collection, &by.field, &kept),
+            Some(by) => by.of(kept),
             None => kept,
         }
     };

@@ -76,6 +76,13 @@ pub fn apply(
     for ix in 0..schema.collections.len() {
         reconcile_indexes(&transaction, schema, ix)?;
     }
+    let edited = edition.text.is_some() && edition.text != open::text(&transaction)?;
+    if edited || !unchanged {
+        let refusals = rewrite::unstable(&transaction, versions)?;
+        if !refusals.is_empty() {
+            return Err(Error::Refused(refusals));
+        }
+    }
     complete_searches(&transaction, schema, &plan.stored)?;
     if let Some(text) = &edition.text {
         keep_text(&transaction, text)?;

@@ -3,7 +3,7 @@
 //! may be null or absent where that would be an error. What passes fails for no reason of types.
 
 use super::flow::{self, Facts, Path};
-use super::function::{self, Class, FUNCTIONS, Function, Style, TYPE_NAMES};
+use super::function::{self, Class, FUNCTIONS, Function, NAMESPACE, Style, TYPE_NAMES};
 use super::scope::Scope;
 use super::shape::{Member, Object, Shape, Type};
 use crate::schema::parse::hint;
@@ -269,7 +269,9 @@ impl Checker<'_> {
             Shape::Any => {
                 let example = match class {
                     Class::Bool => "bool",
-                    Class::Number | Class::Numeric => "int",
+                    Class::Number | Class::Numeric | Class::Whole => "int",
+                    Class::Fraction => "double",
+                    Class::Texts => "list",
                     Class::Text | Class::Sized | Class::Printable | Class::Any => "string",
                 };
                 self.untyped(node, example)
@@ -455,14 +457,20 @@ impl Checker<'_> {
     }
 
     fn function(&mut self, node: &IdedExpr, call: &CallExpr, facts: &Facts) -> Option<Type> {
-        let name = call.func_name.as_str();
-        let Some(function) = FUNCTIONS.iter().find(|function| function.name == name) else {
+        let target = call.target.as_deref().filter(|target| !self.is_namespace(target));
+        let arguments: Vec<&IdedExpr> = target.into_iter().chain(&call.args).collect();
+        let style = if target.is_some() { Style::Member } else { Style::Global };
+        let name = match target.is_none() && call.target.is_some() {
+            true => &format!("{NAMESPACE}.{}", call.func_name),
+            false => call.func_name.as_str(),
+        };
+        let called = || FUNCTIONS.iter().chain(self.scope.functions).filter(|it| it.name == name);
+        // One that can be called with more or fewer arguments is in the table once for each.
+        let fitting = called().find(|function| function.takes.len() == arguments.len());
+        let Some(function) = fitting.or_else(|| called().next()) else {
             return self.no_function(node, name);
         };
-        let arguments: Vec<&IdedExpr> =
-            call.target.as_deref().into_iter().chain(&call.args).collect();
-        let style = if call.target.is_some() { Style::Member } else { Style::Global };
-        let Function { takes, gives, .. } = function;
+        let Function { takes, .. } = function;
         if function.style != Style::Both && function.style != style {
             let form = if style == Style::Member { "f(x)" } else { "x.f(…)" };
             let form = form.replace('f', name);
@@ -482,7 +490,13 @@ impl Checker<'_> {
             self.pattern(arguments[1])?;
         }
         fits?;
-        Some(Type::of(gives.clone()))
+        Some(function.gives())
+    }
+
+    /// Whether this is the `math` of `math.round`.
+    fn is_namespace(&self, node: &IdedExpr) -> bool {
+        let named = matches!(&node.expr, Expr::Ident(name) if name == NAMESPACE);
+        named && !self.scope.functions.is_empty() && self.variable(NAMESPACE).is_none()
     }
 
     fn no_function<T>(&mut self, node: &IdedExpr, name: &str) -> Option<T> {
@@ -490,7 +504,8 @@ impl Checker<'_> {
         if macros.contains(&name) {
             return self.say(node, format!("{name} is called with other arguments than these"));
         }
-        let near = hint(name, FUNCTIONS.iter().map(|function| function.name).chain(macros));
+        let known = FUNCTIONS.iter().chain(self.scope.functions).map(|function| function.name);
+        let near = hint(name, known.chain(macros));
         self.say(node, format!("the expression calls '{name}', which does not exist{near}"))
     }
 

@@ -34,6 +34,9 @@ pub(super) struct Cost {
     /// The longest list and text in the expression itself.
     literal: Extent,
     macros: u64,
+    /// `split`, which makes a list of a text, and `join`, which makes a text of a list.
+    splits: u64,
+    joins: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,8 +84,16 @@ impl Cost {
     fn units(&self, seen: Extent) -> u64 {
         let growth = self.sums.saturating_add(1);
         let longest = seen.and(self.literal);
-        let items = longest.items.saturating_mul(growth);
-        let text = longest.text.saturating_mul(growth);
+        let mut items = longest.items.saturating_mul(growth);
+        let mut text = longest.text.saturating_mul(growth);
+        // Joined texts can be split once more, and so on.
+        for _ in 0..self.joins {
+            let joined = if self.splits > 0 { items.max(text) } else { items };
+            text = text.saturating_mul(joined.saturating_add(1)).saturating_mul(2);
+        }
+        if self.splits > 0 {
+            items = items.max(text.saturating_add(1));
+        }
         let whole = items.saturating_add(text / BYTES_PER_UNIT).saturating_add(1);
         let units = |steps: Steps| steps.plain.saturating_add(steps.whole.saturating_mul(whole));
         // A text is not gone through by macros; an object is, by its keys.
@@ -165,6 +176,8 @@ impl Cost {
             }
             _ => true,
         };
+        self.splits += u64::from(name == "split");
+        self.joins += u64::from(name == "join");
         let mut steps = Steps { plain: 1, whole: u64::from(whole) };
         if name == "matches" {
             steps = Steps { plain: PATTERN_UNITS, whole: PATTERN_TIMES };
@@ -197,8 +210,16 @@ impl Cost {
 
 impl Extent {
     pub fn of(members: &Map<String, Value>) -> Extent {
-        let mut extent = Extent { items: members.len() as u64, text: 0 };
-        let mut waiting: Vec<&Value> = members.values().collect();
+        let extent = Extent { items: members.len() as u64, text: 0 };
+        extent.and(Extent::of_values(members.values().collect()))
+    }
+
+    pub fn of_value(value: &Value) -> Extent {
+        Extent::of_values(vec![value])
+    }
+
+    fn of_values(mut waiting: Vec<&Value>) -> Extent {
+        let mut extent = Extent::default();
         while let Some(value) = waiting.pop() {
             match value {
                 Value::String(text) => extent.text = extent.text.max(text.len() as u64),

@@ -10,8 +10,13 @@ pub(super) enum Class {
     Bool,
     Text,
     Number,
+    Whole,
+    /// What is no `int`, though it may be whole.
+    Fraction,
     /// Text, list or object.
     Sized,
+    /// A list of texts.
+    Texts,
     /// What has a number in it: numbers and texts.
     Numeric,
     /// What can be written as text.
@@ -29,12 +34,15 @@ pub(super) enum Style {
     Both,
 }
 
+#[derive(Debug)]
 pub(super) struct Function {
     pub name: &'static str,
     pub style: Style,
     /// The target of a member call is the first.
     pub takes: &'static [Class],
     pub gives: Shape,
+    /// Whether it gives a list of that.
+    pub list: bool,
 }
 
 /// All functions. `matches` takes a literal pattern, see `check`.
@@ -49,6 +57,26 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("string", Style::Global, &[Class::Printable], Shape::Text),
     function("type", Style::Global, &[Class::Any], Shape::Type),
 ];
+
+/// What the formulas of a `convert` can call besides. None of them makes texts longer than `cost`
+/// reckons.
+pub(super) const FORMULAS: &[Function] = &[
+    function("math.round", Style::Global, &[Class::Fraction], Shape::Double),
+    function("math.floor", Style::Global, &[Class::Fraction], Shape::Double),
+    function("math.ceil", Style::Global, &[Class::Fraction], Shape::Double),
+    function("lowerAscii", Style::Member, &[Class::Text], Shape::Text),
+    function("upperAscii", Style::Member, &[Class::Text], Shape::Text),
+    function("trim", Style::Member, &[Class::Text], Shape::Text),
+    function("substring", Style::Member, &[Class::Text, Class::Whole], Shape::Text),
+    function("substring", Style::Member, &[Class::Text, Class::Whole, Class::Whole], Shape::Text),
+    list("split", Style::Member, &[Class::Text, Class::Text], Shape::Text),
+    function("join", Style::Member, &[Class::Texts, Class::Text], Shape::Text),
+    function("from_millis", Style::Global, &[Class::Whole], Shape::Timestamp),
+    function("to_millis", Style::Global, &[Class::Text], Shape::Int),
+];
+
+/// The name before the dot of functions that have one.
+pub(super) const NAMESPACE: &str = "math";
 
 /// Types that an expression can compare `type(x)` with, and the shape of what has them.
 pub(super) const TYPE_NAMES: &[(&str, Shape)] = &[
@@ -67,7 +95,18 @@ const fn function(
     takes: &'static [Class],
     gives: Shape,
 ) -> Function {
-    Function { name, style, takes, gives }
+    Function { name, style, takes, gives, list: false }
+}
+
+const fn list(name: &'static str, style: Style, takes: &'static [Class], of: Shape) -> Function {
+    Function { name, style, takes, gives: of, list: true }
+}
+
+impl Function {
+    pub fn gives(&self) -> Type {
+        let kind = Type::of(self.gives.clone());
+        if self.list { Type::list(kind) } else { kind }
+    }
 }
 
 /// The shape of what has a type of this name.
@@ -86,6 +125,9 @@ impl Class {
             Class::Bool => *shape == Shape::Bool,
             Class::Text => shape.is_text(),
             Class::Number => shape.is_number(),
+            Class::Whole => *shape == Shape::Int,
+            Class::Fraction => *shape == Shape::Double,
+            Class::Texts => matches!(shape, Shape::List(of) if !of.nullable && of.shape.is_text()),
             Class::Sized => shape.is_text() || shape.is_object() || matches!(shape, Shape::List(_)),
             Class::Numeric => shape.is_number() || shape.is_text(),
             Class::Printable => shape.is_number() || shape.is_text() || *shape == Shape::Bool,
@@ -98,6 +140,9 @@ impl Class {
             Class::Bool => "a boolean",
             Class::Text => "a string",
             Class::Number => "a number",
+            Class::Whole => "an integer",
+            Class::Fraction => "a number with a fraction, as `double(…)` makes one",
+            Class::Texts => "a list of strings",
             Class::Sized => "a string, a list or an object",
             Class::Numeric => "a number or a string",
             Class::Printable => "a boolean, a number or a string",

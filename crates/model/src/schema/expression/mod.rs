@@ -6,6 +6,7 @@ mod check;
 mod cost;
 mod event;
 mod flow;
+mod formula;
 mod function;
 mod limit;
 mod scope;
@@ -15,6 +16,7 @@ mod shape;
 
 pub use check::Complaint;
 pub use event::event;
+pub use formula::Formula;
 pub use scope::Scope;
 pub(super) use scope::misfit;
 pub use shape::{Shape, Type};

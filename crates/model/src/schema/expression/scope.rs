@@ -1,6 +1,7 @@
-//! What an expression can name, with its types: `record`, `request`, `client`, `now`; or `event`.
-//! Made from the fields of a collection and the parameters of an action.
+//! What an expression can name, with its types: `record`, `request`, `client`, `now`; or `event`; or
+//! `value` and `record`. Made from the fields of a collection and the parameters of an action.
 
+use super::function::{self, Function};
 use super::shape::{Member, Shape, Type};
 use crate::schema::{Collection, Field, Kind};
 
@@ -10,11 +11,23 @@ pub struct Scope {
     variables: Vec<(&'static str, Type)>,
     /// For filters: the types of events, and what `event.data.object` is in each.
     variants: Vec<(String, Type)>,
+    /// Functions that can be called beside those of all expressions.
+    pub(super) functions: &'static [Function],
 }
 
 impl Scope {
     pub(super) fn of_event(event: Type, variants: Vec<(String, Type)>) -> Scope {
-        Scope { variables: vec![("event", event)], variants }
+        Scope { variables: vec![("event", event)], variants, functions: &[] }
+    }
+
+    /// For a formula of a `convert`. Of the fields of `record` none is certain: a value that newer
+    /// versions cannot express, or that older clients did not send, is null.
+    pub fn of_formula(value: &Field, record: &[Field]) -> Scope {
+        let kind = |field: &Field| kind_of(&field.kind, Shape::Double);
+        let members = record.iter().map(|field| Member::new(&field.name, kind(field).or_null()));
+        let record = Type::object("field", members.collect());
+        let variables = vec![("value", kind(value)), ("record", record)];
+        Scope { variables, variants: Vec::new(), functions: function::FORMULAS }
     }
 
     /// The objects of all types of events that pass.
@@ -44,7 +57,7 @@ impl Scope {
             ("request", Type::object("parameter", Vec::new())),
             ("now", Type::of(Shape::Timestamp)),
         ];
-        Scope { variables, variants: Vec::new() }
+        Scope { variables, variants: Vec::new(), functions: &[] }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Type> {

@@ -1,6 +1,7 @@
 //! What is refused and what is accepted, and that the CEL library agrees. `random` makes
 //! expressions of every type for every place.
 
+mod formula;
 mod random;
 mod stack;
 

@@ -3,12 +3,12 @@
 
 use super::field::{self, Targets};
 use super::reader::{self, Node, Report, Table, Text};
-use super::{behaviour, collection, field_check, keys, naming};
-use crate::schema::{Break, Change, Collection, Field, Kind, Limits, Operation, Path, Retyping};
+use super::{behaviour, collection, expression, field_check, keys, naming};
+use crate::schema::{Break, Change, Collection, Field, Formula, Kind, Limits, Operation, Path};
 use serde_json::Value;
 
-/// Parts of one split or merge.
-const PARTS: usize = 8;
+/// Stands in the lines that `plan` proposes where only the author knows the expression.
+pub(in crate::schema) const PLACEHOLDER: &str = "TODO";
 /// Values of one map.
 const PAIRS: usize = 1000;
 
@@ -118,9 +118,7 @@ fn find_action(
     let fits = matches!(
         operation,
         Operation::Rename { .. }
-            | Operation::Split { .. }
-            | Operation::Merge { .. }
-            | Operation::Retype { .. }
+            | Operation::Convert { .. }
             | Operation::EnumMap { .. }
             | Operation::Default { .. }
             | Operation::Limits { .. }
@@ -131,8 +129,8 @@ fn find_action(
     if !fits {
         report.say(
             name.at,
-            "parameters can be changed by rename, split, merge, retype, enum_map, default, \
-             limits, optional, required, and removed with a declared field",
+            "parameters can be changed by rename, convert, enum_map, default, limits, optional, \
+             required, and removed with a declared field",
         );
     }
     found.filter(|_| fits)
@@ -168,9 +166,7 @@ fn read_operation(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Opti
     match key {
         "rename" => rename(report, &inner, check),
         "move" => read_move(report, &inner),
-        "split" => split(report, &inner, check),
-        "merge" => merge(report, &inner, check),
-        "retype" => retype(report, &inner),
+        "convert" => convert(report, &inner),
         "enum_map" => enum_map(report, &inner),
         "default" => {
             inner.allow(report, keys::CHANGED_DEFAULT);
@@ -269,70 +265,6 @@ fn path(report: &mut Report<'_>, table: &Table<'_>, key: &str, names: bool) -> O
     Some(path)
 }
 
-fn split(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Option<Operation> {
-    table.allow(report, keys::SPLIT);
-    let from = need(report, table, "from").and_then(|value| old_field(report, value, check));
-    let to = need(report, table, "to").and_then(|_| table.texts(report, "to"));
-    let by = separator(report, table);
-    let to = to?;
-    parts(report, table, "to", &to);
-    let from = text_field(report, table, from?);
-    let to = to.iter().map(|name| name.value.to_owned()).collect();
-    Some(Operation::Split { from: Box::new(from), to, by: by? })
-}
-
-fn merge(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Option<Operation> {
-    table.allow(report, keys::MERGE);
-    let listed = need(report, table, "from");
-    let to = owned(report, table, "to");
-    let by = separator(report, table);
-    let listed = listed?;
-    let Some(list) = listed.get_ref().as_array() else {
-        reader::expected(report, listed, "from", "a list of fields, each with `name` and `type`");
-        return None;
-    };
-    if !(2..=PARTS).contains(&list.len()) {
-        report.say(listed.span().start, format!("`from` must have 2 to {PARTS} fields"));
-    }
-    let mut from: Vec<Field> = Vec::new();
-    for item in list.iter() {
-        let field = old_field(report, item, check)?;
-        let field = text_field(report, table, field);
-        if from.iter().any(|other| other.name == field.name) {
-            report.say(item.span().start, format!("`{}` stands twice in `from`", field.name));
-        }
-        from.push(field);
-    }
-    Some(Operation::Merge { from, to: to?, by: by? })
-}
-
-fn parts(report: &mut Report<'_>, table: &Table<'_>, key: &str, names: &[Text<'_>]) {
-    if !(2..=PARTS).contains(&names.len()) {
-        report.say(table.value_at(key), format!("`{key}` must have 2 to {PARTS} fields"));
-    }
-    for (place, name) in names.iter().enumerate() {
-        if names[..place].iter().any(|earlier| earlier.value == name.value) {
-            report.say(name.at, format!("`{}` stands twice in `{key}`", name.value));
-        }
-    }
-}
-
-fn text_field(report: &mut Report<'_>, table: &Table<'_>, field: Field) -> Field {
-    if field.kind != Kind::String {
-        let message = format!("`{}` must be of type string", field.name);
-        report.say(table.value_at("from"), message);
-    }
-    field
-}
-
-fn separator(report: &mut Report<'_>, table: &Table<'_>) -> Option<String> {
-    let by = table.need_text(report, "by")?;
-    if by.value.is_empty() {
-        report.say(by.at, "`by` must be the text between the parts, such as \" \"");
-    }
-    Some(by.value.to_owned())
-}
-
 fn need<'t>(report: &mut Report<'_>, table: &Table<'t>, key: &str) -> Option<Node<'t>> {
     let found = table.get(key);
     if found.is_none() {
@@ -354,76 +286,40 @@ fn old_field(report: &mut Report<'_>, value: Node<'_>, check: NameCheck) -> Opti
     Some(field::read(report, name, value, &targets, keys::OLD_FIELD))
 }
 
-fn retype(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
-    table.allow(report, keys::RETYPE);
+fn convert(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
+    table.allow(report, keys::CONVERT);
     let name = table.need_text(report, "field");
     let from = need(report, table, "from");
-    let name = name?;
-    let from = from?;
+    let (up, down) = (formula(report, table, "up"), formula(report, table, "down"));
+    let lossy = table.flag(report, "lossy").unwrap_or(false);
+    let (name, from) = (name?, from?);
+    let field = name.value.to_owned();
+    let before = report.count();
+    let only_type = reader::text(from).is_some();
     if from.get_ref().as_table().is_some_and(|inner| inner.contains_key("name")) {
-        report.say(from.span().start, "`retype` keeps the name of the field; remove `name`");
+        report.say(from.span().start, "`convert` keeps the name of the field; remove `name`");
     }
     let targets = Targets { names: &[], feeds: &[] };
-    let field = field::read(report, name, from, &targets, keys::OLD_FIELD);
-    let said: Vec<&str> =
-        ["by", "factor", "map"].into_iter().filter(|key| table.get(key).is_some()).collect();
-    let [key] = said.as_slice() else {
-        report.say(table.at, "`retype` needs one of `by`, `factor` and `map`");
-        return None;
-    };
-    if let (Some(at), false) = (table.key_at("nearest"), *key == "factor") {
-        report.say(at, "`nearest` is for numbers in another unit, so beside a `factor`");
-    }
-    let by = match *key {
-        "by" => named_retyping(report, table)?,
-        "factor" => {
-            let factor = table.number(report, "factor")?;
-            if factor == 0.0 {
-                report.say(table.value_at("factor"), "`factor` must not be 0");
-            }
-            let nearest = table.flag(report, "nearest").unwrap_or(false);
-            Retyping::Factor { times: factor, nearest }
-        }
-        _ => Retyping::Map(map(report, table, &field.kind)?),
-    };
-    Some(Operation::Retype { field: name.value.to_owned(), from: Box::new(field), by })
-}
-
-fn named_retyping(report: &mut Report<'_>, table: &Table<'_>) -> Option<Retyping> {
-    let by = table.text(report, "by")?;
-    Some(match by.value {
-        "text" => Retyping::Text,
-        "seconds" => Retyping::Seconds,
-        "milliseconds" => Retyping::Milliseconds,
-        "list" => Retyping::List,
-        other => {
-            let hint = naming::hint(other, keys::RETYPINGS.iter().copied());
-            let known = keys::RETYPINGS.join(", ");
-            report.say(by.at, format!("unknown conversion `{other}`{hint}; there are: {known}"));
-            return None;
-        }
+    let from = field::read(report, name, from, &targets, keys::OLD_FIELD);
+    let (from, up, down) = (Box::new(from), up?, down?);
+    (report.count() == before).then_some(Operation::Convert {
+        field,
+        from,
+        only_type,
+        up,
+        down,
+        lossy,
     })
 }
 
-/// Old values are keys of the file, so texts; the old type tells what they mean.
-fn map(report: &mut Report<'_>, table: &Table<'_>, kind: &Kind) -> Option<Vec<(Value, Value)>> {
-    let inner = table.table(report, "map", "`map`".to_owned())?;
-    count_pairs(report, &inner, "map");
-    let mut pairs = Vec::new();
-    for (key, value) in &inner.entries {
-        let old = match kind {
-            Kind::Integer => key.value.parse::<i64>().ok().map(Value::from),
-            Kind::Number => key.value.parse::<f64>().ok().map(Value::from),
-            Kind::Boolean => key.value.parse::<bool>().ok().map(Value::from),
-            Kind::Object | Kind::Array(_) => None,
-            _ => Some(Value::from(key.value)),
-        };
-        if old.is_none() {
-            report.say(key.at, format!("`{}` is no value of type {}", key.value, kind.name()));
-        }
-        pairs.push((old?, reader::json(report, value)?));
+fn formula(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Option<Formula> {
+    let text = table.need_text(report, key)?;
+    if text.value.trim() == PLACEHOLDER {
+        let what = format!("`{key}` is to be written: a CEL expression over `value` and `record`");
+        report.say(text.at, what);
+        return None;
     }
-    Some(pairs)
+    expression::compile(report, text).map(Formula::new)
 }
 
 fn count_pairs(report: &mut Report<'_>, table: &Table<'_>, key: &str) {

@@ -1,28 +1,24 @@
 //! Holds the changes of all versions to the collections and to one another: walks them back, newest
-//! first, and complains where one does not fit; then proves that nothing sent in an older version
-//! is lost. Knows where each change stands in the file.
+//! first, and complains where one does not fit, or would lose what older clients send. Knows where
+//! each change stands in the file.
 
 use super::reader::Report;
 use super::versions::Past;
-use super::{collection, naming};
-use crate::schema::{Change, Collection, Field, Operation, Schema};
+use super::{collection, naming, typing};
+use crate::schema::{Change, Collection, Field, Operation};
 use crate::version::shape::{self, Fault, Shape};
-use crate::version::{Part, changes_of, proof};
+use crate::version::{Part, changes_of, conversion_faults};
 use std::collections::BTreeSet;
 
 /// Complains about changes that cannot be taken back.
-pub(super) fn walk(report: &mut Report<'_>, past: &mut Past, collections: &[Collection]) {
+pub(super) fn walk(report: &mut Report<'_>, past: &Past, collections: &[Collection]) {
     for (ix, collection) in collections.iter().enumerate() {
-        let before = report.count();
         walk_part(report, past, (ix, None), collection);
         for action in 0..collection.actions.len() {
             let part = (ix, Some(action));
             if past.versions.iter().any(|version| !changes_of(version, part).is_empty()) {
                 walk_part(report, past, part, &collection.form(action));
             }
-        }
-        if report.count() > before {
-            past.broken.insert(ix);
         }
     }
 }
@@ -46,11 +42,15 @@ fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Coll
         }
         let taken: Vec<&Change> = clear.iter().map(|(change, _)| *change).collect();
         let before = shape.clone();
-        for (place, fault) in shape.undo(&taken) {
+        let mut wrong = BTreeSet::new();
+        for (place, fault) in shape.go_back(&taken) {
             let (change, at) = clear[place];
             report.say(at, explain(fault, &before, collection, &version.date));
             doubt(&mut doubtful, change);
+            wrong.insert(at);
         }
+        clear.retain(|(_, at)| !wrong.contains(at));
+        check_conversions(report, &clear, &before, &shape);
         check_beside(report, past, part, index, &changes, &places, &before);
         if part.1.is_none() {
             let shapes = [&before, &shape].map(|shape| shape.collection(collection).fields);
@@ -198,10 +198,25 @@ fn check_beside(
     }
 }
 
-/// Complains about changes through which a value does not come back as it was sent.
-pub(super) fn prove(report: &mut Report<'_>, past: &Past, schema: &Schema) {
-    for loss in proof::losses(schema) {
-        let at = past.places[loss.version][loss.change];
-        report.say(at, loss.message);
+/// Complains about formulas that name what is not there, or do not convert what they should.
+fn check_conversions(
+    report: &mut Report<'_>,
+    changes: &[(&Change, usize)],
+    newer: &Shape,
+    older: &Shape,
+) {
+    for (change, at) in changes {
+        let Operation::Convert { field, up, down, .. } = &change.operation else { continue };
+        let (Some(new), Some(old)) = (newer.field(field), older.field(field)) else { continue };
+        let before = report.count();
+        let complaints = up.check(old, &older.known_fields(), new, false);
+        typing::say(report, &up.expression, complaints);
+        // What older clients have no value for is null to them.
+        let complaints = down.check(new, &newer.known_fields(), old, true);
+        typing::say(report, &down.expression, complaints);
+        if report.count() == before {
+            let faults = conversion_faults(older).into_iter().filter(|(name, _)| name == field);
+            faults.for_each(|(_, what)| report.say(*at, what));
+        }
     }
 }

@@ -125,9 +125,7 @@ pub(super) const MOUNT: &[&str] = &["path", "version"];
 pub(super) const CHANGE_OPERATIONS: &[&str] = &[
     "rename",
     "move",
-    "split",
-    "merge",
-    "retype",
+    "convert",
     "enum_map",
     "default",
     "limits",
@@ -146,9 +144,7 @@ pub(super) const CHANGE: &[&str] = &[
     "description",
     "rename",
     "move",
-    "split",
-    "merge",
-    "retype",
+    "convert",
     "enum_map",
     "default",
     "limits",
@@ -166,9 +162,7 @@ pub(super) const BREAK: &[&str] = &["breaks", "description"];
 
 pub(super) const RENAME: &[&str] = &["from", "to", "beside"];
 pub(super) const MOVE: &[&str] = &["from", "to", "existing"];
-pub(super) const SPLIT: &[&str] = &["from", "to", "by"];
-pub(super) const MERGE: &[&str] = &["from", "to", "by"];
-pub(super) const RETYPE: &[&str] = &["field", "from", "by", "factor", "nearest", "map"];
+pub(super) const CONVERT: &[&str] = &["field", "from", "up", "down", "lossy"];
 pub(super) const ENUM_MAP: &[&str] = &["field", "values", "down"];
 pub(super) const CHANGED_DEFAULT: &[&str] = &["field", "was"];
 pub(super) const LIMITS: &[&str] = &["field", "was"];
@@ -176,7 +170,6 @@ pub(super) const WERE: &[&str] = &["min", "max", "min_length", "max_length", "pa
 pub(super) const FILLED: &[&str] = &["field", "fill"];
 pub(super) const REMOVED: &[&str] = &["field", "value"];
 pub(super) const CODE: &[&str] = &["from", "to"];
-pub(super) const RETYPINGS: &[&str] = &["text", "seconds", "milliseconds", "list"];
 
 /// A field as it was before a change.
 pub(super) const OLD_FIELD: &[&str] = &[

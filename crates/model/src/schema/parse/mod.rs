@@ -28,11 +28,12 @@ mod states;
 mod typing;
 mod versions;
 
+pub(super) use change::PLACEHOLDER;
 pub(super) use naming::hint;
 pub use quantity::duration;
 pub(super) use quantity::show as duration_text;
 
-use super::{Change, Collection, Diagnostic, Schema};
+use super::{Collection, Diagnostic, Schema};
 use behaviour::Told;
 use reader::{Report, Table};
 use std::collections::BTreeMap;
@@ -51,20 +52,6 @@ pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
 /// The same, and complains about versions that are newer than `today`, a date `YYYY-MM-DD`.
 pub fn parse_at(source: &str, today: &str) -> Result<Schema, Vec<Diagnostic>> {
     read(source, Some(today))
-}
-
-/// Changes by themselves, of these collections: `[[versions.changes]]` and what follows.
-pub(super) fn changes(lines: &str, collections: &[Collection]) -> Option<Vec<Change>> {
-    let source = format!("[[versions]]\n{lines}");
-    let mut report = Report::new(&source);
-    let (tree, errors) = DeTable::parse_recoverable(&source);
-    let file = Table::new("the file", 0, tree.get_ref());
-    let version = file.tables(&mut report, "versions", "version").pop()?;
-    let tables = version.tables(&mut report, "changes", "change");
-    let read = tables.iter().map(|table| change::read(&mut report, table, collections));
-    let read: Option<Vec<_>> = read.collect();
-    let (changes, _): (Vec<_>, Vec<_>) = read?.into_iter().unzip();
-    (errors.is_empty() && report.is_empty()).then_some(changes)
 }
 
 fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
@@ -96,26 +83,19 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     check_events(&mut report, &collections, &told);
     check_live_names(&mut report, &collections, &heads);
     let sound = report.count() == before;
-    let mut past = versions::read(&mut report, &file, &mut service, &mut collections, today);
+    let past = versions::read(&mut report, &file, &mut service, &mut collections, today);
     // Not before: a field that some version removed may be null.
     typing::check(&mut report, &collections);
     let mounts = mount::read(&mut report, &file, &service.mount, &past.versions, &live, &heads);
-    history::walk(&mut report, &mut past, &collections);
-    // What is lost depends on what is declared, and on all changes of a collection.
-    if !sound || !report.has_room() {
+    history::walk(&mut report, &past, &collections);
+    if !sound || !report.is_empty() {
         return Err(report.into_findings());
     }
-    let past = past.sound();
     // Not before: the walk is about what each collection declares of itself.
     super::hide_what_is_below(&mut collections);
-    let versions = past.versions.clone();
+    let versions = past.versions;
     let schema = Schema::new(service, collections);
-    let schema = Schema { events, webhooks, live, versions, mounts, ..schema };
-    history::prove(&mut report, &past, &schema);
-    if !report.is_empty() {
-        return Err(report.into_findings());
-    }
-    Ok(schema)
+    Ok(Schema { events, webhooks, live, versions, mounts, ..schema })
 }
 
 /// One event type, one kind of object: a consumer chooses its code by the type alone.

@@ -51,7 +51,7 @@ fn check_set(report: &mut Report<'_>, collection: &Collection, set: &[Assignment
     }
 }
 
-fn say(report: &mut Report<'_>, expression: &Expression, complaints: Vec<Complaint>) {
+pub(super) fn say(report: &mut Report<'_>, expression: &Expression, complaints: Vec<Complaint>) {
     for complaint in complaints {
         report.say(place(expression.origin, complaint.at), complaint.message);
     }

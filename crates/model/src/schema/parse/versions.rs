@@ -3,9 +3,8 @@
 
 use super::reader::{Report, Table};
 use super::{change, deprecation, keys};
-use crate::schema::{Collection, CollectionIx, Operation, Service, Version};
+use crate::schema::{Collection, Operation, Service, Version};
 use crate::version::shape;
-use std::collections::BTreeSet;
 
 /// A version a month for fifteen years.
 const VERSIONS: usize = 200;
@@ -18,23 +17,6 @@ pub(super) struct Past {
     pub versions: Vec<Version>,
     /// By version and change.
     pub places: Vec<Vec<usize>>,
-    /// Collections that something is wrong with in any version.
-    pub broken: BTreeSet<CollectionIx>,
-}
-
-impl Past {
-    /// Without the changes of collections that something is wrong with.
-    pub fn sound(&self) -> Past {
-        let mut sound = Past::default();
-        for (version, places) in self.versions.iter().zip(&self.places) {
-            let changes = version.changes.iter().zip(places);
-            let kept = changes.filter(|(change, _)| !self.broken.contains(&change.collection));
-            let (changes, places) = kept.map(|(change, at)| (change.clone(), *at)).unzip();
-            sound.versions.push(Version { changes, ..version.clone() });
-            sound.places.push(places);
-        }
-        sound
-    }
 }
 
 pub(super) fn read(
@@ -55,7 +37,7 @@ pub(super) fn read(
         let listed = list_changes(report, table);
         let (breaks, listed): (Vec<_>, Vec<_>) =
             listed.into_iter().partition(|one| one.get("breaks").is_some());
-        let (changes, places) = read_changes(report, &listed, collections, &mut past.broken);
+        let (changes, places) = read_changes(report, &listed, collections);
         past.places.push(places);
         past.versions.push(Version {
             date,
@@ -118,18 +100,8 @@ fn read_changes(
     report: &mut Report<'_>,
     listed: &[Table<'_>],
     collections: &[Collection],
-    broken: &mut BTreeSet<CollectionIx>,
 ) -> (Vec<crate::schema::Change>, Vec<usize>) {
-    let read = listed.iter().filter_map(|one| {
-        let before = report.count();
-        let change = change::read(report, one, collections);
-        if report.count() > before {
-            let name = one.get("collection").and_then(|value| value.get_ref().as_str());
-            broken.extend(collections.iter().position(|one| Some(one.name.as_str()) == name));
-        }
-        change
-    });
-    read.unzip()
+    listed.iter().filter_map(|one| change::read(report, one, collections)).unzip()
 }
 
 /// The only version is that of the service.

@@ -7,8 +7,8 @@ use crate::schema::Schema;
 /// Said of edits that are declared so.
 const DECLARED: &str = "declared by `breaks`; clients notice it";
 
-/// What newer versions tell, each with its date.
-fn told<'a>(old: &'a Schema, new: &'a Schema) -> impl Iterator<Item = (&'a str, &'a str)> {
+/// The breaks of newer versions, each with its date.
+fn declared<'a>(old: &'a Schema, new: &'a Schema) -> impl Iterator<Item = (&'a str, &'a str)> {
     let newer = new.versions.iter().filter(|version| version.date > old.service.version);
     newer.flat_map(|version| version.breaks.iter().map(|one| (&*version.date, &*one.edit)))
 }
@@ -19,7 +19,7 @@ impl Work<'_> {
     pub(super) fn broken(&mut self) {
         for edit in self.edits.iter_mut().filter(|edit| edit.class == Class::NeedsVersion) {
             if edit.lines.is_none() {
-                edit.settle(self.old, self.new);
+                edit.declare(self.old, self.new);
             }
         }
     }
@@ -27,14 +27,14 @@ impl Work<'_> {
 
 impl Edit {
     /// Where and what, as `breaks` repeats it.
-    pub(super) fn words(&self) -> String {
+    fn words(&self) -> String {
         format!("{}: {}", self.place, self.what)
     }
 
     /// As declared by `breaks`, or to be so.
-    pub(super) fn settle(&mut self, old: &Schema, new: &Schema) {
+    fn declare(&mut self, old: &Schema, new: &Schema) {
         let words = self.words();
-        if told(old, new).any(|(_, told)| told == words) {
+        if declared(old, new).any(|(_, edit)| edit == words) {
             (self.class, self.why, self.lines) = (Class::Safe, DECLARED.to_owned(), None);
         } else {
             self.lines = Some(lines::breaks(&words));
@@ -45,7 +45,7 @@ impl Edit {
 /// What the file declares so and need not, or cannot.
 pub(super) fn unused(old: &Schema, new: &Schema, edits: &[Edit]) -> Vec<Edit> {
     let mut found = Vec::new();
-    for (date, words) in told(old, new) {
+    for (date, words) in declared(old, new) {
         let edit = edits.iter().find(|edit| edit.words() == words);
         let which = match edit {
             Some(edit) if edit.why == DECLARED => continue,

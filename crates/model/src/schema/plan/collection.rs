@@ -1,7 +1,7 @@
 //! Edits of a collection: its settings, its actions and the codes of its rules.
 
-use super::lines::{self, Owner};
-use super::{Work, owner};
+use super::lines;
+use super::{Class, Edit, Work, owner};
 use crate::schema::{Action, Collection, CollectionIx, Feed, Index, Schema};
 
 impl Work<'_> {
@@ -54,12 +54,27 @@ impl Work<'_> {
 
     fn parts(&mut self, ix: CollectionIx, place: CollectionIx) {
         let old = &self.old.collections[ix];
+        let before = self.edits.len();
         self.frame(ix, place);
         self.fields(old, place);
-        self.refused(owner(old), &old.name, (place, None), &old.fields);
-        self.states(old, place);
         self.actions(old, place);
+        // Rules are compared in the names of the old version, which undeclared changes do not tell.
+        let open = |edit: &&Edit| edit.lines.is_some() && edit.class != Class::Safe;
+        let is_open = self.edits[before..].iter().any(|edit| open(&edit));
         self.codes(old, place);
+        if is_open {
+            if conduct(old) == conduct(&self.new.collections[place]) {
+                return;
+            }
+            let what = "what its actions and states do is not compared".to_owned();
+            self.safe(&old.name, what, "once the lines above are declared, it is");
+            return;
+        }
+        self.states(old, place);
+        for was in old.actions.iter() {
+            let place_of = format!("{}.actions.{}", old.name, was.name);
+            self.conduct(&place_of, (old, place), was);
+        }
     }
 
     /// Settings around the fields.
@@ -134,7 +149,7 @@ impl Work<'_> {
     fn indexes(&self, at: CollectionIx) -> Vec<Index> {
         let lens = self.view.lens(at);
         let old = |name: &String| {
-            lens.and_then(|lens| lens.sent_as(name)).map_or_else(|| name.clone(), str::to_owned)
+            lens.and_then(|lens| lens.name_down(name)).unwrap_or_else(|| name.clone())
         };
         let indexes = self.new.collections[at].indexes.iter();
         indexes.map(|index| Index { fields: index.fields.iter().map(old).collect() }).collect()
@@ -167,9 +182,6 @@ impl Work<'_> {
             self.setting(&format!("{place}.event"), &was.event, &is.event, why);
             let part = (at, new.action(&was.name));
             self.params(&place, (old, was), part);
-            let of = Owner { collection: &old.name, action: Some(&was.name) };
-            self.refused(of, &place, part, &was.params);
-            self.conduct(&place, (old, at), was, &is);
             self.handler(&place, was, &is);
             self.transition(&place, was, &is);
             if was.description != is.description {
@@ -250,6 +262,12 @@ impl Work<'_> {
         let codes = codes(&self.new.collections[at]);
         codes.iter().map(|code| self.view.code_down(at, code).to_owned()).collect()
     }
+}
+
+/// What its actions and states do, as the file says it.
+fn conduct(collection: &Collection) -> String {
+    let actions = collection.actions.iter().map(|action| (&action.rules, &action.set));
+    format!("{:?}", (&collection.timed, actions.collect::<Vec<_>>()))
 }
 
 fn quoted(names: &[String]) -> String {

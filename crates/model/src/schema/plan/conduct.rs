@@ -1,67 +1,95 @@
-//! What records and actions do: states, timed transitions, and what actions set. They are written
-//! in the newest names, so they are compared in those of the old schema. What looks at a field
-//! whose values became others cannot be compared, and is told to be looked at.
+//! What records and actions do: states, timed transitions, what actions set, and their rules. The
+//! new file has them in the newest names, so these are replaced by the old ones before the texts
+//! are compared. A text about a field whose values are others now cannot be compared: the author
+//! has to look.
 
 use super::Work;
-use super::words::{Said, Verdict, Words};
 use crate::schema::parse::duration_text;
-use crate::schema::{Action, Assignment, Collection, CollectionIx, Field, Timed};
+use crate::schema::rule::Template;
+use crate::schema::{Action, Assignment, Collection, CollectionIx, Rule, Timed};
+use crate::version::Lens;
+use regex::{Captures, Regex};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-/// What is said of edits that are the author's to judge.
-const SEE: &str = "cannot be compared: see that it says the same of the new values";
+/// Said of edits that are the author's to judge.
+const LOOK: &str = "cannot be compared: see that it says the same of the new values";
 
-/// A collection of the old file, and its place in the new one.
-pub(super) type Of<'a> = (&'a Collection, CollectionIx);
+/// `record.title`, `request.details.amount`; a comparison with null means the same of all values.
+static NAMED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let path = r"\b(record|request)\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)";
+    Regex::new(&format!(r"{path}(\s*[!=]=\s*null\b)?")).ok()
+});
 
-/// Whether an old one may have become the new one.
-type Fit<'a, T> = &'a dyn Fn(&T, &T) -> bool;
-
-/// Pairs of places in two lists: each new one with the first old one that is left and fits best.
-/// The fits stand best first.
-pub(super) fn pairs<T>(old: &[T], new: &[T], fits: &[Fit<'_, T>]) -> Vec<(usize, usize)> {
-    let mut found: Vec<(usize, usize)> = Vec::new();
-    for fit in fits {
-        for (at, is) in new.iter().enumerate() {
-            if found.iter().any(|(_, taken)| *taken == at) {
-                continue;
-            }
-            let free = |place: &usize| found.iter().all(|(taken, _)| taken != place);
-            let was = (0..old.len()).find(|place| free(place) && fit(&old[*place], is));
-            found.extend(was.map(|was| (was, at)));
-        }
-    }
-    found.sort_by_key(|(_, is)| *is);
-    found
+/// The names of the old version; those of the file itself where nothing lies between.
+#[derive(Clone, Copy, Default)]
+struct Names<'a> {
+    record: Option<&'a Lens>,
+    request: Option<&'a Lens>,
 }
 
-pub(super) fn unpaired<T>(all: &[T], paired: impl Iterator<Item = usize>) -> Vec<&T> {
-    let paired: Vec<usize> = paired.collect();
-    all.iter().enumerate().filter(|(at, _)| !paired.contains(at)).map(|(_, one)| one).collect()
+/// A text in these names, and a field that it looks at whose values are others now.
+#[derive(Clone, Debug, PartialEq)]
+struct Text {
+    text: String,
+    changed: Option<String>,
 }
 
-impl<'a> Work<'a> {
-    /// The words of the new file; `action`: the one whose parameters it may name.
-    pub(super) fn words(&self, at: CollectionIx, action: Option<usize>) -> Words<'a> {
-        let newer = &self.new.versions[..self.view.index];
-        Words { newer, record: (at, None), request: action.map(|action| (at, Some(action))) }
+impl Names<'_> {
+    fn expression(self, text: &str) -> Text {
+        let mut changed = None;
+        let named = |found: &Captures<'_>| {
+            let (root, name) = (&found[1], &found[2]);
+            let lens = if root == "record" { self.record } else { self.request };
+            let null = found.get(3).map_or("", |test| test.as_str());
+            if null.is_empty() && lens.is_some_and(|lens| !lens.keeps_values(name)) {
+                changed = Some(name.to_owned());
+            }
+            let old = lens.and_then(|lens| lens.name_down(name));
+            format!("{root}.{}{null}", old.unwrap_or_else(|| name.to_owned()))
+        };
+        let lowered = match NAMED.as_ref() {
+            Some(regex) => regex.replace_all(text, named).into_owned(),
+            None => text.to_owned(),
+        };
+        Text { text: without_spaces(&lowered), changed }
     }
 
-    /// An expression or a value that is told in both files.
-    pub(super) fn said(&mut self, place: &str, what: &str, was: &Said, is: &Said, why: &str) {
-        match was.compare(is) {
-            Verdict::Same => {}
-            Verdict::Differs => {
-                self.breaking(place, format!("{what} says something else"), why, None);
+    /// What is set, by the old names of the fields.
+    fn assignments(self, set: &[Assignment]) -> BTreeMap<String, Text> {
+        let old = |name: &String| self.record.and_then(|lens| lens.name_down(name));
+        let one = |assignment: &Assignment| {
+            let field = &assignment.field;
+            let mut text = match &assignment.value {
+                Template::Computed(expression) => self.expression(&expression.text),
+                Template::Fixed(value) => Text { text: value.to_string(), changed: None },
+            };
+            if self.record.is_some_and(|lens| !lens.keeps_values(field)) && text.text != "null" {
+                text.changed = Some(field.clone());
             }
-            Verdict::SameWords(field) => {
-                let what = format!(
-                    "{what} looks at `{field}`, whose values are others now, with the same words"
-                );
-                self.breaking(place, what, why, None);
-            }
-            Verdict::Unclear(field) => {
+            (old(field).unwrap_or_else(|| field.clone()), text)
+        };
+        set.iter().map(one).collect()
+    }
+}
+
+impl Work<'_> {
+    fn names(&self, at: CollectionIx, action: Option<usize>) -> Names<'_> {
+        let request = action.and_then(|action| self.view.form(at, action));
+        Names { record: self.view.lens(at), request }
+    }
+
+    fn compare(&mut self, place: &str, what: &str, was: &Text, is: &Text, why: &str) {
+        match (&is.changed, was.text == is.text) {
+            (None, true) => {}
+            (None, false) => self.breaking(place, format!("{what} changed"), why, None),
+            (Some(field), same) => {
                 let what = format!("{what} looks at `{field}`, whose values are others now");
-                self.safe(place, what, SEE);
+                match same {
+                    true => self.breaking(place, format!("{what}, with the same words"), why, None),
+                    false => self.safe(place, what, LOOK),
+                }
             }
         }
     }
@@ -76,88 +104,127 @@ impl<'a> Work<'a> {
             self.setting(&place, &was.initial, &is.initial, why);
         }
         let place = format!("{}.timed", old.name);
-        let why = "clients wait for what was";
-        let same = |was: &Timed, is: &Timed| was.from == is.from && was.to == is.to;
-        let alike = |was: &Timed, is: &Timed| same(was, is) && was.after == is.after;
-        let leaves = |was: &Timed, is: &Timed| was.from == is.from;
-        let paired = pairs(&old.timed, &seen.timed, &[&alike, &same, &leaves]);
-        for (was, is) in &paired {
-            self.timed(&place, (old, at), &old.timed[*was], &seen.timed[*is]);
+        let same = |one: &Timed, other: &Timed| one.from == other.from && one.to == other.to;
+        for was in &old.timed {
+            let (from, to) = (&was.from, &was.to);
+            let Some(is) = seen.timed.iter().find(|is| same(was, is)) else {
+                let what = format!("`{from}` does not become `{to}` by itself any more");
+                self.breaking(&place, what, "clients wait for what was", None);
+                continue;
+            };
+            let key = |key: &str| format!("{place}.{from}.{key}");
+            let [before, after] = [was.after, is.after].map(duration_text);
+            self.setting(&key("after"), &before, &after, "clients wait for what was");
+            let why = "consumers choose their code by the type";
+            self.setting(&key("event"), &was.event, &is.event, why);
+            self.set(&place, (old, at, None), &was.set, &is.set);
         }
-        for was in unpaired(&old.timed, paired.iter().map(|(was, _)| *was)) {
-            let what = format!("`{}` does not become `{}` by itself any more", was.from, was.to);
-            self.breaking(&place, what, why, None);
-        }
-        for is in unpaired(&seen.timed, paired.iter().map(|(_, is)| *is)) {
+        for is in seen.timed.iter().filter(|is| !old.timed.iter().any(|was| same(was, is))) {
             let what = format!("`{}` becomes `{}` by itself now", is.from, is.to);
             self.breaking(&place, what, "clients expect records to stay as they are", None);
         }
     }
 
-    fn timed(&mut self, place: &str, of: Of<'_>, was: &Timed, is: &Timed) {
-        let why = "clients wait for what was";
-        let state = &was.from;
-        if was.to != is.to {
-            let what = format!("`{state}` becomes `{}` by itself, not `{}`", is.to, was.to);
-            self.breaking(place, what, why, None);
+    /// What happens when an action is called.
+    pub(super) fn conduct(&mut self, place: &str, of: (&Collection, CollectionIx), was: &Action) {
+        let (old, at) = of;
+        let Some(action) = self.new.collections[at].action(&was.name) else { return };
+        let view = self.view;
+        let is = &view.schema.collections[at].actions[action];
+        self.set(place, (old, at, Some(action)), &was.set, &is.set);
+        let code = |rule: &Rule| view.code_down(at, &rule.code).to_owned();
+        let mut left: Vec<(String, &Rule)> = is.rules.iter().map(|it| (code(it), it)).collect();
+        let (mut order, mut recoded) = (Vec::new(), 0);
+        for rule in &was.rules {
+            let Some(found) = left.iter().position(|(code, _)| *code == rule.code) else {
+                if !self.kept_codes(at).contains(&rule.code) {
+                    recoded += 1;
+                } else {
+                    let what = format!("a rule of `{}` is gone", rule.code);
+                    self.breaking(place, what, "calls that were refused go through", None);
+                }
+                continue;
+            };
+            let (_, new) = left.remove(found);
+            order.push(is.rules.iter().position(|it| std::ptr::eq(it, new)));
+            self.rule(place, (old, at, action), rule, new);
         }
-        if was.after != is.after {
-            let [is, was] = [is.after, was.after].map(duration_text);
-            let what = format!("`{state}` lasts {is}, not {was}");
-            self.breaking(place, what, why, None);
+        if !order.is_sorted() {
+            let what = "the rules are tried in another order".to_owned();
+            self.breaking(place, what, "the first that fires answers: it may be another", None);
         }
-        if was.event != is.event {
-            let what =
-                format!("the end of `{state}` is told as `{}`, not `{}`", is.event, was.event);
-            self.breaking(place, what, "consumers choose their code by the type", None);
+        // A rule under another code is reported with the codes.
+        for (code, _) in left.into_iter().skip(recoded) {
+            let what = format!("a new rule answers with `{code}`");
+            self.breaking(place, what, "calls that worked may be refused", None);
         }
-        let words = self.words(of.1, None);
-        self.assignments(place, of, words, &was.set, &is.set);
     }
 
-    /// What happens when an action is called.
-    pub(super) fn conduct(&mut self, place: &str, of: Of<'_>, was: &Action, is: &Action) {
-        let action = self.new.collections[of.1].action(&is.name);
-        self.assignments(place, of, self.words(of.1, action), &was.set, &is.set);
-        self.rules(place, of, action.unwrap_or_default(), was);
+    fn rule(
+        &mut self,
+        place: &str,
+        (old, at, action): (&Collection, CollectionIx, usize),
+        was: &Rule,
+        is: &Rule,
+    ) {
+        let what = format!("the rule of `{}`", was.code);
+        let when = self.names(at, Some(action)).expression(&is.when.text);
+        let before = Names::default().expression(&was.when.text);
+        self.compare(place, &what, &before, &when, "calls that worked may be refused");
+        let refusal = self.view.explain_rule(at, action, is.refusal());
+        let extra = |rule: &Rule| Value::Object(rule.extra.clone()).to_string();
+        let answer = |rule: &Rule, param: &Option<String>| {
+            let (kind, to, event) = (rule.kind.clone(), rule.to.clone(), rule.event.clone());
+            (rule.status, kind, param.clone(), extra(rule), to, event)
+        };
+        if answer(was, &was.param) != answer(is, &refusal.param) {
+            let what = format!("{what} answers otherwise");
+            self.breaking(place, what, "clients rely on how they are refused", None);
+        }
+        if was.message != refusal.message {
+            self.safe(place, format!("{what} has another message"), "only people read it");
+        }
+        self.set(place, (old, at, Some(action)), &was.set, &is.set);
     }
 
     /// What is set, field by field.
-    pub(super) fn assignments(
+    fn set(
         &mut self,
         place: &str,
-        (old, at): Of<'_>,
-        words: Words<'_>,
+        (old, at, action): (&Collection, CollectionIx, Option<usize>),
         was: &[Assignment],
         is: &[Assignment],
     ) {
         let why = "clients expect what it did";
-        let before: Vec<_> = was.iter().map(|one| Words::default().assignment(one)).collect();
-        let after: Vec<_> = is.iter().map(|one| words.assignment(one)).collect();
+        let before = Names::default().assignments(was);
+        let after = self.names(at, action).assignments(is);
         for (field, is) in &after {
-            let what = format!("sets `{field}`, too");
-            match before.iter().find(|(name, _)| name == field) {
-                Some((_, was)) => {
-                    self.said(place, &format!("what it sets as `{field}`"), was, is, why);
+            match before.get(field) {
+                Some(was) => {
+                    self.compare(place, &format!("what it sets as `{field}`"), was, is, why);
                 }
-                None if is.moved.is_some() => self.safe(place, what, SEE),
-                None if old.field(field).is_none() => self.safe(place, what, "the field is new"),
-                None => self.breaking(place, what, why, None),
+                None if old.field(field).is_none() => {
+                    self.safe(place, format!("sets `{field}`, too"), "the field is new");
+                }
+                None => self.breaking(place, format!("sets `{field}`, too"), why, None),
             }
         }
-        for (field, _) in before.iter().filter(|(name, _)| after.iter().all(|(is, _)| is != name)) {
-            let what = format!("does not set `{field}` any more");
-            match self.dissolved(at, words, field) {
-                true => self.safe(place, what, SEE),
-                false => self.breaking(place, what, why, None),
-            }
+        for field in before.keys().filter(|field| !after.contains_key(*field)) {
+            self.breaking(place, format!("does not set `{field}` any more"), why, None);
         }
     }
+}
 
-    /// Whether old clients see the field, and it is no field of its own any more.
-    fn dissolved(&self, at: CollectionIx, words: Words<'_>, field: &str) -> bool {
-        let is = |newest: &Field| words.field(&newest.name) == field;
-        self.view.schema.collections[at].known(field).is_some()
-            && !self.new.collections[at].fields.iter().any(is)
-    }
+/// Without the spaces that are in no quotes.
+fn without_spaces(text: &str) -> String {
+    let mut quote = None;
+    let keep = |c: &char| {
+        match (quote, *c) {
+            (None, '"' | '\'') => quote = Some(*c),
+            (Some(open), c) if open == c => quote = None,
+            _ => {}
+        }
+        quote.is_some() || !c.is_whitespace()
+    };
+    text.chars().filter(keep).collect()
 }

@@ -1,13 +1,8 @@
 //! Fields of a collection, before and after an edit.
 
-use super::lines::{self, Owner, apart, later};
-use super::retyping::{Retyped, retyped};
+use super::lines::{self, Owner};
 use super::{Class, Work, owner};
 use crate::schema::{Collection, CollectionIx, Field, Kind};
-use crate::version::{Part, changes_of};
-
-/// Puts into lines where they are to stand.
-pub(super) type Remark = fn(&str) -> String;
 
 pub(super) fn kind_name(kind: &Kind) -> String {
     match kind {
@@ -28,16 +23,13 @@ impl Work<'_> {
         for was in old.fields.iter().filter(|field| !field.removed) {
             let place = format!("{}.{}", old.name, was.name);
             match seen.known(&was.name) {
-                Some(_) if view.lens(at).is_some_and(|lens| lens.makes_up(&was.name)) => {
+                Some(_) if view.lens(at).is_some_and(|lens| lens.is_constant(&was.name)) => {
                     let what = "removed, and kept nowhere".to_owned();
                     let why = "its data would be lost; leave it declared, and name it in `removed`";
                     let lines = owner(old).removed(&was.name, &lines::field(self.old, was));
                     self.destructive(&place, what, why, Some(lines));
                 }
-                Some(is) => {
-                    let remark = self.remark((at, None), &was.name);
-                    self.remarked(remark, |work| work.field(owner(old), &place, was, is));
-                }
+                Some(is) => self.field(owner(old), &place, was, is),
                 None if self.new.collections[at].field(&was.name).is_some() => {
                     let why = "clients of this version use it; what it says is kept";
                     self.breaking(&place, "not shown any more".to_owned(), why, None);
@@ -94,26 +86,6 @@ impl Work<'_> {
         bare.for_each(|edit| edit.lines = None);
     }
 
-    /// Edits of a field that another change is about already: their lines say where they stand.
-    pub(super) fn remarked(&mut self, remark: Option<Remark>, compare: impl FnOnce(&mut Self)) {
-        let told = self.edits.len();
-        compare(self);
-        let Some(remark) = remark else { return };
-        for edit in &mut self.edits[told..] {
-            edit.lines = edit.lines.take().map(|lines| remark(&lines));
-        }
-    }
-
-    /// What is to be said of lines about a field that a newer version changes already.
-    pub(super) fn remark(&self, part: Part, field: &str) -> Option<Remark> {
-        let newer = self.new.versions[..self.view.index].iter();
-        let mut places = newer
-            .flat_map(|version| changes_of(version, part))
-            .flat_map(|change| change.operation.old_places());
-        let changed = places.any(|place| place.split('.').next() == Some(field));
-        changed.then_some(apart as Remark)
-    }
-
     /// A field that is not there any more: renamed, it seems, or dropped.
     fn gone(&mut self, old: &Collection, place: &str, was: &Field, added: &mut Vec<&Field>) {
         let alike = |is: &&Field| {
@@ -128,8 +100,6 @@ impl Work<'_> {
                 let lines = owner(old).rename(&was.name, &is.name);
                 let why = "clients know the old name; if this is a rename, declare it";
                 self.breaking(place, what, why, Some(lines));
-                let renamed = Field { name: was.name.clone(), ..is.clone() };
-                self.remarked(Some(later), |work| work.field(owner(old), place, was, &renamed));
             }
             None if old.states.as_ref().is_some_and(|states| states.field == was.name) => {
                 let why = "records have states; put them back";
@@ -157,24 +127,13 @@ impl Work<'_> {
         }
         if was.kind != is.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
-            match retyped(owner, was, is) {
-                Some(Retyped { lines, left }) => {
-                    let why = "clients send and read the old type";
-                    self.breaking(place, what, why, Some(lines));
-                    self.edits.extend(left);
-                }
-                None => {
-                    let why = "clients send and read the old type, and its data would be lost; \
-                               leave it declared, give the new one another name, and declare \
-                               `removed`";
-                    let lines = owner.removed(&was.name, &lines::field(self.old, was));
-                    self.destructive(place, what, why, Some(lines));
-                }
-            }
+            let why = "clients send and read the old type, and values that are not converted would \
+                       be lost";
+            self.destructive(place, what, why, Some(owner.convert(was)));
             self.flags(owner, place, was, is);
             return;
         }
-        self.values(owner, place, was, is, |work, before| work.presence(owner, place, was, before));
+        self.values(owner, place, was, is);
         self.flags(owner, place, was, is);
         if was.description != is.description {
             self.safe(place, "described otherwise".to_owned(), "only people read it");

@@ -3,42 +3,17 @@
 //! what is new is declared in a newer version.
 
 use super::{Work, lines};
-use crate::schema::{Change, Field, Kind, Operation, Retyping, Schema, Version};
+use crate::schema::{Change, Field, Kind, Operation, Schema, Version};
 use serde_json::Value;
 
-/// A change in words that two files can be compared by.
-struct Entry {
-    /// `books`, or `books.actions.sell` for parameters.
-    place: String,
-    operation: Operation,
-    text: String,
-}
-
-impl Entry {
-    fn new(schema: &Schema, change: &Change) -> Entry {
-        let collection = &schema.collections[change.collection];
-        let place = match change.action {
-            Some(action) => {
-                format!("{}.actions.{}", collection.name, collection.actions[action].name)
-            }
-            None => collection.name.clone(),
-        };
-        let operation = change.operation.clone();
-        Entry { text: text(operation.clone()), place, operation }
-    }
-
-    fn is(&self, other: &Entry) -> bool {
-        (&self.place, &self.text) == (&other.place, &other.text)
-    }
-
-    /// Whether it is the same change with other details.
-    fn resembles(&self, other: &Entry) -> bool {
-        let (one, two) = (&self.operation, &other.operation);
-        self.place == other.place
-            && one.name() == two.name()
-            && one.old_places() == two.old_places()
-            && one.new_places() == two.new_places()
-    }
+/// Where a change stands, and what it says, as two files can be compared by.
+fn entry(schema: &Schema, change: &Change) -> (String, String) {
+    let collection = &schema.collections[change.collection];
+    let place = match change.action {
+        Some(action) => format!("{}.actions.{}", collection.name, collection.actions[action].name),
+        None => collection.name.clone(),
+    };
+    (place, format!("{:?}", normal(change.operation.clone())))
 }
 
 impl Work<'_> {
@@ -149,102 +124,72 @@ impl Work<'_> {
         }
     }
 
-    /// A version that became the oldest tells no changes; old names beside new ones end with them.
+    /// A version that became the oldest has no changes; old names next to new ones end with them.
     fn ended(&mut self, version: &Version) {
         for change in &version.changes {
-            let entry = Entry::new(self.old, change);
-            if let Operation::Rename { from, to, beside: true } = &entry.operation {
-                self.alone(&entry.place, from, to);
+            if let Operation::Rename { from, to, beside: true } = &change.operation {
+                let (place, _) = entry(self.old, change);
+                self.alias(&place, from, to, false);
             }
         }
     }
 
-    fn alone(&mut self, place: &str, from: &str, to: &str) {
-        let what = format!("`{from}` does not stand beside it any more");
-        let why = "clients that use the old name would be refused, or read nothing";
-        self.breaking(&format!("{place}.{to}"), what, why, None);
-    }
-
-    fn nearest(&mut self, place: &str, is: bool) {
-        if is {
-            let what = "a number that the new unit has none for becomes the nearest";
-            self.safe(place, what.to_owned(), "requests with such numbers were refused so far");
-        } else {
-            let what = "a number that the new unit has none for is refused";
-            let why = "so far the nearest was kept; put `nearest = true` back";
-            self.breaking(place, what.to_owned(), why, None);
+    /// An old name that is, or is no longer, taken next to the new one.
+    fn alias(&mut self, place: &str, from: &str, to: &str, beside: bool) {
+        let place = format!("{place}.{to}");
+        match beside {
+            true => {
+                let what = format!("`{from}` stands beside it");
+                self.safe(&place, what, "the old name is taken and shown, too");
+            }
+            false => {
+                let what = format!("`{from}` does not stand beside it any more");
+                let why = "clients that use the old name would be refused, or read nothing";
+                self.breaking(&place, what, why, None);
+            }
         }
     }
 
-    /// What one version changed, as both files tell it.
+    /// What one version changed, as both files say it.
     fn changes(&mut self, was: &Version, is: &Version) {
-        let before: Vec<Entry> = was.changes.iter().map(|one| Entry::new(self.old, one)).collect();
-        let mut after: Vec<Entry> =
-            is.changes.iter().map(|one| Entry::new(self.new, one)).collect();
-        after.retain(|entry| !before.iter().any(|known| known.is(entry)));
-        let kept: Vec<Entry> = is.changes.iter().map(|one| Entry::new(self.new, one)).collect();
-        for entry in before.iter().filter(|entry| !kept.iter().any(|one| one.is(entry))) {
-            let name = entry.operation.name();
-            let alike = after.iter().position(|other| other.resembles(entry));
-            match alike.map(|at| after.remove(at)) {
-                Some(other) => self.retold(entry, &other, &was.date),
-                None => self.breaking(
-                    &entry.place,
-                    format!("`{name}` of version {} is not declared any more", was.date),
-                    "clients of versions before it are served otherwise; put it back",
-                    None,
-                ),
+        let (old, new) = (self.old, self.new);
+        let mut left: Vec<&Change> = is.changes.iter().collect();
+        for change in &was.changes {
+            let (place, text) = entry(old, change);
+            let name = change.operation.name();
+            let same = |it: &&Change| entry(new, it) == (place.clone(), text.clone());
+            if let Some(found) = left.iter().position(same) {
+                left.remove(found);
+                continue;
             }
-        }
-        for entry in after {
+            let renamed = |it: &&Change| match (&change.operation, &it.operation) {
+                (Operation::Rename { from: a, to: b, .. }, Operation::Rename { from, to, .. }) => {
+                    (a, b) == (from, to) && entry(new, it).0 == place
+                }
+                _ => false,
+            };
+            if let Some(found) = left.iter().position(renamed) {
+                if let Operation::Rename { from, to, beside } = &left.remove(found).operation {
+                    self.alias(&place, from, to, *beside);
+                }
+                continue;
+            }
             self.breaking(
-                &entry.place,
-                format!("`{}` is new in version {}", entry.operation.name(), was.date),
+                &place,
+                format!("`{name}` of version {} is not declared so any more", was.date),
+                "clients of versions before it are served otherwise; put it back",
+                None,
+            );
+        }
+        for change in left {
+            self.breaking(
+                &entry(new, change).0,
+                format!("`{}` is new in version {}", change.operation.name(), was.date),
                 "clients of versions before it are served otherwise; declare it in a newer one",
                 None,
             );
         }
     }
-
-    fn retold(&mut self, was: &Entry, is: &Entry, date: &str) {
-        if let (
-            Operation::Rename { from, to, beside: was_beside },
-            Operation::Rename { beside, .. },
-        ) = (&was.operation, &is.operation)
-            && was_beside != beside
-        {
-            match beside {
-                true => {
-                    let what = format!("`{from}` stands beside it");
-                    let place = format!("{}.{to}", was.place);
-                    self.safe(&place, what, "the old name is taken and shown, too");
-                }
-                false => self.alone(&was.place, from, to),
-            }
-            return;
-        }
-        if let Operation::Retype { field, by: Retyping::Factor { nearest, .. }, .. } = &is.operation
-            && text(exact(was.operation.clone())) == text(exact(is.operation.clone()))
-        {
-            return self.nearest(&format!("{}.{field}", is.place), *nearest);
-        }
-        let what = format!("`{}` of version {date} says something else", was.operation.name());
-        let why = "clients of versions before it are served otherwise; put it back, and declare \
-                   what changed in a newer one";
-        self.breaking(&was.place, what, why, None);
-    }
-}
-
-fn text(operation: Operation) -> String {
-    format!("{:?}", normal(operation))
-}
-
-/// A change without the word that the nearest number will do.
-fn exact(mut operation: Operation) -> Operation {
-    if let Operation::Retype { by: Retyping::Factor { nearest, .. }, .. } = &mut operation {
-        *nearest = false;
-    }
-    operation
 }
 
 /// A change without what says nothing: descriptions, the order of lists that have none, and the
@@ -255,17 +200,7 @@ fn normal(mut operation: Operation) -> Operation {
             let old = field.get_or_insert_with(|| Box::new(Field::new(&from.field, Kind::String)));
             normal_field(old);
         }
-        Operation::Split { from, .. } => normal_field(from),
-        Operation::Merge { from, .. } => from.iter_mut().for_each(normal_field),
-        Operation::Retype { from, by, .. } => {
-            normal_field(from);
-            if let Retyping::Map(pairs) = by {
-                for (old, new) in pairs.iter_mut() {
-                    (*old, *new) = (plain_value(old), plain_value(new));
-                }
-                pairs.sort_by_key(|(old, _)| old.to_string());
-            }
-        }
+        Operation::Convert { from, .. } => normal_field(from),
         Operation::EnumMap { values, down, .. } => {
             values.sort();
             down.sort();

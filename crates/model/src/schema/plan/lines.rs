@@ -1,6 +1,7 @@
 //! The lines of TOML that declare an edit, such that the file with them is taken and the edit is
 //! none any more. Where only the author knows a value, one that fits stands there.
 
+use crate::schema::parse::PLACEHOLDER;
 use crate::schema::{Field, Kind, Limits, Schema, States};
 use crate::validate;
 use crate::version::sample;
@@ -49,13 +50,8 @@ impl Owner<'_> {
         self.change(&format!("code = {{ from = {from}, to = {to} }}"))
     }
 
-    pub fn default(self, field: &str, was: Option<&Value>) -> String {
-        let was = was.map(|was| format!(", was = {}", value(was))).unwrap_or_default();
-        self.change(&format!("default = {{ field = {}{was} }}", quoted(field)))
-    }
-
     pub fn limits(self, field: &str, was: &Limits) -> String {
-        let told = was.told();
+        let told = was.entries();
         let members = told.iter().map(|(key, limit)| format!("{key} = {}", value(limit)));
         let was = match told.is_empty() {
             true => String::new(),
@@ -75,25 +71,15 @@ impl Owner<'_> {
         Some(self.change(&format!("{operation} = {{ field = {name}, fill = {fill} }}")))
     }
 
-    /// What makes the field as little or as much asked for as it was.
-    pub fn presence(self, was: &Field, is: &Field) -> Option<String> {
-        let (operation, default) = match (was.required, is.required) {
-            (false, true) => ("required", &is.default),
-            (true, false) => ("optional", &None),
-            _ => return self.undefault(was, is),
-        };
-        let filled = self.filled(operation, is)?;
-        Some(match was.default == *default {
-            true => filled,
-            false => filled + &later(&self.undefault(was, is)?),
-        })
-    }
-
     /// Only if the newer field could have the old default, too.
-    fn undefault(self, was: &Field, is: &Field) -> Option<String> {
+    pub fn default(self, was: &Field, is: &Field) -> Option<String> {
         let fits = |value: &Value| !is.unique && validate::value(is, &mut value.clone()).is_ok();
-        let fits = was.default.as_ref().is_none_or(fits);
-        fits.then(|| self.default(&is.name, was.default.as_ref()))
+        if !was.default.as_ref().is_none_or(fits) {
+            return None;
+        }
+        let was = was.default.as_ref().map(|was| format!(", was = {}", value(was)));
+        let (field, was) = (quoted(&is.name), was.unwrap_or_default());
+        Some(self.change(&format!("default = {{ field = {field}{was} }}")))
     }
 
     pub fn enum_map(self, field: &str, values: &[(&str, &str)]) -> String {
@@ -103,10 +89,13 @@ impl Owner<'_> {
         self.change(&format!("enum_map = {{ field = {field}, values = {{ {values} }} }}"))
     }
 
-    /// A change of type; `by` says how its values are converted.
-    pub fn retype(self, old: &Field, by: &str) -> String {
+    /// A change of type. Only the author knows how its values are converted.
+    pub fn convert(self, old: &Field) -> String {
         let (name, from) = (quoted(&old.name), declaration(old, false));
-        self.change(&format!("retype = {{ field = {name}, from = {from}, {by} }}"))
+        let todo = quoted(PLACEHOLDER);
+        self.change(&format!(
+            "convert = {{ field = {name}, from = {from}, up = {todo}, down = {todo} }}"
+        ))
     }
 }
 
@@ -115,33 +104,9 @@ pub(super) fn breaks(edit: &str) -> String {
     format!("[[versions.changes]]\nbreaks = {}\n", quoted(edit))
 }
 
-/// `map` of a `retype`: old values, written as text, and the new ones.
-pub(super) fn map(pairs: &[(Value, Value)]) -> String {
-    let text = |old: &Value| old.as_str().map_or_else(|| old.to_string(), str::to_owned);
-    let pairs = pairs.iter().map(|(old, new)| format!("{} = {}", key(&text(old)), value(new)));
-    format!("map = {{ {} }}", pairs.collect::<Vec<_>>().join(", "))
-}
-
-/// Begins what is said of lines that need a date of their own.
-pub(super) const APART: &str = "# Below a date of its own";
-/// The same of one that is newer than what the file declares.
-pub(super) const AFTER: &str = "# Below a date of its own, after";
-
 /// Says that what follows cannot stand below the date of another change of the field.
 pub(super) fn apart(lines: &str) -> String {
-    format!(
-        "{APART}, before the one that changes it already: a date changes a field once.\n{lines}"
-    )
-}
-
-/// Says that what follows cannot stand below the date of the change that made the field.
-pub(super) fn after(lines: &str) -> String {
-    format!("{AFTER} the one that changes it already: a date changes a field once.\n{lines}")
-}
-
-/// Says that what follows cannot stand below the same date.
-pub(super) fn later(lines: &str) -> String {
-    format!("{APART}, before the one above: a date changes a field once.\n{lines}")
+    format!("# Below an older date of its own: a date changes a field once.\n{lines}")
 }
 
 pub(super) fn version(date: &str) -> String {
@@ -200,7 +165,7 @@ fn members(field: &Field) -> Vec<String> {
     if let Some(default) = &field.default {
         say("default", value(default));
     }
-    for (key, limit) in Limits::of(field).told() {
+    for (key, limit) in Limits::of(field).entries() {
         say(key, value(&limit));
     }
     if !field.choices.is_empty() {

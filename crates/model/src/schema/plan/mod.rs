@@ -10,18 +10,13 @@ mod field;
 mod history;
 mod lines;
 mod params;
-mod proposed;
-mod retyping;
-mod rules;
 mod settings;
 mod values;
-mod words;
 
 use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
-use super::{Collection, CollectionIx, Field, Limits, Schema};
-use crate::version::{Part, Versions, View};
-use lines::{Owner, after};
-use proposed::is_thought;
+use super::{Collection, CollectionIx, Schema};
+use crate::version::{Versions, View};
+use lines::Owner;
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,49 +57,20 @@ impl fmt::Display for Edit {
     }
 }
 
-/// So often what was proposed is thought to be declared.
-const ROUNDS: usize = 4;
-
-/// Every edit between two schemas, in the order of the old file, additions last. What no change is
-/// proposed for is told as it is once the proposals are declared.
+/// Every edit between two schemas, in the order of the old file, additions last.
 pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
-    let first = compare(old, new);
-    let mut edits = first.clone();
-    let mut schema = new.clone();
-    let mut proposals: Vec<Edit> = Vec::new();
-    for _ in 0..ROUNDS {
-        let Some(declared) = proposed::with(old, &schema, &edits) else { break };
-        let is_proposal = |edit: &mut Edit| proposed::is_proposal(edit, new);
-        proposals.extend(edits.extract_if(.., is_proposal));
-        schema = declared;
-        edits = compare(old, &schema);
-        // What is told again is not declared by what was proposed.
-        for edit in &mut edits {
-            let again = |proposal: &mut Edit| proposal.words() == edit.words();
-            if proposals.extract_if(.., again).count() > 0 {
-                edit.settle(old, new);
-            }
-        }
-    }
-    // What a proposal makes safe is told with it.
-    let of_proposal = |edit: &Edit| proposals.iter().any(|one| one.place == edit.place);
-    edits.retain(|edit| edit.class != Class::Safe || first.contains(edit) || !of_proposal(edit));
-    edits.splice(0..0, proposals);
-    let place = |edit: &Edit| first.iter().position(|one| one.place == edit.place);
-    edits.sort_by_key(|edit| place(edit).unwrap_or(usize::MAX));
+    let mut edits = compare(old, new);
     let unused = breaks::unused(old, new, &edits);
     edits.extend(unused);
     edits
 }
 
-/// What is told of the schema as it is.
 fn compare(old: &Schema, new: &Schema) -> Vec<Edit> {
     let schema = Arc::new(new.clone());
     let versions = Versions::new(&schema);
     let found = versions.find(&old.service.version);
     let view = found.unwrap_or_else(|| versions.newest());
-    let before = Versions::new(&Arc::new(old.clone()));
-    let mut work = Work { old, new, before: before.newest(), view, edits: Vec::new() };
+    let mut work = Work { old, new, view, edits: Vec::new() };
     work.settings();
     work.history();
     work.declared();
@@ -197,8 +163,6 @@ fn declared(schema: &Schema) -> impl Iterator<Item = (CollectionIx, &Collection)
 struct Work<'a> {
     old: &'a Schema,
     new: &'a Schema,
-    /// The old schema as its clients see it.
-    before: &'a View,
     /// The new schema as clients of the old one see it.
     view: &'a View,
     edits: Vec<Edit>,
@@ -219,7 +183,26 @@ impl Work<'_> {
 
     fn push(&mut self, class: Class, place: &str, what: String, why: &str, lines: Option<String>) {
         let (place, why) = (place.to_owned(), why.to_owned());
+        let known = |edit: &Edit| edit.place == place && edit.lines.is_some();
+        let again = self.edits.iter().any(known) || self.is_changed(&place);
+        let lines = lines.map(|lines| if again { lines::apart(&lines) } else { lines });
         self.edits.push(Edit { class, place, what, why, lines });
+    }
+
+    /// Whether a newer version changes the field at this place already.
+    fn is_changed(&self, place: &str) -> bool {
+        let newer = self.new.versions[..self.view.index].iter();
+        let mut changes = newer.flat_map(|version| &version.changes);
+        changes.any(|change| {
+            let of = &self.new.collections[change.collection];
+            let owner = match change.action {
+                Some(action) => format!("{}.actions.{}", of.name, of.actions[action].name),
+                None => of.name.clone(),
+            };
+            let old = change.operation.old_places();
+            let heads = old.iter().filter_map(|old| old.split('.').next());
+            heads.into_iter().any(|head| place == format!("{owner}.{head}"))
+        })
     }
 
     /// A setting that clients rely on.
@@ -230,25 +213,9 @@ impl Work<'_> {
         }
     }
 
-    /// What was taken, and is refused behind a declared change.
-    fn refused(&mut self, owner: Owner<'_>, place: &str, part: Part, sent: &[Field]) {
-        for refused in self.view.refuses(part, sent) {
-            let place = format!("{place}.{}", refused.field);
-            match refused.unsayable {
-                true => self.safe(&place, refused.what, "declared; only such values are refused"),
-                false => {
-                    let why = "values that were taken are refused";
-                    let none = || after(&owner.limits(&refused.kept, &Limits::default()));
-                    self.breaking(&place, refused.what, why, refused.limited.then(none));
-                }
-            }
-        }
-    }
-
     /// What version entries newer than the old schema tell.
     fn declared(&mut self) {
-        let newer = self.new.versions[..self.view.index].iter();
-        for version in newer.filter(|version| !is_thought(version)) {
+        for version in &self.new.versions[..self.view.index] {
             if version.changes.is_empty() && version.breaks.is_empty() {
                 let what = format!("version {} is new and changes nothing", version.date);
                 self.safe("versions", what, "new clients are pinned to it");

@@ -2,8 +2,7 @@
 
 use super::Work;
 use super::field::kind_name;
-use super::lines::{Owner, later};
-use super::retyping::{Retyped, retyped};
+use super::lines::Owner;
 use crate::schema::{Action, Collection, Field};
 use crate::version::Part;
 
@@ -14,7 +13,7 @@ impl Work<'_> {
         let view = self.view;
         let (at, form) = (part.0, part.1.unwrap_or_default());
         let new = &view.schema.collections[at].actions[form].params;
-        let ignored = |name: &str| view.form(at, form).is_some_and(|lens| lens.makes_up(name));
+        let ignored = |name: &str| view.form(at, form).is_some_and(|lens| lens.is_constant(name));
         let owner = Owner { collection: &collection.name, action: Some(&action.name) };
         let old = &action.params;
         let mut added: Vec<&Field> =
@@ -28,10 +27,7 @@ impl Work<'_> {
                     let is = Field { required, default, ..is.clone() };
                     self.undeclared(|work| work.param(owner, &place, was, &is));
                 }
-                Some(is) => {
-                    let remark = self.remark(part, &was.name);
-                    self.remarked(remark, |work| work.param(owner, &place, was, is));
-                }
+                Some(is) => self.param(owner, &place, was, is),
                 None => self.param_gone(owner, &place, was, &mut added),
             }
         }
@@ -51,18 +47,11 @@ impl Work<'_> {
     fn param(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         if is.kind != was.kind {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
-            let (lines, left) = match retyped(owner, was, is) {
-                Some(Retyped { lines, left }) => (Some(lines), left),
-                None => (None, Vec::new()),
-            };
+            let lines = Some(owner.convert(was));
             self.breaking(place, what, "clients send the old type", lines);
-            self.edits.extend(left);
             return;
         }
-        self.values(owner, place, was, is, |work, before| match (was.required, is.required) {
-            (true, false) => work.safe(place, "became optional".to_owned(), "asks for less"),
-            _ => work.presence(owner, place, was, before),
-        });
+        self.values(owner, place, was, is);
     }
 
     fn param_gone(&mut self, owner: Owner<'_>, place: &str, was: &Field, added: &mut Vec<&Field>) {
@@ -76,7 +65,5 @@ impl Work<'_> {
         let what = format!("gone, and `{}` of the same type is new", is.name);
         let why = "clients know the old name; if this is a rename, declare it";
         self.breaking(place, what, why, Some(owner.rename(&was.name, &is.name)));
-        let renamed = Field { name: was.name.clone(), ..is.clone() };
-        self.remarked(Some(later), |work| work.param(owner, place, was, &renamed));
     }
 }

@@ -2,9 +2,8 @@
 //! it must be there.
 
 use super::Work;
-use super::field::Remark;
 use super::history::plain;
-use super::lines::{Owner, later};
+use super::lines::Owner;
 use crate::schema::{Field, Limits};
 use crate::validate;
 use serde_json::Value;
@@ -29,70 +28,42 @@ fn limit<T: PartialOrd>(old: Option<T>, new: Option<T>, least: bool) -> Limit {
 }
 
 impl Work<'_> {
-    /// What the field takes, and then whether it must be there: one change after the other.
-    pub(super) fn values(
-        &mut self,
-        owner: Owner<'_>,
-        place: &str,
-        was: &Field,
-        is: &Field,
-        presence: impl FnOnce(&mut Self, Result<&Field, &Field>),
-    ) {
-        let mut before = is.clone();
-        Limits::of(was).set(&mut before);
-        let fits = |default: &Value| validate::value(&before, &mut default.clone()).is_ok();
-        // A default that the old limits do not take goes first.
-        let limits_first = is.default.as_ref().is_none_or(fits);
-        let limited = limits_first && self.limits(owner, place, was, is);
-        let is = if limited { &before } else { is };
-        let told = self.edits.len();
-        self.remarked(limited.then_some(later as Remark), |work| {
-            let chosen = work.choices(owner, place, was, is);
-            presence(work, chosen.as_ref().ok_or(is));
-        });
-        if !limits_first {
-            let lines = self.edits[told..].iter().filter_map(|edit| edit.lines.as_ref());
-            let dates = lines.map(|lines| lines.matches("[[versions.changes]]").count()).sum();
-            let told = self.edits.len();
-            self.limits(owner, place, was, is);
-            for edit in &mut self.edits[told..] {
-                // Of a default that nothing declares, the old limits cannot be told.
-                let lines = edit.lines.take().filter(|_| dates > 0);
-                edit.lines = lines.map(|lines| (0..dates).fold(lines, |it, _| later(&it)));
+    /// What the field takes, and whether it must be there. A date changes a field once, so what
+    /// follows a change that is proposed is compared once that is declared.
+    pub(super) fn values(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
+        let before = self.edits.len();
+        let compare = [Work::choices, Work::limits, Work::presence];
+        for compare in compare {
+            compare(self, owner, place, was, is);
+            if self.edits[before..].iter().any(|edit| edit.lines.is_some()) {
+                return;
             }
         }
     }
 
-    /// Required, optional, default. `Ok`: the field as it is before another change of it, which is
-    /// proposed already.
-    pub(super) fn presence(
-        &mut self,
-        owner: Owner<'_>,
-        place: &str,
-        was: &Field,
-        before: Result<&Field, &Field>,
-    ) {
-        let (Ok(is) | Err(is)) = before;
-        let (what, why) = match (was.required, is.required) {
-            (false, true) => ("became required", "requests without it would be refused"),
-            // Nobody reads it.
-            (true, false) if was.write_only => {
+    /// Required, optional, default.
+    fn presence(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
+        let unread = was.write_only || owner.action.is_some();
+        let (what, why, lines) = match (was.required, is.required) {
+            (false, true) => {
+                let why = "requests without it would be refused";
+                ("became required", why, owner.filled("required", is))
+            }
+            (true, false) if unread => {
                 return self.safe(place, "became optional".to_owned(), "asks for less");
             }
             // Nobody sends it, and all read a value.
             (true, false) if is.read_only && self.fills(owner, &was.name) => return,
             (true, false) => {
-                ("became optional", "clients that always found a value would read null")
+                let why = "clients that always found a value would read null";
+                ("became optional", why, owner.filled("optional", is))
             }
             _ if plain(was.default.as_ref()) != plain(is.default.as_ref()) => {
-                ("has another default", "requests that leave it out would mean something else")
+                let why = "requests that leave it out would mean something else";
+                ("has another default", why, owner.default(was, is))
             }
             _ => return,
         };
-        let lines = owner.presence(was, is).map(|lines| match before.is_ok() {
-            true => later(&lines),
-            false => lines,
-        });
         self.breaking(place, what.to_owned(), why, lines);
     }
 
@@ -102,57 +73,44 @@ impl Work<'_> {
         lens.is_some_and(|lens| lens.fills(name))
     }
 
-    /// The field as it is before the change that is proposed, if one is.
-    fn choices(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) -> Option<Field> {
-        if was.choices.is_empty() && !is.choices.is_empty() {
-            let why = "values that were taken are refused";
-            self.breaking(place, "has an `enum` now".to_owned(), why, None);
-        }
-        if !was.choices.is_empty() && is.choices.is_empty() {
-            let why = "requests go on; readers may meet values they do not know";
-            self.safe(place, "has no `enum` any more".to_owned(), why);
-        }
-        if was.choices.is_empty() || is.choices.is_empty() {
-            return None;
+    fn choices(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
+        match (was.choices.is_empty(), is.choices.is_empty()) {
+            (true, true) => return,
+            (true, false) => {
+                let why = "values that were taken are refused";
+                return self.breaking(place, "has an `enum` now".to_owned(), why, None);
+            }
+            (false, true) => {
+                let why = "requests go on; readers may meet values they do not know";
+                return self.safe(place, "has no `enum` any more".to_owned(), why);
+            }
+            (false, false) => {}
         }
         let fresh: Vec<&str> = without(&is.choices, &was.choices);
         let gone: Vec<&str> = without(&was.choices, &is.choices);
         let pairs: Vec<(&str, &str)> = gone.iter().copied().zip(fresh.iter().copied()).collect();
-        // All of them are one change: a date changes a field once.
+        let quoted = |words: &[&str]| {
+            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+        };
         if !pairs.is_empty() {
-            let (what, why) = match pairs.as_slice() {
-                [(one, _)] => (format!("the value `{one}` is gone"), "clients use it"),
-                all => {
-                    let names: Vec<String> =
-                        all.iter().map(|(old, _)| format!("`{old}`")).collect();
-                    (format!("the values {} are gone", names.join(", ")), "clients use them")
-                }
-            };
+            let what = format!("gone from the `enum`: {}", quoted(&gone[..pairs.len()]));
             let lines = owner.enum_map(&was.name, &pairs);
-            self.breaking(place, what, why, Some(lines));
+            self.breaking(place, what, "clients use them", Some(lines));
         }
-        for choice in gone.iter().skip(pairs.len()) {
-            let what = format!("the value `{choice}` is gone");
-            let why = "clients use it, and no new value stands for it";
+        if gone.len() > pairs.len() {
+            let what = format!("gone from the `enum`: {}", quoted(&gone[pairs.len()..]));
+            let why = "clients use them, and no new values stand for them";
             self.breaking(place, what, why, None);
         }
-        for choice in fresh.iter().skip(pairs.len()) {
-            let what = format!("the value `{choice}` is new");
-            let why = "requests go on; readers meet a value they do not know: `enum_map` with \
-                       `down` would hide it";
+        if fresh.len() > pairs.len() {
+            let what = format!("new in the `enum`: {}", quoted(&fresh[pairs.len()..]));
+            let why = "requests go on; readers meet values they do not know: `enum_map` with \
+                       `down` would hide them";
             self.safe(place, what, why);
         }
-        let older = |new: &str| pairs.iter().find(|(_, is)| *is == new).map(|(was, _)| *was);
-        let lowered = |value: &Value| value.as_str().and_then(older).map(Value::from);
-        let default = is.default.clone().map(|value| lowered(&value).unwrap_or(value));
-        let unmapped = &gone[pairs.len()..];
-        let choices = was.choices.iter().filter(|one| !unmapped.contains(&one.as_str())).cloned();
-        let before = Field { choices: choices.collect(), default, ..is.clone() };
-        (!pairs.is_empty()).then_some(before)
     }
 
-    /// Whether a change of them is proposed.
-    fn limits(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) -> bool {
+    fn limits(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         // A length of 0 asks for nothing.
         let some = |length: Option<usize>| length.filter(|length| *length > 0);
         let pattern = |field: &Field| field.pattern.as_ref().map(|p| p.0.as_str().to_owned());
@@ -161,7 +119,7 @@ impl Work<'_> {
             (_, None) => Limit::Looser,
             _ => Limit::Tighter,
         };
-        let (before, after) = (Limits::of(was).told(), Limits::of(is).told());
+        let (before, after) = (Limits::of(was).entries(), Limits::of(is).entries());
         let told = |all: &[(&str, Value)], key: &str| {
             all.iter().find(|(one, _)| *one == key).map(|(_, limit)| limit.clone())
         };
@@ -186,19 +144,17 @@ impl Work<'_> {
             }
         }
         if tighter.is_empty() {
-            return false;
+            return;
         }
         let meets = |word: &String| {
             let unchosen = Field { choices: Vec::new(), ..is.clone() };
             validate::value(&unchosen, &mut Value::from(word.as_str())).is_ok()
         };
         if !was.choices.is_empty() && was.choices.iter().all(meets) {
-            self.safe(place, tighter.join("; "), "all values that were taken meet that");
-            return false;
+            return self.safe(place, tighter.join("; "), "all values that were taken meet that");
         }
         let lines = owner.limits(&was.name, &Limits::of(was));
         self.breaking(place, tighter.join("; "), "values that were taken are refused", Some(lines));
-        true
     }
 }
 

@@ -2,14 +2,10 @@
 
 mod chains;
 mod errors;
-mod factors;
 mod limits;
-mod losses;
-mod naive;
 mod operations;
-mod parts;
-mod random;
-mod told;
+mod properties;
+mod events;
 
 use super::*;
 use crate::record::{self, Record};

@@ -29,16 +29,6 @@ pub enum Change {
         to: Field,
         must: bool,
     },
-    Split {
-        from: Field,
-        to: [String; 2],
-        by: String,
-    },
-    Merge {
-        from: [Field; 2],
-        to: String,
-        by: String,
-    },
     Retype {
         field: String,
         from: Field,
@@ -151,16 +141,6 @@ impl Change {
                     members.push((member.clone(), field.kind));
                 }
             }
-            Change::Split { from, to, .. } => {
-                let pieces = to.each_ref().map(|piece| shape.take(piece));
-                let search = pieces.iter().any(|piece| piece.search);
-                shape.fields.push(Field { search, ..from.clone() });
-            }
-            Change::Merge { from, to, .. } => {
-                let search = shape.take(to).search;
-                let pieces = from.iter().cloned();
-                shape.fields.extend(pieces.map(|piece| Field { search, ..piece }));
-            }
             Change::Retype { field, from, .. } => *shape.field(field) = from.clone(),
             Change::EnumMap { field, old, .. } => {
                 let default = shape.field(field).default.take();
@@ -204,12 +184,6 @@ impl Change {
             Change::Leave { object, member, to, .. } if to.name == new.field => {
                 vec![Place { field: object.clone(), member: Some(member.clone()) }]
             }
-            Change::Split { from, to, .. } if to.contains(&new.field) => {
-                vec![Place::whole(&from.name)]
-            }
-            Change::Merge { from, to, .. } if *to == new.field => {
-                from.iter().map(|piece| Place::whole(&piece.name)).collect()
-            }
             _ => vec![new],
         }
     }
@@ -231,16 +205,6 @@ impl Change {
             Change::Leave { object, member, to, must } => {
                 let value = take(record, &to.name);
                 put_member(record, object, member, value, *must);
-            }
-            Change::Split { from, to, by } => {
-                let pieces: Vec<Value> = to.iter().map(|piece| take(record, piece)).collect();
-                record.insert(from.name.clone(), joined(&pieces, by));
-            }
-            Change::Merge { from, to, by } => {
-                let pieces = cut(&take(record, to), by);
-                for (field, piece) in from.iter().zip(pieces) {
-                    record.insert(field.name.clone(), piece);
-                }
             }
             Change::Gone { field, value } => {
                 record.insert(field.name.clone(), value.clone());
@@ -276,21 +240,6 @@ impl Change {
                 let value = take_member(record, object, member, *must);
                 record.insert(to.name.clone(), value);
             }
-            Change::Split { from, to, by } => {
-                let pieces = cut(&take(record, &from.name), by);
-                for (name, piece) in to.iter().zip(pieces) {
-                    record.insert(name.clone(), piece);
-                }
-            }
-            Change::Merge { from, to, by } => {
-                let pieces: Vec<Value> =
-                    from.iter().map(|field| take(record, &field.name)).collect();
-                // The second part alone would be read as the first.
-                if pieces[0].is_null() && !pieces[1].is_null() {
-                    return Err(Unsayable);
-                }
-                record.insert(to.clone(), joined(&pieces, by));
-            }
             Change::Gone { field, .. } => drop(record.remove(&field.name)),
             Change::Retype { field, .. }
             | Change::EnumMap { field, .. }
@@ -316,10 +265,6 @@ impl Change {
             Change::Rename { from, to, .. } if to == new => names(&[from]),
             Change::Enter { from, object, .. } if object == new => names(&[object, &from.name]),
             Change::Leave { object, to, .. } if to.name == new => names(&[object]),
-            Change::Split { from, to, .. } if to.iter().any(|piece| piece == new) => {
-                names(&[&from.name])
-            }
-            Change::Merge { from, to, .. } if to == new => names(&[&from[0].name, &from[1].name]),
             _ => names(&[new]),
         }
     }
@@ -328,8 +273,6 @@ impl Change {
     pub fn keeps(&self, old: &str) -> bool {
         match self {
             Change::Enter { from, .. } => from.name != old,
-            Change::Split { from, .. } => from.name != old,
-            Change::Merge { from, .. } => from.iter().all(|field| field.name != old),
             _ => true,
         }
     }
@@ -473,20 +416,5 @@ fn put_member(record: &mut Fields, object: &str, member: &str, value: Value, mus
         let mut members = take(record, object).as_object().cloned().unwrap_or_default();
         members.insert(member.to_owned(), value);
         record.insert(object.to_owned(), Value::Object(members));
-    }
-}
-
-/// The pieces that are not null, or null where there are none.
-fn joined(pieces: &[Value], by: &str) -> Value {
-    let texts: Vec<&str> = pieces.iter().filter_map(Value::as_str).collect();
-    if texts.is_empty() { Value::Null } else { json!(texts.join(by)) }
-}
-
-/// Two pieces; the second is the rest, or null.
-fn cut(whole: &Value, by: &str) -> [Value; 2] {
-    let Some(text) = whole.as_str() else { return [Value::Null, Value::Null] };
-    match text.split_once(by) {
-        Some((first, rest)) => [json!(first), json!(rest)],
-        None => [json!(text), Value::Null],
     }
 }

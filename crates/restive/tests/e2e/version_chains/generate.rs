@@ -247,13 +247,6 @@ impl Maker<'_> {
         (name, self.chance.below(versions - 1))
     }
 
-    /// Lists may be asked by it, although no field of its own is kept.
-    fn listed(&mut self, field: Field) -> Field {
-        let may = !self.form && field.kind.is_scalar();
-        let (filter, sort) = (may && self.chance.percent(60), may && self.chance.percent(60));
-        Field { filter, sort, ..field }
-    }
-
     fn fresh(&mut self) -> String {
         self.names += 1;
         format!("f{}", self.names)
@@ -295,9 +288,7 @@ impl Maker<'_> {
             }
             2 => self.enter(shape, newer),
             3 => self.leave(shape),
-            4 => self.split(shape, newer),
-            5 => self.merge(shape, newer),
-            6..=8 => self.retype(shape),
+            4..=8 => self.retype(shape),
             9 => self.enum_map(shape),
             10 => {
                 let fits =
@@ -346,8 +337,8 @@ impl Maker<'_> {
         let own: Vec<&(String, Kind)> =
             members.iter().filter(|(name, _)| !name.starts_with(MOVED)).collect();
         let (member, kind) = own.get(self.chance.below(own.len().max(1)))?;
-        let from = Field::new(&self.older_name(shape, newer), kind.clone());
-        let from = self.listed(from);
+        let mut from = Field::new(&self.older_name(shape, newer), kind.clone());
+        from.converted = !self.form;
         let (object, member, must) = (object.name.clone(), member.clone(), object.required);
         Some(Change::Enter { from, object, member, existing: self.chance.percent(50), must })
     }
@@ -361,41 +352,11 @@ impl Maker<'_> {
         Some(Change::Leave { object: object.name, member, to, must: object.required })
     }
 
-    fn split(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
-        // A part that stands for null would be lost in the whole, and the change be refused.
-        let is_text = |field: &Field| field.is_free() && field.kind == Kind::Text && !field.filled;
-        let first = self.find(shape, is_text)?.name;
-        let second = self.find(shape, |field| is_text(field) && field.name != first)?.name;
-        let from = Field::new(&self.older_name(shape, newer), Kind::Text);
-        let from = self.listed(from);
-        Some(Change::Split { from, to: [first, second], by: self.separator() })
-    }
-
-    fn merge(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
-        // A part that must be there would come back as null where it is what stands for null.
-        let fits = |field: &Field| {
-            let plain = field.is_plain() && field.default.is_none() && !field.filled;
-            plain && field.kind == Kind::Text
-        };
-        let to = self.find(shape, fits)?.name;
-        let by = self.separator();
-        let mut first = Field::new(&self.older_name(shape, newer), Kind::Piece(by.clone()));
-        first.required = true;
-        let second = Field::new(&self.fresh(), Kind::Text);
-        let from = [first, second].map(|field| self.listed(field));
-        Some(Change::Merge { from, to, by })
-    }
-
-    fn separator(&mut self) -> String {
-        if self.chance.percent(50) { " ".to_owned() } else { "-".to_owned() }
-    }
-
     fn retype(&mut self, shape: &Shape) -> Option<Change> {
         let fits = |field: &Field| {
             let known = !matches!(
                 field.kind,
-                Kind::Piece(_)
-                    | Kind::Short
+                Kind::Short
                     | Kind::Small
                     | Kind::Digits
                     | Kind::UpTo(_)
@@ -412,11 +373,7 @@ impl Maker<'_> {
         let (kind, how) = self.retyping(&new.kind)?;
         let mut from = Field { kind, ..new.clone() };
         from.choosy |= matches!(how, How::Numbers | How::Map(_));
-        from.filter &= from.kind.is_scalar();
-        from.sort &= from.kind.is_scalar();
-        if matches!(how, How::Lists) {
-            from = self.listed(from);
-        }
+        (from.filter, from.sort, from.converted) = (false, false, !self.form);
         Some(Change::Retype { field: new.name, from, how })
     }
 
@@ -463,10 +420,9 @@ impl Maker<'_> {
 /// The fields of the newer shape that a change is about.
 fn touched(change: &Change) -> Vec<String> {
     match change {
-        Change::Rename { to, .. } | Change::Merge { to, .. } => vec![to.clone()],
+        Change::Rename { to, .. } => vec![to.clone()],
         Change::Enter { object, .. } => vec![object.clone()],
         Change::Leave { object, to, .. } => vec![object.clone(), to.name.clone()],
-        Change::Split { to, .. } => to.to_vec(),
         Change::Retype { field, .. }
         | Change::EnumMap { field, .. }
         | Change::Default { field, .. }
@@ -572,17 +528,9 @@ impl Change {
             Change::Leave { object, member, to, .. } => {
                 format!("move = {{ from = '{object}.{member}', to = '{}' }}", to.name)
             }
-            Change::Split { from, to, by } => {
-                format!("split = {{ from = {}, to = {}, by = '{by}' }}", named(from), json!(to))
-            }
-            Change::Merge { from: [first, second], to, by } => format!(
-                "merge = {{ from = [{}, {}], to = '{to}', by = '{by}' }}",
-                named(first),
-                named(second)
-            ),
             Change::Retype { field, from, how } => {
                 let from = from.declared(&asked(from));
-                format!("retype = {{ field = '{field}', from = {from}, {} }}", how.text())
+                format!("convert = {{ field = '{field}', from = {from}, {} }}", how.text())
             }
             Change::EnumMap { field, up: (old, new), down, .. } => {
                 let down = down
@@ -613,19 +561,51 @@ impl Change {
 }
 
 impl How {
+    /// The formulas, and whether they may lose something.
     fn text(&self) -> String {
-        match self {
-            How::Texts | How::FlagTexts | How::Numbers => "by = 'text'".to_owned(),
-            How::Instants(1_000) => "by = 'seconds'".to_owned(),
-            How::Instants(_) | How::Milliseconds => "by = 'milliseconds'".to_owned(),
-            How::Lists | How::Items => "by = 'list'".to_owned(),
-            How::Times(factor) => format!("factor = {factor}"),
-            How::Cents => "factor = 100".to_owned(),
-            How::Map(pairs) => {
-                let text = |value: &Value| value.to_string().trim_matches('"').to_owned();
-                let pair = |(was, is): &(Value, Value)| format!("'{}' = {is}", text(was));
-                format!("map = {{ {} }}", pairs.iter().map(pair).collect::<Vec<_>>().join(", "))
+        let (up, down, lossy) = match self {
+            How::Texts => {
+                let down = "string(int(value)) == value ? int(value) : null";
+                ("string(value)".to_owned(), down.to_owned(), true)
             }
-        }
+            How::FlagTexts => {
+                let down = "value == 'true' ? true : (value == 'false' ? false : null)";
+                ("string(value)".to_owned(), down.to_owned(), true)
+            }
+            How::Numbers => ("int(value)".to_owned(), "string(value)".to_owned(), false),
+            How::Instants(tick) => {
+                let down = format!("to_millis(value) / {tick}");
+                (format!("from_millis(value * {tick})"), down, *tick > 1)
+            }
+            How::Milliseconds => {
+                ("to_millis(value)".to_owned(), "from_millis(value)".to_owned(), false)
+            }
+            How::Lists => {
+                let down = "size(value) > 0 ? value[0] : null";
+                ("[value]".to_owned(), down.to_owned(), true)
+            }
+            How::Items => ("value[0]".to_owned(), "[value]".to_owned(), false),
+            How::Times(factor) => {
+                let down = format!("math.round(double(value) / {factor}.0)");
+                (format!("value * {factor}"), down, true)
+            }
+            How::Cents => {
+                let up = "int(math.round(value * 100.0))".to_owned();
+                (up, "double(value) / 100.0".to_owned(), false)
+            }
+            How::Map(pairs) => {
+                let back: Vec<_> =
+                    pairs.iter().map(|(was, is)| (is.clone(), was.clone())).collect();
+                (chosen(pairs), chosen(&back), false)
+            }
+        };
+        let lossy = if lossy { ", lossy = true" } else { "" };
+        format!("up = {}, down = {}{lossy}", json!(up), json!(down))
     }
+}
+
+/// The second of the pair whose first is the value.
+fn chosen(pairs: &[(Value, Value)]) -> String {
+    let none = "null".to_owned();
+    pairs.iter().rev().fold(none, |rest, (from, to)| format!("value == {from} ? {to} : ({rest})"))
 }

@@ -28,6 +28,13 @@ impl World<'_> {
             if field.sort {
                 self.sort(version, collection, field, &kept);
             }
+            if field.converted {
+                for query in [format!("{}=1", field.name), format!("sort=-{}", field.name)] {
+                    let path = format!("{}?{query}", self.list_path(collection));
+                    let refused = self.ask(version, "GET", &path, None);
+                    refused.error(400, "invalid_parameter");
+                }
+            }
         }
         self.search(version, collection, &kept);
         self.choose(version, collection, &kept);

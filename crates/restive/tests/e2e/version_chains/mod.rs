@@ -72,9 +72,9 @@ fn always() -> Vec<u64> {
 /// what is told in envelopes.
 #[test]
 fn the_pasts_that_are_always_tried_have_every_kind_of_change() {
-    let kinds = "Rename Enter Leave Split Merge Retype EnumMap Default Optional Required Removed \
+    let kinds = "Rename Enter Leave Retype EnumMap Default Optional Required Removed \
                  Limits Gone CollectionAdded CollectionRemoved";
-    let of_forms = "Rename Split Merge Retype EnumMap Default Optional Required \
+    let of_forms = "Rename Retype EnumMap Default Optional Required \
                     Limits";
     let has: BTreeSet<String> =
         always().into_iter().flat_map(|seed| generate::plan(seed).traits()).collect();

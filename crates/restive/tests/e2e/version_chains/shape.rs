@@ -16,8 +16,6 @@ pub enum Kind {
     Text,
     /// A text of at most three characters.
     Short,
-    /// A text without this separator: the first piece of a merge.
-    Piece(String),
     /// A text that is a number from 1 to 99.
     Digits,
     /// One of these words.
@@ -49,7 +47,6 @@ impl Kind {
             Kind::Text => "type = 'string'".to_owned(),
             Kind::Short => "type = 'string', max_length = 3".to_owned(),
             Kind::Small => "type = 'integer', min = -9, max = 9".to_owned(),
-            Kind::Piece(by) => format!("type = 'string', pattern = '^[^{by}]*$'"),
             Kind::Digits => "type = 'string', pattern = '^[1-9][0-9]?$'".to_owned(),
             Kind::Word(words) => format!("type = 'string', enum = {}", json!(words)),
             Kind::Whole | Kind::Ticks(_) => "type = 'integer'".to_owned(),
@@ -85,7 +82,6 @@ impl Kind {
             Kind::Text => json!(chance.pick(&TEXTS)),
             Kind::Short => json!(chance.pick(&["", "a", "x-y", " b", "日本語", "12"])),
             Kind::Small => json!(chance.below(19) as i64 - 9),
-            Kind::Piece(by) => json!(chance.pick(&TEXTS).replace(by.as_str(), "_")),
             Kind::Digits => json!((chance.below(99) + 1).to_string()),
             Kind::Word(words) => json!(words[chance.below(words.len())]),
             Kind::Whole => json!(chance.below(2_000) as i64 - 1_000),
@@ -150,6 +146,8 @@ pub struct Field {
     pub filled: bool,
     /// An old name of this field, which stays beside it.
     pub of: Option<String>,
+    /// Newer versions keep it in another form, so lists cannot be asked for it.
+    pub converted: bool,
 }
 
 impl Field {
@@ -167,6 +165,7 @@ impl Field {
             choosy: false,
             filled: false,
             of: None,
+            converted: false,
         }
     }
 

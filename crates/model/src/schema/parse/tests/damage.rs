@@ -14,12 +14,13 @@ collection = 'toys'
 rename = { from = 'label', to = 'name', beside = true }
 [[versions.changes]]
 collection = 'toys'
-retype = { field = 'price', from = 'number', factor = 100 }
+convert = { field = 'price', from = 'number',
+  up = 'int(math.round(value * 100.0))', down = 'double(value) / 100.0' }
 [[versions]]
 date = '2025-01-01'
 [[versions.changes]]
 collection = 'toys'
-split = { from = { name = 'whole', type = 'string' }, to = ['one', 'two'], by = ' ' }
+convert = { field = 'one', from = 'string', up = 'value', down = 'value' }
 [[versions.changes]]
 collection = 'toys'
 action = 'sell'

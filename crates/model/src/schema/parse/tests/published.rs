@@ -48,9 +48,7 @@ fn an_editor_completes_exactly_the_keys_that_are_read() {
         ("change", keys::CHANGE),
         ("rename", keys::RENAME),
         ("move", keys::MOVE),
-        ("split", keys::SPLIT),
-        ("merge", keys::MERGE),
-        ("retype", keys::RETYPE),
+        ("convert", keys::CONVERT),
         ("enum_map", keys::ENUM_MAP),
         ("changed_default", keys::CHANGED_DEFAULT),
         ("limits", keys::LIMITS),
@@ -132,14 +130,13 @@ fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
         (&past("rename = { from = 'name', to = 'title' }\nremoved = { field = 'title' }"), false),
         (&past("rename = { from = 'name' }"), false),
         (&past("collection_added = true"), true),
+        (&past("convert = { field = 'pages', from = 'string', up = 'int(value)' }"), false),
         (
-            &past("retype = { field = 'pages', from = 'string', map = { few = 1 }, factor = 2 }"),
-            false,
-        ),
-        (&past("retype = { field = 'pages', from = 'number', factor = 2, nearest = true }"), true),
-        (
-            &past("retype = { field = 'pages', from = 'boolean', by = 'text', nearest = true }"),
-            false,
+            &past(
+                "convert = { field = 'pages', from = 'number', up = 'int(value)', down = \
+                 'double(value)', lossy = true }",
+            ),
+            true,
         ),
         (&past("limits = { field = 'title', was = { max_length = 9 } }"), true),
         (&past("limits = { was = { max_length = 9 } }"), false),

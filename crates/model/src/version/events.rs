@@ -5,10 +5,9 @@
 use super::lens::{Lens, value_of};
 use super::{Versions, View};
 use crate::event::{Event, Hidden};
-use crate::problem::{Code, Problem};
+use crate::problem::Problem;
 use crate::record::{self, Fields, Record, parse_object, push_text};
 use crate::schema::{Collection, CollectionIx};
-use crate::validate;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -149,7 +148,7 @@ impl Versions {
         if is_erased(&body) {
             return (body, None);
         }
-        let fields = raised(lens, &whole(&body, &parse_object(hidden.as_deref().unwrap_or("{}"))));
+        let fields = lens.up(&whole(&body, &parse_object(hidden.as_deref().unwrap_or("{}"))));
         let newest = &self.kept().collections[collection];
         (record::encode(newest, &fields), record::encode_hidden(newest, &fields))
     }
@@ -171,8 +170,8 @@ impl Versions {
         let mut after = whole(object, &hidden.object);
         let mut previous = previous.map(|text| whole(text, &hidden.previous));
         if let Some(lens) = self.written_lens(ix, written) {
-            previous = previous.map(|all| clean(lens.previous_up(&after, &all)));
-            after = raised(lens, &after);
+            previous = previous.map(|all| lens.previous_up(&after, &all));
+            after = lens.up(&after);
         }
         let lens = to.lens(ix).filter(|_| to.index > 0);
         let shape = match to.index {
@@ -249,8 +248,8 @@ impl Versions {
         let mut after = whole(texts.object, &hidden.object);
         let mut previous = texts.previous.map(|text| whole(text, &hidden.previous));
         if let Some(from) = from {
-            previous = previous.map(|previous| clean(from.previous_up(&after, &previous)));
-            after = raised(from, &after);
+            previous = previous.map(|previous| from.previous_up(&after, &previous));
+            after = from.up(&after);
         }
         let shown = &view.schema.collections[ix];
         let (object, previous) = match to {
@@ -305,7 +304,8 @@ impl View {
         let mut kept = kept.clone();
         self.schema.collections[collection].complete(&mut kept);
         let Some(lens) = self.lens(collection) else { return Ok(kept) };
-        let mut fields = lens.up(&kept);
+        let mut raised = lens.raise(&kept);
+        let mut fields = std::mem::take(&mut raised.fields);
         let newest = &self.newest.collections[collection];
         newest.complete(&mut fields);
         for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
@@ -316,37 +316,16 @@ impl View {
         let unsaid = |name: &String| newest.field(name).is_some_and(|field| field.required);
         let nulls = fields.iter().filter(|(name, value)| value.is_null() && unsaid(name));
         changed.extend(nulls.map(|(name, value)| (name.clone(), value.clone())));
-        validate::raised(lens.held_to(newest), &mut changed)?;
-        fields.extend(changed);
-        // Fields that only the service sets are not looked at there.
-        match fields.iter().find(|(_, value)| validate::is_marked(value)) {
-            Some((name, _)) => {
-                let message = format!("`{name}` has a value that the newest version lacks.");
-                Err(Problem::new(Code::ValidationFailed, message))
-            }
-            None => Ok(fields),
-        }
+        raised.fields = changed;
+        lens.check(newest, &mut raised, &kept)?;
+        fields.extend(raised.fields);
+        Ok(fields)
     }
 }
 
 fn whole(text: &str, hidden: &Fields) -> Fields {
     let mut fields = parse_object(text);
     fields.extend(hidden.iter().map(|(name, value)| (name.clone(), value.clone())));
-    fields
-}
-
-fn raised(lens: &Lens, fields: &Fields) -> Fields {
-    clean(lens.up(fields))
-}
-
-/// What the newest version cannot say is null there: the log tells what it can.
-fn clean(mut fields: Fields) -> Fields {
-    for (_, value) in fields.iter_mut().filter(|(_, value)| validate::is_marked(value)) {
-        match value {
-            Value::Object(members) => members.retain(|_, member| !validate::is_marked(member)),
-            other => *other = Value::Null,
-        }
-    }
     fields
 }
 

@@ -1,0 +1,466 @@
+//! What one version did to the fields of a collection, as it is applied to a record: the steps that
+//! bring a record down to the older shape and up to the newer one. Knows no declarations beyond
+//! those that a step needs, and nothing of requests.
+
+use crate::record::Fields;
+use crate::schema::rule::Fault;
+use crate::schema::{Field, Formula, Kind, Path};
+use crate::validate;
+use serde_json::{Map, Value};
+
+/// One change. "Old" is the shape before the version, "new" the one from it on.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Rename {
+        old: String,
+        new: String,
+    },
+    Move(Box<Move>),
+    /// An object that the old shape does not have; `shown_as`: the first old field that is in it.
+    Hide {
+        object: String,
+        shown_as: String,
+    },
+    /// Words of an `enum` that have others on the other side. All others stay.
+    Words {
+        field: String,
+        up: Vec<(String, String)>,
+        down: Vec<(String, String)>,
+    },
+    /// Old clients read this value where there is none.
+    FillDown {
+        field: String,
+        fill: Value,
+    },
+    /// Old clients that send none mean this value.
+    FillUp {
+        field: String,
+        fill: Value,
+    },
+    /// Old clients read a constant; nothing is kept.
+    Constant {
+        field: String,
+        value: Value,
+    },
+    Convert(Box<Convert>),
+}
+
+/// A value that moves into an object, out of it, or from one object into another.
+#[derive(Clone, Debug)]
+pub(super) struct Move {
+    pub old: Path,
+    pub new: Path,
+    /// The old field, where the old place is no member: it can hold values of its type only.
+    pub field: Option<Field>,
+    /// The new field, where the new place is no member.
+    pub new_field: Option<Field>,
+    /// The old shape has the new object, too, so clients may have put a member there.
+    pub shared: bool,
+    /// Whether the object must be there on the old and on the new side, also without members.
+    pub required: (bool, bool),
+}
+
+/// A field whose values are computed.
+#[derive(Clone, Debug)]
+pub(super) struct Convert {
+    pub old: Field,
+    pub new: Field,
+    pub up: Formula,
+    pub down: Formula,
+    pub lossy: bool,
+    /// What `record` has in `up` and in `down`.
+    pub old_fields: Vec<Field>,
+    pub new_fields: Vec<Field>,
+}
+
+/// Why a value cannot be brought up.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reason {
+    /// The object has a member where the value moves to.
+    Taken { object: String, member: String },
+    /// No value of the newer type stands for it.
+    Inexpressible,
+}
+
+impl Convert {
+    /// Null: older clients have no value for it.
+    pub fn lowered(&self, value: &Value, record: &Fields) -> Result<Value, String> {
+        let given = (&self.new.kind, value);
+        let made = self.down.apply(given, (&self.new_fields, record)).map_err(reason)?;
+        if made.is_null() { Ok(made) } else { typed(&self.old, made) }
+    }
+
+    pub fn raised(&self, value: &Value, record: &Fields) -> Result<Value, String> {
+        let given = (&self.old.kind, value);
+        let made = self.up.apply(given, (&self.old_fields, record)).map_err(reason)?;
+        typed(&self.new, made)
+    }
+}
+
+fn reason(fault: Fault) -> String {
+    fault.reason
+}
+
+/// A computed value in the form in which the field keeps it. Limits are for requests; a word that
+/// is not in the `enum` is none that a client knows.
+fn typed(field: &Field, value: Value) -> Result<Value, String> {
+    let made = value.to_string();
+    let known = |value: &Value| {
+        let word = value.as_str().unwrap_or_default();
+        field.choices.is_empty() || field.choices.iter().any(|choice| choice == word)
+    };
+    let value = validate::of_kind(&field.kind, value).filter(known);
+    value.ok_or_else(|| format!("{made} is no value of type {}", field.kind.name()))
+}
+
+/// The steps of one version.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stage(pub Vec<Step>);
+
+impl Stage {
+    pub fn down(&self, fields: &mut Fields) {
+        let record = self.snapshot(fields);
+        for step in &self.0 {
+            step.down(fields, &record);
+        }
+    }
+
+    /// Says of each value that has no counterpart where it was in the old shape.
+    pub fn up(&self, fields: &mut Fields) -> Vec<(String, Reason)> {
+        let record = self.snapshot(fields);
+        let mut faults = Vec::new();
+        for step in &self.0 {
+            step.up(fields, &record, &mut faults);
+        }
+        faults.extend(self.inexact(&record, fields));
+        faults
+    }
+
+    /// Converted values that would not be shown as they were sent, where they should be.
+    fn inexact(&self, sent: &Fields, raised: &Fields) -> Vec<(String, Reason)> {
+        let exact = self.0.iter().filter_map(|step| match step {
+            Step::Convert(it) if !it.lossy => Some(&it.old.name),
+            _ => None,
+        });
+        let exact: Vec<&String> = exact.collect();
+        if exact.is_empty() {
+            return Vec::new();
+        }
+        let mut shown = raised.clone();
+        self.down(&mut shown);
+        let value = |fields: &Fields, name: &String| fields.get(name).cloned().unwrap_or_default();
+        let differs = |name: &&String| {
+            let (was, is, kept) = (value(sent, name), value(&shown, name), value(raised, name));
+            // What could not be raised at all is reported already.
+            !was.is_null() && !kept.is_null() && was != is
+        };
+        let found = exact.into_iter().filter(differs);
+        found.map(|name| (name.clone(), Reason::Inexpressible)).collect()
+    }
+
+    /// Formulas see the record as it is before the version's first step.
+    fn snapshot(&self, fields: &Fields) -> Fields {
+        match self.0.iter().any(|step| matches!(step, Step::Convert(_))) {
+            true => fields.clone(),
+            false => Fields::new(),
+        }
+    }
+}
+
+impl Step {
+    fn down(&self, fields: &mut Fields, record: &Fields) {
+        match self {
+            Step::Rename { old, new } => rename(fields, new, old),
+            Step::Move(it) => {
+                let mut value = take(fields, &it.new);
+                // Newer clients may put anything into an object.
+                if let Some(field) = &it.field {
+                    value = typed(field, value).unwrap_or_default();
+                }
+                put(fields, &it.old, value, it.required.0);
+            }
+            Step::Hide { object, .. } => drop(fields.remove(object)),
+            Step::Words { field, down, .. } => translate(fields, field, down),
+            Step::FillDown { field, fill } => fill_in(fields, field, fill),
+            Step::FillUp { .. } => {}
+            Step::Constant { field, value } => drop(fields.insert(field.clone(), value.clone())),
+            Step::Convert(it) => {
+                let name = &it.new.name;
+                if let Some(value) = fields.get_mut(name).filter(|value| !value.is_null()) {
+                    *value = it.lowered(value, record).unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    fn up(&self, fields: &mut Fields, record: &Fields, faults: &mut Vec<(String, Reason)>) {
+        match self {
+            Step::Rename { old, new } => rename(fields, old, new),
+            Step::Move(it) => {
+                let mut value = take(fields, &it.old);
+                // Clients of a version before this one may have sent a member of any type.
+                if let Some(field) = it.field.as_ref().filter(|_| !value.is_null()) {
+                    value = typed(field, value).unwrap_or_else(|_| {
+                        faults.push((it.old.to_string(), Reason::Inexpressible));
+                        Value::Null
+                    });
+                }
+                if let (true, Some(member)) = (it.shared, &it.new.member)
+                    && !read(fields, &it.new).is_null()
+                {
+                    let (object, member) = (it.new.field.clone(), member.clone());
+                    faults.push((it.new.to_string(), Reason::Taken { object, member }));
+                }
+                put(fields, &it.new, value, it.required.1);
+            }
+            Step::Hide { .. } | Step::FillDown { .. } => {}
+            Step::Words { field, up, .. } => translate(fields, field, up),
+            Step::FillUp { field, fill } => fill_in(fields, field, fill),
+            Step::Constant { field, .. } => drop(fields.remove(field)),
+            Step::Convert(it) => {
+                let name = &it.old.name;
+                let Some(value) = fields.get_mut(name).filter(|value| !value.is_null()) else {
+                    return;
+                };
+                match it.raised(value, record) {
+                    Ok(raised) => *value = raised,
+                    Err(_) => {
+                        *value = Value::Null;
+                        faults.push((name.clone(), Reason::Inexpressible));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a path of the newer shape is in the older one; none where that does not have it.
+    fn older(&self, path: String) -> Option<String> {
+        match self {
+            Step::Rename { old, new } => Some(moved(&path, new, old).unwrap_or(path)),
+            Step::Move(it) => {
+                let (old, new) = (it.old.to_string(), it.new.to_string());
+                let Some(found) = moved(&path, &new, &old) else { return Some(path) };
+                // Only objects have members.
+                let flat = it.field.as_ref().is_some_and(|field| field.kind != Kind::Object);
+                (found == old || !flat).then_some(found)
+            }
+            Step::Hide { object, shown_as } if path == *object => Some(shown_as.clone()),
+            Step::Hide { object, .. } => moved(&path, object, "").is_none().then_some(path),
+            // The members of a computed value are others.
+            Step::Convert(it) if moved(&path, &it.new.name, "").is_some() => {
+                Some(it.old.name.clone())
+            }
+            _ => Some(path),
+        }
+    }
+
+    /// Follows a path of the older shape into the newer one.
+    fn newer(&self, place: &mut Place) -> Option<()> {
+        let path = &mut place.path;
+        let head = path.split('.').next().unwrap_or_default();
+        match self {
+            Step::Rename { old, new } => {
+                if let Some(found) = moved(path, old, new) {
+                    *path = found;
+                }
+            }
+            Step::Move(it) => {
+                if let Some(found) = moved(path, &it.old.to_string(), &it.new.to_string()) {
+                    *path = found;
+                    place.moved = true;
+                } else {
+                    // An object with a member that is elsewhere.
+                    place.moved |= *path == it.old.field || *path == it.new.field;
+                }
+            }
+            Step::Words { field, .. } => place.worded |= head == field,
+            Step::FillDown { field, .. } if head == field => {
+                place.filled = true;
+                // Newer than a conversion, it may still be shown as null.
+                place.certain |= place.is_listable();
+            }
+            Step::Convert(it) => {
+                place.lossy |= head == it.old.name && it.lossy;
+                place.converted |= head == it.old.name;
+            }
+            Step::Constant { field, .. } if head == field => return None,
+            Step::Hide { .. } | Step::FillDown { .. } => {}
+            Step::FillUp { .. } | Step::Constant { .. } => {}
+        }
+        Some(())
+    }
+}
+
+/// Where a field of an older shape is kept, and what lies between.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Place {
+    /// A kept field, or a member of one.
+    pub path: String,
+    pub moved: bool,
+    pub worded: bool,
+    /// Old clients read a value where none is kept.
+    pub filled: bool,
+    /// They never read null.
+    pub certain: bool,
+    pub converted: bool,
+    pub lossy: bool,
+}
+
+impl Place {
+    /// The kept field.
+    pub fn field(&self) -> &str {
+        self.path.split('.').next().unwrap_or(&self.path)
+    }
+
+    /// Whether the kept value is shown as it is.
+    pub fn is_copy(&self) -> bool {
+        !(self.moved || self.worded || self.filled || self.converted)
+    }
+
+    /// Whether lists can be filtered and sorted by it: its values are those of a column, but for
+    /// words and a value that stands for null.
+    pub fn is_listable(&self) -> bool {
+        !self.moved && !self.converted
+    }
+}
+
+/// All that lies between the newest shape and an older one: newest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stages(pub Vec<Stage>);
+
+impl Stages {
+    pub fn down(&self, fields: &mut Fields) {
+        self.0.iter().for_each(|stage| stage.down(fields));
+    }
+
+    /// Brings fields of the older shape up. Of each value that has no counterpart, says where it
+    /// was sent and where it would be kept.
+    pub fn up(&self, fields: &mut Fields) -> Vec<Unraised> {
+        let mut found = Vec::new();
+        for (at, stage) in self.0.iter().enumerate().rev() {
+            for (path, reason) in stage.up(fields) {
+                let older = self.0[at + 1..].iter().try_fold(path.clone(), older);
+                let kept = newer(&self.0[..=at], path);
+                let kept = kept.map(|place| place.field().to_owned());
+                if let (Some(sent), Some(kept)) = (older, kept) {
+                    found.push(Unraised { sent, kept, reason });
+                }
+            }
+        }
+        found
+    }
+
+    /// Where a kept path is in the older shape.
+    pub fn older(&self, path: &str) -> Option<String> {
+        self.0.iter().try_fold(path.to_owned(), older)
+    }
+
+    /// Where a path of the older shape is kept; none where it is a constant.
+    pub fn newer(&self, path: &str) -> Option<Place> {
+        newer(&self.0, path.to_owned())
+    }
+
+    /// Members of objects of the older shape that are fields by now, with their paths.
+    pub fn members(&self) -> Vec<(String, &Field)> {
+        let mut found = Vec::new();
+        for (at, stage) in self.0.iter().enumerate() {
+            for step in &stage.0 {
+                let Step::Move(it) = step else { continue };
+                let path = self.0[at + 1..].iter().try_fold(it.old.to_string(), older);
+                found.extend(path.zip(it.new_field.as_ref()));
+            }
+        }
+        found
+    }
+
+    pub fn converts(&self) -> bool {
+        self.0.iter().flat_map(|stage| &stage.0).any(|step| matches!(step, Step::Convert(_)))
+    }
+}
+
+/// A value that has no counterpart in the newest shape.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unraised {
+    pub sent: String,
+    pub kept: String,
+    pub reason: Reason,
+}
+
+fn older(path: String, stage: &Stage) -> Option<String> {
+    stage.0.iter().try_fold(path, |path, step| step.older(path))
+}
+
+fn newer(stages: &[Stage], path: String) -> Option<Place> {
+    let mut place = Place { path, ..Place::default() };
+    for step in stages.iter().rev().flat_map(|stage| &stage.0) {
+        step.newer(&mut place)?;
+    }
+    Some(place)
+}
+
+/// The path with its beginning replaced, where it begins so.
+fn moved(path: &str, from: &str, to: &str) -> Option<String> {
+    let rest = path.strip_prefix(from)?;
+    (rest.is_empty() || rest.starts_with('.')).then(|| format!("{to}{rest}"))
+}
+
+fn rename(fields: &mut Fields, from: &str, to: &str) {
+    if let Some(value) = fields.remove(from) {
+        fields.insert(to.to_owned(), value);
+    }
+}
+
+fn translate(fields: &mut Fields, field: &str, words: &[(String, String)]) {
+    if let Some(Value::String(word)) = fields.get_mut(field)
+        && let Some((_, other)) = words.iter().find(|(from, _)| from == word)
+    {
+        word.clone_from(other);
+    }
+}
+
+fn fill_in(fields: &mut Fields, field: &str, fill: &Value) {
+    if fields.get(field).is_none_or(Value::is_null) {
+        fields.insert(field.to_owned(), fill.clone());
+    }
+}
+
+fn read<'f>(fields: &'f Fields, path: &Path) -> &'f Value {
+    let value = fields.get(&path.field).unwrap_or(&Value::Null);
+    match &path.member {
+        Some(member) => value.get(member).unwrap_or(&Value::Null),
+        None => value,
+    }
+}
+
+fn take(fields: &mut Fields, path: &Path) -> Value {
+    match &path.member {
+        Some(member) => {
+            let members = fields.get_mut(&path.field).and_then(Value::as_object_mut);
+            members.and_then(|members| members.remove(member)).unwrap_or_default()
+        }
+        None => fields.remove(&path.field).unwrap_or_default(),
+    }
+}
+
+/// `required`: where there is no object and no value, there is an object without members.
+fn put(fields: &mut Fields, path: &Path, value: Value, required: bool) {
+    let Some(member) = &path.member else {
+        if !value.is_null() {
+            fields.insert(path.field.clone(), value);
+        }
+        return;
+    };
+    if value.is_null() && !required && !fields.contains_key(&path.field) {
+        return;
+    }
+    let object = fields.entry(path.field.clone()).or_insert(Value::Null);
+    if object.is_null() && (required || !value.is_null()) {
+        *object = Value::Object(Map::new());
+    }
+    if let Some(members) = object.as_object_mut() {
+        match value.is_null() {
+            true => drop(members.remove(member)),
+            false => drop(members.insert(member.clone(), value)),
+        }
+    }
+}

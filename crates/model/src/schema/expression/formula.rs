@@ -21,8 +21,8 @@ pub struct Formula {
     uses_record: bool,
 }
 
-/// The functions of CEL, those for numbers (`math.round`) and texts (`split`), and two for instants.
-/// `function` lists those that formulas may call.
+/// The functions of CEL, those for numbers (`math.round`) and texts (`split`), and two for
+/// instants. `function` lists those that formulas may call.
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     // Each is added once, so none of their names can be taken.

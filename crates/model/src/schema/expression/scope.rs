@@ -1,5 +1,5 @@
-//! What an expression can name, with its types: `record`, `request`, `client`, `now`; or `event`; or
-//! `value` and `record`. Made from the fields of a collection and the parameters of an action.
+//! What an expression can name, with its types: `record`, `request`, `client`, `now`; or `event`;
+//! or `value` and `record`. Made from the fields of a collection and the parameters of an action.
 
 use super::function::{self, Function};
 use super::shape::{Member, Shape, Type};

@@ -586,7 +586,7 @@ impl How {
             }
             How::Items => ("value[0]".to_owned(), "[value]".to_owned(), false),
             How::Times(factor) => {
-                let down = format!("math.round(double(value) / {factor}.0)");
+                let down = format!("int(math.round(double(value) / {factor}.0))");
                 (format!("value * {factor}"), down, true)
             }
             How::Cents => {
@@ -596,7 +596,8 @@ impl How {
             How::Map(pairs) => {
                 let back: Vec<_> =
                     pairs.iter().map(|(was, is)| (is.clone(), was.clone())).collect();
-                (chosen(pairs), chosen(&back), false)
+                let last = pairs.last().map_or_else(String::new, |(_, to)| to.to_string());
+                (chosen(pairs, &last), chosen(&back, "null"), false)
             }
         };
         let lossy = if lossy { ", lossy = true" } else { "" };
@@ -605,7 +606,8 @@ impl How {
 }
 
 /// The second of the pair whose first is the value.
-fn chosen(pairs: &[(Value, Value)]) -> String {
-    let none = "null".to_owned();
-    pairs.iter().rev().fold(none, |rest, (from, to)| format!("value == {from} ? {to} : ({rest})"))
+fn chosen(pairs: &[(Value, Value)], otherwise: &str) -> String {
+    let one =
+        |rest: String, (from, to): &(Value, Value)| format!("value == {from} ? {to} : ({rest})");
+    pairs.iter().rev().fold(otherwise.to_owned(), one)
 }

@@ -278,8 +278,8 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
         (
             "convert = { field = 'pages', from = 'string', up = 'int(vale)', down = \
              'string(value)' }",
-            "1:57: unknown name `vale` in the expression (did you mean `value`?); it can use `value` \
-             and `record`",
+            "1:57: unknown name `vale` in the expression (did you mean `value`?); it can use \
+             `value` and `record`",
         ),
         (
             "convert = { field = 'pages', from = 'string', up = 'int(value)', down = \

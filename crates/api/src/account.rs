@@ -2,13 +2,14 @@
 //! uses. Also sets the pin at its first call.
 
 use crate::auth::Identity;
-use crate::channel::may;
-use crate::operation::{Failure, access};
+use crate::error::Failure;
+use crate::operation::access;
 use crate::respond::{self, Reply};
 use crate::route::{self, Own};
-use crate::service::{Core, Trace};
-use crate::usage::Thing;
-use crate::{body, condition, negotiate};
+use crate::services::Services;
+use crate::trace::Trace;
+use crate::usage::SubjectKind;
+use crate::{body, condition, negotiate, scope};
 use http::{Method, StatusCode};
 use model::problem::{Code, Problem};
 use model::record::{Fields, Record};
@@ -21,15 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::Exchange;
 
-/// What a key may be allowed beside collections.
-pub const SCOPES: [&str; 2] = ["account", "version-usage"];
 pub const PIN: &str = "api_version";
 /// A pin that could not be set is tried again after this: reads go on while the disk is full.
 const RETRY_MS: i64 = 10_000;
 
 /// Answers `/v1/account` and `/v1/version-usage`.
 pub async fn serve(
-    core: &Arc<Core>,
+    services: &Arc<Services>,
     exchange: &mut Exchange,
     own: Own,
     request_id: &str,
@@ -40,22 +39,22 @@ pub async fn serve(
         Own::VersionUsage => &["GET", "HEAD", "OPTIONS"],
     };
     if exchange.method == Method::OPTIONS {
-        core.take_for_address(exchange, trace)?;
+        services.admission.take_for_address(exchange, trace)?;
         return Ok(respond::options(methods));
     }
     if !methods.contains(&exchange.method.as_str()) {
-        core.take_for_address(exchange, trace)?;
+        services.admission.take_for_address(exchange, trace)?;
         return Err(respond::not_allowed(&exchange.method, methods).into());
     }
-    let identity = core.identify(exchange, trace).await?;
+    let identity = services.admission.identify(exchange, trace).await?;
     let moves = exchange.method == Method::POST;
     let body = match moves {
-        true => body::read(core, exchange, &identity, trace).await,
+        true => services.bodies.read(exchange, &identity, trace).await,
         false => Ok(bytes::Bytes::new()),
     };
-    core.take(&identity, trace)?;
-    core.choose_version(exchange, &identity, trace)?;
-    may(&identity, own.name(), access(&exchange.method))?;
+    services.admission.take(&identity, trace)?;
+    trace.choose_version(&services.versions, exchange, &identity)?;
+    scope::check(&identity.caller, own.name(), access(&exchange.method))?;
     let body = body?;
     negotiate::check_accept(&exchange.headers)?;
     if moves {
@@ -63,34 +62,34 @@ pub async fn serve(
     }
     route::refuse_parameters(exchange.uri.query().unwrap_or_default())?;
     let text = match own {
-        Own::VersionUsage => usage(core, &identity),
+        Own::VersionUsage => usage(services, &identity),
         Own::Account if moves => {
-            let wanted = wanted(core, body::object(&body, false)?)?;
+            let wanted = wanted(services, body::object(&body, false)?)?;
             let precondition = condition::of_write(&exchange.headers)?;
-            set(core, &identity, &wanted, precondition, Some(request_id)).await?.body
+            set(services, &identity, &wanted, precondition, Some(request_id)).await?.body
         }
         Own::Account => {
             if identity.account.pin.is_none() {
-                pin(core, &identity, trace.now).await;
+                pin(services, &identity, trace.now).await;
             }
-            find(core, &identity).await?.body
+            find(services, &identity).await?.body
         }
     };
-    Ok(respond::unkept(Reply::json(StatusCode::OK, text)))
+    Ok(respond::no_store(Reply::json(StatusCode::OK, text)))
 }
 
 /// Pins an account to the newest version, which its first call was answered in. Nobody's request
 /// fails for it: what is not set now is set by a later call.
-pub async fn pin(core: &Core, identity: &Identity, now: Timestamp) {
+pub async fn pin(services: &Services, identity: &Identity, now: Timestamp) {
     let account = &identity.account;
     let tried = account.tried.swap(now.0, Ordering::Relaxed);
     if tried != 0 && (now.0 - tried).abs() < RETRY_MS {
         return;
     }
-    // Whoever pinned it meanwhile knew better.
+    // If another request pinned it first, keep that pin.
     let unchanged = Precondition::Versions(vec![account.version]);
-    let newest = &core.versions.newest().date;
-    match set(core, identity, newest, unchanged, None).await {
+    let newest = &services.versions.newest().date;
+    match set(services, identity, newest, unchanged, None).await {
         Ok(_) => {}
         Err(Failure::Problem(problem)) => {
             tracing::debug!(account = identity.caller.account, %problem.message, "not pinned");
@@ -103,23 +102,23 @@ pub async fn pin(core: &Core, identity: &Identity, now: Timestamp) {
 }
 
 /// The version a request wants to move the pin to.
-fn wanted(core: &Core, sent: Fields) -> Result<String, Problem> {
-    let fields = validate::body(&form(core), sent, Mode::Create)?;
+fn wanted(services: &Services, sent: Fields) -> Result<String, Problem> {
+    let fields = validate::body(&form(services), sent, Mode::Create)?;
     let wanted = fields.get(PIN).and_then(Value::as_str);
     Ok(wanted.unwrap_or_default().to_owned())
 }
 
 /// What may be changed about an account.
-fn form(core: &Core) -> Collection {
+fn form(services: &Services) -> Collection {
     let mut field = Field::new(PIN, Kind::String);
     field.required = true;
-    field.choices = core.versions.dates().into_iter().map(str::to_owned).collect();
-    let accounts = &core.schema.collections[core.schema.own(Builtin::Account)];
+    field.choices = services.versions.dates().into_iter().map(str::to_owned).collect();
+    let accounts = &services.schema.collections[services.schema.own(Builtin::Account)];
     Collection { name: "account".to_owned(), fields: vec![field], ..accounts.clone() }
 }
 
 async fn set(
-    core: &Core,
+    services: &Services,
     identity: &Identity,
     date: &str,
     precondition: Precondition,
@@ -128,7 +127,7 @@ async fn set(
     let fields = Fields::from_iter([(PIN.to_owned(), Value::from(date))]);
     let write = Write {
         scope: Scope::SYSTEM,
-        collection: core.schema.own(Builtin::Account),
+        collection: services.schema.own(Builtin::Account),
         id: Some(identity.caller.account.clone()),
         parent: None,
         change: Change::Assign { fields, event: None },
@@ -136,19 +135,19 @@ async fn set(
         precondition,
         idempotency: None,
         cause: Cause { request: request.map(str::to_owned), ..Cause::default() },
-        now: core.outside.now(),
-        entropy: core.outside.entropy(),
+        now: services.outside.now(),
+        entropy: services.outside.entropy(),
     };
-    match core.store.commit(write).await?? {
+    match services.store.commit(write).await?? {
         Committed::Fresh(Response::Updated(record)) => Ok(record),
         _ => Err(gone().into()),
     }
 }
 
-async fn find(core: &Core, identity: &Identity) -> Result<Record, Failure> {
-    let accounts = core.schema.own(Builtin::Account);
+async fn find(services: &Services, identity: &Identity) -> Result<Record, Failure> {
+    let accounts = services.schema.own(Builtin::Account);
     let id = &identity.caller.account;
-    let found = core.store.record(Scope::SYSTEM, accounts, None, id).await?;
+    let found = services.store.record(Scope::SYSTEM, accounts, None, id).await?;
     found.ok_or_else(|| gone().into())
 }
 
@@ -157,22 +156,22 @@ fn gone() -> Problem {
 }
 
 /// Requests of the account by version, and those that used what is deprecated.
-fn usage(core: &Core, identity: &Identity) -> String {
+fn usage(services: &Services, identity: &Identity) -> String {
     let account = &identity.account;
     let (mut versions, mut collections, mut fields) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, subject) in core.usages.subjects().iter().enumerate() {
+    for (place, subject) in services.usages.subjects().iter().enumerate() {
         let (requests, last) = account.usage.of(place);
         let told = subject.deprecated.clone().unwrap_or_default();
-        let (list, mut shown) = match &subject.thing {
-            Thing::Version(date) => {
+        let (list, mut shown) = match &subject.kind {
+            SubjectKind::Version(date) => {
                 let pinned = account.pin.unwrap_or(0) == place;
                 let shown = json!({ "object": "version_usage", "version": date, "pinned": pinned });
                 (&mut versions, shown)
             }
-            Thing::Collection(name) => {
+            SubjectKind::Collection(name) => {
                 (&mut collections, json!({ "object": "collection_usage", "collection": name }))
             }
-            Thing::Field { collection, name } => {
+            SubjectKind::Field { collection, name } => {
                 let (object, field) = ("field_usage", name);
                 let shown = json!({ "object": object, "collection": collection, "field": field });
                 (&mut fields, shown)
@@ -189,7 +188,7 @@ fn usage(core: &Core, identity: &Identity) -> String {
         "data": versions,
         "deprecated_collections": collections,
         "deprecated_fields": fields,
-        "since": core.usages.since().to_iso(),
+        "since": services.usages.since().to_iso(),
     });
     list.to_string()
 }

@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 pub struct Actions {
     runtime: Handle,
     /// Actions that have begun and have not ended.
-    under_way: Arc<watch::Sender<usize>>,
+    running: Arc<watch::Sender<usize>>,
     /// Ends the thread when it is dropped.
     stop: watch::Sender<bool>,
 }
@@ -43,7 +43,7 @@ impl Actions {
                 }
             });
         })?;
-        Ok(Actions { runtime: handle, under_way: Arc::default(), stop })
+        Ok(Actions { runtime: handle, running: Arc::default(), stop })
     }
 
     /// Runs an action to its end, also when this future is dropped before.
@@ -51,10 +51,10 @@ impl Actions {
         &self,
         action: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Stopped> {
-        let under_way = UnderWay::enter(&self.under_way);
+        let running = RunningAction::enter(&self.running);
         let (done, outcome) = oneshot::channel();
         let task = self.runtime.spawn(async move {
-            let _under_way = under_way;
+            let _under_way = running;
             // Nobody may be there to take it any more.
             let _ = done.send(action.await);
         });
@@ -71,25 +71,25 @@ impl Actions {
     /// Waits for the actions that are under way, for so long. Those that are left then are
     /// cancelled; returns how many.
     pub async fn drain(&self, within: Duration) -> usize {
-        let mut under_way = self.under_way.subscribe();
-        let _ = timeout(within, under_way.wait_for(|count| *count == 0)).await;
-        let left = *self.under_way.borrow();
+        let mut running = self.running.subscribe();
+        let _ = timeout(within, running.wait_for(|count| *count == 0)).await;
+        let left = *self.running.borrow();
         self.stop.send_replace(true);
         left
     }
 }
 
 /// One of those under way.
-struct UnderWay(Arc<watch::Sender<usize>>);
+struct RunningAction(Arc<watch::Sender<usize>>);
 
-impl UnderWay {
-    fn enter(count: &Arc<watch::Sender<usize>>) -> UnderWay {
+impl RunningAction {
+    fn enter(count: &Arc<watch::Sender<usize>>) -> RunningAction {
         count.send_modify(|count| *count += 1);
-        UnderWay(count.clone())
+        RunningAction(count.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningAction {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
@@ -140,7 +140,7 @@ mod tests {
             tokio::join!(actions.run(pending::<()>()), actions.drain(Duration::from_millis(1)));
         assert_eq!((outcome, left), (Err(Stopped), 1));
         assert_eq!(actions.run(async { 1 }).await, Err(Stopped), "nothing begins after that");
-        assert_eq!(*actions.under_way.borrow(), 0);
+        assert_eq!(*actions.running.borrow(), 0);
     }
 
     #[tokio::test]

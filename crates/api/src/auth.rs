@@ -74,12 +74,12 @@ struct Known {
 pub enum Found {
     Caller(Arc<Identity>),
     /// There are none, or they are not valid.
-    Nobody(Problem),
-    Unseen(Unseen),
+    Refused(Problem),
+    Unknown(UnknownKey),
 }
 
 /// A key that only the store can know.
-pub struct Unseen {
+pub struct UnknownKey {
     digest: [u8; 32],
     generation: u64,
     /// It was valid before some key changed: no guess.
@@ -117,32 +117,32 @@ impl Auth {
     pub fn look(&self, headers: &HeaderMap, now: Timestamp) -> Found {
         let secret = match credentials(headers) {
             Ok(Some(secret)) => secret,
-            Ok(None) => return Found::Nobody(missing()),
-            Err(problem) => return Found::Nobody(problem),
+            Ok(None) => return Found::Refused(missing()),
+            Err(problem) => return Found::Refused(problem),
         };
-        if secret.starts_with(crate::channel::TOKEN_PREFIX) {
+        if secret.starts_with(crate::token::PREFIX) {
             let message = "This is a channel token. It opens the live channels (event stream, \
                            WebSocket, poll) and nothing else; here an API key (sk_…) is needed.";
-            return Found::Nobody(invalid(message));
+            return Found::Refused(invalid(message));
         }
         let digest = keys::digest(&secret);
         let generation = self.store.key_generation();
         match self.cached(generation, &digest) {
             Ok(identity) => match usable(identity, now) {
                 Ok(identity) => Found::Caller(identity),
-                Err(problem) => Found::Nobody(problem),
+                Err(problem) => Found::Refused(problem),
             },
-            Err(was_valid) => Found::Unseen(Unseen { digest, generation, was_valid }),
+            Err(was_valid) => Found::Unknown(UnknownKey { digest, generation, was_valid }),
         }
     }
 
     /// The caller behind a key that is not known, or why there is none.
     pub async fn ask(
         &self,
-        unseen: Unseen,
+        unknown: UnknownKey,
         now: Timestamp,
     ) -> Result<Result<Arc<Identity>, Problem>, store::Error> {
-        let Unseen { digest, generation, was_valid } = unseen;
+        let UnknownKey { digest, generation, was_valid } = unknown;
         let found = self.find(&digest).await?;
         match &found {
             Ok(identity) => self.remember(generation, digest, identity),

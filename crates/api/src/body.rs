@@ -3,7 +3,7 @@
 
 use crate::auth::Identity;
 use crate::decode::{self, Coding};
-use crate::service::{Core, Trace};
+use crate::trace::Trace;
 use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::Fields;
@@ -24,49 +24,56 @@ const ARRIVING_BYTES: usize = 64 * 1024;
 /// Seconds after which there may be room again.
 const RETRY_AFTER: u64 = 1;
 
-/// The budget, by account number.
-pub type Bodies = Arc<Budget<i64>>;
-
-pub fn budget(max_body_bytes: usize) -> Bodies {
-    Budget::new(BODIES_BYTES.max(LEAST_BODIES * max_body_bytes))
+pub struct Bodies {
+    /// By account number.
+    budget: Arc<Budget<i64>>,
+    /// The largest body that the schema allows.
+    max_bytes: usize,
 }
 
-/// Reads the whole body, which counts for the account until the answer is made.
-pub async fn read(
-    core: &Core,
-    exchange: &mut Exchange,
-    identity: &Identity,
-    trace: &mut Trace,
-) -> Result<Bytes, Problem> {
-    let limit_bytes = core.schema.service.max_body_bytes;
-    let account = identity.caller.scope.account_number();
-    if !exchange.body.charge_to(account) {
-        return Err(no_room());
+impl Bodies {
+    pub fn new(max_bytes: usize) -> Bodies {
+        let budget = Budget::new(BODIES_BYTES.max(LEAST_BODIES * max_bytes));
+        Bodies { budget, max_bytes }
     }
-    // Told before it is sent, where the client waits for that.
-    let coding = decode::coding(&exchange.headers)?;
-    let (bytes, mut share) =
-        read_within(&mut exchange.body, limit_bytes, &core.bodies, account).await?;
-    let bytes = match coding {
-        Coding::Identity => bytes,
-        coding => {
-            let undone = decode::undo(coding, bytes, limit_bytes, &mut share);
-            let bytes = undone.map_err(|fault| match fault {
-                decode::Fault::Body(fault) => explain(fault, limit_bytes),
-                decode::Fault::Malformed => decode::malformed(coding),
-            })?;
-            share.shrink(share.amount().saturating_sub(bytes.len()));
-            bytes
+
+    /// Reads the whole body, which counts for the account until the response is written.
+    pub async fn read(
+        &self,
+        exchange: &mut Exchange,
+        identity: &Identity,
+        trace: &mut Trace,
+    ) -> Result<Bytes, Problem> {
+        let limit_bytes = self.max_bytes;
+        let account = identity.caller.scope.account_number();
+        if !exchange.body.charge_to(account) {
+            return Err(no_room());
         }
-    };
-    trace.body = Some(share);
-    Ok(bytes)
+        // Told before it is sent, where the client waits for that.
+        let coding = decode::coding(&exchange.headers)?;
+        let (bytes, mut share) =
+            read_within(&mut exchange.body, limit_bytes, &self.budget, account).await?;
+        let bytes = match coding {
+            Coding::Identity => bytes,
+            coding => {
+                let undone = decode::undo(coding, bytes, limit_bytes, &mut share);
+                let bytes = undone.map_err(|fault| match fault {
+                    decode::Fault::Body(fault) => explain(fault, limit_bytes),
+                    decode::Fault::Malformed => decode::malformed(coding),
+                })?;
+                share.shrink(share.amount().saturating_sub(bytes.len()));
+                bytes
+            }
+        };
+        trace.body = Some(share);
+        Ok(bytes)
+    }
 }
 
 async fn read_within(
     body: &mut Body,
     limit_bytes: usize,
-    bodies: &Bodies,
+    bodies: &Arc<Budget<i64>>,
     account: i64,
 ) -> Result<(Bytes, Share<i64>), Problem> {
     let declared = body.declared_bytes().and_then(|bytes| usize::try_from(bytes).ok());

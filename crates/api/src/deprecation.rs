@@ -3,7 +3,7 @@
 //! once; where nothing is deprecated, a request costs one look at a table.
 
 use crate::route;
-use crate::usage::{Subject, Thing};
+use crate::usage::{Subject, SubjectKind};
 use crate::version::Versioning;
 use http::header::LINK;
 use http::{HeaderName, HeaderValue};
@@ -37,7 +37,7 @@ struct Notice {
     kinds: Vec<String>,
 }
 
-/// One deprecated thing.
+/// One deprecated subject.
 pub struct Part {
     /// Where its uses are counted.
     pub place: usize,
@@ -50,23 +50,23 @@ pub type Headers = Vec<(HeaderName, HeaderValue)>;
 pub fn subjects(versions: &Versioning) -> Vec<Subject> {
     let schema = &versions.newest().schema;
     let version = |view: &Arc<model::version::View>| Subject {
-        thing: Thing::Version(view.date.clone()),
+        kind: SubjectKind::Version(view.date.clone()),
         deprecated: schema.versions.get(view.index).and_then(|one| one.deprecated.clone()),
     };
     let mut subjects: Vec<Subject> = versions.iter().map(version).collect();
-    let mut add = |thing: Thing, deprecated: &Option<Deprecation>| {
-        if deprecated.is_some() && !subjects.iter().any(|one| one.thing == thing) {
-            subjects.push(Subject { thing, deprecated: deprecated.clone() });
+    let mut add = |kind: SubjectKind, deprecated: &Option<Deprecation>| {
+        if deprecated.is_some() && !subjects.iter().any(|one| one.kind == kind) {
+            subjects.push(Subject { kind, deprecated: deprecated.clone() });
         }
     };
     let schemas = || versions.iter().flat_map(|view| view.schema.routed());
     for (_, collection) in schemas() {
-        add(Thing::Collection(collection.name.clone()), &collection.deprecated);
+        add(SubjectKind::Collection(collection.name.clone()), &collection.deprecated);
     }
     for (_, collection) in schemas() {
         for field in collection.fields.iter().filter(|field| !field.removed) {
             let (collection, name) = (collection.name.clone(), field.name.clone());
-            add(Thing::Field { collection, name }, &field.deprecated);
+            add(SubjectKind::Field { collection, name }, &field.deprecated);
         }
     }
     subjects
@@ -160,20 +160,22 @@ fn notice(schema: &Schema, at: CollectionIx, subjects: &[Subject]) -> Option<Box
     if schema.collections[at].removed {
         return None;
     }
-    let part = |thing: Thing, deprecated: &Option<Deprecation>| {
+    let part = |kind: SubjectKind, deprecated: &Option<Deprecation>| {
         let deprecation = deprecated.clone()?;
-        let place = subjects.iter().position(|subject| subject.thing == thing)?;
+        let place = subjects.iter().position(|subject| subject.kind == kind)?;
         Some(Part { place, deprecation })
     };
     let collection = &schema.collections[at];
     let above = std::iter::successors(Some(at), |at| schema.collections[*at].parent);
     let whole: Vec<Part> = above
         .map(|at| &schema.collections[at])
-        .filter_map(|one| part(Thing::Collection(one.name.clone()), &one.deprecated))
+        .filter_map(|one| part(SubjectKind::Collection(one.name.clone()), &one.deprecated))
         .collect();
     let known = collection.fields.iter().filter(|field| !field.removed);
-    let field =
-        |name: &String| Thing::Field { collection: collection.name.clone(), name: name.clone() };
+    let field = |name: &String| SubjectKind::Field {
+        collection: collection.name.clone(),
+        name: name.clone(),
+    };
     let fields: Vec<_> = known
         .filter_map(|one| Some((one.name.clone(), part(field(&one.name), &one.deprecated)?)))
         .collect();

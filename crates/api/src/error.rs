@@ -9,6 +9,24 @@ use serde_json::{Map, Value, json};
 /// Where error codes are explained; the code is the fragment.
 pub const DOCUMENTATION: &str = "/errors";
 
+/// Why a request has no result.
+pub enum Failure {
+    Problem(Problem),
+    Store(store::Error),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Problem(problem)
+    }
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Structured,
@@ -23,6 +41,49 @@ impl From<ErrorShape> for Shape {
             ErrorShape::Structured => Shape::Structured,
             ErrorShape::Flat => Shape::Flat,
         }
+    }
+}
+
+/// The problem that the client sees. The cause is logged here, once.
+pub fn explain(failure: Failure, request_id: &str) -> Problem {
+    let error = match failure {
+        Failure::Problem(problem) => {
+            if let Some(cause) = &problem.cause {
+                let code = problem.code.name();
+                tracing::error!(
+                    request_id,
+                    code,
+                    cause,
+                    "the schema or a handler could not serve a request"
+                );
+            }
+            return problem;
+        }
+        Failure::Store(error) => error,
+    };
+    static REPEATS: store::Repeats = store::Repeats::new();
+    if let Some(times) = REPEATS.note(&error.to_string()) {
+        tracing::warn!(request_id, %error, times, "the store could not serve a request");
+    }
+    match error {
+        store::Error::Full => {
+            let message = "The disk is full; nothing was written. Reads go on.";
+            Problem::new(Code::StorageFull, message).retry_after(10)
+        }
+        store::Error::Busy => {
+            let message = "Too many requests are waiting for the store. Try again shortly.";
+            Problem::new(Code::Overloaded, message).retry_after(1)
+        }
+        store::Error::Timeout => {
+            let message = "The query took too long. Filter or sort by indexed fields.";
+            Problem::new(Code::QueryTimeout, message).retry_after(10)
+        }
+        store::Error::Unknown(_) => {
+            let message = "The disk failed while the write was made durable: it may or may not be \
+                           kept. Retry with the same Idempotency-Key, or read the record.";
+            Problem::new(Code::OutcomeUnknown, message)
+        }
+        _ => Problem::new(Code::StorageFailed, "The store failed; nothing was written."),
     }
 }
 

@@ -59,34 +59,38 @@ pub fn demanded() -> Problem {
     Problem::new(Code::IdempotencyKeyRequired, message).param("Idempotency-Key")
 }
 
-type Place = (Scope, String);
+type ScopedKey = (Scope, String);
 
-/// Keys whose first request is at work in this process.
+/// KeysInUse whose first request is at work in this process.
 #[derive(Default)]
-pub struct Keys(Mutex<HashMap<Place, watch::Receiver<()>>>);
+pub struct KeysInUse(Mutex<HashMap<ScopedKey, watch::Receiver<()>>>);
 
 /// Holds a key while its request runs; dropping it wakes those who wait.
-pub struct Turn {
-    keys: Arc<Keys>,
-    place: Place,
+pub struct KeyGuard {
+    keys: Arc<KeysInUse>,
+    scoped: ScopedKey,
     _done: watch::Sender<()>,
 }
 
-impl Keys {
+impl KeysInUse {
     /// Takes the key, after waiting for whoever holds it.
-    pub async fn enter(self: &Arc<Keys>, scope: Scope, key: &str) -> Result<Turn, Problem> {
-        let place = (scope, key.to_owned());
+    pub async fn enter(
+        self: &Arc<KeysInUse>,
+        scope: Scope,
+        key: &str,
+    ) -> Result<KeyGuard, Problem> {
+        let scoped = (scope, key.to_owned());
         let waited = tokio::time::timeout(WAIT, async {
             loop {
                 let mut holder = {
                     let mut held = self.0.lock();
-                    match held.get(&place) {
+                    match held.get(&scoped) {
                         Some(holder) => holder.clone(),
                         None => {
                             let (done, receiver) = watch::channel(());
-                            held.insert(place.clone(), receiver);
+                            held.insert(scoped.clone(), receiver);
                             let keys = self.clone();
-                            return Turn { keys, place: place.clone(), _done: done };
+                            return KeyGuard { keys, scoped: scoped.clone(), _done: done };
                         }
                     }
                 };
@@ -102,9 +106,9 @@ impl Keys {
     }
 }
 
-impl Drop for Turn {
+impl Drop for KeyGuard {
     fn drop(&mut self) {
-        self.keys.0.lock().remove(&self.place);
+        self.keys.0.lock().remove(&self.scoped);
     }
 }
 
@@ -130,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_caller_waits_for_the_first() {
-        let keys = Arc::new(Keys::default());
+        let keys = Arc::new(KeysInUse::default());
         let first = keys.enter(Scope(2), "k").await.unwrap();
         let other_scope = keys.enter(Scope(4), "k").await.unwrap();
         let waiting = tokio::spawn({
@@ -147,7 +151,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_who_waits_too_long_is_told_to_come_back() {
-        let keys = Arc::new(Keys::default());
+        let keys = Arc::new(KeysInUse::default());
         let _first = keys.enter(Scope(2), "k").await.unwrap();
         let problem = keys.enter(Scope(2), "k").await.err().unwrap();
         assert_eq!((problem.code, problem.retry_after), (Code::IdempotencyKeyInUse, Some(1)));

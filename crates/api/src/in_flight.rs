@@ -3,7 +3,7 @@
 //! action with a handler also takes the lock of its record and a place among the handler calls,
 //! which it holds until it is committed, whoever leaves (`actions`).
 
-use crate::idempotency::Keys;
+use crate::idempotency::KeysInUse;
 use model::caller::Scope;
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
@@ -28,10 +28,10 @@ const MAX_LOCK_WAIT: Duration = Duration::from_secs(10);
 const RETRY_AFTER: u64 = 1;
 
 /// A place of an account; dropping it gives it back. The number is the account's.
-pub type Place = Share<i64>;
+pub type Slot = Share<i64>;
 
 pub struct InFlight {
-    pub keys: Arc<Keys>,
+    pub keys: Arc<KeysInUse>,
     pub records: Arc<RecordLocks>,
     /// Requests whose account is known, for as long as they hold one of wire's `max_exchanges`.
     requests: Arc<Budget<i64>>,
@@ -50,13 +50,13 @@ impl InFlight {
     }
 
     /// A place among the requests that are being answered.
-    pub fn request(&self, scope: Scope) -> Result<Place, Problem> {
+    pub fn request(&self, scope: Scope) -> Result<Slot, Problem> {
         let place = self.requests.take(scope.account_number(), 1);
         place.ok_or_else(|| over_share("requests that are being answered"))
     }
 
     /// A place among the calls of action handlers.
-    pub fn call(&self, scope: Scope) -> Result<Place, Problem> {
+    pub fn call(&self, scope: Scope) -> Result<Slot, Problem> {
         let place = self.calls.take(scope.account_number(), 1);
         place.ok_or_else(|| over_share("actions whose handler is being called"))
     }

@@ -1,7 +1,7 @@
 //! Accounts and keys as the commands and the first start make them: through `Store::commit`, like
 //! any other record. A key is shown once and kept as a digest.
 
-use crate::{Outside, account, channel};
+use crate::{Outside, scope};
 use model::caller::Scope;
 use model::id::Entropy;
 use model::query::{Page, Query, SortKey};
@@ -189,7 +189,7 @@ pub fn check_scopes(scopes: &[String], collections: &[String]) -> Result<(), Err
         let grant = model::caller::Grant::parse(text).ok_or_else(|| {
             Error::Refused(format!("`{text}` is no scope; write `<collection>:read|write`"))
         })?;
-        let own = || channel::SCOPES.into_iter().chain(account::SCOPES);
+        let own = || scope::BESIDE_COLLECTIONS.into_iter();
         let known = || collections.iter().map(String::as_str).chain(own());
         if grant.collection.as_ref().is_some_and(|name| known().all(|one| one != name)) {
             let known = known().collect::<Vec<_>>().join(", ");

@@ -1,46 +1,57 @@
-//! The way of a request, in the order of the files below: a request is routed, its caller known,
-//! its quota taken, its version read, its body checked, its repetition noticed, its operation run,
-//! its response written. Knows resources and the store's trait; neither the database nor the HTTP
+//! The way of a request, in the order of the files below. The request is routed; its caller is
+//! identified; its body is read and its version chosen; a repetition is answered from the store;
+//! its quota is taken; its formats are checked; its operation runs; its response is completed,
+//! counted and logged. Knows resources and the store's traits; neither the database nor the HTTP
 //! library.
 
-pub mod service;
-mod request;
-
+pub mod pipeline;
 pub mod route;
+mod admission;
 pub mod auth;
-pub mod limit;
-mod version;
-mod usage;
-mod deprecation;
-mod negotiate;
+mod key_status;
+mod in_flight;
 mod body;
 mod decode;
-mod condition;
+mod version;
+mod deprecation;
+mod usage;
+mod scope;
+mod replay;
 mod idempotency;
-mod in_flight;
-mod actions;
+pub mod limit;
+mod negotiate;
+mod request;
 mod operation;
+mod actions;
+mod condition;
 mod respond;
+mod finish;
 pub mod error;
+mod trace;
+mod metrics;
+mod log;
+mod services;
 
 mod channel;
+mod token;
+mod cors;
 mod account;
 mod page;
 mod health;
 pub mod openapi;
 pub mod changelog;
-mod metrics;
-mod log;
 pub mod keys;
 pub mod retention;
 pub mod timers;
 
 pub use actions::Actions;
 pub use log::AccessLog;
-pub use service::{Api, Figures, Parts, Settings};
+pub use page::Figures;
+pub use pipeline::{Api, Parts};
 
 use model::Timestamp;
 use model::id::Entropy;
+use model::schema::RateLimit;
 use std::time::Duration;
 
 /// What only the binary may read: clocks and randomness. Tests bring their own.
@@ -49,4 +60,12 @@ pub trait Outside: Send + Sync + 'static {
     /// Time since start, never backwards.
     fn uptime(&self) -> Duration;
     fn entropy(&self) -> Entropy;
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `None` turns request limits off.
+    pub rate_limit: Option<RateLimit>,
+    /// Whether requests are logged.
+    pub access_log: bool,
 }

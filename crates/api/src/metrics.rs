@@ -1,7 +1,7 @@
 //! What the service tells Prometheus. Requests are counted by route shape, never by path: the
 //! number of series is fixed by the schema.
 
-use crate::route::{self, Channel, Own, Target};
+use crate::route::{self, Channel, Own, Route};
 use http::Method;
 use model::schema::{Collection, CollectionIx, Schema};
 use prometheus::{
@@ -115,9 +115,17 @@ pub enum RouteKey {
 }
 
 impl RouteKey {
-    pub fn of(target: &Target) -> RouteKey {
-        let (collection, action) = (target.collection, target.action);
-        RouteKey::Resource { collection, item: target.id.is_some(), action }
+    pub fn of(route: &Route) -> RouteKey {
+        match route {
+            Route::Resource(target) => RouteKey::Resource {
+                collection: target.collection,
+                item: target.id.is_some(),
+                action: target.action,
+            },
+            Route::Channel(channel) => RouteKey::Channel(*channel),
+            Route::Own(own) => RouteKey::Own(*own),
+            _ => RouteKey::Page,
+        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! The pages beside the resources: health, metrics, the contract of each version, what the versions
 //! changed, and the catalogue of errors.
 
+use crate::error::Failure;
 use crate::health::Health;
 use crate::metrics::{self, Metrics};
-use crate::operation::Failure;
 use crate::respond::{self, Reply};
 use crate::route::{self, Route};
-use crate::service::Figures;
-use crate::usage::{self, Thing, Usages};
+use crate::usage::{self, SubjectKind, Usages};
 use crate::version::Versioning;
 use crate::{Outside, changelog, openapi};
 use bytes::Bytes;
@@ -18,6 +17,9 @@ use model::schema::Schema;
 use std::sync::{Arc, OnceLock};
 use store::Store;
 use wire::Exchange;
+
+/// Appends lines to the metrics page.
+pub type Figures = Arc<dyn Fn(&mut String) + Send + Sync>;
 
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// What does not change while the service runs.
@@ -220,10 +222,10 @@ fn old_users(usages: &Usages, viewer: &Viewer, text: &mut String) {
     // The subjects of one kind stand together.
     let old = usages.subjects().iter().enumerate().filter(|(_, one)| one.deprecated.is_some());
     for (place, subject) in old {
-        let (kind, labels) = match &subject.thing {
-            Thing::Version(date) => ("version", format!("version=\"{date}\"")),
-            Thing::Collection(name) => ("collection", format!("collection=\"{name}\"")),
-            Thing::Field { collection, name } => {
+        let (kind, labels) = match &subject.kind {
+            SubjectKind::Version(date) => ("version", format!("version=\"{date}\"")),
+            SubjectKind::Collection(name) => ("collection", format!("collection=\"{name}\"")),
+            SubjectKind::Field { collection, name } => {
                 ("field", format!("collection=\"{collection}\",field=\"{name}\""))
             }
         };

@@ -166,12 +166,8 @@ pub fn shown(record: Record, lens: Option<&Lens>) -> String {
     }
 }
 
-/// An answer that is nobody's to keep.
-pub fn unkept(reply: Reply) -> Reply {
-    no_store(reply)
-}
-
-fn no_store(mut reply: Reply) -> Reply {
+/// A response that no cache may keep.
+pub fn no_store(mut reply: Reply) -> Reply {
     reply.headers.insert(CACHE_CONTROL, NO_STORE);
     reply
 }

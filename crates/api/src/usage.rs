@@ -24,28 +24,28 @@ pub const OTHER: &str = "other";
 /// Something whose uses are counted.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    pub thing: Thing,
+    pub kind: SubjectKind,
     pub deprecated: Option<Deprecation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thing {
+pub enum SubjectKind {
     /// By its date.
     Version(String),
     Collection(String),
-    /// Under one of its names: a field that had another before is another thing there.
+    /// Under one of its names: a field that had another before is another kind there.
     Field {
         collection: String,
         name: String,
     },
 }
 
-impl Thing {
+impl SubjectKind {
     /// What the store calls it. No collection is called like a date, or has a dot in its name.
     fn key(&self) -> String {
         match self {
-            Thing::Version(name) | Thing::Collection(name) => name.clone(),
-            Thing::Field { collection, name } => format!("{collection}.{name}"),
+            SubjectKind::Version(name) | SubjectKind::Collection(name) => name.clone(),
+            SubjectKind::Field { collection, name } => format!("{collection}.{name}"),
         }
     }
 }
@@ -155,7 +155,7 @@ impl Kept {
 
 impl Usages {
     pub fn new(subjects: Vec<Subject>, used: &UsedInAll, max_accounts: usize) -> Usages {
-        let keys: Vec<String> = subjects.iter().map(|subject| subject.thing.key()).collect();
+        let keys: Vec<String> = subjects.iter().map(|subject| subject.kind.key()).collect();
         let kept = |key: &String| {
             let found = used.subjects.iter().find(|one| one.subject == *key);
             found.map(Kept::new).unwrap_or_default()
@@ -301,7 +301,7 @@ mod tests {
 
     /// Counts of one version.
     fn usages(store: &dyn Store, max_accounts: usize) -> Usages {
-        let subject = Subject { thing: Thing::Version(DATE.to_owned()), deprecated: None };
+        let subject = Subject { kind: SubjectKind::Version(DATE.to_owned()), deprecated: None };
         Usages::new(vec![subject], store.usage(), max_accounts)
     }
 

@@ -65,7 +65,7 @@ impl Versioning {
     }
 
     /// A record of the collection of events as a version tells it; others as they are.
-    pub fn told(&self, collection: &Collection, view: &View, mut record: Record) -> Record {
+    pub fn in_version(&self, collection: &Collection, view: &View, mut record: Record) -> Record {
         if view.index > 0 && collection.builtin == Some(Builtin::Event) {
             record.body = self.views.row(&record, view.index);
         }
@@ -75,7 +75,9 @@ impl Versioning {
     /// The same of what a write did, fresh or replayed.
     pub fn response(&self, collection: &Collection, view: &View, response: Response) -> Response {
         match response {
-            Response::Created(record) => Response::Created(self.told(collection, view, record)),
+            Response::Created(record) => {
+                Response::Created(self.in_version(collection, view, record))
+            }
             other => other,
         }
     }

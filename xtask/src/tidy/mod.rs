@@ -2,6 +2,7 @@
 //! `cargo xtask tidy` and by the test at the end of this file. Rules are pure functions over
 //! loaded files; only this file walks the disk.
 
+mod circles;
 mod documents;
 mod edges;
 mod functions;
@@ -72,6 +73,7 @@ fn check(files: &[File]) -> Vec<Finding> {
             findings.extend(functions::lengths(file));
         }
     }
+    findings.extend(circles::check(files));
     findings.extend(documents::required(files));
     findings.extend(documents::coverage(files));
     findings

@@ -1,45 +1,37 @@
 //! The live channels at the front: who may open which, what they ask for, and the credentials that
 //! browsers need. What happens on an open connection is `live`'s.
 
-mod clerk;
-mod origin;
-mod standing;
-mod token;
+mod record_writer;
 mod visit;
 
-pub use origin::share;
-pub use standing::Standings;
-pub use token::{
-    LIFE, MAX_ID_CHARS, MAX_IDS, MAX_ITEMS, PREFIX as TOKEN_PREFIX, Tokens, USUAL_LIFE,
-};
-pub use visit::{ACCESS_TOKEN, MAX_USER_CHARS, may};
+pub use visit::ACCESS_TOKEN;
 
 use crate::condition;
-use crate::operation::Failure;
+use crate::error::Failure;
+use crate::finish::Outcome;
 use crate::respond::{self, Reply, STREAM_POSITION};
 use crate::route::{self, Channel};
-use crate::service::{Core, Outcome, Trace};
-use crate::{body, negotiate};
-use clerk::Clerk;
+use crate::services::Services;
+use crate::token::{Claims, USER};
+use crate::trace::Trace;
+use crate::{body, cors, negotiate, scope};
 use http::header::{CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use live::{Answer, Asked, Asking, Epoch, Full, Polled, Visitor};
+use model::caller::Access;
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
+use record_writer::SocketWriter;
 use serde_json::json;
 use std::sync::Arc;
 use wire::{Exchange, Payload, Response, accepted, wants_events, websocket};
 
-/// What a key may be allowed beside collections.
-pub const SCOPES: [&str; 2] = [TOKENS_SCOPE, PRESENCE_SCOPE];
-const TOKENS_SCOPE: &str = "channel-tokens";
-const PRESENCE_SCOPE: &str = live::PRESENCE_SCOPE;
 /// Something between the place asked for and the answer may have been missed.
 const GAP: HeaderName = HeaderName::from_static("x-stream-gap");
 /// Seconds after which it makes sense to try again.
 const RETRY_AFTER: u64 = 5;
 /// Parameters of every channel beside its own.
-const COMMON: [&str; 2] = [ACCESS_TOKEN, visit::USER];
+const COMMON: [&str; 2] = [ACCESS_TOKEN, USER];
 
 /// What a client was shown is nobody else's to keep. RFC 6750 2.3 demands it of what was asked for
 /// with a token in the URL.
@@ -49,7 +41,7 @@ type Pairs = [(String, String)];
 
 /// Answers a request to a channel.
 pub async fn serve(
-    core: &Arc<Core>,
+    services: &Arc<Services>,
     exchange: &mut Exchange,
     channel: Channel,
     request_id: &str,
@@ -60,22 +52,22 @@ pub async fn serve(
         Channel::Socket => &["GET", "OPTIONS"],
         _ => &["GET", "HEAD", "OPTIONS"],
     };
-    let origins = &core.schema.live.origins;
-    trace.page = origin::allowed(origins, &exchange.headers);
+    let origins = &services.schema.live.origins;
+    trace.page = cors::allowed(origins, &exchange.headers);
     // A socket is refused to pages of other origins in any case.
     trace.varies_by_origin = !origins.is_empty() || channel == Channel::Socket;
     if exchange.method == Method::OPTIONS || !methods.contains(&exchange.method.as_str()) {
-        core.take_for_address(exchange, trace)?;
-        return offer(core, exchange, channel, methods, trace).map(Outcome::Reply);
+        services.admission.take_for_address(exchange, trace)?;
+        return offer(services, exchange, channel, methods, trace).map(Outcome::Reply);
     }
     // Refused before anything else is looked at; which one it is depends on the account, too.
-    core.versions.choose(&exchange.headers, None, trace.mount)?;
+    services.versions.choose(&exchange.headers, None, trace.mount)?;
     let outcome = match channel {
-        Channel::Tokens => tokens(core, exchange, trace).await.map(Outcome::Reply),
-        Channel::Presence => presence(core, exchange, trace).await.map(Outcome::Reply),
-        Channel::Poll(feed) => poll(core, exchange, feed, trace).await,
-        Channel::Stream => stream(core, exchange, trace).await,
-        Channel::Socket => socket(core, exchange, request_id, trace).await,
+        Channel::Tokens => tokens(services, exchange, trace).await.map(Outcome::Reply),
+        Channel::Presence => presence(services, exchange, trace).await.map(Outcome::Reply),
+        Channel::Poll(feed) => poll(services, exchange, feed, trace).await,
+        Channel::Stream => stream(services, exchange, trace).await,
+        Channel::Socket => socket(services, exchange, request_id, trace).await,
     };
     if let (Some(identity), Some(version)) = (&trace.identity, trace.version) {
         identity.account.usage.count(version, trace.now);
@@ -85,7 +77,7 @@ pub async fn serve(
 
 /// What a channel offers, to those who ask for that or for something else.
 fn offer(
-    core: &Core,
+    services: &Services,
     exchange: &Exchange,
     channel: Channel,
     methods: &[&str],
@@ -94,11 +86,11 @@ fn offer(
     let asks = exchange.method == Method::OPTIONS;
     // A page whose preflight is refused could not read why: what it then asks for is.
     if asks && trace.page.is_some() {
-        return Ok(origin::preflight(respond::options(methods), methods));
+        return Ok(cors::preflight(respond::options(methods), methods));
     }
     if let Channel::Poll(feed) = channel {
-        let asked = core.asked_version(exchange, trace);
-        core.versions.check_served(asked, None, feed)?;
+        let asked = trace.asked_version(&services.versions, exchange);
+        services.versions.check_served(asked, None, feed)?;
     }
     match asks {
         true => Ok(respond::options(methods)),
@@ -108,32 +100,33 @@ fn offer(
 
 /// `GET /api/messages?since=<id>[&wait=true]`
 async fn poll(
-    core: &Arc<Core>,
+    services: &Arc<Services>,
     exchange: &Exchange,
     feed: CollectionIx,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
     let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
-    let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
+    let visitor = visit::visitor(services, exchange, &pairs, trace).await?;
     negotiate::check_accept(&exchange.headers)?;
-    let collection = &core.schema.collections[feed];
+    let collection = &services.schema.collections[feed];
     visit::may_read(&visitor, collection)?;
-    let view = core.versions.view(visitor.version);
+    let view = services.versions.view(visitor.version);
     if !view.serves(feed) {
-        return Err(core.versions.missing(view, feed).into());
+        return Err(services.versions.missing(view, feed).into());
     }
-    core.tell_of(&core.notices.used(visitor.version, feed, &[], ""), trace);
-    let epoch = Epoch(core.store.epoch());
-    let asking = Asking::read(feed, epoch, core.schema.service.max_page, &pairs, &COMMON)?;
+    trace
+        .note_deprecated(&services.notices, &services.notices.used(visitor.version, feed, &[], ""));
+    let epoch = Epoch(services.store.epoch());
+    let asking = Asking::read(feed, epoch, services.schema.service.max_page, &pairs, &COMMON)?;
     // Looked at before the tag is: what is committed in between must not be behind the position.
-    let position = *core.store.position().borrow();
-    let tag = poll_tag(core, &visitor, feed, &pairs);
+    let position = *services.store.position().borrow();
+    let tag = poll_tag(services, &visitor, feed, &pairs);
     condition::of_read(&exchange.headers, Some(&tag), None)?;
     if !asking.wait && condition::is_fresh(&exchange.headers, &tag, None) {
         let reply = respond::not_modified(KEPT_BY_CLIENTS, tag);
         return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
     }
-    match live::poll(&core.hub, &visitor, asking).await? {
+    match live::poll(&services.channels.hub, &visitor, asking).await? {
         Polled::Full(full) => Err(refusal(full).into()),
         Polled::Now(answer) if asking.wait => Ok(polled(epoch, answer).into()),
         Polled::Now(answer) => {
@@ -149,15 +142,15 @@ async fn poll(
 fn polled(epoch: Epoch, answer: Answer) -> Reply {
     let position = epoch.at(answer.position).to_string();
     let reply = Reply::json(StatusCode::OK, answer.body).header(STREAM_POSITION, position);
-    let reply = respond::unkept(reply);
+    let reply = respond::no_store(reply);
     if answer.gap { reply.header(GAP, "true") } else { reply }
 }
 
 /// Changes with every record of the feed, and costs no query.
-fn poll_tag(core: &Core, visitor: &Visitor, feed: CollectionIx, pairs: &Pairs) -> String {
-    let seq = core.store.collection_seq(visitor.scope, feed);
+fn poll_tag(services: &Services, visitor: &Visitor, feed: CollectionIx, pairs: &Pairs) -> String {
+    let seq = services.store.collection_seq(visitor.scope, feed);
     let (scope, version) = (visitor.scope.0, visitor.version);
-    let mut asked = format!("poll {scope} {} {version}", core.store.epoch());
+    let mut asked = format!("poll {scope} {} {version}", services.store.epoch());
     for (name, value) in pairs.iter().filter(|(name, _)| !COMMON.contains(&name.as_str())) {
         asked.push_str(&format!("&{name}={value}"));
     }
@@ -166,18 +159,18 @@ fn poll_tag(core: &Core, visitor: &Visitor, feed: CollectionIx, pairs: &Pairs) -
 
 /// `GET /api/events`
 async fn stream(
-    core: &Arc<Core>,
+    services: &Arc<Services>,
     exchange: &Exchange,
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
     let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
-    let visitor = match visit::visitor(core, exchange, &pairs, trace).await {
+    let visitor = match visit::visitor(services, exchange, &pairs, trace).await {
         // An EventSource would never come back after an error that passes by itself.
         Err(Failure::Problem(problem))
             if matches!(problem.code, Code::RateLimited | Code::Overloaded)
                 && wants_events(&exchange.headers) =>
         {
-            return Ok(Outcome::Open(live::come_again(&core.hub, Full::Account)));
+            return Ok(Outcome::Open(live::come_again(&services.channels.hub, Full::Account)));
         }
         other => other?,
     };
@@ -185,11 +178,14 @@ async fn stream(
         let message = "This is an event stream; the Accept header must take text/event-stream.";
         return Err(Problem::new(Code::NotAcceptable, message).param("Accept").into());
     }
-    let epoch = Epoch(core.store.epoch());
-    let schema = &core.versions.view(visitor.version).schema;
+    let epoch = Epoch(services.store.epoch());
+    let schema = &services.versions.view(visitor.version).schema;
     let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
-    visitor.check(schema, &core.schema, &asked.interest)?;
-    core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
+    visitor.check(schema, &services.schema, &asked.interest)?;
+    trace.note_deprecated(
+        &services.notices,
+        &services.notices.subscribed(visitor.version, &asked.interest.types),
+    );
     condition::of_read(&exchange.headers, None, None)?;
     if exchange.method == Method::HEAD {
         // A body of unknown length: nobody can say how long a stream will be.
@@ -197,10 +193,10 @@ async fn stream(
         let (status, headers) = (StatusCode::OK, live::sse_headers());
         return Ok(Outcome::Open(Response { status, headers, body, ..Response::default() }));
     }
-    match live::open_sse(&core.hub, &visitor, asked) {
+    match live::open_sse(&services.channels.hub, &visitor, asked) {
         Ok(response) => Ok(Outcome::Open(response)),
         Err(full) if wants_events(&exchange.headers) => {
-            Ok(Outcome::Open(live::come_again(&core.hub, full)))
+            Ok(Outcome::Open(live::come_again(&services.channels.hub, full)))
         }
         Err(full) => Err(refusal(full).into()),
     }
@@ -215,7 +211,7 @@ fn takes_events(headers: &HeaderMap) -> bool {
 
 /// `GET /ws`
 async fn socket(
-    core: &Arc<Core>,
+    services: &Arc<Services>,
     exchange: &Exchange,
     request_id: &str,
     trace: &mut Trace,
@@ -227,19 +223,19 @@ async fn socket(
     let accepted = match accepted {
         Ok(accepted) => accepted,
         Err(refused) => {
-            core.take_for_address(exchange, trace)?;
+            services.admission.take_for_address(exchange, trace)?;
             let code = match refused.status {
                 StatusCode::UPGRADE_REQUIRED => Code::UpgradeRequired,
                 _ => Code::InvalidHeader,
             };
             let problem = Problem::new(code, refused.reason);
-            let mut reply = respond::problem(&problem, core.usual_shape(), request_id);
+            let mut reply = respond::problem(&problem, services.error_shape(), request_id);
             reply.headers.extend(refused.headers);
             return Ok(reply.into());
         }
     };
-    if !origin::may_connect(&core.schema.live.origins, &exchange.headers) {
-        core.take_for_address(exchange, trace)?;
+    if !cors::may_connect(&services.schema.live.origins, &exchange.headers) {
+        services.admission.take_for_address(exchange, trace)?;
         let message = "Pages of this origin may not open a WebSocket here; `origins` of [live] in \
                        the schema file names those that may.";
         return Err(Problem::new(Code::PermissionDenied, message).param("Origin").into());
@@ -247,32 +243,36 @@ async fn socket(
     let mut offered = websocket::offered_protocols(&exchange.headers)
         .filter(|name| !name.starts_with(visit::TOKEN_PROTOCOL));
     if accepted.protocol.is_none() && offered.next().is_some() {
-        core.take_for_address(exchange, trace)?;
+        services.admission.take_for_address(exchange, trace)?;
         let message =
             format!("None of the offered subprotocols is known; offer `{}`.", live::PROTOCOL);
         let problem = Problem::new(Code::InvalidHeader, message);
         return Err(problem.param("Sec-WebSocket-Protocol").into());
     }
-    let visitor = visit::visitor(core, exchange, &pairs, trace).await?;
-    let epoch = Epoch(core.store.epoch());
-    let schema = &core.versions.view(visitor.version).schema;
+    let visitor = visit::visitor(services, exchange, &pairs, trace).await?;
+    let epoch = Epoch(services.store.epoch());
+    let schema = &services.versions.view(visitor.version).schema;
     let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
-    visitor.check(schema, &core.schema, &asked.interest)?;
-    core.tell_of(&core.notices.subscribed(visitor.version, &asked.interest.types), trace);
+    visitor.check(schema, &services.schema, &asked.interest)?;
+    trace.note_deprecated(
+        &services.notices,
+        &services.notices.subscribed(visitor.version, &asked.interest.types),
+    );
     condition::of_read(&exchange.headers, None, None)?;
-    let ticket = live::admit(&core.hub, visitor.scope).map_err(refusal)?;
+    let ticket = live::admit(&services.channels.hub, visitor.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
-    let version = core.versions.view(trace.version.unwrap_or(0)).clone();
-    let desk = Arc::new(Clerk::new(core.clone(), identity, version, &visitor, exchange.client));
-    Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, desk)))
+    let version = services.versions.view(trace.version.unwrap_or(0)).clone();
+    let writer =
+        Arc::new(SocketWriter::new(services.clone(), identity, version, &visitor, exchange.client));
+    Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, writer)))
 }
 
 /// Sends a client of event streams away from the full door, where nothing more is known of it.
-pub fn come_again(core: &Core) -> Response {
-    let mut response = live::come_again(&core.hub, Full::Server);
+pub fn retry_later(services: &Services) -> Response {
+    let mut response = live::come_again(&services.channels.hub, Full::Server);
     // Any page may be told to come again. One that may not read it would never do so.
-    if !core.schema.live.origins.is_empty() {
-        share(&mut response.headers, HeaderValue::from_static("*"));
+    if !services.schema.live.origins.is_empty() {
+        cors::share(&mut response.headers, HeaderValue::from_static("*"));
     }
     response
 }
@@ -295,25 +295,25 @@ fn refusal(full: Full) -> Problem {
 
 /// `POST /v1/channel-tokens`
 async fn tokens(
-    core: &Arc<Core>,
+    services: &Arc<Services>,
     exchange: &mut Exchange,
     trace: &mut Trace,
 ) -> Result<Reply, Failure> {
-    let identity = core.identify(exchange, trace).await?;
-    core.choose_version(exchange, &identity, trace)?;
-    let body = body::read(core, exchange, &identity, trace).await;
-    core.take(&identity, trace)?;
-    visit::may(&identity, TOKENS_SCOPE, model::caller::Access::Write)?;
+    let identity = services.admission.identify(exchange, trace).await?;
+    trace.choose_version(&services.versions, exchange, &identity)?;
+    let body = services.bodies.read(exchange, &identity, trace).await;
+    services.admission.take(&identity, trace)?;
+    scope::check(&identity.caller, scope::CHANNEL_TOKENS, Access::Write)?;
     let body = body?;
     negotiate::check_accept(&exchange.headers)?;
     if !body.is_empty() {
         negotiate::check_content_type(&exchange.method, &exchange.headers)?;
     }
     let fields = body::object(&body, true)?;
-    let schema = &core.versions.view(trace.version.unwrap_or(0)).schema;
-    let claims = token::Claims::read(schema, &identity.caller, fields, trace.now)?;
+    let schema = &services.versions.view(trace.version.unwrap_or(0)).schema;
+    let claims = Claims::read(schema, &identity.caller, fields, trace.now)?;
     condition::of_nothing(&exchange.headers)?;
-    let made = core.tokens.make(&claims)?;
+    let made = services.channels.tokens.make(&claims)?;
     let shown = json!({
         "object": "channel_token",
         "token": made,
@@ -325,26 +325,26 @@ async fn tokens(
         "expires_at": model::Timestamp(claims.expires).to_iso(),
         "livemode": identity.caller.scope.livemode(),
     });
-    Ok(respond::unkept(Reply::json(StatusCode::CREATED, shown.to_string())))
+    Ok(respond::no_store(Reply::json(StatusCode::CREATED, shown.to_string())))
 }
 
 /// `GET /v1/presence`
 async fn presence(
-    core: &Arc<Core>,
+    services: &Arc<Services>,
     exchange: &Exchange,
     trace: &mut Trace,
 ) -> Result<Reply, Failure> {
     let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
-    let identity = core.identify(exchange, trace).await?;
-    core.choose_version(exchange, &identity, trace)?;
-    core.take(&identity, trace)?;
-    visit::may(&identity, PRESENCE_SCOPE, model::caller::Access::Read)?;
+    let identity = services.admission.identify(exchange, trace).await?;
+    trace.choose_version(&services.versions, exchange, &identity)?;
+    services.admission.take(&identity, trace)?;
+    scope::check(&identity.caller, scope::PRESENCE, Access::Read)?;
     negotiate::check_accept(&exchange.headers)?;
     if let Some((name, _)) = pairs.first() {
         return Err(Problem::unknown_parameter(name, &[]).into());
     }
-    let position = *core.store.position().borrow();
-    let (users, total) = core.hub.presence.list(identity.caller.scope);
+    let position = *services.store.position().borrow();
+    let (users, total) = services.channels.hub.presence.list(identity.caller.scope);
     let shown = |present: &live::Present| {
         json!({
             "object": "presence",
@@ -359,9 +359,9 @@ async fn presence(
         "data": data,
         "pagination": { "total": total, "has_more": total > users.len() },
     });
-    let position = Epoch(core.store.epoch()).at(position).to_string();
+    let position = Epoch(services.store.epoch()).at(position).to_string();
     let reply = Reply::json(StatusCode::OK, body.to_string()).header(STREAM_POSITION, position);
-    Ok(respond::unkept(reply))
+    Ok(respond::no_store(reply))
 }
 
 #[cfg(test)]

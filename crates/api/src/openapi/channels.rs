@@ -2,11 +2,11 @@
 //! online. What happens on a connection that stays open is told in words: OpenAPI has no others.
 
 use super::errors::{self, Facets};
-use super::names::Names;
-use super::paths::{JSON, Operation, answer, unchanged};
+use super::names::{Names, POSITION, PRESENCE, PRESENCE_LIST, TOKEN, TOKEN_REQUEST};
+use super::operation::{JSON, Operation, answer, unchanged};
 use super::{headers, own, parameters, reference};
-use crate::channel;
 use crate::route::{self, Channel};
+use crate::token;
 use model::schema::{CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -15,13 +15,6 @@ use std::collections::BTreeSet;
 pub const TAG: &str = "live";
 /// Scheme of the credentials that may stand in a URL.
 pub const TOKEN_SCHEME: &str = "channelToken";
-
-/// Components of this file.
-pub const POSITION: &str = "StreamPosition";
-pub const TOKEN: &str = "ChannelToken";
-pub const TOKEN_REQUEST: &str = "ChannelTokenRequest";
-pub const PRESENCE: &str = "Presence";
-pub const PRESENCE_LIST: &str = "PresenceList";
 
 /// A place in the log, with or without the name of the log.
 const POSITION_FORM: &str = r"^(?:[0-9A-Fa-f]{8}\.)?[0-9]{1,18}$";
@@ -74,7 +67,7 @@ pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
     );
     let query = parameters::query;
     let user = json!({
-        "type": "string", "minLength": 1, "maxLength": channel::MAX_USER_CHARS,
+        "type": "string", "minLength": 1, "maxLength": token::MAX_USER_CHARS,
         "pattern": USER_FORM,
     });
     let about_user = "For whom the connection is: while it is open, they are online. For \
@@ -332,7 +325,7 @@ fn token_request(schema: &Schema) -> Value {
         "type": ["array", "null"],
         "description": "Live names of the feeds that may be written to. Without it, none.",
         "items": { "type": "string", "enum": feeds },
-        "maxItems": channel::MAX_ITEMS,
+        "maxItems": token::MAX_ITEMS,
     });
     if feeds.is_empty() {
         publish["items"] = json!({ "type": "string" });
@@ -345,11 +338,11 @@ fn token_request(schema: &Schema) -> Value {
             "items": {
                 "type": "string",
                 "minLength": 1,
-                "maxLength": channel::MAX_ID_CHARS,
+                "maxLength": token::MAX_ID_CHARS,
                 "pattern": "^[A-Za-z0-9_-]+$",
             },
             "minItems": 1,
-            "maxItems": channel::MAX_IDS,
+            "maxItems": token::MAX_IDS,
         })
     };
     json!({
@@ -360,7 +353,7 @@ fn token_request(schema: &Schema) -> Value {
                 "type": ["string", "null"],
                 "description": "For whom it is. They are online while a connection is open.",
                 "minLength": 1,
-                "maxLength": channel::MAX_USER_CHARS,
+                "maxLength": token::MAX_USER_CHARS,
                 "pattern": USER_FORM,
             },
             "types": {
@@ -369,7 +362,7 @@ fn token_request(schema: &Schema) -> Value {
                                 that the key may read.",
                 "items": { "type": "string", "enum": types(schema) },
                 "minItems": 1,
-                "maxItems": channel::MAX_ITEMS,
+                "maxItems": token::MAX_ITEMS,
             },
             "publish": publish,
             "resources": ids("Ids of the records to be heard of. With `parents`, either counts; \
@@ -378,9 +371,9 @@ fn token_request(schema: &Schema) -> Value {
             "expires_in": {
                 "type": ["integer", "null"],
                 "description": "Seconds that it is good for.",
-                "minimum": channel::LIFE.start(),
-                "maximum": channel::LIFE.end(),
-                "default": channel::USUAL_LIFE,
+                "minimum": token::LIFE.start(),
+                "maximum": token::LIFE.end(),
+                "default": token::USUAL_LIFE,
             },
         },
         "additionalProperties": false,

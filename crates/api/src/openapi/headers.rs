@@ -1,6 +1,6 @@
 //! Response headers, each described once.
 
-use super::channels::POSITION;
+use super::names::POSITION;
 use super::reference;
 use model::schema::Schema;
 use serde_json::{Map, Value, json};

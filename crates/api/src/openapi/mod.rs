@@ -8,6 +8,7 @@ mod expansions;
 mod filters;
 mod headers;
 mod names;
+mod operation;
 mod own;
 mod parameters;
 mod paths;
@@ -78,7 +79,7 @@ fn compose(
         "components": {
             "securitySchemes": security_schemes(),
             "schemas": schemas(schema, &names, members),
-            "parameters": parameters::components(schema, &names),
+            "parameters": parameter_components(schema, &names),
             "headers": headers::components(schema),
             "responses": errors::components(schema),
         },
@@ -88,6 +89,13 @@ fn compose(
 }
 
 /// A reference to a component.
+/// The parameters that several operations share.
+fn parameter_components(schema: &Schema, names: &Names) -> Map<String, Value> {
+    let mut all = parameters::components(schema, names);
+    all.extend(channels::parameter_components(schema));
+    all
+}
+
 fn reference(section: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{section}/{name}") })
 }
@@ -120,7 +128,7 @@ fn tags(schema: &Schema) -> Value {
         json!({ "name": collection.name, "description": about })
     });
     let service = json!({
-        "name": paths::SERVICE_TAG,
+        "name": operation::SERVICE_TAG,
         "description": "State and description of the service itself. Needs no key.",
     });
     let live = json!({

@@ -4,6 +4,19 @@
 use model::schema::{Action, Collection, CollectionIx, Schema};
 use std::collections::HashSet;
 
+pub const PING_OUTCOME: &str = "PingOutcome";
+pub const POSITION: &str = "StreamPosition";
+pub const TOKEN: &str = "ChannelToken";
+pub const TOKEN_REQUEST: &str = "ChannelTokenRequest";
+pub const PRESENCE: &str = "Presence";
+pub const PRESENCE_LIST: &str = "PresenceList";
+pub const ACCOUNT: &str = "Account";
+pub const ACCOUNT_UPDATE: &str = "AccountUpdate";
+pub const USAGE: &str = "VersionUsage";
+pub const COLLECTION_USAGE: &str = "DeprecatedCollectionUsage";
+pub const FIELD_USAGE: &str = "DeprecatedFieldUsage";
+pub const USAGE_LIST: &str = "VersionUsageList";
+
 /// Components that exist whatever the schema declares.
 const FIXED: &[&str] = &[
     "Error",
@@ -14,18 +27,18 @@ const FIXED: &[&str] = &[
     "JsonObject",
     "Deleted",
     "Health",
-    super::own::PING_OUTCOME,
-    super::channels::POSITION,
-    super::channels::TOKEN,
-    super::channels::TOKEN_REQUEST,
-    super::channels::PRESENCE,
-    super::channels::PRESENCE_LIST,
-    super::versions::ACCOUNT,
-    super::versions::ACCOUNT_UPDATE,
-    super::versions::USAGE,
-    super::versions::COLLECTION_USAGE,
-    super::versions::FIELD_USAGE,
-    super::versions::USAGE_LIST,
+    PING_OUTCOME,
+    POSITION,
+    TOKEN,
+    TOKEN_REQUEST,
+    PRESENCE,
+    PRESENCE_LIST,
+    ACCOUNT,
+    ACCOUNT_UPDATE,
+    USAGE,
+    COLLECTION_USAGE,
+    FIELD_USAGE,
+    USAGE_LIST,
     "CursorPagination",
     "OffsetPagination",
     "Timestamp",

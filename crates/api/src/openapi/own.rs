@@ -1,15 +1,12 @@
 //! What the bodies of the service's own collections hold beyond the form of their fields, as far as
 //! a schema can say it, and the one answer that shows no record of its collection.
 
-use super::names::Names;
+use super::names::{Names, PING_OUTCOME};
 use super::{reference, requests};
 use model::schema::{Builtin, CollectionIx, Kind, Schema};
 use model::webhook::{endpoint, pattern};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-
-/// Component of what a ping is answered with.
-pub const PING_OUTCOME: &str = "PingOutcome";
 
 pub fn shared(schema: &Schema, names: &Names) -> Map<String, Value> {
     let shown = |builtin| reference("schemas", names.record(schema.own(builtin)));

@@ -2,7 +2,7 @@
 //! for one collection only stands at its operations, everything else is a component.
 
 use super::names::Names;
-use super::{channels, expansions, filters, headers, reference};
+use super::{expansions, filters, headers, reference};
 use model::expand::MAX_PATHS;
 use model::query::{self, DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_VALUES, MAX_WORDS};
 use model::schema::{Collection, CollectionIx, Schema};
@@ -28,7 +28,6 @@ pub fn components(schema: &Schema, names: &Names) -> Map<String, Value> {
     all.insert("Search".into(), search());
     all.insert("RestiveVersion".into(), version(schema));
     all.insert("IfNoneMatch".into(), if_none_match());
-    all.extend(channels::parameter_components(schema));
     for required in [false, true] {
         all.insert(if_match_name(required).into(), if_match(required));
         all.insert(idempotency_key_name(required).into(), idempotency_key(required));

@@ -2,28 +2,24 @@
 //! then the routes of the service itself.
 
 use super::errors::{self, Facets};
-use super::names::{Names, pascal};
-use super::{channels, headers, own, parameters, reference, requests, versions};
+use super::names::{self, Names, pascal};
+use super::operation::{JSON, Operation, SERVICE_TAG, answer, unchanged};
+use super::{channels, headers, parameters, reference, requests, versions};
 use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, OnDelete, Schema};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
-/// Tag of the routes that belong to no collection.
-pub const SERVICE_TAG: &str = "service";
-
-pub const JSON: &str = "application/json";
-
 pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
     let mut paths = Map::new();
     for (index, collection) in schema.routed() {
-        let place = Place::new(schema, names, index, collection);
-        place.insert(&mut paths, &place.path, place.outer(), place.on_collection());
-        place.insert(&mut paths, &place.item_path(), &place.chain, place.on_record());
+        let routed = RoutedCollection::new(schema, names, index, collection);
+        routed.insert(&mut paths, &routed.path, routed.outer(), routed.on_collection());
+        routed.insert(&mut paths, &routed.item_path(), &routed.chain, routed.on_record());
         for action in &collection.actions {
-            let path = format!("{}/{}", place.item_path(), action.name);
+            let path = format!("{}/{}", routed.item_path(), action.name);
             let mut operations = Map::new();
-            operations.insert("post".into(), place.act(action));
-            place.insert(&mut paths, &path, &place.chain, operations);
+            operations.insert("post".into(), routed.act(action));
+            routed.insert(&mut paths, &path, &routed.chain, operations);
         }
     }
     paths.extend(channels::paths(schema, names));
@@ -33,7 +29,7 @@ pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
 }
 
 /// A collection and where it is mounted.
-struct Place<'a> {
+struct RoutedCollection<'a> {
     schema: &'a Schema,
     names: &'a Names,
     index: CollectionIx,
@@ -43,13 +39,13 @@ struct Place<'a> {
     path: String,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RoutedCollection<'a> {
     fn new(
         schema: &'a Schema,
         names: &'a Names,
         index: CollectionIx,
         collection: &'a Collection,
-    ) -> Place<'a> {
+    ) -> RoutedCollection<'a> {
         let mut chain = vec![index];
         let mut child = collection;
         while let Some(parent) = child.parent.filter(|parent| !chain.contains(parent)) {
@@ -61,7 +57,7 @@ impl<'a> Place<'a> {
             path.push_str(&format!("/{}/{{{}_id}}", ancestor.name, ancestor.object));
         }
         path.push_str(&format!("/{}", collection.name));
-        Place { schema, names, index, collection, chain, path }
+        RoutedCollection { schema, names, index, collection, chain, path }
     }
 
     fn item_path(&self) -> String {
@@ -309,7 +305,7 @@ impl<'a> Place<'a> {
         let mut responses = Map::new();
         let done = match action.native {
             Some(Native::Ping) => {
-                let outcome = reference("schemas", own::PING_OUTCOME);
+                let outcome = reference("schemas", names::PING_OUTCOME);
                 answer("What came of the ping.", &["Idempotent-Replayed"], outcome)
             }
             _ => {
@@ -430,49 +426,6 @@ impl<'a> Place<'a> {
             Some((id.clone(), json!({ "operationId": id, "requestBody": body })))
         })
     }
-}
-
-pub struct Operation {
-    pub id: String,
-    pub summary: String,
-    pub description: String,
-    pub parameters: Vec<Value>,
-    pub body: Option<Value>,
-    pub responses: Map<String, Value>,
-}
-
-impl Operation {
-    pub fn into_value(self, tag: &str) -> Value {
-        let mut value = json!({
-            "operationId": self.id,
-            "summary": self.summary,
-            "description": self.description,
-            "tags": [tag],
-            "responses": self.responses,
-        });
-        if !self.parameters.is_empty() {
-            value["parameters"] = self.parameters.into();
-        }
-        if let Some(body) = self.body {
-            value["requestBody"] = body;
-        }
-        value
-    }
-}
-
-pub fn answer(description: &str, more: &[&str], schema: Value) -> Value {
-    json!({
-        "description": description,
-        "headers": headers::with(more),
-        "content": { JSON: { "schema": schema } },
-    })
-}
-
-pub fn unchanged() -> Value {
-    json!({
-        "description": "Nothing has changed since the version in If-None-Match. No body.",
-        "headers": headers::with(&["ETag"]),
-    })
 }
 
 fn body(types: &[&str], component: &str, required: bool) -> Value {

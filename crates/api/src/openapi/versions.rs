@@ -1,18 +1,12 @@
 //! What an account can see and say about the versions it uses, and the page of their changes.
 
 use super::errors::{self, Facets};
-use super::paths::{JSON, Operation, SERVICE_TAG, answer};
+use super::names::{ACCOUNT, ACCOUNT_UPDATE, COLLECTION_USAGE, FIELD_USAGE, USAGE, USAGE_LIST};
+use super::operation::{JSON, Operation, SERVICE_TAG, answer};
 use super::{parameters, reference};
 use crate::route::Own;
 use model::schema::Schema;
 use serde_json::{Map, Value, json};
-
-pub const ACCOUNT: &str = "Account";
-pub const ACCOUNT_UPDATE: &str = "AccountUpdate";
-pub const USAGE: &str = "VersionUsage";
-pub const COLLECTION_USAGE: &str = "DeprecatedCollectionUsage";
-pub const FIELD_USAGE: &str = "DeprecatedFieldUsage";
-pub const USAGE_LIST: &str = "VersionUsageList";
 
 pub fn paths(schema: &Schema) -> Map<String, Value> {
     let path = |own: Own| format!("{}/{}", schema.service.mount, own.name());

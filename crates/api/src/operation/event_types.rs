@@ -1,7 +1,8 @@
 //! The types that a list of events is filtered by: one that no event can have is misspelt, and is
 //! refused with the nearest. Sits between the reading of a query and the store.
 
-use super::{Context, Failure};
+use super::Operation;
+use crate::error::Failure;
 use model::problem::{Code, Problem};
 use model::query::{Filter, Page, Query, Test};
 use model::record::Scalar;
@@ -9,12 +10,12 @@ use model::webhook::pattern;
 
 /// Refuses a type that neither the schema knows, in any version, nor the log holds: events that an
 /// older schema file declared are still found.
-pub async fn check(context: &Context<'_>, query: &Query) -> Result<(), Failure> {
+pub async fn check(operation: Operation<'_>, query: &Query) -> Result<(), Failure> {
     let filters = query.filters.iter().filter(|filter| filter.field == "type");
     for asked in filters.flat_map(|filter| asked(&filter.test)) {
-        if !is_known(context, asked) && !is_logged(context, query, asked).await? {
+        if !is_known(operation, asked) && !is_logged(operation, query, asked).await? {
             let shown: String = asked.chars().take(100).collect();
-            let why = pattern::unknown(&context.version.schema, asked);
+            let why = pattern::unknown(&operation.request.version.schema, asked);
             let problem = Problem::new(Code::InvalidParameter, format!("{why}."));
             return Err(problem.param("type").value(shown).into());
         }
@@ -37,21 +38,25 @@ fn text(value: &Scalar) -> Option<&str> {
     }
 }
 
-fn is_known(context: &Context<'_>, asked: &str) -> bool {
-    [context.schema, &context.version.schema].into_iter().any(|schema| {
+fn is_known(operation: Operation<'_>, asked: &str) -> bool {
+    [&operation.services.schema, &operation.request.version.schema].into_iter().any(|schema| {
         pattern::catalogue(schema).iter().chain([&pattern::PING]).any(|kind| is_like(asked, kind))
     })
 }
 
 /// Whether the log has an event of this type, whatever else is asked for.
-async fn is_logged(context: &Context<'_>, query: &Query, asked: &str) -> Result<bool, Failure> {
+async fn is_logged(operation: Operation<'_>, query: &Query, asked: &str) -> Result<bool, Failure> {
     let test = match asked.contains('*') {
         true => Test::Like(vec![asked.to_owned()]),
         false => Test::AnyOf(vec![Scalar::Text(asked.to_owned())]),
     };
     let filters = vec![Filter { field: "type".to_owned(), test }];
     let query = Query { filters, page: Page::First, limit: 1, ..query.clone() };
-    let found = context.store.list(context.caller.scope, context.target.collection, &query);
+    let found = operation.services.store.list(
+        operation.request.caller().scope,
+        operation.request.target.collection,
+        &query,
+    );
     Ok(!found.await?.records.is_empty())
 }
 

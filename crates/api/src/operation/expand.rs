@@ -1,7 +1,8 @@
 //! Showing records otherwise than they are kept: embedded references and children, chosen fields.
 //! One query per level and target, however many records there are.
 
-use super::{Context, Failure};
+use super::Operation;
+use crate::error::Failure;
 use crate::route;
 use model::CollectionIx;
 use model::caller::Access;
@@ -22,23 +23,23 @@ const MAX_EMBEDDED: usize = 10_000;
 
 /// The records as JSON texts in the view asked for.
 pub async fn show(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     collection: CollectionIx,
     records: Vec<Record>,
     view: &View,
 ) -> Result<Vec<String>, Failure> {
-    let lens = context.version.lens(collection);
+    let lens = operation.request.version.lens(collection);
     let mut shown: Vec<Fields> = records.iter().map(|record| parse(record, lens)).collect();
-    embed(context, collection, &mut shown, &view.expand).await?;
+    embed(operation, collection, &mut shown, &view.expand).await?;
     let texts = shown.into_iter().map(|record| match &view.fields {
-        None => text(context, collection, record, &view.expand),
+        None => text(operation, collection, record, &view.expand),
         Some(chosen) => {
             let keep = |name: &str| {
                 chosen.iter().any(|field| field == name)
                     || view.expand.nodes.iter().any(|node| node.name == name)
             };
             let kept = record.into_iter().filter(|(name, _)| keep(name)).collect();
-            text(context, collection, kept, &view.expand)
+            text(operation, collection, kept, &view.expand)
         }
     });
     Ok(texts.collect())
@@ -55,12 +56,12 @@ fn parse(record: &Record, lens: Option<&Lens>) -> Fields {
 
 /// Members in the order of the schema, then what was embedded.
 fn text(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     collection: CollectionIx,
     mut record: Fields,
     expand: &Expand,
 ) -> String {
-    let names = context.version.schema.collections[collection].public_names();
+    let names = operation.request.version.schema.collections[collection].public_names();
     let embedded = expand.nodes.iter().map(|node| node.name.as_str());
     let mut out = String::from("{");
     for name in names.chain(embedded) {
@@ -80,22 +81,22 @@ fn text(
 type Embedding<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 fn embed<'a>(
-    context: &'a Context<'_>,
+    operation: Operation<'a>,
     collection: CollectionIx,
     records: &'a mut [Fields],
     expand: &'a Expand,
 ) -> Embedding<'a> {
     Box::pin(async move {
         for node in &expand.nodes {
-            let other = &context.schema.collections[node.target.collection()];
-            if !context.caller.may(&other.name, Access::Read) {
+            let other = &operation.services.schema.collections[node.target.collection()];
+            if !operation.request.caller().may(&other.name, Access::Read) {
                 let message =
                     format!("Expanding `{}` needs the scope `{}:read`.", node.name, other.name);
                 return Err(Problem::new(Code::PermissionDenied, message).into());
             }
             match node.target {
-                Target::Reference(to) => references(context, to, records, node).await?,
-                Target::Children(to) => children(context, collection, to, records, node).await?,
+                Target::Reference(to) => references(operation, to, records, node).await?,
+                Target::Children(to) => children(operation, collection, to, records, node).await?,
             }
         }
         Ok(())
@@ -104,7 +105,7 @@ fn embed<'a>(
 
 /// Ids give way to the records they name; an id whose record is gone stays.
 async fn references(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     to: CollectionIx,
     records: &mut [Fields],
     node: &Node,
@@ -116,11 +117,11 @@ async fn references(
     ids.sort();
     ids.dedup();
     check_count(ids.len())?;
-    let found = context.store.by_ids(context.caller.scope, to, &ids).await?;
-    let lens = context.version.lens(to);
+    let found = operation.services.store.by_ids(operation.request.caller().scope, to, &ids).await?;
+    let lens = operation.request.version.lens(to);
     let (keys, mut shown): (Vec<String>, Vec<Fields>) =
         found.iter().map(|record| (record.id.clone(), parse(record, lens))).unzip();
-    embed(context, to, &mut shown, &node.inner).await?;
+    embed(operation, to, &mut shown, &node.inner).await?;
     let by_id: HashMap<String, Fields> = keys.into_iter().zip(shown).collect();
     for record in records {
         if let Some(value) = record.get_mut(&node.name)
@@ -134,7 +135,7 @@ async fn references(
 
 /// The newest children of each record, as a list body.
 async fn children(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     parent: CollectionIx,
     to: CollectionIx,
     records: &mut [Fields],
@@ -144,12 +145,16 @@ async fn children(
     let mut ids: Vec<String> = records.iter().filter_map(id_of).collect();
     ids.sort();
     ids.dedup();
-    let found = context.store.children(context.caller.scope, to, &ids, CHILDREN).await?;
+    let found = operation
+        .services
+        .store
+        .children(operation.request.caller().scope, to, &ids, CHILDREN)
+        .await?;
     check_count(found.len())?;
-    let lens = context.version.lens(to);
+    let lens = operation.request.version.lens(to);
     let (owners, mut shown): (Vec<String>, Vec<Fields>) =
         found.iter().map(|child| (child.parent.clone(), parse(&child.record, lens))).unzip();
-    embed(context, to, &mut shown, &node.inner).await?;
+    embed(operation, to, &mut shown, &node.inner).await?;
     let mut by_parent: HashMap<String, Vec<Value>> = HashMap::new();
     for (owner, child) in owners.into_iter().zip(shown) {
         by_parent.entry(owner).or_default().push(Value::Object(child));
@@ -159,7 +164,7 @@ async fn children(
         let mut data = by_parent.get(&id).cloned().unwrap_or_default();
         let has_more = data.len() > CHILDREN as usize;
         data.truncate(CHILDREN as usize);
-        let url = children_url(context, parent, record, to);
+        let url = children_url(operation, parent, record, to);
         let list = json!({
             "object": "list", "url": url, "data": data,
             "pagination": { "next_cursor": Value::Null, "has_more": has_more },
@@ -172,13 +177,13 @@ async fn children(
 /// Where the list of a record's children is: paths have three collections at most, so the record
 /// has one parent above it or none.
 fn children_url(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     collection: CollectionIx,
     record: &Fields,
     children: CollectionIx,
 ) -> String {
-    let schema = &context.version.schema;
-    let mount = route::mount_of(schema, context.target);
+    let schema = &operation.request.version.schema;
+    let mount = route::mount_of(schema, &operation.request.target);
     let name = |index: CollectionIx| schema.collections[index].name.as_str();
     let id = record.get("id").and_then(Value::as_str).unwrap_or_default();
     let own = format!("{}/{id}/{}", name(collection), name(children));

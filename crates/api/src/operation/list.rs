@@ -1,7 +1,8 @@
 //! Lists: offset pages and cursor pages.
 
-use super::{Context, Failure, digest_number, event_types, expand};
+use super::{Operation, digest_number, event_types, expand};
 use crate::condition;
+use crate::error::Failure;
 use crate::respond::{self, Reply};
 use crate::route;
 use model::cursor::{self, Fingerprint, Unusable};
@@ -14,53 +15,58 @@ use model::version::Lens;
 /// A page of texts to be served.
 type Found = store::Page<String>;
 
-pub async fn list(context: &Context<'_>) -> Result<Reply, Failure> {
-    let target = context.target;
-    let pairs = route::query_pairs(context.query)?;
+pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
+    let target = &operation.request.target;
+    let pairs = route::query_pairs(operation.request.query())?;
     let parent = target.parent_id().map(str::to_owned);
-    let mut asked = query::list(&context.version.schema, target.collection, parent, &pairs)?;
-    if let Some(lens) = context.lens() {
+    let mut asked =
+        query::list(&operation.request.version.schema, target.collection, parent, &pairs)?;
+    if let Some(lens) = operation.lens() {
         lens.query(&mut asked.query);
     }
-    let fingerprint = fingerprint(context, &pairs);
-    let rewrites = context.store.rewrites(target.collection);
+    let fingerprint = fingerprint(operation, &pairs);
+    let rewrites = operation.services.store.rewrites(target.collection);
     if let Some(text) = &asked.after {
-        let position = cursor::open(text, rewrites, fingerprint, context.cursor_key);
+        let position = cursor::open(text, rewrites, fingerprint, &operation.services.cursor_key);
         asked.query.page = Page::After(position.map_err(unusable)?);
     }
-    context.check_parents().await?;
-    if context.collection().builtin == Some(Builtin::Event) {
-        event_types::check(context, &asked.query).await?;
+    operation.check_parents().await?;
+    if operation.collection().builtin == Some(Builtin::Event) {
+        event_types::check(operation, &asked.query).await?;
     }
     // Looked at before the records are: a stream from here on tells of what the list may miss.
-    let position = *context.store.position().borrow();
-    let position = live::Epoch(context.store.epoch()).at(position).to_string();
-    let cache_control = &context.collection().cache_control;
-    let tag = tag(context, &asked, &pairs);
-    if condition::is_fresh(context.headers, &tag, None) {
+    let position = *operation.services.store.position().borrow();
+    let position = live::Epoch(operation.services.store.epoch()).at(position).to_string();
+    let cache_control = &operation.collection().cache_control;
+    let tag = tag(operation, &asked, &pairs);
+    if condition::is_fresh(&operation.request.headers, &tag, None) {
         let reply = respond::not_modified(cache_control, tag);
         return Ok(reply.header(respond::STREAM_POSITION, position));
     }
-    let (scope, collection) = (context.caller.scope, target.collection);
-    let as_kept = context.lens().is_none() && !context.tells_of_old();
+    let (scope, collection) = (operation.request.caller().scope, target.collection);
+    let as_kept = operation.lens().is_none() && !operation.shows_old_events();
     let found = if asked.view.is_plain() && as_kept {
-        context.store.texts(scope, collection, &asked.query).await.map_err(failure)?
+        operation.services.store.texts(scope, collection, &asked.query).await.map_err(failure)?
     } else {
-        let found = context.store.list(scope, collection, &asked.query).await.map_err(failure)?;
-        let records = found.records.into_iter().map(|record| context.told(record)).collect();
+        let found = operation
+            .services
+            .store
+            .list(scope, collection, &asked.query)
+            .await
+            .map_err(failure)?;
+        let records =
+            found.records.into_iter().map(|record| operation.in_version(record)).collect();
         let records = match asked.view.is_plain() {
-            true => shown(records, context.lens()),
-            false => expand::show(context, collection, records, &asked.view).await?,
+            true => shown(records, operation.lens()),
+            false => expand::show(operation, collection, records, &asked.view).await?,
         };
         let store::Page { has_more, total, position, search_behind, .. } = found;
         Found { records, has_more, total, position, search_behind }
     };
-    let next = found
-        .position
-        .as_ref()
-        .filter(|_| found.has_more)
-        .map(|position| cursor::seal(position, rewrites, fingerprint, context.cursor_key));
-    let next_url = next_url(context, &asked, &pairs, &found, next.as_deref());
+    let next = found.position.as_ref().filter(|_| found.has_more).map(|position| {
+        cursor::seal(position, rewrites, fingerprint, &operation.services.cursor_key)
+    });
+    let next_url = next_url(operation, &asked, &pairs, &found, next.as_deref());
     let pagination = pagination(&asked, &found, next.as_deref());
     let body = join(&found.records, &pagination);
     let mut reply = respond::page(cache_control, tag, next_url.as_deref(), body);
@@ -118,7 +124,7 @@ fn pagination(asked: &Asked, found: &Found, next: Option<&str>) -> String {
 
 /// The same query with the next cursor or page, for the Link header.
 fn next_url(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     asked: &Asked,
     pairs: &[(String, String)],
     found: &Found,
@@ -130,7 +136,7 @@ fn next_url(
         (_, Some(cursor)) => ("after", cursor.to_owned()),
         (_, None) => return None,
     };
-    let mut url = format!("{}?", context.path);
+    let mut url = format!("{}?", operation.request.path());
     for (other, text) in pairs.iter().filter(|(other, _)| other != name) {
         url.push_str(&encode(other));
         url.push('=');
@@ -146,15 +152,18 @@ fn encode(text: &str) -> String {
 }
 
 /// What makes a cursor belong to a list: everything but the page itself and its length.
-fn fingerprint(context: &Context<'_>, pairs: &[(String, String)]) -> Fingerprint {
+fn fingerprint(operation: Operation<'_>, pairs: &[(String, String)]) -> Fingerprint {
     let mut sorted: Vec<_> = pairs
         .iter()
         .filter(|(name, _)| !matches!(name.as_str(), "after" | "limit" | "page"))
         .collect();
     sorted.sort();
-    let scope = context.caller.scope.0.to_be_bytes();
-    let mut parts: Vec<&[u8]> =
-        vec![&scope, context.path.as_bytes(), context.version.date.as_bytes()];
+    let scope = operation.request.caller().scope.0.to_be_bytes();
+    let mut parts: Vec<&[u8]> = vec![
+        &scope,
+        operation.request.path().as_bytes(),
+        operation.request.version.date.as_bytes(),
+    ];
     for (name, value) in sorted {
         parts.push(name.as_bytes());
         parts.push(value.as_bytes());
@@ -163,30 +172,32 @@ fn fingerprint(context: &Context<'_>, pairs: &[(String, String)]) -> Fingerprint
 }
 
 /// The tag of a list: the newest change of any collection that shows in it, and what was asked.
-fn tag(context: &Context<'_>, asked: &Asked, pairs: &[(String, String)]) -> String {
-    tag_of(context, asked.view.expand.collections(), pairs)
+fn tag(operation: Operation<'_>, asked: &Asked, pairs: &[(String, String)]) -> String {
+    tag_of(operation, asked.view.expand.collections(), pairs)
 }
 
 /// The tag of the list without any parameters: that of the collection itself.
-pub fn plain_tag(context: &Context<'_>) -> String {
-    tag_of(context, Vec::new(), &[])
+pub fn plain_tag(operation: Operation<'_>) -> String {
+    tag_of(operation, Vec::new(), &[])
 }
 
 fn tag_of(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     embedded: Vec<CollectionIx>,
     pairs: &[(String, String)],
 ) -> String {
-    let collection = context.target.collection;
+    let collection = operation.request.target.collection;
     let involved = embedded.into_iter().chain([collection]);
-    let seqs = involved.map(|index| context.store.collection_seq(context.caller.scope, index));
+    let seqs = involved.map(|index| {
+        operation.services.store.collection_seq(operation.request.caller().scope, index)
+    });
     let seq = seqs.max().unwrap_or_default();
     let mut query = String::with_capacity(128);
     let mut digits = itoa::Buffer::new();
-    query.push_str(digits.format(context.store.shape(collection)));
+    query.push_str(digits.format(operation.services.store.shape(collection)));
     query.push(' ');
-    query.push_str(digits.format(context.caller.scope.0));
-    for part in [&context.version.date, context.path] {
+    query.push_str(digits.format(operation.request.caller().scope.0));
+    for part in [&operation.request.version.date, operation.request.path()] {
         query.push(' ');
         query.push_str(part);
     }

@@ -1,6 +1,7 @@
 //! Create, replace (PUT), update (PATCH) and delete.
 
-use super::{Context, Failure, commit, list, own};
+use super::{Operation, commit, list, own};
+use crate::error::Failure;
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
 use crate::{body, condition};
@@ -11,9 +12,9 @@ use model::validate::{self, Mode};
 use model::write::{Change, Committed, Response, Write};
 use serde_json::Value;
 
-pub async fn create(context: &Context<'_>) -> Result<Reply, Failure> {
-    let write = creation(context, None).await?;
-    commit(context, write).await
+pub async fn create(operation: Operation<'_>) -> Result<Reply, Failure> {
+    let write = creation(operation, None).await?;
+    commit(operation, write).await
 }
 
 /// Who sends a record over a live channel.
@@ -54,12 +55,12 @@ impl Author {
 
 /// Makes a record where no answer is to be written: its id, and whether it was made before.
 pub async fn create_record(
-    context: &Context<'_>,
+    operation: Operation<'_>,
     author: &Author,
 ) -> Result<(String, bool), Failure> {
-    let write = creation(context, Some(author)).await?;
-    let committed = context.store.commit(write).await?;
-    let (response, replayed) = match committed.map_err(|problem| context.explain(problem))? {
+    let write = creation(operation, Some(author)).await?;
+    let committed = operation.services.store.commit(write).await?;
+    let (response, replayed) = match committed.map_err(|problem| operation.explain(problem))? {
         Committed::Fresh(response) => (response, false),
         Committed::Replayed { response, .. } => (response, true),
     };
@@ -70,44 +71,47 @@ pub async fn create_record(
     }
 }
 
-async fn creation(context: &Context<'_>, author: Option<&Author>) -> Result<Write, Failure> {
-    refuse_parameters(context.query)?;
-    let sent = body::object(context.body, false)?;
-    let mut fields = context.version.body(context.target.collection, sent, Mode::Create)?;
-    own::complete(context, &mut fields);
+async fn creation(operation: Operation<'_>, author: Option<&Author>) -> Result<Write, Failure> {
+    refuse_parameters(operation.request.query())?;
+    let sent = body::object(&operation.request.body, false)?;
+    let mut fields =
+        operation.request.version.body(operation.request.target.collection, sent, Mode::Create)?;
+    own::complete(operation, &mut fields);
     if let Some(author) = author {
-        author.sign(context.collection(), &mut fields)?;
+        author.sign(operation.collection(), &mut fields)?;
     }
-    condition::of_creation(context.headers, || list::plain_tag(context))?;
-    if context.target.parents.len() > 1 {
-        context.check_parents().await?;
+    condition::of_creation(&operation.request.headers, || list::plain_tag(operation))?;
+    if operation.request.target.parents.len() > 1 {
+        operation.check_parents().await?;
     }
-    Ok(context.write(Change::Create { fields })?)
+    Ok(operation.write(Change::Create { fields })?)
 }
 
-pub async fn replace(context: &Context<'_>) -> Result<Reply, Failure> {
-    refuse_parameters(context.query)?;
-    let sent = body::object(context.body, false)?;
-    let fields = context.version.body(context.target.collection, sent, Mode::Replace)?;
-    existing(context, Change::Replace { fields }).await
+pub async fn replace(operation: Operation<'_>) -> Result<Reply, Failure> {
+    refuse_parameters(operation.request.query())?;
+    let sent = body::object(&operation.request.body, false)?;
+    let fields =
+        operation.request.version.body(operation.request.target.collection, sent, Mode::Replace)?;
+    existing(operation, Change::Replace { fields }).await
 }
 
-pub async fn update(context: &Context<'_>) -> Result<Reply, Failure> {
-    refuse_parameters(context.query)?;
-    let sent = body::object(context.body, false)?;
-    let patch = context.version.body(context.target.collection, sent, Mode::Merge)?;
-    existing(context, Change::Merge { patch }).await
+pub async fn update(operation: Operation<'_>) -> Result<Reply, Failure> {
+    refuse_parameters(operation.request.query())?;
+    let sent = body::object(&operation.request.body, false)?;
+    let patch =
+        operation.request.version.body(operation.request.target.collection, sent, Mode::Merge)?;
+    existing(operation, Change::Merge { patch }).await
 }
 
-pub async fn delete(context: &Context<'_>) -> Result<Reply, Failure> {
-    refuse_parameters(context.query)?;
-    existing(context, Change::Delete).await
+pub async fn delete(operation: Operation<'_>) -> Result<Reply, Failure> {
+    refuse_parameters(operation.request.query())?;
+    existing(operation, Change::Delete).await
 }
 
 /// A change of a record that is there. The store checks the direct parent; those above it here.
-async fn existing(context: &Context<'_>, change: Change) -> Result<Reply, Failure> {
-    if context.target.parents.len() > 1 {
-        context.check_parents().await?;
+async fn existing(operation: Operation<'_>, change: Change) -> Result<Reply, Failure> {
+    if operation.request.target.parents.len() > 1 {
+        operation.check_parents().await?;
     }
-    commit(context, context.write(change)?).await
+    commit(operation, operation.write(change)?).await
 }

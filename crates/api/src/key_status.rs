@@ -1,9 +1,8 @@
 //! Whether a key that opened a connection, or made the token that did, still holds.
 
-use crate::service::Core;
 use crate::{Outside, auth};
 use live::Held;
-use model::schema::{Builtin, CollectionIx};
+use model::schema::CollectionIx;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 
-pub struct Standing {
+pub struct KeyStatus {
     store: Arc<dyn Store>,
     outside: Arc<dyn Outside>,
     keys: CollectionIx,
@@ -22,10 +21,15 @@ pub struct Standing {
     key: Arc<str>,
 }
 
-/// Those of the latest connections, the newest last. Few keys open most connections, and these
-/// share one.
-#[derive(Default)]
-pub struct Standings(Mutex<VecDeque<Arc<Standing>>>);
+/// The statuses of the latest connections. Few keys open most connections, and the connections of
+/// one key share one status.
+pub struct KeyStatuses {
+    store: Arc<dyn Store>,
+    outside: Arc<dyn Outside>,
+    keys: CollectionIx,
+    /// The newest last.
+    latest: Mutex<VecDeque<Arc<KeyStatus>>>,
+}
 
 /// Among how many an equal one is looked for.
 const SHARED: usize = 8;
@@ -34,29 +38,37 @@ const SHARED: usize = 8;
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl Standings {
-    pub fn of(&self, core: &Core, scope: Scope, key: &str) -> Arc<Standing> {
-        let mut latest = self.0.lock();
-        let same = |one: &&Arc<Standing>| one.scope == scope && *one.key == *key;
+impl KeyStatuses {
+    pub fn new(
+        store: Arc<dyn Store>,
+        outside: Arc<dyn Outside>,
+        keys: CollectionIx,
+    ) -> KeyStatuses {
+        KeyStatuses { store, outside, keys, latest: Mutex::default() }
+    }
+
+    pub fn of(&self, scope: Scope, key: &str) -> Arc<KeyStatus> {
+        let mut latest = self.latest.lock();
+        let same = |one: &&Arc<KeyStatus>| one.scope == scope && *one.key == *key;
         if let Some(found) = latest.iter().rev().find(same) {
             return found.clone();
         }
-        let standing = Arc::new(Standing {
-            store: core.store.clone(),
-            outside: core.outside.clone(),
-            keys: core.schema.own(Builtin::Key),
+        let status = Arc::new(KeyStatus {
+            store: self.store.clone(),
+            outside: self.outside.clone(),
+            keys: self.keys,
             scope,
             key: key.into(),
         });
         if latest.len() == SHARED {
             latest.pop_front();
         }
-        latest.push_back(standing.clone());
-        standing
+        latest.push_back(status.clone());
+        status
     }
 }
 
-impl live::Standing for Standing {
+impl live::Standing for KeyStatus {
     fn holds(&self) -> Pin<Box<dyn Future<Output = Held> + Send>> {
         let (store, outside) = (self.store.clone(), self.outside.clone());
         let (keys, scope, key) = (self.keys, self.scope, self.key.clone());
@@ -73,9 +85,9 @@ impl live::Standing for Standing {
     }
 }
 
-impl fmt::Debug for Standing {
+impl fmt::Debug for KeyStatus {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Standing({})", self.key)
+        write!(formatter, "KeyStatus({})", self.key)
     }
 }
 

@@ -2,12 +2,13 @@
 //! validation, same commit.
 
 use crate::auth::Identity;
-use crate::error::{self, Shape};
+use crate::error::{self, Shape, explain};
 use crate::idempotency;
 use crate::limit::Moment;
-use crate::operation::{self, Author, Context};
+use crate::operation::{self, Author, Operation};
+use crate::request::RequestInfo;
 use crate::route::{self, Target};
-use crate::service::{Core, explain, settle_alone};
+use crate::services::Services;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use live::{Desk, Posted, Posting, Visitor};
@@ -18,8 +19,8 @@ use serde_json::Value;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub struct Clerk {
-    core: Arc<Core>,
+pub struct SocketWriter {
+    services: Arc<Services>,
     identity: Arc<Identity>,
     /// The version that is spoken on the socket.
     version: Arc<View>,
@@ -29,100 +30,95 @@ pub struct Clerk {
     client: IpAddr,
 }
 
-impl Clerk {
+impl SocketWriter {
     pub fn new(
-        core: Arc<Core>,
+        services: Arc<Services>,
         identity: Arc<Identity>,
         version: Arc<View>,
         visitor: &Visitor,
         client: IpAddr,
-    ) -> Clerk {
+    ) -> SocketWriter {
         // The length keeps a user `a:b` and a user `a` with references `b:…` apart.
         let user = visitor.user.as_deref().unwrap_or_default();
         let owner = format!("socket:{}:{}:{user}:", identity.caller.key, user.len());
         let author = Author { user: visitor.user.clone(), by_token: visitor.by_token };
-        Clerk { core, identity, version, owner, author, client }
+        SocketWriter { services, identity, version, owner, author, client }
     }
 }
 
-impl Desk for Clerk {
+impl Desk for SocketWriter {
     fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting {
-        let (core, identity, client) = (self.core.clone(), self.identity.clone(), self.client);
+        let (services, identity, client) =
+            (self.services.clone(), self.identity.clone(), self.client);
         let (version, author) = (self.version.clone(), self.author.clone());
         let key = reference.map(|reference| format!("{}{reference}", self.owner));
         Box::pin(async move {
-            post(&core, &identity, &version, feed, body, key, (&author, client)).await
+            post(&services, &identity, &version, feed, body, key, (&author, client)).await
         })
     }
 
     fn subscribed(&self, types: &[String]) {
-        let now = self.core.outside.now();
-        let used = self.core.notices.subscribed(self.version.index, types);
+        let now = self.services.outside.now();
+        let used = self.services.notices.subscribed(self.version.index, types);
         used.iter().for_each(|part| self.identity.account.usage.count(part.place, now));
     }
 
     fn explain(&self, problem: &Problem) -> String {
-        let (_, body) = error::body(problem, Shape::Structured, &self.core.request_id());
+        let (_, body) =
+            error::body(problem, Shape::Structured, &self.services.telemetry.request_id());
         let body: Value = serde_json::from_str(&body).unwrap_or_default();
         body["error"].to_string()
     }
 }
 
 async fn post(
-    core: &Arc<Core>,
-    identity: &Identity,
+    services: &Arc<Services>,
+    identity: &Arc<Identity>,
     version: &Arc<View>,
     feed: CollectionIx,
     body: Bytes,
     key: Option<String>,
     (author, client): (&Author, IpAddr),
 ) -> Result<Posted, Problem> {
-    let request_id = core.request_id();
-    let now = core.outside.now();
-    let at = Moment { now, uptime: core.outside.uptime() };
-    settle_alone(core.limiter.take(&identity.bucket, identity.caller.rate_limit, at))?;
-    let collection = &core.schema.collections[feed];
+    let request_id = services.telemetry.request_id();
+    let now = services.outside.now();
+    let at = Moment { now, uptime: services.outside.uptime() };
+    let taken = services.admission.limiter.take(&identity.bucket, identity.caller.rate_limit, at);
+    if let Some((quota, false)) = taken {
+        return Err(quota.problem());
+    }
+    let collection = &services.schema.collections[feed];
     if !version.serves(feed) {
-        return Err(core.versions.missing(version, feed));
+        return Err(services.versions.missing(version, feed));
     }
     let usage = &identity.account.usage;
     usage.count(version.index, now);
-    let used = core.notices.used(version.index, feed, &body, "");
+    let used = services.notices.used(version.index, feed, &body, "");
     used.iter().for_each(|part| usage.count(part.place, now));
     if !collection.operations.create {
         let message = format!("`{}` takes no new records.", collection.name);
         return Err(Problem::new(Code::PermissionDenied, message));
     }
-    let path = route::template(&core.schema, feed, false, None);
+    let path = route::template(&services.schema, feed, false, None);
     let user = author.user.as_deref().unwrap_or_default();
     let parts: [&[u8]; 5] =
         [b"socket", path.as_bytes(), &body, version.date.as_bytes(), user.as_bytes()];
     let idempotency = key.map(|key| idempotency::fingerprint(key, &parts));
     let target = Target { collection: feed, mount: 0, parents: Vec::new(), id: None, action: None };
-    let headers = HeaderMap::new();
-    let context = Context {
-        schema: &core.schema,
-        version,
-        versions: &core.versions,
-        store: &core.store,
-        outside: &core.outside,
-        outgoing: &core.outgoing,
-        in_flight: &core.in_flight,
-        actions: &core.actions,
-        cursor_key: &core.cursor_key,
-        caller: &identity.caller,
-        target: &target,
-        method: &Method::POST,
-        path: &path,
-        query: "",
-        headers: &headers,
-        request_id: &request_id,
+    let request = RequestInfo {
+        id: request_id.clone(),
+        method: Method::POST,
+        uri: path.parse().map_err(|_| Problem::new(Code::Internal, "The path is not a URI."))?,
+        headers: HeaderMap::new(),
+        body,
         client,
+        target,
+        identity: identity.clone(),
+        version: version.clone(),
         error_shape: Shape::Structured,
-        body: &body,
-        idempotency: idempotency.as_ref(),
+        idempotency,
     };
-    let created = operation::create_record(&context, author).await;
+    let created = operation::create_record(Operation { services, request: &request }, author).await;
     let (id, replayed) = created.map_err(|failure| {
         let problem = explain(failure, &request_id);
         match problem.code {

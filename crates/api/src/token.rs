@@ -1,7 +1,6 @@
 //! Channel tokens: short-lived credentials for clients that cannot send an API key, above all
 //! browsers. A token says for itself what it allows and is sealed; nothing of it is kept.
 
-use super::visit::{bad_user, is_name};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,6 +15,9 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 pub const PREFIX: &str = "ct_";
+/// The parameter that names the user of a connection that a key opened.
+pub const USER: &str = "user";
+pub const MAX_USER_CHARS: usize = 200;
 /// A token is as long as its lists; beyond this it is none of ours.
 const MAX_CHARS: usize = 8 << 10;
 pub const MAX_ITEMS: usize = 50;
@@ -275,6 +277,17 @@ fn invalid(message: &str) -> Problem {
     Problem::new(Code::InvalidApiKey, message).param("access_token")
 }
 
+/// Whether a text can stand for a user.
+pub fn is_name(text: &str) -> bool {
+    (1..=MAX_USER_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+}
+
+pub fn bad_user(name: &str) -> Problem {
+    let shown: String = name.chars().take(100).collect();
+    let message = format!("`user` must have 1 to {MAX_USER_CHARS} printable characters.");
+    Problem::new(Code::InvalidParameter, message).param(USER).value(shown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,5 +380,18 @@ mod tests {
         }
         let publish = json!({ "publish": ["message"] });
         assert_eq!(read(Some(&["messages:read"]), publish).unwrap_err(), ["publish"]);
+    }
+
+    #[test]
+    fn a_name_has_characters_to_show_and_not_too_many() {
+        for good in ["ann", "Ann Müller", "🦀", &"x".repeat(MAX_USER_CHARS)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "a\nb", "\u{7f}", "\u{85}", &"ü".repeat(MAX_USER_CHARS + 1)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+        let problem = bad_user(&"x".repeat(5000));
+        assert_eq!((problem.code, problem.param.as_deref()), (Code::InvalidParameter, Some(USER)));
+        assert_eq!(problem.value.as_ref().unwrap().as_str().unwrap().len(), 100);
     }
 }

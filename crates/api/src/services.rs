@@ -1,0 +1,109 @@
+//! What lives as long as the server, built once. A step of a request takes the part that it needs.
+//! Knows no step: the pipeline, the operations and the channels import this file, never the other
+//! way round.
+
+use crate::actions::Actions;
+use crate::admission::Admission;
+use crate::auth::Auth;
+use crate::body::Bodies;
+use crate::deprecation::{self, Notices};
+use crate::error::Shape;
+use crate::in_flight::InFlight;
+use crate::key_status::KeyStatuses;
+use crate::limit::{Limiter, Moment};
+use crate::metrics::{Metrics, RouteTable};
+use crate::token::Tokens;
+use crate::trace::Telemetry;
+use crate::usage::{self, Usages};
+use crate::version::Versioning;
+use crate::{Outside, Settings};
+use live::Hub;
+use model::schema::{Builtin, Schema};
+use std::sync::Arc;
+use store::Store;
+
+pub(crate) struct Services {
+    pub schema: Arc<Schema>,
+    pub store: Arc<dyn Store>,
+    pub outside: Arc<dyn Outside>,
+    pub versions: Arc<Versioning>,
+    /// Who calls, and how much they may have in flight.
+    pub admission: Admission,
+    /// Memory for request bodies.
+    pub bodies: Bodies,
+    pub handlers: Handlers,
+    pub channels: Channels,
+    pub telemetry: Arc<Telemetry>,
+    /// Counts of what each account uses of the versions.
+    pub usages: Arc<Usages>,
+    /// What is deprecated, and the headers that say so.
+    pub notices: Notices,
+    /// Signs the cursors of lists.
+    pub cursor_key: [u8; 32],
+}
+
+/// Calls to the handlers of actions.
+pub(crate) struct Handlers {
+    pub client: wire::Client,
+    pub actions: Arc<Actions>,
+}
+
+/// The live channels.
+pub(crate) struct Channels {
+    pub hub: Arc<Hub>,
+    pub tokens: Tokens,
+    pub key_statuses: KeyStatuses,
+}
+
+/// What the binary brings.
+pub(crate) struct Given {
+    pub schema: Arc<Schema>,
+    pub store: Arc<dyn Store>,
+    pub outside: Arc<dyn Outside>,
+    pub settings: Settings,
+    pub hub: Arc<Hub>,
+    pub actions: Arc<Actions>,
+}
+
+impl Services {
+    pub fn new(given: Given) -> Result<Services, prometheus::Error> {
+        let Given { schema, store, outside, settings, hub, actions } = given;
+        let at = Moment { now: outside.now(), uptime: outside.uptime() };
+        let limiter = Arc::new(Limiter::new(settings.rate_limit, at));
+        let versions = Arc::new(Versioning::new(&schema));
+        let subjects = deprecation::subjects(&versions);
+        let notices = Notices::new(&versions, &subjects);
+        let usages = Arc::new(Usages::new(subjects, store.usage(), usage::MAX_ACCOUNTS));
+        let accounts = schema.own(Builtin::Account);
+        let auth =
+            Auth::new(store.clone(), limiter.clone(), versions.clone(), usages.clone(), accounts);
+        let in_flight = Arc::new(InFlight::new(wire::Limits::default().max_exchanges));
+        let metrics = Metrics::new()?;
+        let routes = RouteTable::new(&schema, &metrics);
+        let telemetry = Telemetry::new(metrics, routes, settings.access_log, outside.clone());
+        let keys = schema.own(Builtin::Key);
+        Ok(Services {
+            admission: Admission { auth, limiter, in_flight },
+            bodies: Bodies::new(schema.service.max_body_bytes),
+            handlers: Handlers { client: wire::Client::new(), actions },
+            channels: Channels {
+                hub,
+                tokens: Tokens::new(&store.cursor_key()),
+                key_statuses: KeyStatuses::new(store.clone(), outside.clone(), keys),
+            },
+            telemetry: Arc::new(telemetry),
+            usages,
+            notices,
+            versions,
+            cursor_key: store.cursor_key(),
+            schema,
+            store,
+            outside,
+        })
+    }
+
+    /// The shape of errors for requests that ask for none.
+    pub fn error_shape(&self) -> Shape {
+        self.schema.service.errors.into()
+    }
+}

@@ -1,0 +1,245 @@
+//! What is learned about a request on its way from head to response, and the telemetry it feeds.
+//! Each request is counted and logged exactly once: when it is answered, or when it is dropped
+//! because its client has left.
+
+use crate::auth::Identity;
+use crate::deprecation::{Headers, Notices, Part};
+use crate::error::Shape;
+use crate::in_flight::Slot;
+use crate::limit::{Moment, Quota};
+use crate::log::{AccessLog, Line};
+use crate::metrics::{Metrics, RouteKey, RouteTable, method_label};
+use crate::route::{self, Channel};
+use crate::version::Versioning;
+use crate::{Outside, keys};
+use http::{HeaderValue, StatusCode, Uri};
+use model::Timestamp;
+use model::problem::Problem;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use wire::{Exchange, Holder, Share};
+
+/// In metrics and log, the status of a request whose client left before the answer. Nobody is sent
+/// it; nginx has used this number for the same since long.
+const CLIENT_LEFT: u16 = 499;
+
+/// What is learned about a request on its way, for its headers, metrics and log line.
+pub(crate) struct Trace {
+    /// When the request came: one reading of the clock serves its key, its quota and its log line.
+    pub(crate) now: Timestamp,
+    /// The same since the start of the process.
+    uptime: Duration,
+    pub(crate) route: Option<RouteKey>,
+    /// The mount of its path, where it has one.
+    pub(crate) mount: Option<usize>,
+    /// Slot of the version it is answered in, once that is known.
+    pub(crate) version: Option<usize>,
+    pub(crate) identity: Option<Arc<Identity>>,
+    /// Whether it asks for a page that operators need.
+    pub(crate) is_for_operators: bool,
+    /// Its slot among the requests of its account.
+    pub(crate) slot: Option<Slot>,
+    /// The memory of its body.
+    pub(crate) body: Option<Share<i64>>,
+    pub(crate) quota: Option<Quota>,
+    /// Origin of the page that may read the answer, where it is another than the service's own.
+    pub(crate) page: Option<HeaderValue>,
+    /// Whether another origin might have been answered otherwise.
+    pub(crate) varies_by_origin: bool,
+    pub(crate) error: Option<String>,
+    /// What is deprecated about it.
+    pub(crate) headers: Headers,
+}
+
+impl Trace {
+    pub(crate) fn new(now: Timestamp, uptime: Duration) -> Trace {
+        Trace {
+            now,
+            uptime,
+            route: None,
+            mount: None,
+            version: None,
+            identity: None,
+            is_for_operators: false,
+            slot: None,
+            body: None,
+            quota: None,
+            page: None,
+            varies_by_origin: false,
+            error: None,
+            headers: Headers::new(),
+        }
+    }
+
+    /// Who the answer is charged to until the client has taken it.
+    pub(crate) fn holder(&self) -> Holder {
+        match &self.identity {
+            _ if self.is_for_operators => Holder::Operator,
+            Some(identity) => Holder::Account(identity.caller.scope.account_number()),
+            None => Holder::Client,
+        }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { now: self.now, uptime: self.uptime }
+    }
+
+    /// The version that the request asks for, if its mount has that version.
+    pub(crate) fn asked_version(
+        &self,
+        versions: &Versioning,
+        exchange: &Exchange,
+    ) -> Option<usize> {
+        let query = match self.route {
+            Some(RouteKey::Channel(Channel::Stream | Channel::Socket | Channel::Poll(_))) => {
+                exchange.uri.query().unwrap_or_default()
+            }
+            _ => "",
+        };
+        let pairs = route::query_pairs(query).unwrap_or_default();
+        let said = live::asked_version(&pairs);
+        versions.asked(&exchange.headers, said, self.mount)
+    }
+
+    /// Chooses the version of a request to what all versions share.
+    pub(crate) fn choose_version(
+        &mut self,
+        versions: &Versioning,
+        exchange: &Exchange,
+        identity: &Identity,
+    ) -> Result<(), Problem> {
+        let view = versions.choose(&exchange.headers, identity.account.pin, self.mount)?;
+        self.version = Some(view.index);
+        Ok(())
+    }
+
+    /// Counts the deprecated parts that the request uses; its response will name them.
+    pub(crate) fn note_deprecated(&mut self, notices: &Notices, used: &[&Part]) {
+        if used.is_empty() {
+            return;
+        }
+        if let Some(identity) = &self.identity {
+            used.iter().for_each(|part| identity.account.usage.count(part.place, self.now));
+        }
+        self.headers = notices.headers(self.version.unwrap_or(0), used);
+    }
+}
+
+/// Counters, the access log and the ids of requests.
+pub(crate) struct Telemetry {
+    pub(crate) metrics: Metrics,
+    pub(crate) log: Option<Arc<AccessLog>>,
+    routes: RouteTable,
+    outside: Arc<dyn Outside>,
+    /// Random per process and counted within it: unique without asking for entropy each time.
+    id_prefix: String,
+    requests: AtomicU64,
+}
+
+impl Telemetry {
+    pub(crate) fn new(
+        metrics: Metrics,
+        routes: RouteTable,
+        is_logged: bool,
+        outside: Arc<dyn Outside>,
+    ) -> Telemetry {
+        let id_prefix = format!("req_{}", keys::hex(&outside.entropy().0[..8]));
+        let log = is_logged.then(Arc::default);
+        Telemetry { metrics, log, routes, outside, id_prefix, requests: AtomicU64::new(0) }
+    }
+
+    /// A new id for a request.
+    pub(crate) fn request_id(&self) -> Arc<str> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut id = String::with_capacity(self.id_prefix.len() + 20);
+        id.push_str(&self.id_prefix);
+        id.push_str(itoa::Buffer::new().format(number));
+        id.into()
+    }
+
+    /// A trace that begins now.
+    pub(crate) fn trace(&self) -> Trace {
+        Trace::new(self.outside.now(), self.outside.uptime())
+    }
+}
+
+/// A request that is being answered.
+pub(crate) struct Request {
+    telemetry: Arc<Telemetry>,
+    pub(crate) id: Arc<str>,
+    pub(crate) shape: Shape,
+    pub(crate) trace: Trace,
+    began: Duration,
+    method: &'static str,
+    uri: Uri,
+    client: IpAddr,
+    answered: bool,
+}
+
+impl Request {
+    pub(crate) fn begin(telemetry: &Arc<Telemetry>, exchange: &Exchange, shape: Shape) -> Request {
+        telemetry.metrics.begin();
+        let trace = telemetry.trace();
+        Request {
+            telemetry: telemetry.clone(),
+            id: telemetry.request_id(),
+            shape,
+            began: trace.uptime,
+            trace,
+            method: method_label(&exchange.method),
+            uri: exchange.uri.clone(),
+            client: exchange.client,
+            answered: false,
+        }
+    }
+
+    /// Counts and logs the answer.
+    pub(crate) fn answered(&mut self, status: StatusCode, bytes: usize) {
+        let took = self.took();
+        let route = self.telemetry.routes.of(self.trace.route);
+        self.telemetry.metrics.answered(route, self.method, status.as_u16(), took);
+        self.log(status.as_u16(), took, bytes);
+        self.answered = true;
+    }
+
+    fn took(&self) -> Duration {
+        self.telemetry.outside.uptime().saturating_sub(self.began)
+    }
+
+    fn log(&self, status: u16, took: Duration, bytes: usize) {
+        let Some(log) = &self.telemetry.log else { return };
+        let caller = self.trace.identity.as_ref().map(|identity| &identity.caller);
+        log.write(&Line {
+            time: self.trace.now,
+            request_id: &self.id,
+            method: self.method,
+            path: self.uri.path(),
+            status,
+            duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            bytes,
+            client: self.client,
+            account: caller.map(|caller| caller.account.as_str()),
+            key: caller.map(|caller| caller.key.as_str()),
+            error: self.trace.error.as_deref(),
+        });
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.answered {
+            // A panic drops it as well; wire then answers 500.
+            let (status, error) = match std::thread::panicking() {
+                true => (StatusCode::INTERNAL_SERVER_ERROR.as_u16(), "internal"),
+                false => (CLIENT_LEFT, "client_left"),
+            };
+            self.trace.error = Some(error.to_owned());
+            let route = self.telemetry.routes.of(self.trace.route);
+            self.telemetry.metrics.count(route, self.method, status);
+            self.log(status, self.took(), 0);
+        }
+        self.telemetry.metrics.end();
+    }
+}

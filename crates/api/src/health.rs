@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{BoxFuture, Store, Stuck, Watchdog};
+use store::{BoxFuture, Stuck, Upkeep, Watchdog};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 impl Health {
-    pub fn new(store: Arc<dyn Store>) -> Health {
+    pub fn new(store: Arc<dyn Upkeep>) -> Health {
         let watchdog = store.watchdog().clone();
         let probe: Probe = Arc::new(move || {
             let store = store.clone();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
-use store::Store;
+use store::Upkeep;
 use store::usage::{NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 
 /// Accounts in memory; over it, those that do not call right now are left to the store.
@@ -177,7 +177,7 @@ impl Usages {
     }
 
     /// The counts of an account; the same for the same id.
-    pub async fn of(&self, account: &str, store: &dyn Store) -> Result<Arc<Usage>, store::Error> {
+    pub async fn of(&self, account: &str, store: &dyn Upkeep) -> Result<Arc<Usage>, store::Error> {
         if let Some(usage) = self.known.lock().accounts.get(account) {
             return Ok(usage.clone());
         }
@@ -235,7 +235,7 @@ impl Usages {
     }
 
     /// Hands what was added to the store; what cannot be kept now is tried again the next time.
-    pub async fn keep(&self, store: &dyn Store) {
+    pub async fn keep(&self, store: &dyn Upkeep) {
         let _one = self.keeping.lock().await;
         let added = self.added();
         if added.is_empty() {
@@ -276,7 +276,7 @@ impl Usages {
     }
 
     /// Runs until the task is dropped.
-    pub async fn run(self: Arc<Usages>, store: Arc<dyn Store>) {
+    pub async fn run(self: Arc<Usages>, store: Arc<dyn Upkeep>) {
         loop {
             tokio::time::sleep(INTERVAL).await;
             self.keep(&*store).await;
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// Counts of one version.
-    fn usages(store: &dyn Store, max_accounts: usize) -> Usages {
+    fn usages(store: &dyn Upkeep, max_accounts: usize) -> Usages {
         let subject = Subject { kind: SubjectKind::Version(DATE.to_owned()), deprecated: None };
         Usages::new(vec![subject], store.usage(), max_accounts)
     }

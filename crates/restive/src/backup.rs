@@ -4,7 +4,7 @@ use crate::args::Backup;
 use crate::data;
 use anyhow::Context as _;
 use std::io::{IsTerminal as _, Write as _};
-use store::Store as _;
+use store::Upkeep as _;
 
 pub fn run(backup: &Backup) -> anyhow::Result<()> {
     let (_, store) = data::attach(&backup.data.data)?;

@@ -1,14 +1,14 @@
 //! Following the log: the one loop of everything that leaves the service. A follower has a
 //! position, wakes on commit, never skips a committed event and never sees an uncommitted one.
 
-use crate::{Error, Store, Stretch};
+use crate::{Error, Log, Stretch};
 use model::Scope;
 use model::event::Event;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 pub struct Follower {
-    store: Arc<dyn Store>,
+    log: Arc<dyn Log>,
     scope: Option<Scope>,
     position: i64,
     newest: watch::Receiver<i64>,
@@ -16,10 +16,10 @@ pub struct Follower {
 
 impl Follower {
     /// Follows one scope, or all of them, from just after `position`.
-    pub fn new(store: Arc<dyn Store>, scope: Option<Scope>, position: i64) -> Follower {
+    pub fn new(log: Arc<dyn Log>, scope: Option<Scope>, position: i64) -> Follower {
         // Subscribed before the first query, so that no commit falls between the two.
-        let newest = store.position();
-        Follower { store, scope, position, newest }
+        let newest = log.position();
+        Follower { log, scope, position, newest }
     }
 
     pub fn position(&self) -> i64 {
@@ -59,7 +59,7 @@ impl Follower {
     /// none.
     pub async fn read(&mut self, max: usize, bytes: usize) -> Result<Vec<Event>, Error> {
         let newest = *self.newest.borrow_and_update();
-        let read = self.store.events_within(self.scope, self.position, max, bytes);
+        let read = self.log.events_within(self.scope, self.position, max, bytes);
         let Stretch { events, more } = read.await?;
         match events.last() {
             Some(last) if more => self.position = last.seq,

@@ -9,7 +9,7 @@ use api::keys::Keyring;
 use model::record::Record;
 use model::schema::Builtin;
 use model::{Schema, Scope, id};
-use store::Store;
+use store::Records;
 
 /// What ids of events begin with.
 pub const PREFIX: &str = "evt";
@@ -24,7 +24,11 @@ pub fn run(events: Events) -> anyhow::Result<()> {
 }
 
 /// An event by its id, in whichever account and mode it is.
-pub async fn find(schema: &Schema, store: &dyn Store, id: &str) -> anyhow::Result<(Scope, Record)> {
+pub async fn find(
+    schema: &Schema,
+    store: &dyn Records,
+    id: &str,
+) -> anyhow::Result<(Scope, Record)> {
     let (accounts, events) = (schema.own(Builtin::Account), schema.own(Builtin::Event));
     let mut after = 0;
     loop {

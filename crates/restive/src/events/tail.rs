@@ -15,7 +15,7 @@ use model::{Schema, Scope};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Follower, Store};
+use store::{Follower, Log, Store};
 
 /// Events read, and lines written, at once.
 const BATCH: usize = 256;

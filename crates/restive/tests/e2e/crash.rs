@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use store::Store as _;
 use store::sqlite::SqliteStore;
+use store::{Log as _, Records as _};
 
 const WRITERS: usize = 24;
 const ROUNDS: usize = 4;

@@ -138,7 +138,7 @@ impl Thread {
     fn mark(&mut self) {
         self.marked = Instant::now();
         let Some(keeper) = &mut self.keeper else { return };
-        let mark = Mark { epoch: self.shared.epoch, seq: self.shared.newest() };
+        let mark = Mark { epoch: self.shared.epoch, seq: self.shared.state.newest() };
         if let Err(error) = keeper.keep(mark)
             && let Some(times) = self.repeats.note(&format!("mark: {error}"))
         {

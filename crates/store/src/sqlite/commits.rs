@@ -4,7 +4,7 @@
 
 use super::shared::Shared;
 use super::{checkpoint, tail};
-use crate::{Error, Repeats};
+use crate::Error;
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
@@ -19,13 +19,12 @@ pub struct Commits {
     failed: bool,
     /// No checkpoint to make room before this.
     room_after: Instant,
-    repeats: Repeats,
 }
 
 impl Commits {
     pub fn new() -> Commits {
         let (suspect, failed) = (false, false);
-        Commits { suspect, failed, room_after: Instant::now(), repeats: Repeats::new() }
+        Commits { suspect, failed, room_after: Instant::now() }
     }
 
     /// Whether the last transaction failed at its end: trying its writes one by one is no use.
@@ -90,21 +89,5 @@ impl Commits {
             self.room_after = Instant::now() + ROOM_PAUSE;
         }
         made
-    }
-
-    /// Logs a failure, or that it is over.
-    pub fn report<T>(&self, result: &Result<T, Error>) {
-        match result {
-            Ok(_) => {
-                if let Some(unlogged) = self.repeats.clear() {
-                    tracing::info!(unlogged, "commits work again");
-                }
-            }
-            Err(error) => {
-                if let Some(times) = self.repeats.note(&error.to_string()) {
-                    tracing::error!(%error, times, "a commit failed");
-                }
-            }
-        }
     }
 }

@@ -3,13 +3,10 @@
 //! every read of the log looks into, in its own snapshot. The rows themselves are cleaned in slices
 //! between the writer's batches, also after a restart. Ids and outcomes of erased events stay.
 
-use super::apply::Fault;
 use super::idempotency;
 use crate::Error;
-use model::write::{Change, Write};
-use model::{Code, Problem, Scope, Violation};
+use model::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
-use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Rows cleaned in one slice at most.
@@ -114,17 +111,8 @@ const CLEAN_EVENT: &str = concat!(
     ", previous = NULL, hidden = NULL WHERE seq = ?1"
 );
 
-/// How many events are about a resource, of those up to a sequence. May be many: for a reader.
+/// How many events are about a resource, after the first sequence and up to the second. May be many.
 pub fn count(
-    connection: &Connection,
-    scope: Scope,
-    write: &Write,
-    upto: i64,
-) -> Result<i64, Error> {
-    Ok(count_between(connection, scope, resource(write), (0, upto))?)
-}
-
-fn count_between(
     connection: &Connection,
     scope: Scope,
     resource: &str,
@@ -135,46 +123,14 @@ fn count_between(
         .query_row(params![scope.0, resource, after, upto], |row| row.get(0))
 }
 
-/// Writes down what was counted before the write reached the writer. Whatever a client sent in the
-/// field is replaced.
-pub fn note_count(write: &mut Write, count: i64, upto: i64) {
-    if let Change::Create { fields } = &mut write.change {
-        fields.insert("events".into(), json!({"count": count, "upto": upto}));
-    }
-}
-
-/// The erasure as it shall be kept: with the number of events it is about. Only those that were
-/// written since `note_count` are counted here.
-pub fn counted(connection: &Connection, write: &Write) -> Result<Write, Fault> {
-    let mut counted = write.clone();
-    let Change::Create { fields } = &mut counted.change else { return Ok(counted) };
-    let noted = |name: &str| fields.get("events").and_then(|noted| noted.get(name)?.as_i64());
-    let (known, upto) = (noted("count").unwrap_or(0), noted("upto").unwrap_or(0));
-    let resource = resource(write);
-    let count = known + count_between(connection, write.scope, resource, (upto, i64::MAX))?;
-    if count == 0 {
-        let message = "No event is about this `resource`.";
-        let violation = Violation::new("resource", Code::BadReference, message);
-        let violation = violation.value(&Value::String(resource.to_owned()));
-        return Err(Fault::Problem(Problem::of(Code::ValidationFailed, vec![violation])));
-    }
-    fields.insert("events".into(), count.into());
-    Ok(counted)
-}
-
-fn resource(write: &Write) -> &str {
-    match &write.change {
-        Change::Create { fields } => {
-            fields.get("resource").and_then(Value::as_str).unwrap_or_default()
-        }
-        _ => "",
-    }
-}
-
 /// From this commit on, nobody reads what events before `upto` say of the resource.
-pub fn begin(connection: &Connection, write: &Write, upto: i64) -> Result<(), rusqlite::Error> {
-    let resource = resource(write);
-    connection.prepare_cached(BEGIN)?.execute(params![write.scope.0, resource, upto])?;
+pub fn begin(
+    connection: &Connection,
+    scope: Scope,
+    resource: &str,
+    upto: i64,
+) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached(BEGIN)?.execute(params![scope.0, resource, upto])?;
     Ok(())
 }
 

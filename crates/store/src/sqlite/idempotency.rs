@@ -1,31 +1,18 @@
-//! Remembered answers. A narrow row per key, made in the commit of the write it belongs to: records
-//! are rebuilt from their event, so no body is kept twice. Knows no rule.
+//! The rows of stored responses. A narrow row per key, inserted in the commit of its write. What a
+//! row means is `crate::idempotency`'s.
 
-use super::shared::Shared;
 use super::{erasure, retell};
-use crate::Remembered;
-use model::event::Hidden;
-use model::problem::Problem;
-use model::record::{self, parse_object};
-use model::version::{Versions, View};
-use model::write::Response;
-use model::{Record, Scope, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use crate::commit::Key;
+use crate::idempotency::{self, NewRow, Stored};
+use model::version::Versions;
+use model::{Scope, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
 
-/// How long a key is remembered (design, section 4).
-const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
 /// Most expired rows removed at once: a commit must not wait for more.
 const EXPIRED_AT_ONCE: i64 = 500;
 
-const CREATED: i64 = 0;
-const UPDATED: i64 = 1;
-const REFUSED: i64 = 2;
-const DELETED: i64 = 3;
-
 const FIND: &str = concat!(
-    "SELECT r.fingerprint, r.created, r.kind, r.seq, r.number, r.updated, \
+    "SELECT r.fingerprint, r.kind, r.seq, r.number, r.updated, \
      coalesce(r.record, l.record), coalesce(r.text, ",
     erasure::object!("l"),
     "), r.request, r.text IS NULL, coalesce(r.api_version, l.api_version), r.hidden, ",
@@ -34,7 +21,8 @@ const FIND: &str = concat!(
     erasure::erases!("l"),
     " OR EXISTS (SELECT 1 FROM erasing y WHERE y.scope = r.scope AND y.record = r.record \
      AND y.answers >= r.n)), l.record \
-     FROM remembered r LEFT JOIN log l ON l.seq = r.seq WHERE r.scope = ?1 AND r.digest = ?2"
+     FROM remembered r LEFT JOIN log l ON l.seq = r.seq WHERE r.scope = ?1 AND r.digest = ?2 \
+     AND r.created > ?3"
 );
 const ABOUT: &str = "SELECT n FROM remembered WHERE scope = ?1 AND record = ?2 \
     AND text IS NOT NULL AND n > ?3 AND n <= ?4 ORDER BY n LIMIT 1";
@@ -49,68 +37,32 @@ const KEEP: &str = "INSERT OR REPLACE INTO remembered (scope, digest, fingerprin
 const EXPIRE: &str = "DELETE FROM remembered WHERE n <= (SELECT max(n) FROM \
     (SELECT n, created FROM remembered ORDER BY n LIMIT ?1) WHERE created <= ?2)";
 
-fn digest(key: &str) -> [u8; 16] {
-    let hash = Sha256::digest(key.as_bytes());
-    let mut digest = [0; 16];
-    digest.copy_from_slice(&hash[..16]);
-    digest
-}
-
-/// What the key answered, unless that is too long ago.
+/// The response stored under a key, unless it has expired.
 pub fn find(
     connection: &Connection,
-    shared: &Shared,
     scope: Scope,
-    key: &str,
-    now: Timestamp,
-) -> Result<Option<Remembered>, rusqlite::Error> {
+    key: Key,
+) -> Result<Option<Stored>, rusqlite::Error> {
     let mut statement = connection.prepare_cached(FIND)?;
-    let found = statement
-        .query_row(params![scope.0, digest(key)], |row| {
-            let created: i64 = row.get(1)?;
-            if created <= now.0 - KEPT_MS {
-                return Ok(None);
-            }
-            let (id, text): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
-            let (id, mut text) = (id.unwrap_or_default(), text.unwrap_or_default());
-            if row.get(13)? {
-                let about: Option<String> = row.get(14)?;
-                text = erased(row.get(2)?, &id, about.as_deref(), &text);
-            }
-            let written: Option<String> = row.get(10)?;
-            let as_written = written
-                .filter(|date| *date != shared.schema.service.version)
-                .map(|date| (date, text.clone()));
-            let record = |id, body| -> Result<Record, rusqlite::Error> {
-                let hidden = hidden(row)?;
-                let (body, hidden) = match &as_written {
-                    Some((date, _)) => raised(&shared.versions, date, body, hidden),
-                    None => (body, hidden),
-                };
-                Ok(Record {
-                    id,
-                    number: row.get(4)?,
-                    version: row.get(3)?,
-                    updated: Timestamp(row.get(5)?),
-                    body,
-                    hidden,
-                })
-            };
-            let response = match row.get::<_, i64>(2)? {
-                CREATED => Response::Created(record(id, text)?),
-                UPDATED => Response::Updated(record(id, text)?),
-                DELETED => Response::Deleted { id },
-                _ => {
-                    Response::Refused(serde_json::from_str(&text).unwrap_or_else(|_| unreadable()))
-                }
-            };
-            let is_record = matches!(response, Response::Created(_) | Response::Updated(_));
-            let as_written = as_written.filter(|_| is_record);
-            let (fingerprint, request) = (row.get(0)?, row.get(8)?);
-            Ok(Some(Remembered { fingerprint, response, as_written, request }))
+    let found = statement.query_row(params![scope.0, key.digest, key.expired.0], |row| {
+        let from_event: bool = row.get(8)?;
+        Ok(Stored {
+            fingerprint: row.get(0)?,
+            kind: row.get(1)?,
+            seq: row.get(2)?,
+            number: row.get(3)?,
+            updated: row.get(4)?,
+            record: row.get::<_, Option<String>>(5)?.unwrap_or_default(),
+            text: row.get::<_, Option<String>>(6)?.unwrap_or_default(),
+            request: row.get(7)?,
+            from_event,
+            api_version: row.get(9)?,
+            hidden: row.get(if from_event { 11 } else { 10 })?,
+            erased: row.get(12)?,
+            event_record: row.get(13)?,
         })
-        .optional()?;
-    Ok(found.flatten())
+    });
+    found.optional()
 }
 
 /// The next answer about a record, of those after the first and up to the second number.
@@ -141,87 +93,10 @@ pub fn told_by(
 pub fn erase(connection: &Connection, n: i64, about: Option<&str>) -> Result<(), rusqlite::Error> {
     let text = connection.prepare_cached(TEXT)?.query_row([n], |row| {
         let (id, text): (Option<String>, String) = (row.get(1)?, row.get(2)?);
-        Ok(erased(row.get(0)?, &id.unwrap_or_default(), about, &text))
+        Ok(idempotency::erased(row.get(0)?, &id.unwrap_or_default(), about, &text))
     })?;
     connection.prepare_cached(ERASE)?.execute(params![n, text])?;
     Ok(())
-}
-
-/// What is left of a remembered text: that there was an answer, and what it was about.
-fn erased(kind: i64, id: &str, about: Option<&str>, text: &str) -> String {
-    let fields = parse_object(text);
-    let marker =
-        |id: &str, object: Option<&Value>| json!({"id": id, "object": object, "erased": true});
-    if kind == REFUSED {
-        let mut problem: Problem = serde_json::from_str(text).unwrap_or_else(|_| unreadable());
-        problem.message = "What this answer said was erased.".to_owned();
-        (problem.param, problem.value) = (None, None);
-        problem.violations.clear();
-        problem.extra.clear();
-        return serde_json::to_string(&problem).unwrap_or_default();
-    }
-    match about.filter(|about| *about != id) {
-        // A published event: its envelope stays.
-        Some(about) => {
-            let mut fields = fields;
-            let object = fields.get("data").and_then(|data| data.get("object")?.get("object"));
-            let data = json!({"object": marker(about, object)});
-            fields.insert("data".into(), data);
-            Value::Object(fields).to_string()
-        }
-        None => marker(id, fields.get("object")).to_string(),
-    }
-}
-
-fn unreadable() -> Problem {
-    Problem::new(model::Code::Internal, "the remembered answer is unreadable")
-}
-
-/// What is kept of a remembered record beside its text.
-fn hidden(row: &Row<'_>) -> Result<Option<String>, rusqlite::Error> {
-    match row.get(9)? {
-        // The event tells of it.
-        true => {
-            let text: Option<String> = row.get(12)?;
-            let object = Hidden::parse(text.as_deref()).object;
-            Ok((!object.is_empty()).then(|| Value::Object(object).to_string()))
-        }
-        false => row.get(11),
-    }
-}
-
-/// A record that was written under a date, in the newest shape.
-fn raised(
-    versions: &Versions,
-    written: &str,
-    body: String,
-    hidden: Option<String>,
-) -> (String, Option<String>) {
-    // The record itself says what it is.
-    let object = parse_object(&body);
-    let named = object.get("object").and_then(Value::as_str).unwrap_or_default();
-    let found = versions.kept().collections.iter().position(|c| c.object == named);
-    match found {
-        Some(ix) => versions.record(ix, written, body, hidden),
-        None => (body, hidden),
-    }
-}
-
-/// A record of the newest shape in that of a version.
-fn lowered(to: &View, body: String, hidden: Option<String>) -> (String, Option<String>) {
-    let mut fields = parse_object(&body);
-    let named = fields.get("object").and_then(Value::as_str).unwrap_or_default();
-    let found = to.schema.collections.iter().position(|c| c.object == named);
-    let Some((ix, lens)) = found.and_then(|ix| Some((ix, to.lens(ix)?))) else {
-        return (body, hidden);
-    };
-    if to.index == 0 {
-        return (body, hidden);
-    }
-    fields.extend(parse_object(hidden.as_deref().unwrap_or("{}")));
-    let shape = &to.schema.collections[ix];
-    let shown = lens.down(&fields);
-    (record::encode(shape, &shown), record::encode_hidden(shape, &shown))
 }
 
 /// Tells records anew that were answered under a date which is gone; says how many.
@@ -242,14 +117,7 @@ pub fn retell(
     let sql = "UPDATE remembered SET api_version = ?2, text = ?3, hidden = ?4 WHERE n = ?1";
     let mut update = connection.prepare(sql)?;
     for (n, kind, texts) in &rows {
-        let (text, hidden) = match *kind {
-            CREATED | UPDATED => {
-                let (text, hidden) = texts.clone();
-                let (text, hidden) = raised(before, date, text, hidden);
-                lowered(to, text, hidden)
-            }
-            _ => texts.clone(),
-        };
+        let (text, hidden) = idempotency::converted(before, date, to, *kind, texts.clone());
         update.execute(params![n, told_as, text, hidden])?;
     }
     Ok(rows.len())
@@ -262,73 +130,28 @@ pub fn date(connection: &Connection, version: &str) -> Result<(), rusqlite::Erro
     connection.execute(DATE, [version]).map(drop)
 }
 
-/// What to keep of a write's answer.
-pub struct Keeping<'a> {
-    pub scope: Scope,
-    pub key: &'a str,
-    pub fingerprint: &'a [u8; 32],
-    pub request: &'a str,
-    pub now: Timestamp,
-    /// Whether the write's last event holds the body that was answered.
-    pub has_event: bool,
-    /// The record that the write names.
-    pub about: Option<&'a str>,
-    /// Otherwise: what older versions show beside the body, a JSON object.
-    pub hidden: Option<String>,
-}
-
-pub fn keep(
-    connection: &Connection,
-    version: &str,
-    keeping: &Keeping<'_>,
-    response: &Response,
-) -> Result<(), rusqlite::Error> {
-    let none = || (0, 0, 0);
-    let whole = |record: &Record| (record.version, record.number, record.updated.0);
-    let (kind, (seq, number, updated), record, text) = match response {
-        Response::Created(record) => (CREATED, whole(record), record_text(keeping, record), None),
-        Response::Updated(record) => (UPDATED, whole(record), record_text(keeping, record), None),
-        Response::Deleted { id } => (DELETED, none(), Some((id.as_str(), None)), None),
-        Response::Refused(problem) => {
-            let text = serde_json::to_string(problem)
-                .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-            (REFUSED, none(), None, Some(text))
-        }
-    };
-    let (id, body) = record.map_or((None, None), |(id, body)| (Some(id), body));
-    // A refusal tells of the record, too: an erasure must find it.
-    let id = id.or(keeping.about.filter(|_| kind == REFUSED));
-    // What an event tells of says itself under which version.
-    let version = (!keeping.has_event).then_some(version);
+pub fn insert(connection: &Connection, row: &NewRow) -> Result<(), rusqlite::Error> {
     connection.prepare_cached(KEEP)?.execute(params![
-        keeping.scope.0,
-        digest(keeping.key),
-        keeping.fingerprint,
-        keeping.now.0,
-        kind,
-        seq,
-        number,
-        updated,
-        id,
-        text.as_deref().or(body),
-        keeping.request,
-        version,
-        keeping.hidden
+        row.scope.0,
+        row.digest,
+        row.fingerprint,
+        row.created.0,
+        row.kind,
+        row.seq,
+        row.number,
+        row.updated,
+        row.record,
+        row.text,
+        row.request,
+        row.api_version,
+        row.hidden
     ])?;
     Ok(())
-}
-
-/// An answer without an event of its own (an update that changed nothing) keeps its record whole.
-fn record_text<'a>(
-    keeping: &Keeping<'_>,
-    record: &'a Record,
-) -> Option<(&'a str, Option<&'a str>)> {
-    (!keeping.has_event).then_some((record.id.as_str(), Some(record.body.as_str())))
 }
 
 /// Removes some expired rows; true when more may be left.
 pub fn expire(connection: &Connection, now: Timestamp) -> Result<bool, rusqlite::Error> {
     let mut statement = connection.prepare_cached(EXPIRE)?;
-    let removed = statement.execute(params![EXPIRED_AT_ONCE, now.0 - KEPT_MS])?;
+    let removed = statement.execute(params![EXPIRED_AT_ONCE, idempotency::expired(now).0])?;
     Ok(removed as i64 == EXPIRED_AT_ONCE)
 }

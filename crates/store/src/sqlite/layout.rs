@@ -194,7 +194,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         exists: format!("SELECT 1 FROM {name} t WHERE {key} = ?1 AND t.scope = ?2"),
         insert: format!(
             "INSERT INTO {name} (n, id, scope, parent, version, created, updated, shape, body, \
-             hidden{typed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9{})",
+             hidden{typed}) VALUES (?6, ?7, ?8, ?9, ?1, ?2, ?2, ?3, ?4, ?5{})",
             marks(10)
         ),
         update: format!(
@@ -207,7 +207,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         ),
         delete: format!("DELETE FROM {name} WHERE n = ?1"),
         of_parent: format!(
-            "SELECT {select} FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 LIMIT ?3"
+            "SELECT {select}, t.parent FROM {name} t WHERE t.parent = ?1 AND t.scope = ?2 LIMIT ?3"
         ),
         // A window per parent would sort every child; a short ordered read per parent does not.
         newest_of_parents: format!(
@@ -225,7 +225,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
 fn source(schema: &Schema, collection: &Collection) -> (Source, String, usize) {
     match collection.builtin {
         Some(Builtin::Event) => (Source::Events, views::events_select(schema), 15),
-        Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 13),
+        Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 14),
         Some(Builtin::Attempt) => (Source::Attempts, RECORD.to_owned(), 7),
         _ => (Source::Rows, RECORD.to_owned(), 7),
     }

@@ -19,7 +19,7 @@ pub fn is_short(shared: &Shared, scope: Scope, ix: CollectionIx, query: &Query) 
         query::Page::Offset(_) => return false,
         query::Page::First => true,
         query::Page::After(position) => {
-            !moves(query) || shared.seqs.of(scope, ix) <= position.snapshot
+            !moves(query) || shared.state.seqs.of(scope, ix) <= position.snapshot
         }
     };
     let owned = collection.parent.is_none() || query.parent.is_some();
@@ -114,7 +114,7 @@ pub fn list<T: Kept>(
             Ok(page_of(rows, query.limit, seq, time))
         }),
         query::Page::First => {
-            let seq = shared.newest();
+            let seq = shared.state.newest();
             let rows = plan.rows(connection, &Condition::default(), more(query))?;
             Ok(page_of(rows, query.limit, seq, 0))
         }

@@ -3,15 +3,11 @@
 //! readers'. Nothing outside this folder knows that there is SQL.
 
 mod acknowledged;
-mod apply;
+mod backend;
 mod backup;
-mod cascade;
 mod checkpoint;
 mod commits;
 mod erasure;
-mod fair;
-#[cfg(test)]
-mod faults;
 mod idempotency;
 mod layout;
 mod list;
@@ -24,6 +20,7 @@ mod retention;
 mod retell;
 mod rewrite;
 mod room;
+mod rows;
 mod search;
 mod shared;
 mod slots;
@@ -35,15 +32,22 @@ mod timers;
 mod upgrade;
 mod usage;
 mod views;
-mod writer;
+#[cfg(test)]
+mod writer_tests;
 
-pub use shared::Clock;
+pub use crate::state::Clock;
 
-use crate::delivery::{Delivery, Retries, Settlement, Standings};
+use crate::commit;
+use crate::fair;
+use crate::outbox::{Delivery, Retries, Settlement, Standings};
+use crate::state::{Found, State};
 use crate::usage::{Used, UsedInAll};
+use crate::writer;
 use crate::{
-    BoxFuture, Child, Due, Error, Expired, Figures, Page, Remembered, Store, Stretch, Watchdog,
+    BoxFuture, Child, Due, Error, Expired, Figures, Log, Outbox, Page, Records, Remembered,
+    Stretch, Upkeep, Watchdog,
 };
+use backend::Backend;
 use checkpoint::Checkpoints;
 use layout::Source;
 use model::query::Query;
@@ -55,10 +59,10 @@ use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
 use readers::{Pool, Readers};
 use room::Room;
 use rusqlite::Connection;
-use shared::{CollectionSeqs, Counters, FileId, Shared};
+use shared::{FileId, Shared};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
@@ -159,42 +163,40 @@ impl SqliteStore {
             tables.iter_mut().for_each(|table| table.search = None);
         }
         let begun = (options.clock)();
-        let opened_at = u64::try_from(begun.0).unwrap_or_default();
         let room = match options.role {
             Role::Server => Room::of(path, &opened.writer)?,
             Role::Tool => Room::none(),
         };
         room.reserve_log(&tail::log_file(path));
+        let steady = options.steady.unwrap_or_else(|| steady(begun));
+        let found = Found {
+            newest: opened.newest,
+            search_position: opened.search_position,
+            searched: tables.iter().any(|table| table.search.is_some()),
+            opened: begun,
+        };
+        let state = State::new(schema.clone(), versions.clone(), steady, &found);
         let shared = Arc::new(Shared {
+            state: state.clone(),
             path: path.to_owned(),
             file: FileId::of(path)?,
             schema,
-            versions: versions.clone(),
+            versions,
             tables,
             cursor_key: opened.cursor_key,
             epoch: opened.epoch,
             usage: opened.usage,
             clock: options.clock,
-            steady: options.steady.unwrap_or_else(|| steady(begun)),
             readers: Pool::new(path.to_owned(), options.role == Role::Server),
-            newest: watch::Sender::new(opened.newest),
-            timers: watch::Sender::new(0),
-            settled: watch::Sender::new(opened_at << 16),
-            nudged: watch::Sender::new(0),
-            seqs: CollectionSeqs::new(opened.newest),
-            key_generation: AtomicU64::new(0),
             timer_turn: AtomicI64::new(i64::MIN),
-            search_position: AtomicI64::new(opened.search_position),
-            unwell: AtomicBool::new(false),
-            watchdog: Watchdog::new(),
             erased_at: parking_lot::Mutex::new(None),
             #[cfg(test)]
-            faults: faults::Faults::default(),
-            counters: Counters::default(),
+            loaded_at_once: std::sync::atomic::AtomicUsize::new(1),
             room,
         });
+        let backend = Backend::new(opened.writer, shared.clone())?;
         Ok(Arc::new(SqliteStore {
-            writer: writer::Handle::start(opened.writer, shared.clone(), options.role)?,
+            writer: writer::Handle::start(backend, state, options.role == Role::Server)?,
             readers: Readers::start(&shared)?,
             _checkpoints: Checkpoints::start(&shared, options.role)?,
             shared,
@@ -215,9 +217,9 @@ impl SqliteStore {
         let mut search_behind = 0;
         if !query.words.is_empty() {
             // The account's own changes: those of others need not be waited for.
-            let newest = shared.seqs.of(scope, collection);
+            let newest = shared.state.seqs.of(scope, collection);
             if !self.writer.search_reaches(scope, newest).await? {
-                let position = shared.search_position.load(Ordering::Acquire);
+                let position = shared.state.search_position.load(Ordering::Acquire);
                 search_behind = u64::try_from(newest - position).unwrap_or(0);
             }
         } else if list::is_short(shared, scope, collection, query) {
@@ -236,7 +238,7 @@ impl SqliteStore {
     }
 }
 
-impl Store for SqliteStore {
+impl Records for SqliteStore {
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>> {
         Box::pin(async move {
             let collection = &self.shared.schema.collections[write.collection];
@@ -247,11 +249,13 @@ impl Store for SqliteStore {
             let mut write = write;
             if collection.builtin == Some(Builtin::Erasure) {
                 // There may be any number of events: the writer has no time to count them.
-                let counted = write.clone();
-                let (scope, upto) = (write.scope, self.shared.newest());
-                let count = move |connection: &_| erasure::count(connection, scope, &counted, upto);
+                let resource = commit::erasure::resource(&write).to_owned();
+                let (scope, upto) = (write.scope, self.shared.state.newest());
+                let count = move |connection: &Connection| {
+                    Ok(erasure::count(connection, scope, &resource, (0, upto))?)
+                };
                 let count = self.readers.run_for(scope, count).await?;
-                erasure::note_count(&mut write, count, upto);
+                commit::erasure::note_count(&mut write, count, upto);
             }
             self.writer.write(write).await
         })
@@ -268,20 +272,6 @@ impl Store for SqliteStore {
         Box::pin(async move {
             shared.readers.with(|connection| {
                 Ok(read::record(connection, shared, scope, collection, parent, id)?)
-            })
-        })
-    }
-
-    fn was_deleted<'a>(
-        &'a self,
-        scope: Scope,
-        collection: CollectionIx,
-        id: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        let shared = &self.shared;
-        Box::pin(async move {
-            shared.readers.with(|connection| {
-                Ok(read::was_deleted(connection, shared, scope, collection, id)?)
             })
         })
     }
@@ -339,6 +329,17 @@ impl Store for SqliteStore {
         })
     }
 
+    fn every(
+        &self,
+        collection: CollectionIx,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+        let shared = self.shared.clone();
+        self.readers
+            .run(move |connection| outbox::every(connection, &shared, collection, after, max))
+    }
+
     fn remembered<'a>(
         &'a self,
         scope: Scope,
@@ -346,10 +347,10 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<Option<Remembered>, Error>> {
         let shared = &self.shared;
         Box::pin(async move {
-            let now = (shared.steady)();
-            shared
-                .readers
-                .with(|connection| Ok(idempotency::find(connection, shared, scope, key, now)?))
+            let key = crate::idempotency::key(key, (shared.state.steady)());
+            let find = |connection: &Connection| Ok(idempotency::find(connection, scope, key)?);
+            let found = shared.readers.with(find)?;
+            Ok(found.map(|stored| stored.response(&shared.versions)))
         })
     }
 
@@ -364,6 +365,33 @@ impl Store for SqliteStore {
         })
     }
 
+    fn collection_seq(&self, scope: Scope, collection: CollectionIx) -> i64 {
+        // What became of an event shows in it.
+        if self.shared.schema.collections[collection].is_view() {
+            let settled = i64::try_from(*self.shared.state.settled.borrow()).unwrap_or(0);
+            return settled.saturating_add(self.shared.state.newest());
+        }
+        self.shared.state.seqs.of(scope, collection)
+    }
+
+    fn shape(&self, collection: CollectionIx) -> i64 {
+        self.shared.tables[collection].shape
+    }
+
+    fn rewrites(&self, collection: CollectionIx) -> i64 {
+        self.shared.tables[collection].rewrites
+    }
+
+    fn cursor_key(&self) -> [u8; 32] {
+        self.shared.cursor_key
+    }
+
+    fn key_generation(&self) -> u64 {
+        self.shared.state.key_generation.load(Ordering::Acquire)
+    }
+}
+
+impl Log for SqliteStore {
     fn events_within(
         &self,
         scope: Option<Scope>,
@@ -382,27 +410,40 @@ impl Store for SqliteStore {
         Box::pin(async move { shared.readers.with(read) })
     }
 
-    fn every(
-        &self,
-        collection: CollectionIx,
-        after: i64,
-        max: usize,
-    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
-        let shared = self.shared.clone();
-        self.readers
-            .run(move |connection| outbox::every(connection, &shared, collection, after, max))
+    fn position(&self) -> watch::Receiver<i64> {
+        self.shared.state.newest.subscribe()
     }
 
+    fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>> {
+        let shared = &self.shared;
+        Box::pin(
+            async move { shared.readers.with(|connection| retention::before(connection, moment)) },
+        )
+    }
+
+    fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>> {
+        let shared = &self.shared;
+        Box::pin(
+            async move { shared.readers.with(|connection| Ok(retention::oldest(connection)?)) },
+        )
+    }
+
+    fn epoch(&self) -> u32 {
+        self.shared.epoch
+    }
+}
+
+impl Outbox for SqliteStore {
     fn settle(&self, settlement: Settlement) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.writer.settle(settlement))
     }
 
     fn settled(&self) -> watch::Receiver<u64> {
-        self.shared.settled.subscribe()
+        self.shared.state.settled.subscribe()
     }
 
     fn nudged(&self) -> watch::Receiver<u64> {
-        self.shared.nudged.subscribe()
+        self.shared.state.nudged.subscribe()
     }
 
     fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>> {
@@ -458,30 +499,9 @@ impl Store for SqliteStore {
             shared.readers.with(|connection| outbox::deliveries(connection, endpoint, events))
         })
     }
+}
 
-    fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>> {
-        let shared = &self.shared;
-        Box::pin(
-            async move { shared.readers.with(|connection| retention::before(connection, moment)) },
-        )
-    }
-
-    fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>> {
-        let shared = &self.shared;
-        Box::pin(
-            async move { shared.readers.with(|connection| Ok(retention::oldest(connection)?)) },
-        )
-    }
-
-    fn expire(
-        &self,
-        moment: Timestamp,
-        backlog: Timestamp,
-        max: usize,
-    ) -> BoxFuture<'_, Result<Expired, Error>> {
-        Box::pin(self.writer.expire(moment, backlog, max))
-    }
-
+impl Upkeep for SqliteStore {
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>> {
         let shared = self.shared.clone();
         Box::pin(async move {
@@ -495,40 +515,16 @@ impl Store for SqliteStore {
     }
 
     fn timers(&self) -> watch::Receiver<u64> {
-        self.shared.timers.subscribe()
+        self.shared.state.timers.subscribe()
     }
 
-    fn position(&self) -> watch::Receiver<i64> {
-        self.shared.newest.subscribe()
-    }
-
-    fn collection_seq(&self, scope: Scope, collection: CollectionIx) -> i64 {
-        // What became of an event shows in it.
-        if self.shared.schema.collections[collection].is_view() {
-            let settled = i64::try_from(*self.shared.settled.borrow()).unwrap_or(0);
-            return settled.saturating_add(self.shared.newest());
-        }
-        self.shared.seqs.of(scope, collection)
-    }
-
-    fn key_generation(&self) -> u64 {
-        self.shared.key_generation.load(Ordering::Acquire)
-    }
-
-    fn cursor_key(&self) -> [u8; 32] {
-        self.shared.cursor_key
-    }
-
-    fn epoch(&self) -> u32 {
-        self.shared.epoch
-    }
-
-    fn shape(&self, collection: CollectionIx) -> i64 {
-        self.shared.tables[collection].shape
-    }
-
-    fn rewrites(&self, collection: CollectionIx) -> i64 {
-        self.shared.tables[collection].rewrites
+    fn expire(
+        &self,
+        moment: Timestamp,
+        backlog: Timestamp,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Expired, Error>> {
+        Box::pin(self.writer.expire(moment, backlog, max))
     }
 
     fn add_usage(&self, added: Vec<Used>) -> BoxFuture<'_, Result<(), Error>> {
@@ -585,10 +581,10 @@ impl Store for SqliteStore {
     }
 
     fn watchdog(&self) -> &Arc<Watchdog> {
-        &self.shared.watchdog
+        &self.shared.state.watchdog
     }
 
     fn figures(&self) -> Figures {
-        self.shared.figures()
+        self.shared.state.figures(self.shared.database_bytes())
     }
 }

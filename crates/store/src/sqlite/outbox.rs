@@ -2,17 +2,14 @@
 //! transactions, beside everyone else's changes; read by the engine when it starts and when
 //! something is due. Knows no rule of delivery.
 
-use super::apply::{self, Fault, Turn};
 use super::shared::Shared;
 use super::{erasure, log, read};
-use crate::delivery::{
+use crate::commit::Limit;
+use crate::outbox::{
     Delivery, Failures, Outcome, Retries, Retry, Settlement, Standing, Standings, Status,
 };
 use crate::{Error, event_bytes};
-use model::decide;
-use model::schema::Builtin;
-use model::write::{Committed, Response, Write};
-use model::{Code, Problem, Scope, Timestamp};
+use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
@@ -50,12 +47,6 @@ pub const HEAD: i64 = 0;
 /// Outcomes of requests that were under way at an erasure come within this: attempts end after half
 /// a minute, and the rest is for a store that failed in the meantime.
 const ERASED_FOR: Duration = Duration::from_secs(600);
-
-/// Endpoints of one account and mode: each costs the engine some kilobytes.
-const ENDPOINTS: i64 = 2_000;
-/// Replays of one account and mode that have not ended: the engine keeps each in memory. As many as
-/// endpoints, since after an outage each may need one.
-const OPEN_REPLAYS: i64 = 2_000;
 
 const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, \
     manual, created, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?8) \
@@ -357,59 +348,27 @@ fn delivery_of(row: &Row<'_>) -> Result<Delivery, rusqlite::Error> {
     })
 }
 
-/// Somebody wants a delivery tried again, now.
-pub fn retry(turn: &mut Turn<'_>, write: &Write, now: Timestamp) -> Result<Committed, Fault> {
-    let id = write.id.as_deref().unwrap_or_default();
-    let find = |turn: &Turn<'_>| -> Result<Option<model::Record>, rusqlite::Error> {
-        read::record(turn.connection, turn.shared, write.scope, write.collection, None, id)
-    };
-    let Some(record) = find(turn)? else {
-        let collection = &turn.shared.schema.collections[write.collection];
-        return Err(Fault::Problem(decide::not_found(collection, id)));
-    };
-    decide::check_precondition(&write.precondition, &record).map_err(Fault::Problem)?;
-    let retried = turn.connection.prepare_cached(RETRY)?.execute([record.number, now.0])?;
-    if retried == 0 {
-        let message = "This delivery stands for events that were removed from the log before they \
-                       could be delivered: there is nothing to send.";
-        return Err(Fault::Problem(Problem::new(Code::InvalidState, message)));
-    }
-    turn.nudged = true;
-    let response = Response::Updated(find(turn)?.unwrap_or(record));
-    apply::remember(turn, write, &response, false)?;
-    Ok(Committed::Fresh(response))
+/// Makes a delivery due now.
+pub fn retry(connection: &Connection, number: i64, now: Timestamp) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached(RETRY)?.execute([number, now.0])?;
+    Ok(())
 }
 
-/// The engine keeps every endpoint and every unfinished replay in memory: an account may not have
-/// any number of them.
-pub fn refuse_too_many(turn: &Turn<'_>, write: &Write, builtin: Builtin) -> Result<(), Fault> {
-    let (most, only, message) = match builtin {
-        Builtin::Endpoint => (
-            ENDPOINTS,
-            "",
-            format!(
-                "An account has at most {ENDPOINTS} webhook endpoints in each mode. Delete some \
-                 first."
-            ),
-        ),
-        Builtin::Replay => (
-            OPEN_REPLAYS,
-            " AND f_status IN ('pending', 'running')",
-            format!(
-                "An account has at most {OPEN_REPLAYS} pending and running replays in each mode. \
-                 Wait until some have ended, or cancel them."
-            ),
-        ),
-        _ => return Ok(()),
+/// How many records of a collection count towards a limit.
+pub fn count(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    collection: model::CollectionIx,
+    limit: &Limit,
+) -> Result<i64, rusqlite::Error> {
+    let only = match limit.statuses {
+        [] => String::new(),
+        statuses => format!(" AND f_status IN ('{}')", statuses.join("', '")),
     };
-    let table = &turn.shared.tables[write.collection].name;
+    let table = &shared.tables[collection].name;
     let sql = format!("SELECT count(*) FROM {table} WHERE scope = ?1{only}");
-    let count: i64 =
-        turn.connection.prepare_cached(&sql)?.query_row([write.scope.0], |row| row.get(0))?;
-    match count < most {
-        true => Ok(()),
-        false => Err(Fault::Problem(Problem::new(Code::TooManyRecords, message))),
-    }
+    connection.prepare_cached(&sql)?.query_row([scope.0], |row| row.get(0))
 }
 
 /// Records of one table in every scope.

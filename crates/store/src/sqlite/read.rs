@@ -4,6 +4,7 @@
 use super::layout::{self, Source, Table};
 use super::shared::Shared;
 use super::views;
+use crate::rendering::DeliveryRow;
 use crate::{Child, Error};
 use model::record::{self, Scalar};
 use model::{Collection, CollectionIx, Record, Scope, Timestamp};
@@ -58,6 +59,18 @@ pub fn record(
         Some(row) => Ok(Some(record_of(row, table, &shared.schema.collections[collection])?)),
         None => Ok(None),
     }
+}
+
+/// One delivery, with what a retry must know of it.
+pub fn delivery(
+    connection: &Connection,
+    shared: &Shared,
+    scope: Scope,
+    collection: CollectionIx,
+    id: &str,
+) -> Result<Option<DeliveryRow>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(&shared.tables[collection].by_id)?;
+    statement.query_row(params![id, scope.0], views::delivery_of).optional()
 }
 
 pub fn exists(

@@ -2,7 +2,8 @@
 
 use super::shared::Shared;
 use super::{outbox, search, views};
-use crate::{Error, Expired, SkippedRange};
+use crate::writer::{Expiry, Slice};
+use crate::{Error, SkippedRange};
 use model::{Schema, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
@@ -21,6 +22,22 @@ const LAST: &str =
 /// The first event that the endpoint `w` is to be delivered again.
 const FIRST_RETRY: &str = "(SELECT min(d.event) FROM deliveries d INDEXED BY deliveries_waiting \
     WHERE d.endpoint = w.n AND d.status = 0 AND d.event > 0)";
+
+/// Tombstones are found by their time, to go at last.
+pub const INDEX: &str = "CREATE INDEX IF NOT EXISTS tombstones_seq ON tombstones (seq);";
+const FORGET: &str = "DELETE FROM tombstones WHERE (id, collection) IN \
+    (SELECT id, collection FROM tombstones WHERE seq < ?1 ORDER BY seq LIMIT ?2)";
+
+/// Removes tombstones whose deletion the log has forgotten, `max` at most; says how many. Search
+/// indexes have read the log further than that.
+pub fn forget_deleted(
+    connection: &Connection,
+    oldest: i64,
+    max: usize,
+) -> Result<usize, rusqlite::Error> {
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    connection.prepare_cached(FORGET)?.execute([oldest, max])
+}
 
 /// Sequence of the newest event before a moment; 0 if there is none.
 pub fn before(connection: &Connection, moment: Timestamp) -> Result<i64, Error> {
@@ -50,31 +67,6 @@ pub fn before(connection: &Connection, moment: Timestamp) -> Result<i64, Error> 
 pub fn oldest(connection: &Connection) -> Result<i64, rusqlite::Error> {
     let found = connection.prepare_cached(OLDEST)?.query_row([], |row| row.get(0)).optional()?;
     Ok(found.unwrap_or(0))
-}
-
-/// What may be removed.
-pub struct Expiry {
-    pub moment: Timestamp,
-    /// From before this also what some endpoint has not been delivered.
-    pub backlog: Timestamp,
-    /// Events, and deliveries with their attempts: no more of either in one slice.
-    pub max: usize,
-    /// The first event that some endpoint is still to be delivered, if that is known.
-    pub needed: Option<i64>,
-}
-
-/// What was removed at once.
-#[derive(Default)]
-pub struct Slice {
-    pub expired: Expired,
-    /// How far the search indexes have come by it.
-    pub searched: Option<i64>,
-    /// The first event that some endpoint is still to be delivered, if that had to be known.
-    pub needed: Option<i64>,
-    /// An event is left that could go but for its deliveries: there are too many for one slice.
-    pub unfinished: bool,
-    /// It was as large as it was allowed to be.
-    pub full: bool,
 }
 
 /// What one sweep over the log has skipped: slices follow one another until nothing is left to
@@ -135,7 +127,7 @@ pub fn expire(
         .prepare_cached(LAST)?
         .query_row(params![old.min(overdue.max(needed)), expiry.max as i64], |row| row.get(0))?;
     let Some(last) = last else { return Ok(slice) };
-    let unread = match search::lag(shared) > 0 {
+    let unread = match shared.state.search_lag() > 0 {
         true => Some(search::unread(connection, shared, last)?).filter(|unread| !unread.is_none()),
         false => None,
     };

@@ -1,7 +1,6 @@
 //! The search indexes: followers of the log that live in the same database. Fed by the writer in
 //! bounded turns; position and index rows change in one transaction, so they never disagree.
 
-use super::commits::Commits;
 use super::layout::{SearchField, SearchTable};
 use super::read;
 use super::shared::Shared;
@@ -25,28 +24,11 @@ const TURN_BYTES: usize = 256 << 10;
 /// Words of one query that count.
 const WORDS: usize = 64;
 
-/// How many events the indexes have not read; zero when there is no index.
-pub fn lag(shared: &Shared) -> i64 {
-    match is_used(shared) {
-        true => shared.newest() - shared.search_position.load(Ordering::Acquire),
-        false => 0,
-    }
-}
-
-fn is_used(shared: &Shared) -> bool {
-    shared.tables.iter().any(|table| table.search.is_some())
-}
-
-/// One turn: reads some events and brings the rows they are about up to date.
-pub fn feed(connection: &Connection, shared: &Shared, commits: &mut Commits) -> Result<(), Error> {
-    commits.mend(connection, shared)?;
-    connection.execute_batch("BEGIN IMMEDIATE")?;
+/// One turn: reads some events and brings the rows they are about up to date. Returns how far the
+/// indexes have come.
+pub fn feed(connection: &Connection, shared: &Shared) -> Result<i64, Error> {
     let unread = unread(connection, shared, i64::MAX)?;
-    let reached = index(connection, shared, unread, |_| Ok(()))?;
-    commits.end(connection, shared)?;
-    shared.readers.changed();
-    shared.search_position.store(reached, Ordering::Release);
-    Ok(())
+    index(connection, shared, unread, |_| Ok(()))
 }
 
 /// Records that the indexes have to look at again.
@@ -80,7 +62,7 @@ impl Unread {
 
 /// What the next events say that the indexes have not read, up to a sequence.
 pub fn unread(connection: &Connection, shared: &Shared, upto: i64) -> Result<Unread, Error> {
-    let from = shared.search_position.load(Ordering::Acquire);
+    let from = shared.state.search_position.load(Ordering::Acquire);
     let mut unread = Unread { from, upto: from, records: Vec::new() };
     let mut seen = HashSet::new();
     let mut statement = connection.prepare_cached(
@@ -238,7 +220,7 @@ mod tests {
         let connection = Connection::open(&shared.path).unwrap();
         connection.busy_timeout(Duration::from_secs(30)).unwrap();
         connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let (newest, mut passed) = (shared.newest(), Vec::new());
+        let (newest, mut passed) = (shared.state.newest(), Vec::new());
         // From the end: what the writer has indexed by itself is replaced.
         let unread = Unread { from: newest, upto: newest, records };
         let reached = index(&connection, shared, unread, |seq| {

@@ -70,8 +70,8 @@ fn changed_since(
     snapshot: i64,
 ) -> Result<bool, rusqlite::Error> {
     let visible = log::newest(connection)?.0;
-    let known = plan.shared.newest();
-    Ok(visible > known || plan.shared.seqs.of(plan.scope, plan.collection) > snapshot)
+    let known = plan.shared.state.newest();
+    Ok(visible > known || plan.shared.state.seqs.of(plan.scope, plan.collection) > snapshot)
 }
 
 /// The sort keys a row had at the snapshot; `None` when nothing tells them any more.

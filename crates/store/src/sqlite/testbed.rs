@@ -1,7 +1,7 @@
 //! A store in a folder of its own for this crate's inner tests, and short ways to write.
 
 use super::SqliteStore;
-use crate::{Error, Store};
+use crate::{Error, Records};
 use model::id::Entropy;
 use model::schema::parse;
 use model::write::{Cause, Change, Committed, Precondition, Response};

@@ -2,9 +2,10 @@
 //! schema, so that an edited schema cannot fire another one.
 
 use super::shared::Shared;
+use crate::upkeep::transition_name;
 use crate::{Due, Error, Timer, Unknown};
 use model::decide::TimerDraft;
-use model::{Change, Collection, Schema, Scope, Timestamp, Write};
+use model::{Collection, Schema, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::sync::atomic::Ordering;
 
@@ -124,66 +125,32 @@ impl Due {
     }
 }
 
-/// A timed transition that failed in itself, not for want of a disk, does not come due again.
-pub fn set_aside(
-    connection: &Connection,
-    shared: &Shared,
-    write: &Write,
-) -> Result<(), rusqlite::Error> {
-    let (Change::Timed { transition }, Some(id)) = (&write.change, &write.id) else {
-        return Ok(());
-    };
-    let collection = &shared.schema.collections[write.collection];
-    let Some(transition) = name_of(collection, *transition) else { return Ok(()) };
-    let name = &collection.name;
-    aside(connection, shared, &Unknown { collection: name.clone(), id: id.clone(), transition })
-}
-
-/// The same for one whose transition the schema does not have.
-pub fn aside(
-    connection: &Connection,
-    shared: &Shared,
-    timer: &Unknown,
-) -> Result<(), rusqlite::Error> {
+/// Keeps a timer that cannot fire, but never reports it as due.
+pub fn set_aside(connection: &Connection, timer: &Unknown) -> Result<(), rusqlite::Error> {
     let Unknown { collection, id, transition } = timer;
     connection.prepare_cached(SET_ASIDE)?.execute(params![id, collection, transition, NEVER])?;
-    shared.counters.timers_failed.fetch_add(1, Ordering::Relaxed);
-    tracing::error!(%collection, %id, %transition, "a timed transition cannot fire: set aside");
     Ok(())
 }
 
 /// Replaces the timers of a record.
 pub fn replace(
     connection: &Connection,
-    collection: &Collection,
-    write: &Write,
-    record: &str,
+    scope: Scope,
+    (collection, parent, record): (&Collection, Option<&str>, &str),
     timers: &[TimerDraft],
 ) -> Result<(), rusqlite::Error> {
-    if collection.timed.is_empty() {
-        return Ok(());
-    }
-    clear(connection, collection, record)?;
+    connection.prepare_cached(CLEAR)?.execute(params![record, collection.name])?;
     for timer in timers {
-        let Some(transition) = name_of(collection, timer.transition) else { continue };
+        let Some(transition) = transition_name(collection, timer.transition) else { continue };
         connection.prepare_cached(SET)?.execute(params![
             timer.due.0,
-            write.scope.0,
+            scope.0,
             collection.name,
-            write.parent,
+            parent,
             record,
             transition
         ])?;
     }
-    Ok(())
-}
-
-pub fn clear(
-    connection: &Connection,
-    collection: &Collection,
-    record: &str,
-) -> Result<(), rusqlite::Error> {
-    connection.prepare_cached(CLEAR)?.execute(params![record, collection.name])?;
     Ok(())
 }
 
@@ -194,7 +161,7 @@ pub fn void(
     record: &str,
     transition: usize,
 ) -> Result<(), rusqlite::Error> {
-    let Some(name) = name_of(collection, transition) else { return Ok(()) };
+    let Some(name) = transition_name(collection, transition) else { return Ok(()) };
     connection.prepare_cached(VOID)?.execute(params![record, collection.name, name])?;
     Ok(())
 }
@@ -227,8 +194,9 @@ pub fn rename(
         "UPDATE timers SET transition = ?3 WHERE collection = ?1 AND transition = ?2";
     // In two steps: names may be exchanged.
     let places = 0..new.timed.len();
-    let names =
-        places.filter_map(|place| Some((place, name_of(old, place)?, name_of(new, place)?)));
+    let names = places.filter_map(|place| {
+        Some((place, transition_name(old, place)?, transition_name(new, place)?))
+    });
     let renamed: Vec<_> = names.filter(|(_, old, new)| old != new).collect();
     for (place, old, _) in &renamed {
         connection.execute(RENAME, params![new.name, old, format!("> {place}")])?;
@@ -239,14 +207,9 @@ pub fn rename(
     Ok(())
 }
 
-fn name_of(collection: &Collection, transition: usize) -> Option<String> {
-    let timed = collection.timed.get(transition)?;
-    Some(format!("{} > {}", timed.from, timed.to))
-}
-
 fn resolve(schema: &Schema, collection: &str, transition: &str) -> Option<(usize, usize)> {
     let ix = schema.find(collection)?;
     let found = &schema.collections[ix];
-    let named = |place: &usize| name_of(found, *place).as_deref() == Some(transition);
+    let named = |place: &usize| transition_name(found, *place).as_deref() == Some(transition);
     Some((ix, (0..found.timed.len()).find(named)?))
 }

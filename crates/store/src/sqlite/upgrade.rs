@@ -3,7 +3,7 @@
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{
-    Edition, Options, cascade, erasure, idempotency, open, outbox, read, retell, rewrite, search,
+    Edition, Options, erasure, idempotency, open, outbox, read, retell, retention, rewrite, search,
     timers, usage, views,
 };
 use crate::Error;
@@ -46,7 +46,7 @@ pub fn apply(
     }
     transaction.execute_batch(outbox::TABLES)?;
     outbox::move_pauses(&transaction)?;
-    for sql in [erasure::PENDING, erasure::INDEXES, cascade::INDEX, timers::INDEX] {
+    for sql in [erasure::PENDING, erasure::INDEXES, retention::INDEX, timers::INDEX] {
         transaction.execute_batch(sql)?;
     }
     usage::begin(&transaction, (options.clock)())?;

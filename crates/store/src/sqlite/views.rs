@@ -4,16 +4,13 @@
 
 use super::erasure;
 use super::layout::{Source, Table, quote, table_name};
+use crate::rendering::{self, DeliveryRow, STATUSES};
 use model::event::Event;
 use model::query::{Filter, Test};
-use model::record::{Scalar, push_json, push_text};
+use model::record::Scalar;
 use model::schema::Builtin;
 use model::{Record, Schema, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
-use serde_json::Value;
-
-/// Words of `deliveries.status`, in the order of their numbers.
-const STATUSES: [&str; 4] = ["pending", "succeeded", "failed", "skipped"];
 
 /// What is selected of an event: the usual columns, then what its envelope needs, then how many
 /// deliveries are still to come: rows that wait, and endpoints that have not come so far.
@@ -52,7 +49,7 @@ pub fn deliveries_select(schema: &Schema) -> String {
     format!(
         "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden, t.created, t.status_n, \
          t.f_attempts, t.f_next_attempt_at, (SELECT e.id FROM log e WHERE e.seq = t.event_n), \
-         (SELECT w.id FROM {endpoints} w WHERE w.n = t.endpoint_n)"
+         (SELECT w.id FROM {endpoints} w WHERE w.n = t.endpoint_n), t.event_n"
     )
 }
 
@@ -119,72 +116,57 @@ pub fn make(connection: &Connection) -> Result<(), rusqlite::Error> {
 
 /// The record that a row of a view is.
 pub fn record_of(row: &Row<'_>, table: &Table) -> Result<Record, rusqlite::Error> {
-    let mut record = Record {
+    match table.source {
+        Source::Events => {
+            let versions = table.versions.as_deref();
+            return Ok(rendering::event(&event_of(row)?, versions, row.get(12)?));
+        }
+        Source::Deliveries => return Ok(delivery_of(row)?.record()),
+        Source::Rows | Source::Attempts => {}
+    }
+    Ok(Record {
         number: row.get(0)?,
         id: row.get(1)?,
         version: row.get(2)?,
         updated: Timestamp(row.get(3)?),
         body: row.get(5)?,
         hidden: None,
-    };
-    match table.source {
-        Source::Events => (record.body, record.hidden) = envelope(row, table, &record)?,
-        Source::Deliveries => record.body = delivery(row, &record)?,
-        Source::Rows | Source::Attempts => {}
-    }
-    Ok(record)
+    })
 }
 
-/// The event in the newest version, and what others need to tell it in theirs.
-fn envelope(
-    row: &Row<'_>,
-    table: &Table,
-    record: &Record,
-) -> Result<(String, Option<String>), rusqlite::Error> {
-    let event = Event {
-        seq: record.number,
-        id: record.id.clone(),
+/// An event from a row of `events_select`.
+fn event_of(row: &Row<'_>) -> Result<Event, rusqlite::Error> {
+    Ok(Event {
+        seq: row.get(0)?,
+        id: row.get(1)?,
         scope: Scope(row.get(8)?),
         kind: row.get(7)?,
-        created: record.updated,
+        created: Timestamp(row.get(3)?),
         collection: row.get(13)?,
         record: String::new(),
         api_version: row.get(9)?,
-        object: record.body.clone(),
+        object: row.get(5)?,
         previous: row.get(6)?,
         hidden: row.get(14)?,
         request: row.get(10)?,
         idempotency_key: row.get(11)?,
-    };
-    let pending = row.get(12)?;
-    Ok(match &table.versions {
-        Some(versions) => (versions.envelope(&event, 0, pending), versions.aside(&event)),
-        None => (event.envelope(pending), None),
     })
 }
 
-fn delivery(row: &Row<'_>, record: &Record) -> Result<String, rusqlite::Error> {
-    let mut out = String::with_capacity(320);
-    let mut member = |name: &str, value: Value| {
-        out.push(if out.is_empty() { '{' } else { ',' });
-        push_text(&mut out, name);
-        out.push(':');
-        push_json(&mut out, &value);
-    };
-    let status = usize::try_from(row.get::<_, i64>(8)?).unwrap_or(0);
-    let next: Option<i64> = row.get(10)?;
-    let created = Timestamp(row.get(7)?);
-    member("id", record.id.as_str().into());
-    member("object", "delivery".into());
-    member("event", row.get::<_, Option<String>>(11)?.into());
-    member("endpoint", row.get::<_, Option<String>>(12)?.into());
-    member("status", STATUSES.get(status).copied().unwrap_or("pending").into());
-    member("attempts", row.get::<_, i64>(9)?.into());
-    member("next_attempt_at", next.map(|next| Timestamp(next).to_iso()).into());
-    member("created_at", created.to_iso().into());
-    member("updated_at", record.updated.to_iso().into());
-    out.push('}');
-    Ok(out)
+/// A delivery from a row of `deliveries_select`.
+pub fn delivery_of(row: &Row<'_>) -> Result<DeliveryRow, rusqlite::Error> {
+    Ok(DeliveryRow {
+        number: row.get(0)?,
+        id: row.get(1)?,
+        status: row.get(8)?,
+        attempts: row.get(9)?,
+        next: row.get::<_, Option<i64>>(10)?.map(Timestamp),
+        created: Timestamp(row.get(7)?),
+        updated: Timestamp(row.get(3)?),
+        event_seq: row.get(13)?,
+        event: row.get(11)?,
+        endpoint: row.get(12)?,
+    })
 }
 
 /// The condition of a filter that is no plain column of its view, and its values.

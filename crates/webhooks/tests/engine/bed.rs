@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::{Status, Store};
+use store::{Records, Status};
 use tokio::sync::oneshot;
 use webhooks::{Limits, Metrics, Outside, Parts};
 

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use store::usage::{Used, UsedInAll};
 use store::{
-    BoxFuture, Child, Delivery, Due, Error, Expired, Failures, Figures, Page, Remembered, Retries,
-    Retry, Settlement, Standing, Standings, Status, Store, Stretch, Watchdog, event_bytes,
+    BoxFuture, Child, Delivery, Due, Error, Expired, Failures, Figures, Log, Outbox, Page, Records,
+    Remembered, Retries, Retry, Settlement, Standing, Standings, Status, Stretch, Upkeep, Watchdog,
+    event_bytes,
 };
 use tokio::sync::watch;
 
@@ -186,7 +187,7 @@ fn now<'a, T: Send + 'a>(answer: Result<T, Error>) -> BoxFuture<'a, Result<T, Er
     })
 }
 
-impl Store for Memory {
+impl Records for Memory {
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>> {
         now(match self.full.load(SeqCst) {
             true => Err(Error::Full),
@@ -209,6 +210,92 @@ impl Store for Memory {
         }))
     }
 
+    fn list<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a Query,
+    ) -> BoxFuture<'a, Result<Page, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn texts<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a Query,
+    ) -> BoxFuture<'a, Result<Page<String>, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn by_ids<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Record>, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn children<'a>(
+        &'a self,
+        _: Scope,
+        _: CollectionIx,
+        _: &'a [String],
+        _: u32,
+    ) -> BoxFuture<'a, Result<Vec<Child>, Error>> {
+        now(Err(Error::Busy))
+    }
+
+    fn every(
+        &self,
+        collection: CollectionIx,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+        now(self.reading(|inner| {
+            let found = inner.records.range((collection, after + 1)..(collection + 1, 0));
+            found.take(max).map(|(_, found)| found.clone()).collect()
+        }))
+    }
+
+    fn remembered<'a>(
+        &'a self,
+        _: Scope,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Remembered>, Error>> {
+        now(Ok(None))
+    }
+
+    fn key_by_digest<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>> {
+        now(Ok(None))
+    }
+
+    fn collection_seq(&self, _: Scope, _: CollectionIx) -> i64 {
+        0
+    }
+
+    fn shape(&self, _: CollectionIx) -> i64 {
+        0
+    }
+
+    fn rewrites(&self, _: CollectionIx) -> i64 {
+        0
+    }
+
+    fn cursor_key(&self) -> [u8; 32] {
+        [0; 32]
+    }
+
+    fn key_generation(&self) -> u64 {
+        0
+    }
+}
+
+impl Log for Memory {
     fn events_within(
         &self,
         scope: Option<Scope>,
@@ -236,18 +323,27 @@ impl Store for Memory {
         }))
     }
 
-    fn every(
-        &self,
-        collection: CollectionIx,
-        after: i64,
-        max: usize,
-    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+    fn position(&self) -> watch::Receiver<i64> {
+        self.position.subscribe()
+    }
+
+    fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>> {
         now(self.reading(|inner| {
-            let found = inner.records.range((collection, after + 1)..(collection + 1, 0));
-            found.take(max).map(|(_, found)| found.clone()).collect()
+            let older = inner.events.iter().filter(|event| event.created < moment);
+            older.map(|event| event.seq).max().unwrap_or(0)
         }))
     }
 
+    fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>> {
+        now(self.reading(|inner| inner.events.first().map_or(0, |event| event.seq)))
+    }
+
+    fn epoch(&self) -> u32 {
+        1
+    }
+}
+
+impl Outbox for Memory {
     fn settle(&self, settlement: Settlement) -> BoxFuture<'_, Result<(), Error>> {
         if self.full.load(SeqCst) {
             return now(Err(Error::Full));
@@ -339,19 +435,6 @@ impl Store for Memory {
         }))
     }
 
-    fn census(
-        &self,
-        endpoint: i64,
-        max: usize,
-    ) -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>> {
-        now(self.reading(|inner| {
-            let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
-            let waiting = rows.filter(|(_, row)| row.status == Status::Pending).take(max);
-            let record = |seq: i64| inner.events[seq as usize - 1].record.clone();
-            waiting.map(|((_, seq), _)| (record(*seq), *seq)).collect()
-        }))
-    }
-
     fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>> {
         now(self.reading(|inner| {
             let oldest = |endpoint: i64| {
@@ -404,6 +487,19 @@ impl Store for Memory {
         }))
     }
 
+    fn census(
+        &self,
+        endpoint: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>> {
+        now(self.reading(|inner| {
+            let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
+            let waiting = rows.filter(|(_, row)| row.status == Status::Pending).take(max);
+            let record = |seq: i64| inner.events[seq as usize - 1].record.clone();
+            waiting.map(|((_, seq), _)| (record(*seq), *seq)).collect()
+        }))
+    }
+
     fn deliveries<'a>(
         &'a self,
         endpoint: i64,
@@ -414,81 +510,15 @@ impl Store for Memory {
             events.iter().filter_map(found).collect()
         }))
     }
+}
 
-    fn before(&self, moment: Timestamp) -> BoxFuture<'_, Result<i64, Error>> {
-        now(self.reading(|inner| {
-            let older = inner.events.iter().filter(|event| event.created < moment);
-            older.map(|event| event.seq).max().unwrap_or(0)
-        }))
+impl Upkeep for Memory {
+    fn due(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<Due, Error>> {
+        now(Ok(Due::default()))
     }
 
-    fn position(&self) -> watch::Receiver<i64> {
-        self.position.subscribe()
-    }
-
-    fn was_deleted<'a>(
-        &'a self,
-        _: Scope,
-        _: CollectionIx,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        now(Ok(false))
-    }
-
-    fn list<'a>(
-        &'a self,
-        _: Scope,
-        _: CollectionIx,
-        _: &'a Query,
-    ) -> BoxFuture<'a, Result<Page, Error>> {
-        now(Err(Error::Busy))
-    }
-
-    fn texts<'a>(
-        &'a self,
-        _: Scope,
-        _: CollectionIx,
-        _: &'a Query,
-    ) -> BoxFuture<'a, Result<Page<String>, Error>> {
-        now(Err(Error::Busy))
-    }
-
-    fn by_ids<'a>(
-        &'a self,
-        _: Scope,
-        _: CollectionIx,
-        _: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Record>, Error>> {
-        now(Err(Error::Busy))
-    }
-
-    fn children<'a>(
-        &'a self,
-        _: Scope,
-        _: CollectionIx,
-        _: &'a [String],
-        _: u32,
-    ) -> BoxFuture<'a, Result<Vec<Child>, Error>> {
-        now(Err(Error::Busy))
-    }
-
-    fn remembered<'a>(
-        &'a self,
-        _: Scope,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Remembered>, Error>> {
-        now(Ok(None))
-    }
-
-    fn key_by_digest<'a>(
-        &'a self,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>> {
-        now(Ok(None))
-    }
-
-    fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>> {
-        now(self.reading(|inner| inner.events.first().map_or(0, |event| event.seq)))
+    fn timers(&self) -> watch::Receiver<u64> {
+        watch::Sender::new(0).subscribe()
     }
 
     fn expire(
@@ -498,30 +528,6 @@ impl Store for Memory {
         _: usize,
     ) -> BoxFuture<'_, Result<Expired, Error>> {
         now(Ok(Expired::default()))
-    }
-
-    fn due(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<Due, Error>> {
-        now(Ok(Due::default()))
-    }
-
-    fn timers(&self) -> watch::Receiver<u64> {
-        watch::Sender::new(0).subscribe()
-    }
-
-    fn collection_seq(&self, _: Scope, _: CollectionIx) -> i64 {
-        0
-    }
-
-    fn key_generation(&self) -> u64 {
-        0
-    }
-
-    fn cursor_key(&self) -> [u8; 32] {
-        [0; 32]
-    }
-
-    fn epoch(&self) -> u32 {
-        1
     }
 
     fn add_usage(&self, _: Vec<Used>) -> BoxFuture<'_, Result<(), Error>> {
@@ -534,14 +540,6 @@ impl Store for Memory {
 
     fn usage(&self) -> &UsedInAll {
         unreachable!("the engine counts no requests")
-    }
-
-    fn rewrites(&self, _: CollectionIx) -> i64 {
-        0
-    }
-
-    fn shape(&self, _: CollectionIx) -> i64 {
-        0
     }
 
     fn backup<'a>(

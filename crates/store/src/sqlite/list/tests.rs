@@ -4,7 +4,7 @@
 use super::super::open;
 use super::super::testbed::{Bed, HERE, THERE};
 use super::*;
-use crate::Store;
+use crate::Records;
 use model::query::{Filter, Page as Asked, SortKey};
 use rusqlite::Connection;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 //! becomes of it.
 
 use super::{Outcome, ended};
-use crate::sqlite::fair::{Fair, Party};
+use crate::fair::{Fair, Party};
 use crate::usage::Used;
 use crate::{Error, Expired, Settlement, Unknown};
 use model::{Timestamp, Write};

@@ -1,22 +1,22 @@
-//! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies
-//! it in one transaction, commits durably, then answers everyone: while the disk syncs, the next
+//! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies it
+//! in one transaction, commits durably, then answers every caller: while the disk syncs, the next
 //! batch gathers. Between batches it feeds the search indexes, continues erasures and notices what
-//! other processes wrote. A panic fails the write that caused it, alone; the thread goes on.
+//! other processes wrote. A panic fails only the write that caused it; the thread goes on. Knows no
+//! database: a `Backend` has the transactions.
 
 mod expiring;
 mod queue;
 
-use super::apply::{self, Outcome, Turn};
-use super::commits::Commits;
-use super::fair::Party;
-use super::shared::Shared;
-use super::{Role, erasure, idempotency, log, outbox, search, timers, usage};
+pub use expiring::{Expiry, Slice};
+
+use crate::commit::{self, Commit, Effect, Outcome, Rows};
+use crate::fair::Party;
+use crate::state::State;
 use crate::usage::Used;
 use crate::{Error, Expired, Heartbeat, Repeats, Settlement, SkippedRange, Unknown};
 use expiring::Expiring;
 use model::{Scope, Timestamp, Write};
 use queue::{Job, Queue};
-use rusqlite::Connection;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -57,52 +57,118 @@ const PART_PAUSE: Duration = Duration::from_millis(3);
 /// How often expired idempotency rows are looked for, while none are found.
 const EXPIRY: Duration = Duration::from_secs(60);
 
+/// The transactions of one database, on the writer's thread.
+pub trait Backend: Send + 'static {
+    type Rows<'a>: Rows;
+
+    /// To be called before a transaction: removes what a failed one left.
+    fn prepare(&mut self) -> Result<(), Error>;
+
+    fn begin(&mut self) -> Result<(), Error>;
+
+    /// Commits; everything is durable when this returns.
+    fn end(&mut self) -> Result<(), Error>;
+
+    /// After a transaction that failed: rolls it back. Returns the error for its callers.
+    fn roll_back(&mut self, error: Error) -> Error;
+
+    /// Ends a transaction, if one is open, and keeps nothing of it.
+    fn leave(&mut self);
+
+    /// Whether a transaction is open.
+    fn is_open(&self) -> bool;
+
+    /// Whether the last transaction failed at its end: trying its writes one by one is no use.
+    fn failed_at_end(&self) -> bool;
+
+    /// Tries to make room on a full disk; whether there is room now that was not.
+    fn make_room(&mut self) -> bool;
+
+    /// Reads that begin from now on must see what is committed.
+    fn changed(&self);
+
+    /// Whether another process has committed since the last call.
+    fn others_committed(&mut self) -> Result<bool, Error>;
+
+    /// Sequence and time of the newest event; zeros in an empty log.
+    fn newest(&self) -> Result<(i64, i64), Error>;
+
+    // The following work inside a transaction.
+
+    fn rows(&self) -> Self::Rows<'_>;
+
+    fn settle(&mut self, settlement: &Settlement) -> Result<(), Error>;
+
+    /// Removes some expired responses; true when more may be left.
+    fn expire_keys(&mut self, now: Timestamp) -> Result<bool, Error>;
+
+    /// Keeps timers that cannot fire, but never reports them as due.
+    fn set_aside(&mut self, timers: &[Unknown]) -> Result<(), Error>;
+
+    fn add_usage(&mut self, added: &[Used]) -> Result<(), Error>;
+
+    /// Cleans some rows of one erasure, that of the next scope after `last`. Returns the scope;
+    /// `None` when nothing is left to do.
+    fn erase(&mut self, last: i64) -> Result<Option<i64>, Error>;
+
+    /// Removes events that are too old: one slice.
+    fn expire(&mut self, expiry: &Expiry) -> Result<Slice, Error>;
+
+    /// To be called after a slice that is durable: whether it removed anything.
+    fn expired(&mut self, removed: bool);
+
+    /// Brings the search indexes a step further; returns how far they have come.
+    fn index(&mut self) -> Result<i64, Error>;
+
+    /// Writes so many bytes that mean nothing.
+    fn probe(&mut self, bytes: i64) -> Result<(), Error>;
+}
+
 /// The way to the writer; its thread ends when this is dropped.
 pub struct Handle {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    state: Arc<State>,
 }
 
 impl Handle {
-    pub fn start(connection: Connection, shared: Arc<Shared>, role: Role) -> Result<Handle, Error> {
+    /// `serves`: erasures go on, which a command beside the server leaves to it.
+    pub fn start(backend: impl Backend, state: Arc<State>, serves: bool) -> Result<Handle, Error> {
         let queue = Arc::new(Queue::new(QUEUE));
-        let mut writer = Writer {
-            connection,
-            shared: shared.clone(),
+        let writer = Writer {
+            backend,
             queue: queue.clone(),
             searches: Vec::new(),
-            data_version: 0,
             expiry: Instant::now(),
             expiring: Expiring::new(),
             feed_after: Instant::now(),
-            commits: Commits::new(),
+            failures: Repeats::new(),
             feeds: Repeats::new(),
             // What the last process left unfinished goes on.
-            erasing: role == Role::Server,
+            erasing: serves,
             erased: i64::MIN,
             erase_after: Instant::now(),
-            role,
+            serves,
             stage: Stage::Elsewhere,
             panicked: false,
             slow: None,
-            heartbeat: shared.watchdog.watch("writer"),
-            search_heartbeat: shared.watchdog.watch("search"),
+            heartbeat: state.watchdog.watch("writer"),
+            search_heartbeat: state.watchdog.watch("search"),
+            state: state.clone(),
         };
-        writer.data_version = writer.read_data_version()?;
         let thread = std::thread::Builder::new()
             .name("store-write".into())
             .spawn(move || writer.run())
             .map_err(|error| Error::Failed(Box::new(error)))?;
-        Ok(Handle { queue, thread: Some(thread), shared })
+        Ok(Handle { queue, thread: Some(thread), state })
     }
 
     pub async fn write(&self, write: Write) -> Outcome {
         let (answer, outcome) = oneshot::channel();
-        self.shared.counters.queue.fetch_add(1, Ordering::Relaxed);
+        self.state.counters.queue.fetch_add(1, Ordering::Relaxed);
         let party = Party::from(write.scope);
         if let Err(error) = self.queue.push(party, Job::Write(Box::new(write), answer)) {
-            self.shared.counters.queue.fetch_sub(1, Ordering::Relaxed);
+            self.state.counters.queue.fetch_sub(1, Ordering::Relaxed);
             return Err(error);
         }
         outcome.await.unwrap_or_else(|_| Err(ended()))
@@ -161,7 +227,7 @@ impl Handle {
     /// Waits until the search indexes contain everything up to `seq`; false if that takes too long,
     /// or they cannot be written now and stay behind.
     pub async fn search_reaches(&self, scope: Scope, seq: i64) -> Result<bool, Error> {
-        if self.shared.search_position.load(Ordering::Acquire) >= seq {
+        if self.state.search_position.load(Ordering::Acquire) >= seq {
             return Ok(true);
         }
         let (answer, reached) = oneshot::channel();
@@ -192,25 +258,25 @@ impl Drop for Handle {
     }
 }
 
-struct Writer {
-    connection: Connection,
-    shared: Arc<Shared>,
+struct Writer<B> {
+    backend: B,
+    state: Arc<State>,
     queue: Arc<Queue>,
     /// Searches that wait for the indexes to reach a sequence.
     searches: Vec<(i64, oneshot::Sender<bool>)>,
-    data_version: i64,
     expiry: Instant,
     expiring: Expiring,
     /// No feeding before this: the last attempt failed.
     feed_after: Instant,
-    commits: Commits,
+    /// Failures of commits.
+    failures: Repeats,
     /// Failures to feed the search index.
     feeds: Repeats,
     /// Whether an erasure may be unfinished, whose turn it was, and no slice before this.
     erasing: bool,
     erased: i64,
     erase_after: Instant,
-    role: Role,
+    serves: bool,
     /// What the transaction under way is about: where it fails, that is the cause.
     stage: Stage,
     /// Whether the last transaction failed by a panic.
@@ -249,21 +315,21 @@ impl Batch {
     }
 }
 
-impl Writer {
+impl<B: Backend> Writer<B> {
     fn run(mut self) {
         while let Some(jobs) = self.queue.take(BATCH, self.patience()) {
             self.heartbeat.beat();
             // Whoever waited for something that panicked hears that it was abandoned.
             if catch_unwind(AssertUnwindSafe(|| self.turn(jobs))).is_err() {
                 tracing::error!("the writer panicked between two commits; it goes on");
-                self.commits.leave(&self.connection);
+                self.backend.leave();
             }
         }
     }
 
     /// How long to wait for a job before something else is to be done.
     fn patience(&self) -> Duration {
-        let behind = search::lag(&self.shared) > 0;
+        let behind = self.state.search_lag() > 0;
         match (self.searches.is_empty(), behind) {
             (false, _) => Duration::ZERO,
             _ if self.erases() => ERASURE_PAUSE,
@@ -286,7 +352,7 @@ impl Writer {
         if self.erases() {
             self.continue_erasure();
         }
-        let lag = search::lag(&self.shared);
+        let lag = self.state.search_lag();
         let wanted = idle || lag > SEARCH_LAG || !self.searches.is_empty();
         if lag > 0 && wanted && Instant::now() >= self.feed_after {
             self.search_heartbeat.beat();
@@ -298,12 +364,12 @@ impl Writer {
 
     /// Whether a slice of an erasure is due.
     fn erases(&self) -> bool {
-        self.erasing && self.role == Role::Server && Instant::now() >= self.erase_after
+        self.erasing && self.serves && Instant::now() >= self.erase_after
     }
 
     fn continue_erasure(&mut self) {
         let last = self.erased;
-        match self.alone(|connection, _| erasure::slice(connection, last)) {
+        match self.alone(|backend| backend.erase(last)) {
             Ok(Some(scope)) => self.erased = scope,
             Ok(None) => self.erasing = false,
             Err(error) => {
@@ -318,7 +384,7 @@ impl Writer {
     fn take(&mut self, party: Party, job: Job, batch: &mut Batch) {
         match job {
             Job::Write(job, answer) => {
-                self.shared.counters.queue.fetch_sub(1, Ordering::Relaxed);
+                self.state.counters.queue.fetch_sub(1, Ordering::Relaxed);
                 batch.writes.push(Waiting { party, job, answer });
             }
             Job::Settle(job, answer) => batch.settlements.push(Waiting { party, job, answer }),
@@ -326,18 +392,15 @@ impl Writer {
                 let _ = answer.send(self.expire(moment, backlog, max));
             }
             Job::SetAside(unknown, answer) => {
-                let _ = answer.send(self.alone(|connection, shared| {
-                    unknown
-                        .iter()
-                        .try_for_each(|timer| timers::aside(connection, shared, timer))?;
-                    Ok(())
-                }));
+                let _ = answer.send(self.set_aside(&unknown));
             }
             Job::Usage(added, answer) => {
-                let _ = answer.send(self.alone(|connection, _shared| {
+                #[cfg(test)]
+                let state = self.state.clone();
+                let _ = answer.send(self.alone(|backend| {
                     #[cfg(test)]
-                    _shared.faults.strike("usage");
-                    usage::add(connection, &added)
+                    state.faults.strike("usage");
+                    backend.add_usage(&added)
                 }));
             }
             Job::Search(seq, answer) => self.searches.push((seq, answer)),
@@ -353,25 +416,27 @@ impl Writer {
     fn commit(&mut self, batch: Batch) {
         let Batch { mut writes, mut settlements } = batch;
         while !(writes.is_empty() && settlements.is_empty()) {
-            let wishes: Vec<&Write> = writes.iter().map(|waiting| &*waiting.job).collect();
+            let written: Vec<&Write> = writes.iter().map(|waiting| &*waiting.job).collect();
             let settled: Vec<&Settlement> = settlements.iter().map(|w| &*w.job).collect();
-            let single = wishes.len() + settled.len() == 1;
-            match self.transact(&wishes, &settled) {
+            let single = written.len() + settled.len() == 1;
+            match self.transact(&written, &settled) {
                 Ok(outcomes) => {
                     self.put_back(writes.split_off(outcomes.len()), &writes);
                     answer(writes, outcomes);
                     let done = settlements.iter().map(|_| Ok(())).collect();
                     return answer(settlements, done);
                 }
-                Err(Error::Failed(_)) if !single && !self.commits.failed() => match self.stage {
-                    Stage::Write(place) => writes = self.without(writes, place),
-                    Stage::Settlement(place) => {
-                        let failed = settlements.remove(place);
-                        let done = self.transact(&[], &[&failed.job]).map(drop);
-                        let _ = failed.answer.send(done);
+                Err(Error::Failed(_)) if !single && !self.backend.failed_at_end() => {
+                    match self.stage {
+                        Stage::Write(place) => writes = self.without(writes, place),
+                        Stage::Settlement(place) => {
+                            let failed = settlements.remove(place);
+                            let done = self.transact(&[], &[&failed.job]).map(drop);
+                            let _ = failed.answer.send(done);
+                        }
+                        Stage::Elsewhere => return self.each_alone(writes, settlements),
                     }
-                    Stage::Elsewhere => return self.each_alone(writes, settlements),
-                },
+                }
                 Err(error) => {
                     let outcomes = writes.iter().map(|_| Err(same(&error))).collect();
                     let done = settlements.iter().map(|_| Err(same(&error))).collect();
@@ -428,7 +493,7 @@ impl Writer {
     }
 
     fn requeue(&self, writes: Vec<Waiting<Write, Outcome>>, served: &HashSet<Party>) {
-        self.shared.counters.queue.fetch_add(writes.len() as u64, Ordering::Relaxed);
+        self.state.counters.queue.fetch_add(writes.len() as u64, Ordering::Relaxed);
         let job = |Waiting { party, job, answer }| (party, Job::Write(job, answer));
         self.queue.put_back(writes.into_iter().map(job).collect(), served);
     }
@@ -442,39 +507,34 @@ impl Writer {
 
     /// Something that is no write and no event, in a transaction of its own. A disk that has no
     /// room for it gets a second chance: this may be what frees pages.
-    fn alone<T>(
-        &mut self,
-        mut work: impl FnMut(&Connection, &Shared) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        if self.shared.unwell.load(Ordering::Acquire) {
-            self.commits.make_room(&self.connection, &self.shared);
+    fn alone<T>(&mut self, mut work: impl FnMut(&mut B) -> Result<T, Error>) -> Result<T, Error> {
+        if self.state.failing.load(Ordering::Acquire) {
+            self.backend.make_room();
         }
         let mut done = self.attempt_alone(&mut work);
-        if matches!(done, Err(Error::Full))
-            && self.commits.make_room(&self.connection, &self.shared)
-        {
+        if matches!(done, Err(Error::Full)) && self.backend.make_room() {
             done = self.attempt_alone(&mut work);
         }
         if done.is_err() {
-            self.shared.unwell.store(true, Ordering::Release);
+            self.state.failing.store(true, Ordering::Release);
         }
         done
     }
 
     fn attempt_alone<T>(
         &mut self,
-        work: &mut impl FnMut(&Connection, &Shared) -> Result<T, Error>,
+        work: &mut impl FnMut(&mut B) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.shared.check_file()?;
-        self.commits.mend(&self.connection, &self.shared)?;
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let done = guarded(|| work(&self.connection, &self.shared));
+        let backend = &mut self.backend;
+        backend.prepare()?;
+        backend.begin()?;
+        let done = guarded(|| work(backend));
         let done = done.and_then(|done| {
-            self.commits.end(&self.connection, &self.shared)?;
+            backend.end()?;
             Ok(done)
         });
-        self.shared.readers.changed();
-        done.map_err(|error| self.commits.take_back(error, &self.connection, &self.shared))
+        backend.changed();
+        done.map_err(|error| backend.roll_back(error))
     }
 
     /// One transaction over several writes: all that succeed are durable when this returns.
@@ -484,24 +544,30 @@ impl Writer {
         settlements: &[&Settlement],
     ) -> Result<Vec<Outcome>, Error> {
         let mut result = self.attempt(writes, settlements);
-        if matches!(result, Err(Error::Full))
-            && self.commits.make_room(&self.connection, &self.shared)
-        {
+        if matches!(result, Err(Error::Full)) && self.backend.make_room() {
             result = self.attempt(writes, settlements);
         }
-        self.commits.report(&result);
+        self.report(&result);
         // A settlement may fit where a write does not: it proves nothing.
         if result.is_err() || !writes.is_empty() {
-            self.shared.unwell.store(result.is_err(), Ordering::Release);
+            self.state.failing.store(result.is_err(), Ordering::Release);
         }
-        if let ([write], true) = (writes, self.panicked) {
-            let aside =
-                self.alone(|connection, shared| Ok(timers::set_aside(connection, shared, write)?));
-            if let Err(error) = aside {
-                tracing::error!(%error, "a timer cannot be set aside");
-            }
+        if let ([write], true) = (writes, self.panicked)
+            && let Some(Effect::SetTimerAside(timer)) =
+                commit::timer_set_aside(&self.state.schema, write)
+            && let Err(error) = self.set_aside(&[timer])
+        {
+            tracing::error!(%error, "a timer cannot be set aside");
         }
         result
+    }
+
+    fn set_aside(&mut self, timers: &[Unknown]) -> Result<(), Error> {
+        self.alone(|backend| backend.set_aside(timers))?;
+        timers.iter().for_each(Unknown::report);
+        let counters = &self.state.counters;
+        counters.timers_failed.fetch_add(timers.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     fn attempt(
@@ -510,12 +576,12 @@ impl Writer {
         settlements: &[&Settlement],
     ) -> Result<Vec<Outcome>, Error> {
         (self.stage, self.panicked) = (Stage::Elsewhere, false);
-        self.commits.mend(&self.connection, &self.shared)?;
+        self.backend.prepare()?;
         let work = AssertUnwindSafe(|| self.try_transact(writes, settlements));
         let caught = catch_unwind(work);
         self.panicked = caught.is_err();
         let result = caught.unwrap_or_else(|_| Err(panicked()));
-        result.map_err(|error| self.commits.take_back(error, &self.connection, &self.shared))
+        result.map_err(|error| self.backend.roll_back(error))
     }
 
     /// Applies the writes, fewer than all of them when the time is up, and the settlements.
@@ -524,31 +590,27 @@ impl Writer {
         writes: &[&Write],
         settlements: &[&Settlement],
     ) -> Result<Vec<Outcome>, Error> {
-        self.shared.check_file()?;
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let foreign = self.others_wrote()?;
-        let (newest, newest_time) = log::newest(&self.connection)?;
+        self.backend.begin()?;
+        let foreign = self.backend.others_committed()?;
+        let newest = self.backend.newest()?;
         if foreign {
             // Durable already, whatever becomes of ours.
-            self.adopt(newest);
+            self.adopt(newest.0);
         }
-        let mut turn = Turn {
-            connection: &self.connection,
-            shared: &self.shared,
-            next_seq: newest + 1,
-            newest_time,
-            touched: Vec::with_capacity(writes.len()),
-            nudged: false,
-            erases: foreign,
-        };
+        let State { schema, versions, steady, .. } = &*self.state;
+        let mut commit = Commit::new(self.backend.rows(), schema, versions, newest, steady());
         let (mut outcomes, began) = (Vec::with_capacity(writes.len()), Instant::now());
-        for (place, write) in writes.iter().enumerate() {
-            let (party, start) = (Some(Party::from(write.scope)), Instant::now());
+        for together in writes.chunks(commit.batch()) {
+            let (party, start) = (Some(Party::from(together[0].scope)), Instant::now());
+            let place = outcomes.len();
             if place > 0 && (start - began > BATCH_TIME || self.slow == party) {
                 break;
             }
-            self.stage = Stage::Write(place);
-            outcomes.push(apply::apply(&mut turn, write)?);
+            self.stage = match together {
+                [_] => Stage::Write(place),
+                _ => Stage::Elsewhere,
+            };
+            outcomes.extend(commit.apply(together)?);
             if start.elapsed() > SLOW_WRITE {
                 self.slow = party;
             } else if self.slow == party {
@@ -558,32 +620,35 @@ impl Writer {
             // it.
             std::thread::yield_now();
         }
+        let progress = commit.finish();
         for (place, settlement) in settlements.iter().enumerate() {
             self.stage = Stage::Settlement(place);
             #[cfg(test)]
-            self.shared.faults.strike("settle");
-            outbox::settle(&self.connection, &self.shared, settlement)?;
+            self.state.faults.strike("settle");
+            self.backend.settle(settlement)?;
         }
         self.stage = Stage::Elsewhere;
-        self.erasing |= turn.erases;
-        let Turn { nudged, touched, .. } = turn;
-        let last = turn.next_seq - 1;
+        self.erasing |= progress.erases || foreign;
         if Instant::now() >= self.expiry {
             self.expire_keys()?;
         }
-        self.commits.end(&self.connection, &self.shared)?;
+        self.backend.end()?;
         // It is durable: nothing that fails from here on may have it written once more.
         let _ = guarded(|| {
-            self.publish(last, &touched, outcomes.len());
+            #[cfg(test)]
+            self.state.faults.strike("publish");
+            // First of all: whoever learns of this commit below must find it when reading.
+            self.backend.changed();
+            self.state.publish(&progress, outcomes.len());
             Ok(())
         });
         if !settlements.is_empty() {
-            self.shared.settled.send_modify(|count| *count += 1);
+            self.state.settled.send_modify(|count| *count += 1);
         }
-        if nudged {
+        if progress.retry_requested {
             // An event that was done with is needed again.
             self.expiring.forget_needed();
-            self.shared.nudged.send_modify(|count| *count += 1);
+            self.state.nudged.send_modify(|count| *count += 1);
         }
         Ok(outcomes)
     }
@@ -592,67 +657,24 @@ impl Writer {
     /// spoil the writes of the batch nor be tried with every batch.
     fn expire_keys(&mut self) -> Result<(), Error> {
         self.expiry = Instant::now() + EXPIRY;
-        match idempotency::expire(&self.connection, (self.shared.steady)()) {
+        match self.backend.expire_keys((self.state.steady)()) {
             Ok(false) => {}
             Ok(true) => self.expiry = Instant::now(),
-            Err(error) if self.connection.is_autocommit() => return Err(error.into()),
+            Err(error) if !self.backend.is_open() => return Err(error),
             Err(error) => tracing::error!(%error, "expired idempotency keys cannot be removed"),
         }
         Ok(())
     }
 
-    /// What is durable becomes known: first the sequences, then the wake-up.
-    fn publish(
-        &self,
-        last: i64,
-        touched: &[(model::Scope, model::CollectionIx, i64)],
-        writes: usize,
-    ) {
-        #[cfg(test)]
-        self.shared.faults.strike("publish");
-        let counters = &self.shared.counters;
-        // First of all: whoever learns of this commit below must find it when reading.
-        self.shared.readers.changed();
-        counters.commits.fetch_add(1, Ordering::Relaxed);
-        counters.writes.fetch_add(writes as u64, Ordering::Relaxed);
-        let class = writes.max(1).next_power_of_two().trailing_zeros() as usize;
-        if let Some(counter) = counters.batch_sizes.get(class) {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-        if touched.is_empty() {
-            return;
-        }
-        self.shared.seqs.record(touched);
-        let keys = |ix: usize| {
-            let collection = &self.shared.schema.collections[ix];
-            collection.internal && matches!(&*collection.name, "keys" | "accounts")
-        };
-        if touched.iter().any(|(_, ix, _)| keys(*ix)) {
-            self.shared.key_generation.fetch_add(1, Ordering::AcqRel);
-        }
-        let timed = |ix: usize| !self.shared.schema.collections[ix].timed.is_empty();
-        if touched.iter().any(|(_, ix, _)| timed(*ix)) {
-            self.shared.timers.send_modify(|count| *count += 1);
-        }
-        self.shared.newest.send_replace(last);
-    }
-
-    /// Another process may have committed: take over what it wrote.
+    /// Another process has committed: take over what it wrote.
     fn adopt(&self, newest: i64) {
-        self.shared.readers.changed();
-        self.shared.seqs.forget(newest);
-        self.shared.key_generation.fetch_add(1, Ordering::AcqRel);
-        self.shared.nudged.send_modify(|count| *count += 1);
-        self.shared.newest.send_if_modified(|known| {
-            let grew = newest > *known;
-            *known = newest.max(*known);
-            grew
-        });
+        self.backend.changed();
+        self.state.adopt(newest);
     }
 
     fn notice_others(&mut self) {
-        let looked = self.others_wrote().and_then(|foreign| match foreign {
-            true => Ok(Some(log::newest(&self.connection)?.0)),
+        let looked = self.backend.others_committed().and_then(|foreign| match foreign {
+            true => Ok(Some(self.backend.newest()?.0)),
             false => Ok(None),
         });
         match looked {
@@ -665,37 +687,44 @@ impl Writer {
         }
     }
 
-    /// The number changes only for commits of other connections; no other one of ours writes.
-    fn others_wrote(&mut self) -> Result<bool, Error> {
-        let version = self.read_data_version()?;
-        let foreign = version != self.data_version;
-        self.data_version = version;
-        Ok(foreign)
-    }
-
-    fn read_data_version(&self) -> Result<i64, Error> {
-        let mut statement = self.connection.prepare_cached("PRAGMA data_version")?;
-        Ok(statement.query_row([], |row| row.get(0))?)
+    /// Logs that commits fail, or work again.
+    fn report<T>(&self, result: &Result<T, Error>) {
+        match result {
+            Ok(_) => {
+                if let Some(unlogged) = self.failures.clear() {
+                    tracing::info!(unlogged, "commits work again");
+                }
+            }
+            Err(error) => {
+                if let Some(times) = self.failures.note(&error.to_string()) {
+                    tracing::error!(%error, times, "a commit failed");
+                }
+            }
+        }
     }
 
     fn feed_search(&mut self) {
-        let fed = guarded(|| {
+        #[cfg(test)]
+        let state = self.state.clone();
+        let fed = self.attempt_alone(&mut |backend: &mut B| {
             #[cfg(test)]
-            self.shared.faults.strike("search");
-            search::feed(&self.connection, &self.shared, &mut self.commits)
+            state.faults.strike("search");
+            backend.index()
         });
-        if let Err(error) = fed {
-            let error = self.commits.take_back(error, &self.connection, &self.shared);
-            if let Some(times) = self.feeds.note("failed") {
-                tracing::error!(%error, times, "the search index could not be fed");
+        match fed {
+            Ok(reached) => self.state.search_position.store(reached, Ordering::Release),
+            Err(error) => {
+                if let Some(times) = self.feeds.note("failed") {
+                    tracing::error!(%error, times, "the search index could not be fed");
+                }
+                self.state.failing.store(true, Ordering::Release);
+                self.feed_after = Instant::now() + FEED_PAUSE;
             }
-            self.shared.unwell.store(true, Ordering::Release);
-            self.feed_after = Instant::now() + FEED_PAUSE;
         }
     }
 
     fn answer_searches(&mut self) {
-        let reached = self.shared.search_position.load(Ordering::Acquire);
+        let reached = self.state.search_position.load(Ordering::Acquire);
         // Those that did not wait any longer must not have the indexes fed before everything else.
         self.searches.retain(|(_, answer)| !answer.is_closed());
         for place in (0..self.searches.len()).rev() {
@@ -714,14 +743,13 @@ impl Writer {
 
     /// After a failed commit: does one work again?
     fn probe(&mut self) -> Result<(), Error> {
-        if !self.shared.unwell.load(Ordering::Acquire) {
+        if !self.state.failing.load(Ordering::Acquire) {
             return Ok(());
         }
-        let write = "INSERT OR REPLACE INTO meta VALUES ('probe', randomblob(?1))";
         for bytes in [PROBE_BYTES, 8] {
-            self.alone(|connection, _| Ok(connection.execute(write, [bytes])?))?;
+            self.alone(|backend| backend.probe(bytes))?;
         }
-        self.shared.unwell.store(false, Ordering::Release);
+        self.state.failing.store(false, Ordering::Release);
         Ok(())
     }
 }
@@ -756,6 +784,3 @@ fn same(error: &Error) -> Error {
         Error::Failed(source) => Error::Failed(source.to_string().into()),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,7 @@
 //! The writer's part in removing old events: slices that adapt to the time they take, and to a disk
 //! that is full.
 
-use super::Writer;
-use crate::sqlite::cascade;
-use crate::sqlite::retention::{self, Expiry, Sweep};
+use super::{Backend, Writer};
 use crate::{Error, Expired};
 use model::Timestamp;
 use std::sync::atomic::Ordering;
@@ -20,17 +18,41 @@ const EXPIRY_ROWS_FULL: usize = 10;
 /// What is still to be delivered is looked for this often while events are removed; it only grows.
 const NEEDED_FOR: Duration = Duration::from_secs(10);
 
+/// What may be removed.
+pub struct Expiry {
+    pub moment: Timestamp,
+    /// From before this also what some endpoint has not been delivered.
+    pub backlog: Timestamp,
+    /// Events, and deliveries with their attempts: no more of either in one slice.
+    pub max: usize,
+    /// The first event that some endpoint is still to be delivered, if that is known.
+    pub needed: Option<i64>,
+}
+
+/// What was removed at once.
+#[derive(Default)]
+pub struct Slice {
+    pub expired: Expired,
+    /// How far the search indexes have come by it.
+    pub searched: Option<i64>,
+    /// The first event that some endpoint is still to be delivered, if that had to be known.
+    pub needed: Option<i64>,
+    /// An event is left that could go but for its deliveries: there are too many for one slice.
+    pub unfinished: bool,
+    /// It was as large as it was allowed to be.
+    pub full: bool,
+}
+
 pub struct Expiring {
     /// The first event that is still to be delivered, as of a moment.
     needed: Option<(Instant, i64)>,
     /// Rows that are removed in one slice.
     rows: usize,
-    sweep: Sweep,
 }
 
 impl Expiring {
     pub fn new() -> Expiring {
-        Expiring { needed: None, rows: EXPIRY_ROWS.0, sweep: Sweep::new() }
+        Expiring { needed: None, rows: EXPIRY_ROWS.0 }
     }
 
     /// An event that was done with may be needed again.
@@ -39,7 +61,7 @@ impl Expiring {
     }
 }
 
-impl Writer {
+impl<B: Backend> Writer<B> {
     /// Removes events and tombstones that are too old: as many as a slice takes. Says too whether
     /// an event is removed in part.
     pub(super) fn expire(
@@ -50,15 +72,14 @@ impl Writer {
     ) -> Result<(Expired, bool), Error> {
         let known = self.expiring.needed.filter(|(at, _)| at.elapsed() < NEEDED_FOR);
         let max = max.min(self.expiring.rows);
-        let mut sweep = std::mem::replace(&mut self.expiring.sweep, Sweep::new());
-        let removed = self.alone(|connection, shared| {
+        #[cfg(test)]
+        let state = self.state.clone();
+        let removed = self.alone(|backend| {
             #[cfg(test)]
-            shared.faults.strike("expire");
+            state.faults.strike("expire");
             let needed = known.map(|(_, needed)| needed);
-            let expiry = Expiry { moment, backlog, max, needed };
             let began = Instant::now();
-            let slice = retention::expire(connection, shared, &expiry, &mut sweep)?;
-            cascade::forget(connection, retention::oldest(connection)?, max)?;
+            let slice = backend.expire(&Expiry { moment, backlog, max, needed })?;
             Ok((slice, began.elapsed()))
         });
         if matches!(removed, Err(Error::Full)) {
@@ -66,10 +87,9 @@ impl Writer {
         }
         let (slice, took) = removed?;
         if let Some(searched) = slice.searched {
-            self.shared.search_position.store(searched, Ordering::Release);
+            self.state.search_position.store(searched, Ordering::Release);
         }
-        sweep.went_on(slice.expired.events > 0 || slice.unfinished);
-        self.expiring.sweep = sweep;
+        self.backend.expired(slice.expired.events > 0 || slice.unfinished);
         if let (None, Some(needed)) = (known, slice.needed) {
             self.expiring.needed = Some((Instant::now(), needed));
         }

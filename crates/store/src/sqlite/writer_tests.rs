@@ -1,12 +1,15 @@
 //! What the writer does about panics, and whose writes it takes first.
 
-use super::super::testbed::{Bed, HERE, THERE, within};
-use super::*;
-use crate::Store;
+use super::testbed::{Bed, HERE, THERE, within};
+use crate::usage::Used;
+use crate::{Error, Log, Outbox, Records, Settlement, Upkeep};
 use model::query::{Page, Query, SortKey};
 use model::write::Change;
+use model::{Scope, Timestamp, Write};
 use serde_json::json;
-use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 const SCHEMA: &str = "
 [collections.books.fields]
@@ -39,7 +42,7 @@ async fn a_panic_fails_its_own_write_and_nobody_elses() {
 #[tokio::test]
 async fn a_panic_beside_the_writes_fails_what_it_belongs_to() {
     let bed = Bed::new(SCHEMA);
-    let faults = &bed.store.shared.faults;
+    let faults = &bed.store.shared.state.faults;
     let used =
         || Used { account: "acct_1".into(), subject: "v".into(), requests: 1, last: Timestamp(1) };
     faults.set("usage");
@@ -60,7 +63,7 @@ async fn a_panic_beside_the_writes_fails_what_it_belongs_to() {
     assert_eq!(found.map(|record| record.id), Some(made.id));
     faults.set("search");
     bed.put(titled(&bed, HERE, "Ulysses")).await;
-    let reached = || within(bed.store.writer.search_reaches(HERE, bed.store.shared.newest()));
+    let reached = || within(bed.store.writer.search_reaches(HERE, bed.store.shared.state.newest()));
     // After a failure the index is left alone for a moment, and searches are answered behind it.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !reached().await.unwrap() {
@@ -155,7 +158,7 @@ async fn an_account_with_many_slow_writes_delays_only_itself() {
     }
     for _ in 0..3 {
         // By the numbers of the events: whoever is answered may be woken late.
-        let before = bed.store.shared.newest();
+        let before = bed.store.shared.state.newest();
         let made = bed.put(titled(&bed, THERE, "quick")).await;
         let passed = made.version - before - 1;
         assert!(passed <= 2, "{passed} writes of another account came first");
@@ -181,10 +184,10 @@ async fn a_search_waits_for_its_own_account_alone() {
     let found = within(bed.store.list(HERE, bed.ix("books"), &query)).await.unwrap();
     assert_eq!((found.search_behind, found.records.len()), (0, 1));
     // From now on the index is behind for a moment.
-    bed.store.shared.faults.set("search");
+    bed.store.shared.state.faults.set("search");
     bed.put(titled(&bed, THERE, "Emma")).await;
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !bed.store.shared.unwell.load(Ordering::Acquire) {
+    while !bed.store.shared.state.failing.load(Ordering::Acquire) {
         assert!(Instant::now() < deadline, "the index is never fed");
         tokio::task::yield_now().await;
     }
@@ -198,9 +201,9 @@ async fn a_search_waits_a_bounded_time_for_the_index() {
     let bed = Bed::new(SCHEMA);
     bed.put(titled(&bed, HERE, "Dune")).await;
     // As if there were a backlog that takes long.
-    let far = bed.store.shared.newest() + 1_000;
+    let far = bed.store.shared.state.newest() + 1_000;
     assert!(!within(bed.store.writer.search_reaches(HERE, far)).await.unwrap());
     bed.put(titled(&bed, HERE, "Emma")).await;
-    let near = bed.store.shared.newest();
+    let near = bed.store.shared.state.newest();
     assert!(within(bed.store.writer.search_reaches(HERE, near)).await.unwrap());
 }

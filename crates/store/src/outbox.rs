@@ -2,8 +2,57 @@
 //! and what is to be tried again. Not records: these rows change without an event, because telling
 //! of deliveries by deliveries would never end.
 
+use crate::{BoxFuture, Error};
 use model::event::Event;
 use model::{Scope, Timestamp};
+use tokio::sync::watch;
+
+/// The state of deliveries. The delivery engine is its only user.
+pub trait Outbox: Send + Sync + 'static {
+    /// Makes outcomes of deliveries and positions of endpoints durable, in the writer's next
+    /// commit.
+    fn settle(&self, settlement: Settlement) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Grows when outcomes of deliveries have become durable.
+    fn settled(&self) -> watch::Receiver<u64>;
+
+    /// Grows when somebody asked for a delivery to be tried again.
+    fn nudged(&self) -> watch::Receiver<u64>;
+
+    /// How the endpoints stand.
+    fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>>;
+
+    /// Endpoints with a delivery that somebody asked to be tried again.
+    fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>>;
+
+    /// Those of these endpoints that have retries, with the time of the oldest event among them.
+    fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>>;
+
+    /// When a retry was last decided on, of those that are still to come. The clock may have been
+    /// set back since.
+    fn newest_retry(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>>;
+
+    /// Retries of one endpoint that are due, those asked for first, then by their time; no more
+    /// than `bytes` of events, but for the first.
+    fn retries(
+        &self,
+        endpoint: i64,
+        now: Timestamp,
+        max: usize,
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Retries, Error>>;
+
+    /// Records and events of an endpoint's retries, due or not: no bodies are read.
+    fn census(&self, endpoint: i64, max: usize)
+    -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>>;
+
+    /// Those of these events that have a delivery at the endpoint.
+    fn deliveries<'a>(
+        &'a self,
+        endpoint: i64,
+        events: &'a [i64],
+    ) -> BoxFuture<'a, Result<Vec<Delivery>, Error>>;
+}
 
 /// What shall become durable together.
 #[derive(Clone, Debug, Default)]

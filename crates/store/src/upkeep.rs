@@ -1,0 +1,132 @@
+//! What keeps a service running beside requests: timed transitions, retention, usage counts, backups
+//! and health.
+
+use crate::usage::{Used, UsedInAll};
+use crate::{BoxFuture, Error, Watchdog};
+use model::{Collection, CollectionIx, Scope, Timestamp};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Work that no request asks for.
+pub trait Upkeep: Send + Sync + 'static {
+    /// Timed transitions that are due and when the next one after them will be: oldest first, or
+    /// from all accounts in turns when more than `max` are due.
+    fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>>;
+
+    /// Changes when a timed transition may have been set: the moment to ask `due` again.
+    fn timers(&self) -> watch::Receiver<u64>;
+
+    /// Removes events (and what became of them) from before a moment, `max` at most. Those that an
+    /// enabled endpoint has not been delivered stay until they are from before `backlog`; then they
+    /// go, too, and each such endpoint gets a skipped delivery for all of them. The newest event
+    /// stays.
+    fn expire(
+        &self,
+        moment: Timestamp,
+        backlog: Timestamp,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Expired, Error>>;
+
+    /// Adds to the counts of requests by account and subject; durable when it returns.
+    fn add_usage(&self, added: Vec<Used>) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// The counts of one account.
+    fn usage_of<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<Vec<Used>, Error>>;
+
+    /// The counts of all accounts, as they were when the store was opened.
+    fn usage(&self) -> &UsedInAll;
+
+    /// A consistent copy while serving; `progress` hears (pages done, pages in all).
+    fn backup<'a>(
+        &'a self,
+        target: &'a Path,
+        progress: Box<dyn FnMut(u64, u64) + Send + 'a>,
+    ) -> BoxFuture<'a, Result<(), Error>>;
+
+    /// Whether reads and writes work right now.
+    fn health(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Where the long-running loops of the service report that they move.
+    fn watchdog(&self) -> &Arc<Watchdog>;
+
+    /// Figures for the metrics page.
+    fn figures(&self) -> Figures;
+}
+
+/// What retention removed.
+#[derive(Clone, Debug, Default)]
+pub struct Expired {
+    pub events: usize,
+    /// Endpoints that had not been delivered all of it.
+    pub skipped: Vec<SkippedRange>,
+}
+
+/// Events that an endpoint will not be delivered any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedRange {
+    pub scope: Scope,
+    /// Id of the endpoint.
+    pub endpoint: String,
+    pub first: i64,
+    pub last: i64,
+    /// When the last of them happened.
+    pub until: Timestamp,
+}
+
+/// A timed transition that is waiting or due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timer {
+    pub scope: Scope,
+    pub collection: CollectionIx,
+    pub parent: Option<String>,
+    pub id: String,
+    pub transition: usize,
+    pub due: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Due {
+    pub timers: Vec<Timer>,
+    pub next: Option<Timestamp>,
+    /// Due, but the schema does not have the transition. The store sets them aside.
+    pub unknown: Vec<Unknown>,
+}
+
+/// A timer whose transition the schema does not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unknown {
+    pub collection: String,
+    pub id: String,
+    pub transition: String,
+}
+
+impl Unknown {
+    /// Logs that it is set aside.
+    pub(crate) fn report(&self) {
+        let Unknown { collection, id, transition } = self;
+        tracing::error!(%collection, %id, %transition, "a timed transition cannot fire: set aside");
+    }
+}
+
+/// A timer names its transition by its states, not by its place in the schema, so that an edited
+/// schema cannot fire another one.
+pub(crate) fn transition_name(collection: &Collection, transition: usize) -> Option<String> {
+    let timed = collection.timed.get(transition)?;
+    Some(format!("{} > {}", timed.from, timed.to))
+}
+
+/// Counters since start.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    pub commits: u64,
+    pub writes: u64,
+    /// Writes waiting for the writer.
+    pub queue: u64,
+    pub search_lag: i64,
+    pub database_bytes: u64,
+    /// Commits by batch size: at most 1, 2, 4, 8, 16, 32, 64, 128, 256 writes.
+    pub batch_sizes: [u64; 9],
+    /// Timed transitions that were refused or set aside.
+    pub timers_failed: u64,
+}

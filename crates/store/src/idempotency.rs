@@ -1,4 +1,4 @@
-//! Stored responses to idempotency keys: what a row holds of a response, and the response that a row
+//! Stored responses to idempotency keys: what a row holds of a response, and which response a row
 //! stands for. Where an event shows the same record, the row holds no copy of it.
 
 use crate::Remembered;
@@ -201,7 +201,7 @@ fn shown_by_older_versions(collection: &Collection, record: &Record) -> Option<S
     Some(Value::Object(shown).to_string())
 }
 
-/// What is left of a stored text after an erasure: that there was a response, and what it was about.
+/// What is left of a stored text after an erasure: that there was a response, and its subject.
 /// `about`: the resource that is erased, the row's own record if none is given.
 pub fn erased(kind: i64, id: &str, about: Option<&str>, text: &str) -> String {
     let fields = parse_object(text);

@@ -1,5 +1,5 @@
 //! What a store knows without a query, whatever its backend: the newest event, the last change of
-//! each collection, counters, and the signals that wake followers. The writer changes it, after each
+//! each collection, counters, and the signals that wake followers. The writer changes it after each
 //! commit.
 
 use crate::commit::Progress;
@@ -21,8 +21,8 @@ const COLLECTION_SEQS: usize = 100_000;
 pub struct State {
     pub schema: Arc<Schema>,
     pub versions: Arc<Versions>,
-    /// The age of stored responses is measured by this clock: it does not jump when the clock of the
-    /// machine is set.
+    /// The age of stored responses is measured by this clock. It does not jump when the machine's
+    /// clock is set.
     pub steady: Clock,
     /// Sequence of the newest durable event.
     pub newest: watch::Sender<i64>,

@@ -1,5 +1,5 @@
-//! What keeps a service running beside requests: timed transitions, retention, usage counts, backups
-//! and health.
+//! What keeps a service running besides requests: timed transitions, retention, usage counts,
+//! backups and health.
 
 use crate::usage::{Used, UsedInAll};
 use crate::{BoxFuture, Error, Watchdog};

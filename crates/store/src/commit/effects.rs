@@ -1,5 +1,5 @@
-//! What a decision writes: a list of effects in the order in which a backend carries them out. Built
-//! without a backend; sequences are given out here.
+//! What a decision writes: a list of effects, in the order in which a backend carries them out.
+//! Assigns sequences. Knows no backend.
 
 use super::needs::columns;
 use crate::Unknown;

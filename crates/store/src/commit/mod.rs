@@ -1,16 +1,17 @@
 //! From writes to rows: `needs → load → decide → effects → write`. A backend implements `Rows`,
 //! which loads and writes; everything between is here and knows no database.
 //!
-//! A backend chooses how many writes it loads at once. One for which a round trip is a function call
-//! loads and writes them one by one: the loads of a write see the effects of the one before. One
-//! behind a network loads a whole batch, which is decided over an `Overlay` of the effects so far,
-//! and writes all effects at once.
+//! A backend chooses how many writes it loads at once. If a round trip is a function call, it loads
+//! and writes them one by one: the loads of a write see the effects of the one before. A backend
+//! behind a network loads a whole batch. The batch is decided over an `Overlay` of the effects so
+//! far, and all effects are written at once.
 
 mod cascade;
 mod effects;
 pub mod erasure;
 mod needs;
 mod overlay;
+mod unique;
 
 pub use cascade::{By, Dependent, Dependents};
 pub use effects::{Effect, Put, timer_set_aside};
@@ -27,6 +28,7 @@ use model::write::{Callout, Change, Committed, Response};
 use model::{Code, CollectionIx, Problem, Record, Schema, Scope, Timestamp, Violation, Write};
 use overlay::{Lookup, Overlay};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use unique::Known;
 
 /// The result of one write, as its caller gets it.
 pub type Outcome = Result<Result<Committed, Problem>, Error>;
@@ -500,9 +502,9 @@ impl<'a, R: Rows> Commit<'a, R> {
         reply: Reply,
     ) -> Result<Response, Failure> {
         if self.overlay.is_some() {
-            self.refuse_taken(write, current, known, &effects)?;
+            self.refuse_taken(known, &effects)?;
         } else if let Written::Conflict(error) = self.rows.write(&effects.list)? {
-            self.refuse_conflict(write, current, &effects)?;
+            self.refuse_conflict(&effects)?;
             return Err(Failure::Write(error));
         }
         #[cfg(test)]
@@ -520,75 +522,6 @@ impl<'a, R: Rows> Commit<'a, R> {
         }
         self.unwritten.append(&mut list);
         Ok(response)
-    }
-
-    /// Refuses a record with a unique value that another one has.
-    fn refuse_taken(
-        &mut self,
-        write: &Write,
-        current: Option<&Record>,
-        known: &Known<'_>,
-        effects: &Effects<'_>,
-    ) -> Result<(), Failure> {
-        let Some(Effect::Put(put)) = effects.list.first() else { return Ok(()) };
-        if put.columns.is_none() {
-            return Ok(());
-        }
-        let claims = needs::claims(self.schema, put.scope, put.collection, |f| put.fields.get(f));
-        let loaded = |claim: &Claim| known.needs.claims.iter().position(|one| one == claim);
-        let unknown: Vec<Claim> =
-            claims.iter().filter(|claim| loaded(claim).is_none()).cloned().collect();
-        let lookup = self.lookup();
-        let mut found = match unknown.is_empty() {
-            true => Vec::new(),
-            false => lookup.rows.holders(&unknown)?,
-        }
-        .into_iter();
-        let holders = claims.iter().map(|claim| match loaded(claim) {
-            Some(place) => known.holders.get(place).copied().flatten(),
-            None => found.next().flatten(),
-        });
-        let holders = holders.collect();
-        let holders = lookup.holders_now(&claims, holders);
-        self.refuse_holders(write, current, put, &claims, &holders)
-    }
-
-    /// Turns a broken unique index into the violations it stands for: all of them, not the first.
-    fn refuse_conflict(
-        &mut self,
-        write: &Write,
-        current: Option<&Record>,
-        effects: &Effects<'_>,
-    ) -> Result<(), Failure> {
-        let Some(Effect::Put(put)) = effects.list.first() else { return Ok(()) };
-        let claims = needs::claims(self.schema, put.scope, put.collection, |f| put.fields.get(f));
-        let holders = self.lookup().holders(&claims)?;
-        self.refuse_holders(write, current, put, &claims, &holders)
-    }
-
-    fn refuse_holders(
-        &self,
-        write: &Write,
-        current: Option<&Record>,
-        put: &Put,
-        claims: &[Claim],
-        holders: &[Option<i64>],
-    ) -> Result<(), Failure> {
-        let collection = &self.schema.collections[put.collection];
-        let mut violations = Vec::new();
-        for (claim, holder) in claims.iter().zip(holders) {
-            if holder.is_none_or(|number| !put.is_new && number == put.record.number) {
-                continue;
-            }
-            let field = &collection.fields[claim.field];
-            let message = format!("Another {} has this {}.", collection.object, field.name);
-            let mut violation = Violation::new(&field.name, Code::NotUnique, message);
-            if let Some(value) = put.fields.get(&field.name).filter(|_| !field.write_only) {
-                violation = violation.value(value);
-            }
-            violations.push(violation);
-        }
-        refuse(violations)
     }
 }
 
@@ -608,12 +541,6 @@ impl Progress {
         }
         self.next_seq = effects.next_seq;
     }
-}
-
-/// What was loaded about unique values.
-struct Known<'a> {
-    needs: &'a Needs<'a>,
-    holders: Vec<Option<i64>>,
 }
 
 impl Reply {

@@ -85,8 +85,8 @@ static ENDPOINTS: Limit = Limit {
     statuses: &[],
     message: "An account has at most 2000 webhook endpoints in each mode. Delete some first.",
 };
-/// The delivery engine keeps every unfinished replay in memory. As many as endpoints, since after an
-/// outage each endpoint may need one.
+/// The delivery engine keeps every unfinished replay in memory. As many as endpoints, since each
+/// endpoint may need one after an outage.
 static OPEN_REPLAYS: Limit = Limit {
     most: 2_000,
     statuses: &["pending", "running"],
@@ -122,8 +122,8 @@ impl<'w> Needs<'w> {
         }
     }
 
-    /// Adds the unique values that the request itself sets. What an action sets, or an older version
-    /// names differently, is known only after the decision.
+    /// Adds the unique values that the request itself sets. What an action sets, or an older
+    /// version names differently, is known only after the decision.
     pub fn with_claims(mut self, schema: &Schema, write: &Write) -> Needs<'w> {
         let values = match &write.change {
             Change::Create { fields }

@@ -111,7 +111,7 @@ const CLEAN_EVENT: &str = concat!(
     ", previous = NULL, hidden = NULL WHERE seq = ?1"
 );
 
-/// How many events are about a resource, after the first sequence and up to the second. May be many.
+/// How many events are about a resource, after the first sequence and up to the second.
 pub fn count(
     connection: &Connection,
     scope: Scope,

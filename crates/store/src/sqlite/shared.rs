@@ -1,4 +1,4 @@
-//! What the threads of one SQLite store have in common: where the tables and the files are. Holds no
+//! What the threads of one SQLite store share: where the tables and the files are. Holds no
 //! connection but the readers' pool.
 
 use super::layout::Table;

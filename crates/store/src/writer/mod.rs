@@ -1,27 +1,29 @@
-//! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies it
-//! in one transaction, commits durably, then answers every caller: while the disk syncs, the next
-//! batch gathers. Between batches it feeds the search indexes, continues erasures and notices what
+//! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies
+//! it in one transaction, commits durably, then answers every caller: while the disk syncs, the
+//! next batch gathers. Between batches it feeds the search indexes, continues erasures and notices what
 //! other processes wrote. A panic fails only the write that caused it; the thread goes on. Knows no
 //! database: a `Backend` has the transactions.
 
+mod backend;
 mod expiring;
+mod handle;
 mod queue;
 
+pub use backend::Backend;
 pub use expiring::{Expiry, Slice};
+pub use handle::Handle;
 
-use crate::commit::{self, Commit, Effect, Outcome, Rows};
+use crate::commit::{self, Commit, Effect, Outcome};
 use crate::fair::Party;
 use crate::state::State;
-use crate::usage::Used;
-use crate::{Error, Expired, Heartbeat, Repeats, Settlement, SkippedRange, Unknown};
+use crate::{Error, Heartbeat, Repeats, Settlement, Unknown};
 use expiring::Expiring;
-use model::{Scope, Timestamp, Write};
+use model::Write;
 use queue::{Job, Queue};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -56,207 +58,6 @@ const ERASURE_PAUSE: Duration = Duration::from_millis(1);
 const PART_PAUSE: Duration = Duration::from_millis(3);
 /// How often expired idempotency rows are looked for, while none are found.
 const EXPIRY: Duration = Duration::from_secs(60);
-
-/// The transactions of one database, on the writer's thread.
-pub trait Backend: Send + 'static {
-    type Rows<'a>: Rows;
-
-    /// To be called before a transaction: removes what a failed one left.
-    fn prepare(&mut self) -> Result<(), Error>;
-
-    fn begin(&mut self) -> Result<(), Error>;
-
-    /// Commits; everything is durable when this returns.
-    fn end(&mut self) -> Result<(), Error>;
-
-    /// After a transaction that failed: rolls it back. Returns the error for its callers.
-    fn roll_back(&mut self, error: Error) -> Error;
-
-    /// Ends a transaction, if one is open, and keeps nothing of it.
-    fn leave(&mut self);
-
-    /// Whether a transaction is open.
-    fn is_open(&self) -> bool;
-
-    /// Whether the last transaction failed at its end: trying its writes one by one is no use.
-    fn failed_at_end(&self) -> bool;
-
-    /// Tries to make room on a full disk; whether there is room now that was not.
-    fn make_room(&mut self) -> bool;
-
-    /// Reads that begin from now on must see what is committed.
-    fn changed(&self);
-
-    /// Whether another process has committed since the last call.
-    fn others_committed(&mut self) -> Result<bool, Error>;
-
-    /// Sequence and time of the newest event; zeros in an empty log.
-    fn newest(&self) -> Result<(i64, i64), Error>;
-
-    // The following work inside a transaction.
-
-    fn rows(&self) -> Self::Rows<'_>;
-
-    fn settle(&mut self, settlement: &Settlement) -> Result<(), Error>;
-
-    /// Removes some expired responses; true when more may be left.
-    fn expire_keys(&mut self, now: Timestamp) -> Result<bool, Error>;
-
-    /// Keeps timers that cannot fire, but never reports them as due.
-    fn set_aside(&mut self, timers: &[Unknown]) -> Result<(), Error>;
-
-    fn add_usage(&mut self, added: &[Used]) -> Result<(), Error>;
-
-    /// Cleans some rows of one erasure, that of the next scope after `last`. Returns the scope;
-    /// `None` when nothing is left to do.
-    fn erase(&mut self, last: i64) -> Result<Option<i64>, Error>;
-
-    /// Removes events that are too old: one slice.
-    fn expire(&mut self, expiry: &Expiry) -> Result<Slice, Error>;
-
-    /// To be called after a slice that is durable: whether it removed anything.
-    fn expired(&mut self, removed: bool);
-
-    /// Brings the search indexes a step further; returns how far they have come.
-    fn index(&mut self) -> Result<i64, Error>;
-
-    /// Writes so many bytes that mean nothing.
-    fn probe(&mut self, bytes: i64) -> Result<(), Error>;
-}
-
-/// The way to the writer; its thread ends when this is dropped.
-pub struct Handle {
-    queue: Arc<Queue>,
-    thread: Option<JoinHandle<()>>,
-    state: Arc<State>,
-}
-
-impl Handle {
-    /// `serves`: erasures go on, which a command beside the server leaves to it.
-    pub fn start(backend: impl Backend, state: Arc<State>, serves: bool) -> Result<Handle, Error> {
-        let queue = Arc::new(Queue::new(QUEUE));
-        let writer = Writer {
-            backend,
-            queue: queue.clone(),
-            searches: Vec::new(),
-            expiry: Instant::now(),
-            expiring: Expiring::new(),
-            feed_after: Instant::now(),
-            failures: Repeats::new(),
-            feeds: Repeats::new(),
-            // What the last process left unfinished goes on.
-            erasing: serves,
-            erased: i64::MIN,
-            erase_after: Instant::now(),
-            serves,
-            stage: Stage::Elsewhere,
-            panicked: false,
-            slow: None,
-            heartbeat: state.watchdog.watch("writer"),
-            search_heartbeat: state.watchdog.watch("search"),
-            state: state.clone(),
-        };
-        let thread = std::thread::Builder::new()
-            .name("store-write".into())
-            .spawn(move || writer.run())
-            .map_err(|error| Error::Failed(Box::new(error)))?;
-        Ok(Handle { queue, thread: Some(thread), state })
-    }
-
-    pub async fn write(&self, write: Write) -> Outcome {
-        let (answer, outcome) = oneshot::channel();
-        self.state.counters.queue.fetch_add(1, Ordering::Relaxed);
-        let party = Party::from(write.scope);
-        if let Err(error) = self.queue.push(party, Job::Write(Box::new(write), answer)) {
-            self.state.counters.queue.fetch_sub(1, Ordering::Relaxed);
-            return Err(error);
-        }
-        outcome.await.unwrap_or_else(|_| Err(ended()))
-    }
-
-    pub async fn settle(&self, settlement: Settlement) -> Result<(), Error> {
-        let (answer, settled) = oneshot::channel();
-        self.queue.push(Party::Service, Job::Settle(Box::new(settlement), answer))?;
-        settled.await.unwrap_or_else(|_| Err(ended()))
-    }
-
-    /// Returns when at least one event is gone, in as many slices as that takes, or none is left
-    /// that may go.
-    pub async fn expire(
-        &self,
-        moment: Timestamp,
-        backlog: Timestamp,
-        max: usize,
-    ) -> Result<Expired, Error> {
-        // By endpoint: each part of an event says anew what is skipped.
-        let mut skipped: BTreeMap<(i64, String), SkippedRange> = BTreeMap::new();
-        loop {
-            let (answer, expired) = oneshot::channel();
-            self.queue.push(Party::Service, Job::Expire(moment, backlog, max, answer))?;
-            let (part, unfinished) = match expired.await.unwrap_or_else(|_| Err(ended())) {
-                Ok(part) => part,
-                // What is skipped already is not to be lost; the next call fails, too.
-                Err(_) if !skipped.is_empty() => (Expired::default(), false),
-                Err(error) => return Err(error),
-            };
-            for range in part.skipped {
-                skipped.insert((range.scope.0, range.endpoint.clone()), range);
-            }
-            if part.events > 0 || !unfinished {
-                return Ok(Expired {
-                    events: part.events,
-                    skipped: skipped.into_values().collect(),
-                });
-            }
-            tokio::time::sleep(PART_PAUSE).await;
-        }
-    }
-
-    pub async fn add_usage(&self, added: Vec<Used>) -> Result<(), Error> {
-        let (answer, kept) = oneshot::channel();
-        self.queue.push(Party::Service, Job::Usage(added, answer))?;
-        kept.await.unwrap_or_else(|_| Err(ended()))
-    }
-
-    pub async fn set_aside(&self, unknown: Vec<Unknown>) -> Result<(), Error> {
-        let (answer, kept) = oneshot::channel();
-        self.queue.push(Party::Service, Job::SetAside(unknown, answer))?;
-        kept.await.unwrap_or_else(|_| Err(ended()))
-    }
-
-    /// Waits until the search indexes contain everything up to `seq`; false if that takes too long,
-    /// or they cannot be written now and stay behind.
-    pub async fn search_reaches(&self, scope: Scope, seq: i64) -> Result<bool, Error> {
-        if self.state.search_position.load(Ordering::Acquire) >= seq {
-            return Ok(true);
-        }
-        let (answer, reached) = oneshot::channel();
-        self.queue.push(Party::from(scope), Job::Search(seq, answer))?;
-        match tokio::time::timeout(SEARCH_WAIT, reached).await {
-            Ok(reached) => reached.map_err(|_| ended()),
-            Err(_) => Ok(false),
-        }
-    }
-
-    pub async fn probe(&self) -> Result<(), Error> {
-        let (answer, works) = oneshot::channel();
-        self.queue.push(Party::Service, Job::Probe(answer))?;
-        works.await.unwrap_or_else(|_| Err(ended()))
-    }
-}
-
-fn ended() -> Error {
-    Error::Failed("the writer has ended".into())
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.queue.close();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
 
 struct Writer<B> {
     backend: B,
@@ -316,6 +117,30 @@ impl Batch {
 }
 
 impl<B: Backend> Writer<B> {
+    fn new(backend: B, queue: Arc<Queue>, state: Arc<State>, serves: bool) -> Writer<B> {
+        Writer {
+            backend,
+            queue,
+            searches: Vec::new(),
+            expiry: Instant::now(),
+            expiring: Expiring::new(),
+            feed_after: Instant::now(),
+            failures: Repeats::new(),
+            feeds: Repeats::new(),
+            // What the last process left unfinished goes on.
+            erasing: serves,
+            erased: i64::MIN,
+            erase_after: Instant::now(),
+            serves,
+            stage: Stage::Elsewhere,
+            panicked: false,
+            slow: None,
+            heartbeat: state.watchdog.watch("writer"),
+            search_heartbeat: state.watchdog.watch("search"),
+            state,
+        }
+    }
+
     fn run(mut self) {
         while let Some(jobs) = self.queue.take(BATCH, self.patience()) {
             self.heartbeat.beat();
@@ -758,6 +583,10 @@ fn answer<T, A>(waiting: Vec<Waiting<T, A>>, answers: Vec<A>) {
     for (waiting, answer) in waiting.into_iter().zip(answers) {
         let _ = waiting.answer.send(answer);
     }
+}
+
+fn ended() -> Error {
+    Error::Failed("the writer has ended".into())
 }
 
 /// A panic becomes an error.

@@ -1,0 +1,74 @@
+//! What the writer asks of a database: transactions, and the steps that it takes inside them.
+
+use super::expiring::{Expiry, Slice};
+use crate::commit::Rows;
+use crate::usage::Used;
+use crate::{Error, Settlement, Unknown};
+use model::Timestamp;
+
+/// The transactions of one database, on the writer's thread.
+pub trait Backend: Send + 'static {
+    type Rows<'a>: Rows;
+
+    /// To be called before a transaction: removes what a failed one left.
+    fn prepare(&mut self) -> Result<(), Error>;
+
+    fn begin(&mut self) -> Result<(), Error>;
+
+    /// Commits; everything is durable when this returns.
+    fn end(&mut self) -> Result<(), Error>;
+
+    /// After a transaction that failed: rolls it back. Returns the error for its callers.
+    fn roll_back(&mut self, error: Error) -> Error;
+
+    /// Ends a transaction, if one is open, and keeps nothing of it.
+    fn leave(&mut self);
+
+    /// Whether a transaction is open.
+    fn is_open(&self) -> bool;
+
+    /// Whether the last transaction failed at its end: trying its writes one by one is no use.
+    fn failed_at_end(&self) -> bool;
+
+    /// Tries to make room on a full disk; whether there is room now that was not.
+    fn make_room(&mut self) -> bool;
+
+    /// Reads that begin from now on must see what is committed.
+    fn changed(&self);
+
+    /// Whether another process has committed since the last call.
+    fn others_committed(&mut self) -> Result<bool, Error>;
+
+    /// Sequence and time of the newest event; zeros in an empty log.
+    fn newest(&self) -> Result<(i64, i64), Error>;
+
+    // The following work inside a transaction.
+
+    fn rows(&self) -> Self::Rows<'_>;
+
+    fn settle(&mut self, settlement: &Settlement) -> Result<(), Error>;
+
+    /// Removes some expired responses; true when more may be left.
+    fn expire_keys(&mut self, now: Timestamp) -> Result<bool, Error>;
+
+    /// Keeps timers that cannot fire, but never reports them as due.
+    fn set_aside(&mut self, timers: &[Unknown]) -> Result<(), Error>;
+
+    fn add_usage(&mut self, added: &[Used]) -> Result<(), Error>;
+
+    /// Cleans some rows of one erasure, that of the next scope after `last`. Returns the scope;
+    /// `None` when nothing is left to do.
+    fn erase(&mut self, last: i64) -> Result<Option<i64>, Error>;
+
+    /// Removes events that are too old: one slice.
+    fn expire(&mut self, expiry: &Expiry) -> Result<Slice, Error>;
+
+    /// To be called after a slice that is durable: whether it removed anything.
+    fn expired(&mut self, removed: bool);
+
+    /// Brings the search indexes a step further; returns how far they have come.
+    fn index(&mut self) -> Result<i64, Error>;
+
+    /// Writes so many bytes that mean nothing.
+    fn probe(&mut self, bytes: i64) -> Result<(), Error>;
+}

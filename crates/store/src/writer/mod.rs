@@ -1,8 +1,8 @@
 //! The one thread that writes. It takes a batch from the queues of all accounts in turns, applies
 //! it in one transaction, commits durably, then answers every caller: while the disk syncs, the
-//! next batch gathers. Between batches it feeds the search indexes, continues erasures and notices what
-//! other processes wrote. A panic fails only the write that caused it; the thread goes on. Knows no
-//! database: a `Backend` has the transactions.
+//! next batch gathers. Between batches it feeds the search indexes, continues erasures and notices
+//! what other processes wrote. A panic fails only the write that caused it; the thread goes on.
+//! Knows no database: a `Backend` has the transactions.
 
 mod backend;
 mod expiring;

@@ -37,6 +37,8 @@ impl Counted {
     /// and must be the one that is given to `start`.
     pub fn prefix(mut command: Command, folder: &Path) -> Command {
         command
+            // The server would start itself again to set them, and valgrind counts no such child.
+            .envs([("MIMALLOC_PURGE_DELAY", "0"), ("MIMALLOC_ALLOW_THP", "0")])
             .args(["--tool=callgrind", "--vgdb=yes"])
             .arg(with_path("--vgdb-prefix=", &folder.join("vgdb")))
             .arg(with_path("--callgrind-out-file=", &folder.join("counts")));

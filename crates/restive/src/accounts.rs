@@ -19,7 +19,7 @@ pub fn run(accounts: Accounts) -> anyhow::Result<()> {
                     let key = keyring.create_key(&account, livemode, NewKey::default()).await?;
                     println!("{mode} key {}", key.secret);
                 }
-                println!("The keys are shown once; only their digests are kept.");
+                println!("The keys are shown only once; the server stores only their digests.");
                 Ok(())
             })
         }
@@ -62,7 +62,7 @@ pub async fn choose(keyring: &Keyring<'_>, id: Option<&str>) -> anyhow::Result<R
             .cloned()
             .ok_or_else(|| anyhow::anyhow!("there is no account {id}; there are: {}", known())),
         None => accounts.first().cloned().ok_or_else(|| {
-            anyhow::anyhow!("there is no account; make one: restive accounts create")
+            anyhow::anyhow!("there is no account; create one: restive accounts create")
         }),
     }
 }

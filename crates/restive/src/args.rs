@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use wire::Networks;
 
-/// REST that cannot keep still: a schema file in, a complete service out.
+/// Turns a schema file into a complete REST service.
 ///
-/// Without a command: serves the built-in bookshop on 127.0.0.1:8080.
+/// Without a command, restive serves the built-in bookshop on 127.0.0.1:8080.
 #[derive(Parser)]
 #[command(version, about, propagate_version = true, max_term_width = 100)]
 pub struct Args {
@@ -25,9 +25,9 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Write a commented example schema
     Init(Init),
-    /// Check a schema file: all errors at once, with line and column
+    /// Check a schema file; print all errors with line and column
     Check(Check),
-    /// Tell what an edit of a schema file means for clients and data
+    /// Show what a schema edit changes for clients and data
     Plan(Plan),
     /// Create and list accounts
     Accounts(Accounts),
@@ -35,16 +35,16 @@ pub enum Command {
     Keys(Keys),
     /// Print the OpenAPI 3.1 document of a schema
     Openapi(Openapi),
-    /// Copy the database consistently, also while it is being served
+    /// Write a consistent copy of the database, even while the server runs
     Backup(Backup),
-    /// Follow the events of a service, or look at one
+    /// Follow the event log, or show one event
     Events(Events),
-    /// Send kept events to a webhook endpoint again
+    /// Send stored events to a webhook endpoint again
     Replay(Replay),
 }
 
 impl Command {
-    /// No arguments at all: `serve`, with what the environment says.
+    /// Without arguments: `serve`, with the settings of the environment.
     pub fn default_serve() -> Command {
         let args = Args::parse_from(["restive", "serve"]);
         args.command.unwrap_or_else(|| unreachable!("`serve` was given"))
@@ -62,7 +62,7 @@ pub struct Data {
 /// Which schema.
 #[derive(Arguments, Clone)]
 pub struct SchemaFile {
-    /// Schema file; without it the built-in bookshop
+    /// Schema file [default: the built-in bookshop]
     #[arg(long, value_name = "FILE", env = "RESTIVE_SCHEMA")]
     pub schema: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ pub struct Serve {
     pub schema: SchemaFile,
     #[command(flatten)]
     pub data: Data,
-    /// Address to listen on; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDR", env = "RESTIVE_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
     #[command(flatten)]
@@ -82,39 +82,39 @@ pub struct Serve {
     pub tls: Tls,
     #[command(flatten)]
     pub peers: Peers,
-    /// Which clients of HTTP/1.1 are sent 103: browsers that load a page, all, or none
+    /// HTTP/1.1 clients that receive 103 Early Hints
     #[arg(long, value_name = "WHOM", env = "RESTIVE_EARLY_HINTS", default_value = "asked")]
     pub early_hints: Hints,
-    /// Address of its own for /metrics, without TLS or keys: shows the names of all accounts
+    /// Separate address for /metrics, without TLS or keys; shows the names of all accounts
     #[arg(long, value_name = "ADDR", env = "RESTIVE_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Without TLS: whether HTTP/2 is spoken to clients that begin with it
+    /// Without TLS: accept HTTP/2 with prior knowledge
     #[arg(long, value_name = "on|off", env = "RESTIVE_PRIOR_KNOWLEDGE", default_value = "on")]
     pub prior_knowledge: Switch,
-    /// Requests per key and window, such as 100/1s; `off` for measurements [default: the schema's]
+    /// Requests per key and window, such as 100/1s, or `off` [default: the limit of the schema]
     #[arg(long, value_name = "N/WINDOW", env = "RESTIVE_RATE_LIMIT")]
     pub rate_limit: Option<String>,
     /// The first account's test key, instead of a random one
     #[arg(long, env = "RESTIVE_BOOTSTRAP_KEY", hide = true, hide_env_values = true)]
     pub bootstrap_key: Option<String>,
-    /// The secret, `whsec_…`, that signs calls to action handlers which have none of their own
+    /// Secret, `whsec_…`, that signs calls to action handlers without their own secret
     #[arg(long, value_name = "SECRET", env = "RESTIVE_HANDLER_SECRET", hide_env_values = true)]
     pub handler_secret: Option<String>,
-    /// Whether each request is logged, one JSON line on stderr
+    /// Log each request as one JSON line on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,
-    /// Seconds between the signal to stop and the end of accepting; /health answers 503 meanwhile
+    /// Seconds to accept requests after the stop signal, while /health already returns 503
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_DELAY", default_value_t = 0)]
     pub drain_delay: u64,
 }
 
-/// Edits of the schema since the last start that are neither safe nor declared (see `plan`).
+/// Schema edits since the last start that are neither safe nor declared (see `plan`).
 #[derive(Arguments)]
 pub struct Accept {
-    /// Serve an edited schema although clients notice: for this start, later ones compare with it
+    /// Serve an edited schema even if it breaks clients; later starts compare with this schema
     #[arg(long, env = "RESTIVE_ACCEPT_CHANGES", value_parser = BoolishValueParser::new())]
     pub accept_changes: bool,
-    /// The same, and delete the data that the edited schema has no place for
+    /// The same, and delete data that does not fit the edited schema
     #[arg(long, env = "RESTIVE_ACCEPT_DATA_LOSS", value_parser = BoolishValueParser::new())]
     pub accept_data_loss: bool,
 }
@@ -129,51 +129,51 @@ impl Accept {
     }
 }
 
-/// Whether HTTPS is spoken, and with which certificates. A list in a variable has commas.
+/// HTTPS and its certificates. Lists in variables are separated by commas.
 #[derive(Arguments)]
 pub struct Tls {
-    /// Serve HTTPS with this certificate chain (PEM); several times for several names
+    /// Serve HTTPS with this certificate chain (PEM); repeat it for several names
     #[arg(long, value_name = "FILE", env = "RESTIVE_TLS_CERT", value_delimiter = ',')]
     pub tls_cert: Vec<PathBuf>,
-    /// The private key of each --tls-cert, in the same order (PEM: PKCS#8, RSA or SEC1)
+    /// Private key of each --tls-cert, in the same order (PEM: PKCS#8, RSA or SEC1)
     #[arg(long, value_name = "FILE", env = "RESTIVE_TLS_KEY", value_delimiter = ',')]
     pub tls_key: Vec<PathBuf>,
-    /// Serve HTTPS without a certificate of your own
+    /// Serve HTTPS without your own certificate
     #[arg(long, value_name = "MODE", env = "RESTIVE_TLS")]
     pub tls: Option<TlsMode>,
-    /// With --tls acme: the names of this server, for which the authority looks
+    /// With --tls acme: host names of this server, separated by commas
     #[arg(long, value_name = "NAME", env = "RESTIVE_ACME_DOMAIN", value_delimiter = ',')]
     pub acme_domain: Vec<String>,
-    /// With --tls acme: where the authority writes to when a certificate is not renewed
+    /// With --tls acme: contact address for the authority
     #[arg(long, value_name = "ADDRESS", env = "RESTIVE_ACME_EMAIL")]
     pub acme_email: Option<String>,
-    /// With --tls acme: the authority [default: Let's Encrypt]
+    /// With --tls acme: directory URL of the authority [default: Let's Encrypt]
     #[arg(long, value_name = "URL", env = "RESTIVE_ACME_DIRECTORY")]
     pub acme_directory: Option<String>,
-    /// Also listen here for plain HTTP: sends clients to HTTPS, and is where ACME then looks
+    /// Also listen here for plain HTTP: redirect clients to HTTPS and answer ACME challenges
     #[arg(long, value_name = "ADDR", env = "RESTIVE_REDIRECT_HTTP")]
     pub redirect_http: Option<SocketAddr>,
-    /// With HTTPS: whether HTTP/3 is spoken as well, on the UDP port of the same number
+    /// With HTTPS: also serve HTTP/3 on the UDP port with the same number
     #[arg(long, value_name = "on|off", env = "RESTIVE_HTTP3", default_value = "on")]
     pub http3: Switch,
 }
 
-/// Who may connect, and who is believed about for whom.
+/// Limits of connections, and trusted proxies.
 #[derive(Arguments)]
 pub struct Peers {
-    /// Proxies that are believed about the client's address: networks like 10.0.0.0/8, with commas
+    /// Networks of trusted proxies, such as 10.0.0.0/8, separated by commas
     #[arg(long, value_name = "NETWORKS", env = "RESTIVE_TRUSTED_PROXIES", default_value = "")]
     pub trusted_proxies: Networks,
-    /// Whether every connection begins with the PROXY protocol, from one of the trusted proxies
+    /// Require the PROXY protocol on every connection, from a trusted proxy
     #[arg(long, value_name = "on|off", env = "RESTIVE_PROXY_PROTOCOL", default_value = "off")]
     pub proxy_protocol: Switch,
-    /// Connections at a time; over it a client is answered 503, an EventSource to come again
+    /// Maximum number of connections; over it clients get 503, an EventSource gets `retry:`
     #[arg(long, value_name = "N", env = "RESTIVE_MAX_CONNECTIONS", default_value_t = 20_000)]
     pub max_connections: usize,
-    /// Connections of one address at a time, trusted proxies aside [default: not limited]
+    /// Maximum number of connections per address, except trusted proxies [default: no limit]
     #[arg(long, value_name = "N", env = "RESTIVE_MAX_CONNECTIONS_PER_ADDRESS")]
     pub max_connections_per_address: Option<usize>,
-    /// Seconds after which a client is given up that acknowledges, or takes, nothing it was sent
+    /// Seconds after which a connection is closed whose client acknowledges or reads no data
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_VANISHED_AFTER", default_value_t = 150)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub vanished_after: u32,
@@ -181,9 +181,9 @@ pub struct Peers {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TlsMode {
-    /// For development: one made at the first start and kept in the data folder
+    /// For development: created at the first start and stored in the data folder
     SelfSigned,
-    /// From an authority such as Let's Encrypt, whose terms you agree to; renewed by itself
+    /// From an authority such as Let's Encrypt, whose terms you accept; renewed automatically
     Acme,
 }
 
@@ -191,7 +191,9 @@ pub enum TlsMode {
 pub enum Hints {
     /// Browsers that load a page
     Asked,
+    /// All clients
     Always,
+    /// No clients
     Off,
 }
 
@@ -220,9 +222,9 @@ pub struct Check {
 
 #[derive(Arguments)]
 pub struct Plan {
-    /// Schema file that is served now
+    /// Schema file that is currently served
     pub old: PathBuf,
-    /// Schema file that shall be served
+    /// Edited schema file
     pub new: PathBuf,
 }
 
@@ -234,13 +236,13 @@ pub struct Accounts {
 
 #[derive(Subcommand)]
 pub enum AccountsCommand {
-    /// Make an account with a test and a live key
+    /// Create an account with a test key and a live key
     Create {
         #[command(flatten)]
         data: Data,
         name: String,
     },
-    /// Show the accounts
+    /// List the accounts
     List {
         #[command(flatten)]
         data: Data,
@@ -255,7 +257,7 @@ pub struct Keys {
 
 #[derive(Subcommand)]
 pub enum KeysCommand {
-    /// Make a key; it is shown once
+    /// Create a key; it is shown only once
     Create {
         #[command(flatten)]
         data: Data,
@@ -264,32 +266,32 @@ pub enum KeysCommand {
         /// What the key is for
         #[arg(long)]
         name: Option<String>,
-        /// Restrict the key to a scope such as books:read; may be given several times
+        /// Restrict the key to a scope such as books:read; may be repeated
         #[arg(long = "scope", value_name = "COLLECTION:read|write")]
         scopes: Vec<String>,
-        /// Requests per window, where it differs from the service's
+        /// Requests per window [default: the limit of the service]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         rate_limit: Option<u32>,
-        /// When the key ends, such as 2027-01-31T00:00:00Z
+        /// Time at which the key expires, such as 2027-01-31T00:00:00Z
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
     },
-    /// Show the keys of an account, by hint: the keys themselves are not kept
+    /// List the keys of an account, abbreviated: the server does not store the keys themselves
     List {
         #[command(flatten)]
         data: Data,
-        /// Id of the account; without it the first one
+        /// Id of the account [default: the first account]
         #[arg(long, value_name = "ID")]
         account: Option<String>,
     },
-    /// End a key now
+    /// Revoke a key at once
     Revoke {
         #[command(flatten)]
         data: Data,
         /// Id of the key, as `keys list` shows it
         id: String,
     },
-    /// Make a successor of a key and let the old one end after a while
+    /// Replace a key: create a new one and let the old one expire
     Roll {
         #[command(flatten)]
         data: Data,
@@ -303,10 +305,10 @@ pub enum KeysCommand {
 
 #[derive(Arguments)]
 pub struct KeyOwner {
-    /// Id of the account; without it the first one
+    /// Id of the account [default: the first account]
     #[arg(long, value_name = "ID")]
     pub account: Option<String>,
-    /// Which of the account's two worlds the key opens
+    /// Mode of the key
     #[arg(long, default_value = "test")]
     pub mode: Mode,
 }
@@ -321,10 +323,10 @@ pub enum Mode {
 pub struct Openapi {
     #[command(flatten)]
     pub schema: SchemaFile,
-    /// Address of the service, for the document's `servers`
+    /// URL of the service, for `servers` in the document
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// The API version to describe; without it the newest
+    /// API version to describe [default: the newest]
     #[arg(long, value_name = "DATE")]
     pub api_version: Option<String>,
 }
@@ -347,7 +349,7 @@ pub struct Events {
 pub enum EventsCommand {
     /// Print events as they are committed, until Ctrl-C
     Tail(Tail),
-    /// Show one event and what became of its deliveries
+    /// Show one event and its deliveries
     Show(Show),
 }
 
@@ -357,25 +359,25 @@ pub struct Tail {
     pub data: Data,
     #[command(flatten)]
     pub schema: SchemaFile,
-    /// Only these types: exact, order.*, or * for all but the service's own; without it all
+    /// Only these types: exact, order.*, or * for all except the service's own [default: all]
     #[arg(long = "type", value_name = "PATTERN", value_delimiter = ',', value_parser = pattern)]
     pub types: Vec<String>,
     /// Only events about the record with this id
     #[arg(long, value_name = "ID")]
     pub resource: Option<String>,
-    /// Only those of this account; without it of all
+    /// Only events of this account [default: all]
     #[arg(long, value_name = "ID")]
     pub account: Option<String>,
-    /// Only those of this mode; without it of both
+    /// Only events of this mode [default: both]
     #[arg(long)]
     pub mode: Option<Mode>,
-    /// Begin with those since 2h ago, a time, or an event; without it with what comes
+    /// Start in the past: 2h ago, a time, or an event [default: now]
     #[arg(long, value_name = "2h|TIME|EVENT_ID")]
     pub since: Option<Moment>,
-    /// A line for people, or the event's envelope as a line of JSON
+    /// Readable lines, or the event as one line of JSON
     #[arg(long, default_value = "pretty")]
     pub format: Format,
-    /// End when everything up to now was printed
+    /// Exit after the events up to now
     #[arg(long, requires = "since")]
     pub no_follow: bool,
 }
@@ -387,7 +389,7 @@ pub struct Show {
     /// Id of the event
     #[arg(value_name = "EVENT_ID")]
     pub id: String,
-    /// For people, with its deliveries; or the envelope alone as a line of JSON
+    /// Readable, with deliveries; or the event alone as one line of JSON
     #[arg(long, default_value = "pretty")]
     pub format: Format,
 }
@@ -404,28 +406,28 @@ pub struct Replay {
     pub data: Data,
     #[command(flatten)]
     pub schema: SchemaFile,
-    /// Id of the endpoint that gets the events
+    /// Id of the endpoint that receives the events
     #[arg(long, value_name = "ID")]
     pub endpoint: String,
-    /// Events from here on: 2h ago, a time, or an event; without it all that are kept
+    /// First event: 2h ago, a time, or an event [default: the oldest stored event]
     #[arg(long, value_name = "2h|TIME|EVENT_ID")]
     pub since: Option<Moment>,
-    /// Events before this; without it up to now
+    /// Only events before this [default: now]
     #[arg(long, value_name = "2h|TIME|EVENT_ID")]
     pub until: Option<Moment>,
     /// Only these types: exact, order.*, or *
     #[arg(long = "type", value_name = "PATTERN", value_delimiter = ',', value_parser = pattern)]
     pub types: Vec<String>,
-    /// Only events that this endpoint has not taken successfully
+    /// Only events without a successful delivery to this endpoint
     #[arg(long)]
     pub without_success: bool,
-    /// Deliveries per second, at most
+    /// Maximum deliveries per second
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rate: Option<u32>,
     /// Only count the events
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not ask whether it is meant
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }

@@ -65,7 +65,7 @@ pub fn serve(
     schema: Arc<Schema>,
     edition: Edition,
 ) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
-    make(folder).with_context(|| format!("the data folder {} cannot be made", folder.display()))?;
+    make(folder).with_context(|| format!("cannot create the data folder {}", folder.display()))?;
     private::close(folder);
     let itself = File::open(folder)
         .with_context(|| format!("the data folder {} cannot be opened", folder.display()))?;
@@ -81,23 +81,23 @@ pub fn serve(
             ),
             Err(TryLockError::Error(error)) if has_no_locks(handle, &error) => {}
             Err(TryLockError::Error(error)) => {
-                return Err(error).context("the lock cannot be taken");
+                return Err(error).context("cannot lock the data folder");
             }
         }
     }
     if locked == 0 {
         tracing::warn!(
             folder = %folder.display(),
-            "the data folder cannot be locked on this file system: nothing keeps a second server \
-             out of it, which would destroy data. Start only one"
+            "the data folder cannot be locked on this file system: nothing prevents a second \
+             server, which would destroy data. Start only one"
         );
     }
-    store::sync_folder(folder).context("the data folder cannot be synced")?;
+    store::sync_folder(folder).context("cannot sync the data folder")?;
     let options = Options { edition, ..Options::default() };
     let opened = SqliteStore::open_with(&folder.join(DATABASE), schema, options);
     let store = opened.map_err(|error| match error {
         store::Error::Refused(reasons) => anyhow::anyhow!(
-            "what is in {} cannot be served; nothing was changed:\n  {}",
+            "cannot serve the data in {}; nothing was changed:\n  {}",
             folder.display(),
             reasons.join("\n  ")
         ),
@@ -149,7 +149,7 @@ pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error).context("the lock of the data folder cannot be read"),
+            Err(error) => return Err(error).context("cannot read the lock of the data folder"),
         };
         // Let go when the file is closed, which is at once.
         match file.try_lock_shared() {
@@ -158,7 +158,7 @@ pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
             // As a server on this file system goes on without the lock.
             Err(TryLockError::Error(error)) if has_no_locks(&file, &error) => {}
             Err(TryLockError::Error(error)) => {
-                return Err(error).context("the lock cannot be looked at");
+                return Err(error).context("cannot check the lock of the data folder");
             }
         }
     }

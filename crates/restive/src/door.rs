@@ -41,14 +41,14 @@ impl Door {
         let tokens = serve.tls.redirect_http.map(|_| Tokens::default());
         let source = tls::source(&serve.tls, tokens.clone())?;
         if source.is_none() && serve.tls.redirect_http.is_some() {
-            bail!("--redirect-http sends to HTTPS, which is not served; add --tls or --tls-cert");
+            bail!("--redirect-http needs HTTPS, which is not served; add --tls or --tls-cert");
         }
         let Peers { trusted_proxies, proxy_protocol, .. } = &serve.peers;
         let proxy_protocol = *proxy_protocol == Switch::On;
         if proxy_protocol && trusted_proxies.is_empty() {
             bail!(
                 "--proxy-protocol on needs --trusted-proxies: the networks of the proxies that may \
-                 say for whom they connect"
+                 report client addresses"
             );
         }
         // A proxy that says for whom it connects does not speak QUIC.
@@ -129,7 +129,7 @@ impl Open {
 }
 
 fn bind(address: SocketAddr) -> anyhow::Result<Listener> {
-    Listener::bind(address).with_context(|| format!("{address} cannot be listened on"))
+    Listener::bind(address).with_context(|| format!("cannot listen on {address}"))
 }
 
 /// The same number for TCP and UDP. Where the system chooses it, it does so for TCP alone.
@@ -141,7 +141,7 @@ fn bind_both(address: SocketAddr) -> anyhow::Result<Listener> {
             Ok(listener) => return Ok(listener),
             Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => {
-                let said = "its UDP port cannot be listened on; --http3 off does without";
+                let said = "cannot listen on its UDP port; --http3 off disables HTTP/3";
                 return Err(error).context(said);
             }
         }

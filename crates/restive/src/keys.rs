@@ -53,14 +53,14 @@ pub fn run(keys: Keys) -> anyhow::Result<()> {
 
 fn announce(record: &Record, secret: &str) {
     println!("{}  {secret}", record.id);
-    println!("The key is shown once; only its digest is kept.");
+    println!("The key is shown only once; the server stores only its digest.");
 }
 
 /// The end of a new key, which must be ahead.
 fn end(text: &str) -> anyhow::Result<String> {
     let parsed = Timestamp::parse(text);
     let parsed = parsed
-        .ok_or_else(|| anyhow::anyhow!("`{text}` is no time; write it as 2027-01-31T00:00:00Z"))?;
+        .ok_or_else(|| anyhow::anyhow!("`{text}` is not a time such as 2027-01-31T00:00:00Z"))?;
     if parsed <= System::new().now() {
         bail!("--expires-at {text} is in the past: the key would never be valid");
     }
@@ -119,7 +119,7 @@ async fn roll(keyring: &Keyring<'_>, id: &str, overlap_hours: u32) -> anyhow::Re
     let (account, scope, old) = find(keyring, id).await?;
     let fields = old.fields();
     if status(&fields, keyring.outside.now()) == "revoked" {
-        anyhow::bail!("{id} is revoked; make a new key: restive keys create");
+        anyhow::bail!("{id} is revoked; create a new key: restive keys create");
     }
     let strings = |name: &str| -> Vec<String> {
         let items = fields.get(name).and_then(Value::as_array).into_iter().flatten();

@@ -13,7 +13,7 @@ pub struct Metrics(pub Arc<Api>);
 impl Metrics {
     fn answer(&self, exchange: &Exchange) -> Response {
         if exchange.uri.path() != "/metrics" {
-            return text(StatusCode::NOT_FOUND, "Only /metrics is here.\n".to_owned());
+            return text(StatusCode::NOT_FOUND, "This address serves only /metrics.\n".to_owned());
         }
         if !matches!(exchange.method, Method::GET | Method::HEAD) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n".into());

@@ -43,8 +43,8 @@ pub fn close(folder: &Path) {
         (true, false) => limit(folder, FOLDER_MODE),
         (true, true) => tracing::warn!(
             folder = %folder.display(),
-            "other users of this machine can look into the data folder. It holds files that are \
-             not restive's, so it was left as it is; give it a folder of its own, or run chmod 700"
+            "other users of this machine can open the data folder. It also holds other files, so \
+             its mode was not changed; use a separate folder, or run chmod 700"
         ),
     }
 }
@@ -82,6 +82,6 @@ fn warn(path: &Path, error: &io::Error) {
     tracing::warn!(
         path = %path.display(),
         %error,
-        "other users of this machine may be able to read this, and it cannot be changed from here"
+        "other users of this machine may be able to read this path: its mode cannot be changed"
     );
 }

@@ -49,7 +49,7 @@ fn handlers(schema: Arc<Schema>, secret: Option<&str>) -> anyhow::Result<Arc<Sch
             collection.actions.iter().filter_map(|action| Some((action, action.handler.as_ref()?)));
         for (action, handler) in handled.filter(|(_, handler)| handler.secret.is_none()) {
             let (collection, action, url) = (&collection.name, &action.name, &handler.url);
-            let what = "a handler is called without a signature; set RESTIVE_HANDLER_SECRET";
+            let what = "calls to a handler are not signed; set RESTIVE_HANDLER_SECRET";
             tracing::warn!(collection, action, url, "{what}");
         }
     }
@@ -176,7 +176,7 @@ impl Service {
             let (outcome, left) = tokio::join!(open.closed(), actions.drain(connections_drain));
             closed = outcome;
             if left > 0 {
-                tracing::warn!(left, "actions were cancelled: their handlers did not answer");
+                tracing::warn!(left, "actions were cancelled: their handlers did not respond");
             }
             tasks.iter().for_each(AbortHandle::abort);
         };
@@ -280,7 +280,7 @@ async fn first_start(
     let account = keyring.create_account("default").await?;
     let test = keyring.create_key(&account, false, NewKey::default()).await?.secret;
     let live = keyring.create_key(&account, true, NewKey::default()).await?.secret;
-    println!("\nThe first account's keys, shown once (only digests are kept):");
+    println!("\nThe keys of the first account, shown only once:");
     println!("  test  {test}\n  live  {live}");
     println!("\nTry:");
     for line in curl_lines(schema, site, &test) {
@@ -361,7 +361,7 @@ impl LogWriter {
                 // A log that cannot be written must not stop the service.
                 let _ = std::io::stderr().write_all(text.as_bytes());
                 if lost > 0 {
-                    tracing::warn!(lost, "log lines were lost: they came faster than written");
+                    tracing::warn!(lost, "log lines were lost: writing them was too slow");
                 }
                 if waited != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;

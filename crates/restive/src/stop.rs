@@ -60,7 +60,7 @@ pub async fn in_order(parts: Vec<Part<'_>>, progress: &Progress) -> Vec<&'static
     for Part { name, within, end } in parts {
         progress.enter(name);
         if timeout(within, end).await.is_err() {
-            tracing::error!(part = name, "did not stop in its time");
+            tracing::error!(part = name, "did not stop in time");
             left.push(name);
         }
     }

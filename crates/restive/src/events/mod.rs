@@ -53,7 +53,7 @@ fn unknown(id: &str) -> String {
     let shown: String = id.chars().take(100).collect();
     if id::is_well_formed(PREFIX, id) {
         return format!(
-            "there is no event {shown}; it may be older than events are kept. \
+            "there is no event {shown}; it may be older than `retention`. \
              `restive events tail --since 1h` shows the newest"
         );
     }
@@ -62,11 +62,11 @@ fn unknown(id: &str) -> String {
     let about = "restive events tail --since 30d --no-follow --resource";
     match id::is_well_formed(PREFIX, &meant) {
         true => format!(
-            "`{shown}` is no event id: they begin with {PREFIX}_. Did you mean {meant}? If it is \
-             another record: `{about} {shown}` shows its events"
+            "`{shown}` is not an event id: event ids begin with {PREFIX}_. Did you mean {meant}? \
+             If it is the id of a record: `{about} {shown}` shows its events"
         ),
         false => format!(
-            "`{shown}` is no event id: they look like evt_06gxtz49bwd063fdqws53xvgbj3rg. \
+            "`{shown}` is not an event id such as evt_06gxtz49bwd063fdqws53xvgbj3rg. \
              `restive events tail --since 1h` shows the newest"
         ),
     }
@@ -79,12 +79,12 @@ mod tests {
     #[test]
     fn an_id_that_names_no_event_gets_a_hint() {
         for (id, hint) in [
-            ("evt_06gxtz49bwd063fdqws53xvgbj3rg", "older than events are kept"),
+            ("evt_06gxtz49bwd063fdqws53xvgbj3rg", "older than `retention`"),
             ("event_06gxtz49bwd063fdqws53xvgbj3rg", "mean evt_06gxtz49bwd063fdqws53xvgbj3rg?"),
             ("06gxtz49bwd063fdqws53xvgbj3rg", "mean evt_06gxtz49bwd063fdqws53xvgbj3rg?"),
             ("book_06gxtz49bwd063fdqws53xvgbj3rg", "--resource book_06gxtz49bwd063fdqws53xvgbj3rg"),
-            ("evt_06gxtz", "they look like"),
-            ("", "they look like"),
+            ("evt_06gxtz", "is not an event id such as"),
+            ("", "is not an event id such as"),
         ] {
             assert!(unknown(id).contains(hint), "{id}: {}", unknown(id));
         }

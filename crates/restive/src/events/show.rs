@@ -59,12 +59,12 @@ async fn deliveries(
     }
     let open = envelope.get("pending_webhooks").and_then(Value::as_u64).unwrap_or(0);
     Ok(match (text.is_empty(), open, page.has_more) {
-        (true, 0, _) => "No endpoint gets this event.\n".to_owned(),
-        (true, open, _) => format!("Not tried yet; {open} endpoint(s) are to get it.\n"),
+        (true, 0, _) => "No endpoint receives this event.\n".to_owned(),
+        (true, open, _) => format!("Not sent yet; {open} endpoint(s) will receive it.\n"),
         (false, _, more) => {
             let rest = if more { "… and more: GET /v1/deliveries?event=…\n" } else { "" };
             format!(
-                "{:<34}{:<11}{:<10}{:<26}LAST ANSWER\n{text}{rest}",
+                "{:<34}{:<11}{:<10}{:<26}LAST RESPONSE\n{text}{rest}",
                 "ENDPOINT", "STATUS", "ATTEMPTS", "NEXT ATTEMPT"
             )
         }

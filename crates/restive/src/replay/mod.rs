@@ -37,7 +37,7 @@ pub fn run(replay: &Replay) -> anyhow::Result<()> {
     if !data::fits(&schema, &store) {
         // Types are checked against the schema, and the replay's own event carries its version.
         bail!(
-            "the data in {} is served with another schema; name its file with --schema",
+            "the data in {} is served with another schema; pass its file with --schema",
             folder.display()
         );
     }
@@ -53,12 +53,12 @@ pub fn run(replay: &Replay) -> anyhow::Result<()> {
         if !data::is_served(folder)? {
             println!("{}", made.id);
             println!(
-                "No server runs on {}: the replay begins when `restive serve` is started.",
+                "No server runs on {}: the replay starts when `restive serve` starts.",
                 folder.display()
             );
             return Ok(());
         }
-        eprintln!("{}: Ctrl-C cancels it", made.id);
+        eprintln!("{}: Ctrl-C cancels the replay", made.id);
         job.watch(scope, made, stop).await
     })
 }
@@ -95,10 +95,10 @@ impl Job<'_> {
         known.truncate(10);
         let shown: String = id.chars().take(100).collect();
         match (known.is_empty(), id::is_well_formed(prefix, id)) {
-            (true, _) => bail!("there is no endpoint yet; make one: POST /v1/webhook-endpoints"),
+            (true, _) => bail!("there is no endpoint yet; create one: POST /v1/webhook-endpoints"),
             (_, true) => bail!("there is no endpoint {shown}; there are: {}", known.join(", ")),
             (_, false) => bail!(
-                "`{shown}` is no endpoint id: they begin with {prefix}_; there are: {}",
+                "`{shown}` is not an endpoint id: endpoint ids begin with {prefix}_; there are: {}",
                 known.join(", ")
             ),
         }
@@ -150,7 +150,7 @@ impl Job<'_> {
             Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => {
                 Ok(record)
             }
-            Ok(other) => bail!("unexpected answer of the store: {other:?}"),
+            Ok(other) => bail!("unexpected result of the store: {other:?}"),
             Err(problem) => Err(refusal(&problem)),
         }
     }
@@ -170,7 +170,7 @@ impl Job<'_> {
         loop {
             position.borrow_and_update();
             let Some(record) = self.store.record(scope, replays, None, &made.id).await? else {
-                bail!("the replay {} is gone", made.id);
+                bail!("the replay {} no longer exists", made.id);
             };
             let progress = Progress::read(&record);
             bar.show(&progress, self.outside.uptime());
@@ -187,7 +187,7 @@ impl Job<'_> {
             };
             if !moved && !data::is_served(self.folder)? {
                 bar.end();
-                println!("The server has stopped; {} goes on when it is started.", made.id);
+                println!("The server has stopped; {} continues when it starts again.", made.id);
                 return Ok(());
             }
         }
@@ -203,7 +203,7 @@ impl Job<'_> {
         let cancelled = self.commit(scope, Some(id), change).await;
         // It may have ended in the same moment: then it is told how.
         let Some(record) = self.store.record(scope, replays, None, id).await? else {
-            bail!("the replay {id} is gone");
+            bail!("the replay {id} no longer exists");
         };
         let progress = Progress::read(&record);
         match cancelled {
@@ -235,11 +235,11 @@ fn conclude(id: &str, progress: &Progress) -> anyhow::Result<()> {
         "succeeded" => {
             println!("{id}: sent {} event(s), {} succeeded", progress.done, progress.succeeded);
             if progress.succeeded < progress.done {
-                println!("What became of the others: GET /v1/deliveries, or `restive events show`");
+                println!("For the others, see GET /v1/deliveries or `restive events show`");
             }
             Ok(())
         }
-        "cancelled" => bail!("{id} was cancelled; it had sent {}", progress.counts()),
+        "cancelled" => bail!("{id} was cancelled; it sent {}", progress.counts()),
         _ => {
             let why = progress.error.as_deref().unwrap_or("no reason was given");
             bail!("{id} failed after {}: {}", progress.counts(), printable(why))
@@ -252,7 +252,7 @@ fn question(scope: Scope, endpoint: &Record, fields: &Fields) -> String {
     let url = of.get("url").and_then(Value::as_str).unwrap_or_default();
     let mode = if scope.livemode() { "live" } else { "test" };
     let time = |name: &str| fields.get(name).and_then(Value::as_str).and_then(Timestamp::parse);
-    let since = time("since").map_or("as far back as they are kept".to_owned(), |t| t.to_iso());
+    let since = time("since").map_or("the oldest stored one".to_owned(), |t| t.to_iso());
     let until = time("until").map_or("now".to_owned(), |t| t.to_iso());
     format!("Send the events from {since} to {until} to {} ({mode})? [y/N] ", printable(url))
 }
@@ -260,7 +260,7 @@ fn question(scope: Scope, endpoint: &Record, fields: &Fields) -> String {
 /// Asks on a terminal. Elsewhere nobody can answer, and customers would get what nobody meant.
 fn confirmed(question: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        bail!("this sends events to an endpoint again; confirm it with --yes");
+        bail!("this sends events to an endpoint again; confirm with --yes");
     }
     eprint!("{question}");
     std::io::stderr().flush()?;

@@ -72,7 +72,7 @@ impl Keeper {
     pub fn new(acme: Acme, data: &Path) -> anyhow::Result<Keeper> {
         let folder = data.join(FOLDER);
         crate::data::make(&folder)
-            .with_context(|| format!("{} cannot be made", folder.display()))?;
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(Keeper { acme, folder, client: Client::new() })
     }
 
@@ -152,7 +152,7 @@ impl Keeper {
         let names = self.acme.domains.iter().cloned().map(Identifier::Dns);
         let names: Vec<Identifier> = names.collect();
         let order = account.new_order(&NewOrder::new(&names)).await;
-        let mut order = order.map_err(|error| Failure::of(error, "the order was not taken"))?;
+        let mut order = order.map_err(|error| Failure::of(error, "no order was created"))?;
         let fulfilled = self.fulfil(&mut order, tls).await;
         for name in &self.acme.domains {
             tls.challenge(name, None);
@@ -186,7 +186,7 @@ impl Keeper {
         };
         let made = builder.create(&new, directory.clone(), None).await;
         let (account, credentials) = made
-            .map_err(|error| Failure::of(error, &format!("no account was made at {directory}")))?;
+            .map_err(|error| Failure::of(error, &format!("no account created at {directory}")))?;
         // Not kept, it would be made anew with every try: as slowly as what was refused.
         let kept = serde_json::to_string(&credentials).map_err(anyhow::Error::from);
         let kept = kept.and_then(|text| write(&file, &text, 0o600));

@@ -59,7 +59,7 @@ pub fn source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Option
             "--tls and --tls-cert exclude each other; leave out --tls to serve your own certificate"
         ),
         Some(TlsMode::Acme) => return acme_source(said, tokens).map(Some),
-        _ if wants_acme => bail!("--acme-domain and --acme-directory go with --tls acme"),
+        _ if wants_acme => bail!("--acme-domain and --acme-directory need --tls acme"),
         Some(TlsMode::SelfSigned) => return Ok(Some(Source::SelfSigned)),
         None => {}
     }
@@ -76,12 +76,12 @@ pub fn source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Option
 
 fn acme_source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Source> {
     if said.acme_domain.is_empty() {
-        bail!("--tls acme needs --acme-domain: the name clients call this server by");
+        bail!("--tls acme needs --acme-domain: the host name of this server");
     }
     for name in &said.acme_domain {
         let fits = !name.is_empty() && name.len() <= NAME_CHARS && name.split('.').all(is_label);
         if !fits {
-            bail!("--acme-domain `{name}` is no name of a host, such as shop.example.com");
+            bail!("--acme-domain `{name}` is not a host name such as shop.example.com");
         }
     }
     let directory = said.acme_directory.clone();
@@ -159,10 +159,10 @@ impl Secured {
                 // Not tried again before the next change: what is wrong is told once.
                 self.stamp = stamp(&self.pairs);
                 match self.reload() {
-                    Ok(()) => tracing::info!("the TLS certificates were read anew"),
+                    Ok(()) => tracing::info!("the TLS certificates were reloaded"),
                     Err(error) => tracing::error!(
                         error = format!("{error:#}"),
-                        "the new TLS certificates cannot be used; the old ones are served on"
+                        "the new TLS certificates cannot be used; the server keeps the old ones"
                     ),
                 }
             }
@@ -230,7 +230,7 @@ fn fingerprint(certificate: &Certificate) -> String {
 fn self_signed(data: &Path, listen: IpAddr) -> anyhow::Result<Pair> {
     let pair = Pair { cert: data.join(SELF_SIGNED_CERT), key: data.join(SELF_SIGNED_KEY) };
     if pair.cert.exists() && pair.key.exists() {
-        let kept = read(&pair).context("delete the two files to have new ones made")?;
+        let kept = read(&pair).context("delete the two files to create new ones")?;
         if kept.expires_at().is_none_or(|end| end > SystemTime::now() + SELF_SIGNED_REST) {
             return Ok(pair);
         }

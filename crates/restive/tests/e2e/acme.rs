@@ -173,7 +173,7 @@ fn mistakes_are_told_with_what_to_do() {
     check(&["--acme-domain", "a.example"], "--tls acme");
     check(&["--tls", "self-signed", "--acme-domain", "a.example"], "--tls acme");
     for name in ["a..example", "https://a.example", "a-.example", "a.example/", "*.a.example"] {
-        check(&["--tls", "acme", "--acme-domain", name], "no name of a host");
+        check(&["--tls", "acme", "--acme-domain", name], "is not a host name");
     }
     check(&["--redirect-http", "127.0.0.1:0"], "is not served");
 }

@@ -263,7 +263,7 @@ fn an_event_is_shown_with_what_became_of_it() {
     let (envelope, rest) = out.split_once("\n\n").unwrap();
     assert_eq!(serde_json::from_str::<Value>(envelope).unwrap(), event);
     assert!(envelope.starts_with(&format!("{{\n  \"id\": \"{id}\",\n  \"object\": \"event\",")));
-    assert_eq!(rest, "No endpoint gets this event.\n");
+    assert_eq!(rest, "No endpoint receives this event.\n");
     let sink = Sink::start();
     let endpoint = server.make("/v1/webhook-endpoints", json!({ "url": sink.url() }));
     for (title, answer, status) in [("Emma", 200, "succeeded"), ("Ulysses", 500, "pending")] {
@@ -295,7 +295,7 @@ fn ids_that_name_no_event_are_refused_with_a_hint() {
         (unknown, "there is no event"),
         (&*format!("event_{rest}"), &*format!("Did you mean {event}?")),
         (&book, &*format!("--resource {book}")),
-        ("evt_1", "they look like"),
+        ("evt_1", "is not an event id such as"),
     ] {
         let (out, error, code) = server.tool(&["events", "show", id]);
         assert!(code == 1 && out.is_empty() && error.contains(hint), "{id}: {error}");

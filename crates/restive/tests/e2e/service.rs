@@ -200,7 +200,7 @@ fn a_folder_or_port_in_use_is_refused_with_a_reason() {
     let arguments = ["serve", "--listen", &address, "--data", "data"];
     let (_, error, code) = crate::harness::run(folder.path(), &arguments);
     assert_eq!(code, 1);
-    assert!(error.contains(&address) && error.contains("cannot be listened on"), "{error}");
+    assert!(error.contains(&address) && error.contains("cannot listen on"), "{error}");
     server.get("/v1/books").expect(200);
 }
 

@@ -198,7 +198,7 @@ fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     assert!(answer("GET /health HTTP/1.1\r\nHost: x\r\n\r\n").contains("200 OK"));
 
     std::fs::write(&pair.1, "no key at all").unwrap();
-    let told = || server.log.lock().unwrap().contains("the old ones are served on");
+    let told = || server.log.lock().unwrap().contains("the server keeps the old ones");
     eventually("the mistake is told", told);
     assert!(server.log.lock().unwrap().contains("there is no PEM private key"));
     ask(&kept).unwrap();

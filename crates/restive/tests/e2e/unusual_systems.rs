@@ -62,9 +62,9 @@ fn a_file_system_without_locks_or_sync_of_folders_is_served_with_one_warning() {
 #[test]
 fn a_disk_that_fails_while_the_folder_is_locked_or_synced_is_refused() {
     for (call, file, words) in [
-        ("sync", "/data$", "the data folder cannot be synced"),
-        ("lock", "/data$", "the lock cannot be taken"),
-        ("lock", "/lock$", "the lock cannot be taken"),
+        ("sync", "/data$", "cannot sync the data folder"),
+        ("lock", "/data$", "cannot lock the data folder"),
+        ("lock", "/lock$", "cannot lock the data folder"),
     ] {
         let faults = Faults::new();
         faults.set(&[fault(call, EIO, file)]);

@@ -8,6 +8,7 @@ mod check;
 mod data;
 mod deliver;
 mod door;
+mod event_id;
 mod events;
 mod init;
 mod keys;

@@ -1,6 +1,6 @@
 //! Moments as people write them on the command line: an age, a time, or the id of an event.
 
-use crate::events;
+use crate::event_id;
 use model::schema::parse::duration;
 use model::{Schema, Timestamp, id};
 use std::str::FromStr;
@@ -26,7 +26,7 @@ impl FromStr for Moment {
         if let Some(time) = Timestamp::parse(text).or_else(midnight) {
             return Ok(Moment::At(time));
         }
-        if id::is_well_formed(events::PREFIX, text) {
+        if id::is_well_formed(event_id::PREFIX, text) {
             return Ok(Moment::Event(text.to_owned()));
         }
         Err("write an age such as 30m, 2h or 7d, a time such as 2026-11-15T08:30:00Z, or the whole \
@@ -44,7 +44,7 @@ impl Moment {
         now: Timestamp,
     ) -> anyhow::Result<i64> {
         match self {
-            Moment::Event(id) => Ok(events::find(schema, store, id).await?.1.number - 1),
+            Moment::Event(id) => Ok(event_id::find(schema, store, id).await?.1.number - 1),
             _ => Ok(store.before(self.instant(schema, store, now).await?).await?),
         }
     }
@@ -62,7 +62,7 @@ impl Moment {
                 Ok(Timestamp(now.0.saturating_sub(age).max(0)))
             }
             Moment::At(time) => Ok(*time),
-            Moment::Event(id) => Ok(events::find(schema, store, id).await?.1.updated),
+            Moment::Event(id) => Ok(event_id::find(schema, store, id).await?.1.updated),
         }
     }
 }

@@ -18,7 +18,6 @@ const STILL_OPEN: &[&str] = &[
     "crates/model/src/schema",
     "crates/model/src/schema/parse",
     "crates/model/src/version",
-    "crates/restive/src/",
     "crates/store/src/sqlite",
     "crates/webhooks/src/",
     "crates/wire/src/",

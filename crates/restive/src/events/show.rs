@@ -1,8 +1,8 @@
 //! `restive events show`: one event and, for people, what became of it at each endpoint.
 
-use super::find;
 use crate::accounts::text_of;
 use crate::args::{Format, Show};
+use crate::event_id::find;
 use crate::text::{indented, printable};
 use crate::{data, output};
 use model::query::{Filter, Page, Query, SortKey, Test};

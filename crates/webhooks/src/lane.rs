@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::order::Order;
 use crate::pace::{Gate, Pace};
-use crate::prepared::Prepared;
+use crate::prepared::{FILTER_OF_ERASED, Prepared};
 use crate::request::{Broken, Post};
 use crate::settle::Mark;
 use model::Timestamp;
@@ -223,6 +223,9 @@ impl Lane {
 
     /// Whether its filter lets an event pass, or why that cannot be told.
     pub fn filter(&self, event: &Prepared, times: &FilterTime) -> Result<bool, String> {
+        if event.is_erased() {
+            return Err(FILTER_OF_ERASED.to_owned());
+        }
         times.measure(self.account(), || self.endpoint.passes(&event.envelope(self.version)))
     }
 

@@ -34,6 +34,8 @@ pub struct Limits {
     pub unsettled: usize,
     /// Outcomes in one settlement: they are one commit, which other writes wait for.
     pub settlement: usize,
+    /// Bytes of attempts in one settlement, but for its first: the same reason.
+    pub settlement_bytes: usize,
     /// So many are not kept waiting for more.
     pub worth_settling: usize,
     /// The pause from the beginning of one settlement to the next smaller one.
@@ -84,6 +86,7 @@ impl Default for Limits {
             held: 1024,
             unsettled: 4096,
             settlement: 256,
+            settlement_bytes: 2 << 20,
             worth_settling: 256,
             settle_rest: Duration::from_millis(20),
             response_bytes: 16 << 10,

@@ -20,6 +20,10 @@ const ERASURES: usize = 10_000;
 /// One event is charged at most this part of the budget, so that the largest one still fits.
 const LARGEST_PART: usize = 4;
 
+/// Why a filter is not evaluated on an event whose record was erased. Members that it asks for are
+/// gone: it would fail, or decide by their absence.
+pub const FILTER_OF_ERASED: &str = "the record was erased, so the filter cannot judge the event";
+
 pub struct Prepared {
     pub event: Rc<Event>,
     /// The header `webhook-id`.
@@ -97,7 +101,11 @@ impl Loaded {
         }
     }
 
+    /// Whether the record was erased, before the event was read or since.
     pub fn is_erased(&self, event: &Event) -> bool {
+        if model::version::is_erased(&event.object) {
+            return true;
+        }
         let erased = self.erased.borrow();
         if erased.records.is_empty() {
             return false;
@@ -133,6 +141,10 @@ impl Prepared {
 
     pub fn weight(&self) -> usize {
         self.weight
+    }
+
+    pub fn is_erased(&self) -> bool {
+        self.loaded.is_erased(&self.event)
     }
 
     /// The body in the version at this place; the newest is at 0.

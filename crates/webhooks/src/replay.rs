@@ -32,6 +32,8 @@ pub struct Replay {
     pub total: Option<u64>,
     progress: Progress,
     queue: VecDeque<Job>,
+    /// Events that are not sent because the filter cannot judge them, until that is durable.
+    skipping: HashSet<i64>,
     pub in_flight: usize,
     /// It is in the queue of those that are looked at next.
     pub ready: bool,
@@ -109,6 +111,7 @@ impl Replay {
                 ..Progress::default()
             },
             queue: VecDeque::new(),
+            skipping: HashSet::new(),
             in_flight: 0,
             ready: false,
             waiting: false,
@@ -166,6 +169,16 @@ impl Replay {
         self.advance();
     }
 
+    /// An event is recorded as skipped instead of being sent. False if it was taken up before.
+    pub fn skip(&mut self, seq: i64) -> bool {
+        let Progress { open, finished, .. } = &mut self.progress;
+        let fresh = !finished.contains_key(&seq) && open.insert(seq);
+        if fresh {
+            self.skipping.insert(seq);
+        }
+        fresh
+    }
+
     /// Gives everything that was not sent back to the log: it is read again when it can be sent.
     pub fn give_back(&mut self) {
         for job in self.queue.drain(..) {
@@ -178,7 +191,7 @@ impl Replay {
     /// How many more events it may load: no more than it can send soon.
     pub fn wanted(&self, window: usize) -> usize {
         let rate = self.bucket.as_ref().map_or(usize::MAX, Bucket::rate);
-        window.min(rate).saturating_sub(self.queue.len())
+        window.min(rate).saturating_sub(self.queue.len() + self.skipping.len())
     }
 
     /// Whether it has something to ask the store.
@@ -223,6 +236,7 @@ impl Replay {
         if let Some(record) = record {
             self.busy.remove(record);
         }
+        self.skipping.remove(&seq);
         self.progress.open.remove(&seq);
         self.progress.finished.insert(seq, succeeded);
         self.advance();

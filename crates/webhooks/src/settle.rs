@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use store::{Failures, Outcome, Settlement, Status};
 use tokio::time::Instant;
 
+/// What an outcome costs in a settlement beside the text of its attempt: the row and its indexes.
+const OUTCOME_BYTES: usize = 256;
+
 /// Whose delivery it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
@@ -126,7 +129,7 @@ impl Settler {
         }
         self.rest = Some(now + limits.settle_rest);
         (self.is_flying, self.is_awaited, self.urgent) = (true, false, false);
-        let count = self.outcomes.len().min(limits.settlement);
+        let count = fitting(&self.outcomes, limits);
         self.flying.extend(self.marks.drain(..count));
         let outcomes = self.outcomes.drain(..count).collect();
         let positions = std::mem::take(&mut self.positions).into_iter().collect();
@@ -143,12 +146,27 @@ impl Settler {
     }
 }
 
+/// How many outcomes one settlement takes: the first, and more within the limits.
+fn fitting(outcomes: &VecDeque<Outcome>, limits: &Limits) -> usize {
+    let mut bytes = 0;
+    let fits = |outcome: &&Outcome| {
+        let first = bytes == 0;
+        bytes += OUTCOME_BYTES + outcome.attempt.as_ref().map_or(0, String::len);
+        first || bytes <= limits.settlement_bytes
+    };
+    outcomes.iter().take(limits.settlement).take_while(fits).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use model::Scope;
 
     fn push(settler: &mut Settler, seq: i64) {
+        push_with(settler, seq, None);
+    }
+
+    fn push_with(settler: &mut Settler, seq: i64, attempt: Option<String>) {
         let outcome = Outcome {
             scope: Scope::new(1, false),
             endpoint: 1,
@@ -160,7 +178,7 @@ mod tests {
             next: None,
             now: Timestamp(0),
             asked: 0,
-            attempt: None,
+            attempt,
         };
         let status = outcome.status;
         let mark =
@@ -205,6 +223,28 @@ mod tests {
         }
         let Begin::At(at) = settler.begin(now, false, &limits) else { panic!() };
         assert_eq!(begun(settler.begin(at, false, &limits)).unwrap().outcomes.len(), 88);
+    }
+
+    #[test]
+    fn large_attempts_are_settled_a_few_at_a_time() {
+        let limits = Limits { worth_settling: 1, ..Limits::default() };
+        let (mut settler, now) = (Settler::default(), Instant::now());
+        // The second is larger than a settlement, and gets one of its own.
+        let sizes = [10, 3 << 20, 10].into_iter().chain(std::iter::repeat_n(64 << 10, 256));
+        for (seq, size) in (1..).zip(sizes) {
+            push_with(&mut settler, seq, Some("x".repeat(size)));
+        }
+        let mut counts = Vec::new();
+        while let Some(settlement) = begun(settler.begin(now, true, &limits)) {
+            let size = |outcome: &Outcome| outcome.attempt.as_ref().map_or(0, String::len);
+            let bytes: usize = settlement.outcomes.iter().map(size).sum();
+            let count = settlement.outcomes.len();
+            assert!(bytes <= limits.settlement_bytes || count == 1, "{bytes} bytes in {count}");
+            counts.push(count);
+            settler.end();
+        }
+        assert_eq!(counts[..2], [1, 1]);
+        assert_eq!((counts.iter().sum::<usize>(), counts.len()), (259, 11), "{counts:?}");
     }
 
     #[test]

@@ -175,7 +175,7 @@ async fn ask(
         .post(&handler.url, headers, body, deadline, MAX_ANSWER_BYTES)
         .await;
     match answer {
-        Ok(reply) => handler::understand(reply.status, &reply.body),
+        Ok(reply) => handler::understand(&reply),
         Err(fault) => {
             let (action, url) = (&action.name, &handler.url);
             tracing::warn!(action, url, %fault, "an action handler failed");

@@ -5,6 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use model::problem::{Code, Declared, Problem};
 use model::record::Fields;
@@ -13,6 +14,7 @@ use model::value;
 use model::write::Callout;
 use serde_json::Value;
 use sha2::Sha256;
+use wire::outgoing::Reply;
 
 /// Members of every error body, which `extra` may not replace.
 const MEMBERS: &[&str] =
@@ -59,11 +61,21 @@ fn sign(secret: &str, id: &str, seconds: i64, body: &[u8]) -> Option<String> {
 }
 
 /// `{"change": {…}}`, `{}` or no body with 2xx applies; `{"error": {…}}` with 2xx or 4xx refuses.
-pub(super) fn understand(status: StatusCode, body: &[u8]) -> Result<Callout, Problem> {
+/// No body counts only where the response proves that there is none.
+pub(super) fn understand(reply: &Reply) -> Result<Callout, Problem> {
+    let (status, body) = (reply.status, &reply.body[..]);
     if !(status.is_success() || status.is_client_error()) {
         return Err(failed(502, &format!("answered {}", status.as_u16())));
     }
+    // 205 asks the client to reset its form, and 206 holds a part of a body: neither is a yes.
+    if matches!(status, StatusCode::RESET_CONTENT | StatusCode::PARTIAL_CONTENT) {
+        return Err(invalid(&format!("{} is not a documented status", status.as_u16())));
+    }
     let mut answer = if body.is_empty() && status.is_success() {
+        if status != StatusCode::NO_CONTENT && !is_framed(&reply.headers) {
+            let what = "an empty body without `Content-Length: 0` may have been cut short";
+            return Err(invalid(&format!("{} with {what}", status.as_u16())));
+        }
         Fields::new()
     } else {
         value::parse_object(body)
@@ -83,6 +95,19 @@ pub(super) fn understand(status: StatusCode, body: &[u8]) -> Result<Callout, Pro
         (Some(_), Some(_)) => Err(invalid("it has both `change` and `error`")),
         (Some(_), None) => Err(invalid("`change` is no object")),
         (None, Some(_)) => Err(invalid("`error` is no object")),
+    }
+}
+
+/// Whether the response says where its body ends. The client has checked that the body ended there;
+/// without it, the end of the connection ends the body, and a crash looks the same.
+fn is_framed(headers: &HeaderMap) -> bool {
+    let last = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        text.rsplit(',').next().unwrap_or_default().trim().eq_ignore_ascii_case("chunked")
+    };
+    match headers.get_all(TRANSFER_ENCODING).iter().last() {
+        Some(coding) => last(coding),
+        None => headers.contains_key(CONTENT_LENGTH),
     }
 }
 

@@ -114,6 +114,152 @@ fn check_refuses_what_is_of_the_wrong_type_with_its_place() {
     }
 }
 
+/// A comparison that can never hold is a misspelling, wherever it is written.
+#[test]
+fn check_refuses_words_that_a_field_never_has() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("restive.toml");
+    let check = |when: &str| {
+        let fields = "[collections.orders]\nfields.size = { type = 'string', enum = ['s', 'xl'] }\n\
+                      fields.the_size = { type = 'string', enum = ['s', 'xl'], required = true }\n\
+                      states = { names = ['open', 'paid'] }\n\
+                      [collections.orders.actions.pay]\nparams.by = { type = 'string', enum = \
+                      ['card', 'cash'], required = true }\n\
+                      [[collections.orders.actions.pay.rules]]\nmessage = 'No.'\n";
+        std::fs::write(&file, format!("{fields}when = \"{when}\"\n")).unwrap();
+        let (out, told, code) = run(folder.path(), &["check", "restive.toml"]);
+        (code == 0, told + &out)
+    };
+    for when in [
+        "record.status == 'paid' || record.size == 'xl' || 'cash' == request.by",
+        "record.status in ['open', 'paid'] && 'size' in record && record.the_size != 's'",
+        "record.size == null || record.size == record.the_size",
+        "record.status.startsWith('pa') || record.the_size.contains('x')",
+        "record.exists(name, name == 'size') && record.object == 'order'",
+        "record.status + '!' == 'anything' && (record.size != null ? record.size : '-') == '-'",
+    ] {
+        let (passes, told) = check(when);
+        assert!(passes, "{when}: {told}");
+    }
+    for (when, place, part) in [
+        (
+            "record.status == 'payd'",
+            "9:26",
+            "`payd` is no value of `status` (did you mean `paid`?)",
+        ),
+        ("'opne' != record.status", "9:9", "(did you mean `open`?); there are: open, paid"),
+        ("record.size == 'XXXXL'", "9:24", "`XXXXL` is no value of `size`; there are: s, xl"),
+        ("request.by == 'csh'", "9:23", "`csh` is no value of `by` (did you mean `cash`?)"),
+        ("record.status in ['open', 'payd']", "9:35", "`payd` is no value of `status`"),
+        ("record.size in ['m']", "9:25", "`m` is no value of `size`"),
+        ("record.status == record.the_size", "9:23", "are never equal"),
+        ("'szie' in record", "9:9", "`record.szie` names no field declared here (did you mean"),
+        ("'bye' in request", "9:9", "`request.bye` names no parameter declared here (did you"),
+        ("record.all(name, name != 'szie')", "9:34", "`szie` is no field (did you mean `size`?)"),
+        ("record.status.startsWith('x')", "9:34", "startsWith('x') is true for no value of"),
+        ("record.object == 'ordr'", "9:26", "`ordr` is no name of the object"),
+    ] {
+        let (passes, told) = check(when);
+        assert!(!passes && told.contains(place) && told.contains(part), "{when}: {told}");
+    }
+}
+
+#[test]
+fn a_filter_on_a_type_or_value_that_no_event_has_is_refused_with_its_place() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let endpoint = |filter: &str| {
+        server.post("/v1/webhook-endpoints", json!({"url": sink.url(), "filter": filter}))
+    };
+    for filter in [
+        "event.type == 'book.created' || event.type in ['order.cancelled', 'order.created']",
+        "event.type.startsWith('book.') || event.type.endsWith('.deleted')",
+        "event.type != 'webhook_endpoint.disabled' && event.type != 'ping'",
+        "event.type == 'payment_intent.created' && event.data.object.status == 'canceled'",
+        "has(event.data.object.status) && event.data.object.status == 'of any object'",
+    ] {
+        let id = endpoint(filter).expect(201)["id"].as_str().unwrap().to_owned();
+        server.delete(&format!("/v1/webhook-endpoints/{id}"));
+    }
+    for (filter, place, part) in [
+        ("event.type == 'book.craeted'", "1:15", "is no event type (did you mean `book.created`?)"),
+        ("'book.craeted' != event.type", "1:1", "is no event type (did you mean `book.created`?)"),
+        ("event.type in ['book.created', 'order.canceled']", "1:32", "you mean `order.cancelled`?"),
+        ("event.type.startsWith('bok.')", "1:23", "startsWith('bok.') is true for no event type"),
+        ("event.object == 'book'", "1:17", "`book` is no name of the object; there are: event"),
+        (
+            "event.type == 'payment_intent.created' &&\n event.data.object.status == 'cancelled'",
+            "2:30",
+            "`cancelled` is no value of `status` (did you mean `canceled`?)",
+        ),
+        ("event.type == 'book.created' && 'titel' in event.data.object", "1:33", "mean `title`?"),
+    ] {
+        let error = endpoint(filter).error(422, "validation_failed");
+        assert_eq!(error["param"], "filter", "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(place) && message.contains(part), "{filter}: {message}");
+    }
+}
+
+/// Types of older versions, of removed collections and of applications are known.
+#[test]
+fn a_filter_may_ask_for_every_type_that_some_version_has() {
+    let schema = r#"
+        [[versions]]
+        date = "2026-01-01"
+        [[versions.changes]]
+        collection = "loans"
+        collection_removed = true
+        [[versions.changes]]
+        collection = "books"
+        enum_map = { field = "form", values = { paperback = "soft" } }
+        [[versions]]
+        date = "2025-01-01"
+        [webhooks]
+        mode = "development"
+        [events.types."import.done"]
+        [collections.books]
+        fields.form = { type = "string", enum = ["soft", "hard"], required = true }
+        events = { created = "book.arrived" }
+        actions.burn = { event = "book.burnt" }
+        [collections.loans.fields]
+        title = "string"
+    "#;
+    let server = Start::schema(schema).go();
+    let sink = Sink::start();
+    let endpoint = |version: Option<&str>, filter: &str| {
+        let mut body = json!({"url": sink.url(), "filter": filter});
+        if let Some(version) = version {
+            body["api_version"] = json!(version);
+        }
+        server.post("/v1/webhook-endpoints", body)
+    };
+    let arrived =
+        |form: &str| format!("event.type == 'book.arrived' && event.data.object.form == '{form}'");
+    for (version, filter) in [
+        (None, "event.type in ['book.arrived', 'book.burnt', 'import.done', 'loan.created']"),
+        (Some("2025-01-01"), "event.type == 'loan.deleted'"),
+        (Some("2026-01-01"), "event.type == 'loan.deleted'"),
+        (Some("2025-01-01"), &arrived("paperback")),
+        (Some("2026-01-01"), &arrived("soft")),
+        (None, &arrived("paperback")),
+        (None, &arrived("soft")),
+    ] {
+        let answer = endpoint(version, filter);
+        assert_eq!(answer.status, 201, "{filter}: {}", answer.text);
+    }
+    for (version, filter, part) in [
+        (None, "event.type == 'book.created'", "`book.created` is no event type"),
+        (None, "event.type == 'import.doen'", "(did you mean `import.done`?)"),
+        (Some("2026-01-01"), &*arrived("paperback"), "`paperback` is no value of `form`"),
+        (Some("2025-01-01"), &*arrived("soft"), "`soft` is no value of `form`"),
+        (None, &*arrived("harb"), "`harb` is no value of `form`"),
+    ] {
+        let error = endpoint(version, filter).error(422, "validation_failed");
+        assert!(error["message"].as_str().unwrap().contains(part), "{filter}: {error}");
+    }
+}
+
 #[test]
 fn a_filter_of_the_wrong_type_is_refused_with_its_place() {
     let server = Server::bookshop();

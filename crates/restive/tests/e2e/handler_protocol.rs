@@ -84,6 +84,56 @@ fn only_the_documented_answers_are_taken() {
     assert_eq!(approve(&server, &path).expect(200)["approval"], "A-1");
 }
 
+/// Each response with the code of the refusal; `None` where the action is carried out.
+#[test]
+fn an_empty_response_counts_only_when_the_handler_proves_that_it_is_whole() {
+    const INVALID: Option<&str> = Some("handler_invalid");
+    const FAILED: Option<&str> = Some("action_handler_failed");
+    let handler = Handler::start();
+    let server = handler.server();
+    let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    for (response, refused) in [
+        ("HTTP/1.1 200 OK\r\n\r\n", INVALID),
+        ("HTTP/1.0 200 OK\r\n\r\n", INVALID),
+        ("HTTP/1.1 202 Accepted\r\nconnection: close\r\n\r\n", INVALID),
+        ("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n", INVALID),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n", INVALID),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ncontent-length: 0\r\n\r\n", INVALID),
+        ("HTTP/1.1 200 OK\r\ncontent-length : 0\r\n\r\n", INVALID),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", None),
+        ("HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n", None),
+        ("HTTP/1.1 204 No Content\r\n\r\n", None),
+        ("HTTP/1.1 205 Reset Content\r\ncontent-length: 0\r\n\r\n", INVALID),
+        ("HTTP/1.1 205 Reset Content\r\ncontent-length: 2\r\n\r\n{}", INVALID),
+        ("HTTP/1.1 206 Partial Content\r\ncontent-length: 2\r\n\r\n{}", INVALID),
+        // A JSON object ends where its last brace stands.
+        ("HTTP/1.1 200 OK\r\n\r\n{}", None),
+        ("HTTP/1.1 200 OK\r\n\r\n{\"change\": {\"note\": \"x\"}", INVALID),
+        ("HTTP/1.1 200 OK\r\n\r\n \n", INVALID),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}", FAILED),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n", FAILED),
+        (&format!("{chunked}0\r\n\r\n"), None),
+        (&format!("{chunked}2\r\n{{}}\r\n0\r\n\r\n"), None),
+        (chunked, FAILED),
+        (&format!("{chunked}0\r\n"), FAILED),
+        (&format!("{chunked}2\r\n{{}}\r\n"), FAILED),
+        (&format!("{chunked}2\r\n{{"), FAILED),
+    ] {
+        let path = order(&server, 5);
+        let before = server.get(&path);
+        handler.will_send(response);
+        let answer = approve(&server, &path);
+        match refused {
+            None => assert_eq!(answer.expect(200)["status"], "approved", "{response:?}"),
+            Some(code) => {
+                assert_eq!(answer.status, 502, "{response:?}: {}", answer.text);
+                answer.error(502, code);
+                assert_eq!(server.get(&path).text, before.text, "{response:?}");
+            }
+        }
+    }
+}
+
 /// The schema of the page's examples, with further keys of the handler.
 fn schema(port: u16, keys: &str) -> String {
     format!(

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 enum Manner {
     Answer(u16, String),
     /// Whatever bytes.
-    Raw(&'static str),
+    Raw(String),
     /// Takes the question and hangs up.
     Close,
     /// Says nothing until the caller gives up.
@@ -49,6 +49,11 @@ impl Handler {
 
     pub fn will_answer(&self, status: u16, body: Value) {
         self.will(Manner::Answer(status, body.to_string()));
+    }
+
+    /// Sends these bytes and closes the connection.
+    pub fn will_send(&self, bytes: &str) {
+        self.will(Manner::Raw(bytes.to_owned()));
     }
 
     /// Headers in lower case, and bodies, of every question.
@@ -213,8 +218,8 @@ fn a_failing_handler_changes_nothing() {
         (Manner::Answer(500, json!({"change": {"note": "x"}}).to_string()), 502),
         (Manner::Answer(302, "{}".into()), 502),
         (Manner::Answer(200, "x".repeat(2 << 20)), 502),
-        (Manner::Raw("SSH-2.0-hello\r\n"), 502),
-        (Manner::Raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"cha"), 502),
+        (Manner::Raw("SSH-2.0-hello\r\n".into()), 502),
+        (Manner::Raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"cha".into()), 502),
         (Manner::Close, 502),
         (Manner::Silence, 504),
     ] {
@@ -222,7 +227,7 @@ fn a_failing_handler_changes_nothing() {
         let answer = approve(&server, &path);
         let shown = match &manner {
             Manner::Answer(status, body) => format!("{status} {body:.60}"),
-            Manner::Raw(text) => (*text).to_owned(),
+            Manner::Raw(text) => text.clone(),
             Manner::Close => "close".to_owned(),
             Manner::Silence => "silence".to_owned(),
         };

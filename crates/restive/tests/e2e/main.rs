@@ -48,6 +48,7 @@ mod events_cli;
 mod evolution;
 mod expansion;
 mod expressions;
+mod filters;
 mod gauges;
 mod h2;
 mod h2_storms;

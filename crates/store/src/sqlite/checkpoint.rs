@@ -19,8 +19,9 @@ pub const WORTH_BYTES: u64 = 4 << 20;
 /// From here on commits are made to wait for a moment, so that the file starts anew.
 const LARGE_BYTES: u64 = 32 << 20;
 /// From here on long reads wait, too: one account that always has one under way must not make the
-/// file grow for ever.
-const HUGE_BYTES: u64 = 128 << 20;
+/// file grow for ever. In this crate's own tests it is less than the limit before it, so that they
+/// see what this one does.
+const HUGE_BYTES: u64 = if cfg!(test) { WORTH_BYTES } else { 128 << 20 };
 /// After that was in vain, since another process reads, long reads are left alone for this long.
 const LEAVE_ALONE: Duration = Duration::from_secs(30);
 /// That moment: a long reader (a backup) must not turn it into seconds.
@@ -194,6 +195,61 @@ impl Drop for Checkpoints {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testbed::{Bed, HERE, within};
+    use super::*;
+    use serde_json::json;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Two of three readers of this length are always under way.
+    const READ: Duration = Duration::from_millis(60);
+
+    /// One account that always has a long read under way: the log file starts again all the same.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_log_file_starts_again_although_long_reads_never_pause() {
+        let bed = Bed::new("[collections.notes.fields]\ntext = 'string'\n");
+        let ended = Arc::new(AtomicBool::new(false));
+        let read = |number: u32| {
+            let (store, ended) = (bed.store.clone(), ended.clone());
+            async move {
+                // waits for: the middle of another read
+                tokio::time::sleep(READ * number / 3).await;
+                while !ended.load(Ordering::Relaxed) {
+                    let read = store.readers.run_for(HERE, |connection| {
+                        connection.execute_batch("BEGIN; SELECT count(*) FROM log")?;
+                        // waits for: the next read, which begins before this one ends
+                        std::thread::sleep(READ);
+                        Ok(connection.execute_batch("COMMIT")?)
+                    });
+                    let _ = read.await;
+                }
+            }
+        };
+        let readers: Vec<_> = (0..3).map(|number| tokio::spawn(read(number))).collect();
+        let note = |bytes: usize| bed.create(HERE, "notes", json!({ "text": "x".repeat(bytes) }));
+        let file = tail::log_file(&bed.store.shared.path);
+        while std::fs::metadata(&file).unwrap().len() <= HUGE_BYTES {
+            within(bed.put(note(100 << 10))).await;
+        }
+        // A log file that starts again has other salts in its head.
+        let salts = || std::fs::read(&file).unwrap()[16..24].to_vec();
+        let before = salts();
+        let starts_again = async {
+            while salts() == before {
+                bed.put(note(10)).await;
+                // waits for: the next look at the file
+                tokio::time::sleep(LOOK / 4).await;
+            }
+        };
+        within(starts_again).await;
+        ended.store(true, Ordering::Relaxed);
+        for reader in readers {
+            within(reader).await.unwrap();
         }
     }
 }

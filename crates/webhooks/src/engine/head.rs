@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::lane::{Feed, Lane};
 use crate::prepared::{self, Loaded, Prepared};
+use crate::settle::Owner;
 use model::event::Event;
 use model::record::parse_object;
 use model::schema::Builtin;
@@ -312,7 +313,7 @@ impl Engine {
                 Ok(false) => return,
                 Err(why) => {
                     lane.ledger.open(event.event.seq, event.event.created);
-                    self.unfiltered(number, event, &why);
+                    self.unfiltered(Owner::Lane(number), event.event.seq, None, &why);
                 }
             },
         }

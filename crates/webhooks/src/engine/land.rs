@@ -6,7 +6,6 @@ use super::head::is_ping;
 use crate::attempt::{Attempt, Trigger};
 use crate::lane::{Job, Known};
 use crate::outcome::{Answer, Judgement, Plan, judge};
-use crate::prepared::Prepared;
 use crate::send::{Fate, Landed};
 use crate::settle::{Begin, Mark, Owner};
 use crate::timers::Alarm;
@@ -15,7 +14,6 @@ use http::header::RETRY_AFTER;
 use model::webhook::Endpoint;
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use store::{Outcome, Status};
 use wire::outgoing::{OutgoingFault, Report, Timing};
@@ -180,31 +178,47 @@ impl Engine {
 
     /// Records a delivery that is not made: its endpoint is disabled.
     pub(super) fn skip(&mut self, number: i64, job: Job) {
-        self.record_skipped(number, &job.event, job.known.as_ref(), None);
+        let seq = job.event.event.seq;
+        self.record_skipped(Owner::Lane(number), seq, job.known.as_ref(), None);
     }
 
-    /// A filter that cannot judge an event: not delivered, and why.
-    pub(super) fn unfiltered(&mut self, number: i64, event: &Rc<Prepared>, why: &str) {
-        self.record_skipped(number, event, None, Some(("filter", why)));
+    /// Records a delivery that is not made because the endpoint's filter cannot judge the event.
+    pub(super) fn unfiltered(
+        &mut self,
+        owner: Owner,
+        seq: i64,
+        known: Option<&Known>,
+        reason: &str,
+    ) {
+        self.record_skipped(owner, seq, known, Some(("filter", reason)));
     }
 
     fn record_skipped(
         &mut self,
-        number: i64,
-        event: &Rc<Prepared>,
+        owner: Owner,
+        seq: i64,
         known: Option<&Known>,
         error: Option<(&str, &str)>,
     ) {
-        let Some(lane) = self.lanes.get(&number) else { return };
+        let (endpoint, trigger) = match owner {
+            Owner::Lane(endpoint) => (endpoint, Trigger::Event),
+            Owner::Replay { endpoint, .. } => (endpoint, Trigger::Replay),
+        };
+        let Some(lane) = self.lanes.get(&endpoint) else { return };
         let scope = lane.endpoint.scope;
         let asked = known.map_or(0, |known| known.asked);
         let (id, row, before) = self.row(known);
+        // A replay cancels no retry that the schedule has still to make.
+        let scheduled = known
+            .filter(|known| trigger == Trigger::Replay && known.status == Status::Pending)
+            .and_then(|known| known.next);
+        let status = if scheduled.is_some() { Status::Pending } else { Status::Skipped };
         let iso = self.clock.iso();
         let attempt = error.map(|error| {
             let attempt = Attempt {
                 delivery: &id,
                 number: before + 1,
-                trigger: Trigger::Event,
+                trigger,
                 status: None,
                 error: Some(error),
                 timing: None,
@@ -217,28 +231,23 @@ impl Engine {
             };
             attempt.text(&self.limits)
         });
-        let mark = Mark {
-            owner: Owner::Lane(number),
-            seq: event.event.seq,
-            status: Status::Skipped,
-            next: None,
-            record: None,
-            place: None,
-        };
+        let mark = Mark { owner, seq, status, next: scheduled, record: None, place: None };
         let outcome = Outcome {
             scope,
-            endpoint: number,
-            event: event.event.seq,
+            endpoint,
+            event: seq,
             id,
             number: row,
-            status: Status::Skipped,
+            status,
             attempts: before + u32::from(attempt.is_some()),
-            next: None,
+            next: scheduled,
             now: self.clock.steady,
             asked,
             attempt,
         };
-        self.metrics.skipped.fetch_add(1, Relaxed);
+        if status == Status::Skipped {
+            self.metrics.skipped.fetch_add(1, Relaxed);
+        }
         self.settler.push(outcome, mark);
     }
 

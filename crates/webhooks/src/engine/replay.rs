@@ -6,10 +6,10 @@ use super::{Asker, Engine, head};
 use crate::attempt::Trigger;
 use crate::filter_time::FilterTime;
 use crate::insist::insist;
-use crate::lane::Job;
+use crate::lane::{Job, Known};
 use crate::limits::Limits;
 use crate::pace::Gate;
-use crate::prepared::{self, Loaded, Prepared};
+use crate::prepared::{self, FILTER_OF_ERASED, Loaded, Prepared};
 use crate::replay::{Replay, Stage, is_open, known, means};
 use crate::send::Landed;
 use crate::settle::{Mark, Owner};
@@ -39,7 +39,7 @@ pub enum Step {
     },
     /// What follows `after`, up to `cursor`.
     Read {
-        events: Vec<(Event, Option<Delivery>)>,
+        events: Vec<Found>,
         after: i64,
         cursor: i64,
     },
@@ -48,6 +48,23 @@ pub enum Step {
         record: Option<Record>,
         written: bool,
     },
+}
+
+/// An event that a replay means.
+pub struct Found {
+    event: Event,
+    /// The delivery of it to the endpoint, where there is one.
+    delivery: Option<Delivery>,
+    /// Why the filter cannot judge it: it is not sent, and the reason is recorded.
+    fault: Option<String>,
+}
+
+/// What a replay does with an event.
+enum Verdict {
+    Ignore,
+    Send,
+    /// The filter cannot judge it, for this reason.
+    Skip(String),
 }
 
 impl Engine {
@@ -238,21 +255,34 @@ impl Engine {
         });
     }
 
-    /// Which events a replay means, as a question that can be taken along.
-    fn meaning(&self, number: i64, endpoint: &Rc<Endpoint>) -> impl Fn(&Event) -> bool + use<> {
+    /// Returns a function that decides what the replay does with an event.
+    fn meaning(&self, number: i64, endpoint: &Rc<Endpoint>) -> impl Fn(&Event) -> Verdict + use<> {
         let types = self.replays.get(number).and_then(|replay| replay.types.clone());
         let (endpoint, versions) = (endpoint.clone(), self.versions.clone());
         let (internal, times) = (self.internal.clone(), self.filter_time.clone());
+        let loaded = self.loaded.clone();
         let account = endpoint.scope.account_number();
         let version = self.pins.version(&versions, &endpoint);
         let view = versions.get(version).cloned();
         move |event| {
-            !internal.contains(&event.collection)
+            let meant = !internal.contains(&event.collection)
                 && !head::is_ping(versions.kept(), event)
                 && view.as_ref().is_some_and(|view| view.tells_of(&event.collection))
-                && means(types.as_deref(), &endpoint, &event.kind)
-                && (endpoint.filter.is_none()
-                    || times.measure(account, || passes(&versions, &endpoint, version, event)))
+                && means(types.as_deref(), &endpoint, &event.kind);
+            if !meant {
+                return Verdict::Ignore;
+            }
+            if endpoint.filter.is_none() {
+                return Verdict::Send;
+            }
+            if loaded.is_erased(event) {
+                return Verdict::Skip(FILTER_OF_ERASED.to_owned());
+            }
+            match times.measure(account, || passes(&versions, &endpoint, version, event)) {
+                Ok(true) => Verdict::Send,
+                Ok(false) => Verdict::Ignore,
+                Err(fault) => Verdict::Skip(fault),
+            }
         }
     }
 
@@ -276,12 +306,27 @@ impl Engine {
             Step::Counted { count, cursor } => replay.count(count, cursor),
             // It gave events back in the meantime, which come first.
             Step::Read { after, .. } if after != replay.cursor => {}
-            Step::Read { events, cursor, .. } => load(replay, events, cursor, &self.loaded),
+            Step::Read { events, cursor, .. } => {
+                let skips = load(replay, events, cursor, &self.loaded);
+                self.skip_in_replay(number, skips);
+            }
         }
-        if matches!(replay.stage, Stage::Ended(..)) {
+        let ended = |replay: &Replay| matches!(replay.stage, Stage::Ended(..));
+        if self.replays.get(number).is_some_and(ended) {
             self.save_replay(number);
         }
         self.replays.touch(number);
+    }
+
+    /// Records the deliveries that are not made because the filter cannot judge the events.
+    fn skip_in_replay(&mut self, number: i64, skips: Vec<Skip>) {
+        let Some(replay) = self.replays.get(number) else { return };
+        let name = (replay.scope, replay.endpoint.clone());
+        // Without its endpoint the replay fails at its next turn.
+        let Some(endpoint) = self.names.get(&name).copied() else { return };
+        for Skip { seq, known, fault } in skips {
+            self.unfiltered(Owner::Replay { number, endpoint }, seq, known.as_ref(), &fault);
+        }
     }
 
     pub(super) fn landed_in_replay(&mut self, number: i64, endpoint: i64, landed: Landed) {
@@ -379,20 +424,34 @@ impl Engine {
     }
 }
 
-/// Loads what was read, as far as there is room; the rest is read again.
-fn load(replay: &mut Replay, events: Vec<(Event, Option<Delivery>)>, cursor: i64, loaded: &Loaded) {
-    let mut jobs = Vec::with_capacity(events.len());
-    for (event, delivery) in events {
+/// A delivery that a replay does not make.
+struct Skip {
+    seq: i64,
+    known: Option<Known>,
+    fault: String,
+}
+
+/// Loads what was read, as far as there is room; the rest is read again. Returns what is not sent.
+fn load(replay: &mut Replay, events: Vec<Found>, cursor: i64, loaded: &Loaded) -> Vec<Skip> {
+    let (mut jobs, mut skips) = (Vec::with_capacity(events.len()), Vec::new());
+    for Found { event, delivery, fault } in events {
         let (seq, weight) = (event.seq, prepared::weigh(&event));
+        if let Some(fault) = fault {
+            if replay.skip(seq) {
+                skips.push(Skip { seq, known: delivery.map(known), fault });
+            }
+            continue;
+        }
         let Some(event) = Prepared::new(Rc::new(event), 1, loaded) else {
             replay.reserve = weight;
             replay.load(jobs, seq - 1);
-            return;
+            return skips;
         };
         let known = delivery.map(known);
         jobs.push(Job { event, known, trigger: Trigger::Replay, counts: false });
     }
     replay.load(jobs, cursor);
+    skips
 }
 
 /// Writes a replay's record, unless it changed meanwhile; says how it is then.
@@ -407,10 +466,16 @@ async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Recor
     }
 }
 
-fn passes(versions: &Versions, endpoint: &Endpoint, version: usize, event: &Event) -> bool {
+/// Whether the endpoint's filter lets the event pass, or why the filter cannot judge it.
+fn passes(
+    versions: &Versions,
+    endpoint: &Endpoint,
+    version: usize,
+    event: &Event,
+) -> Result<bool, String> {
     let envelope = versions.envelope(event, version, 1);
-    let envelope = serde_json::from_str(&envelope).unwrap_or_default();
-    endpoint.passes(&envelope).unwrap_or(false)
+    let envelope = serde_json::from_str(&envelope).map_err(|error| error.to_string())?;
+    endpoint.passes(&envelope)
 }
 
 /// One stretch of the log, with what became of its events at the endpoint.
@@ -437,8 +502,8 @@ impl Walk {
         &self,
         events: Vec<Event>,
         cursor: i64,
-        meant: impl Fn(&Event) -> bool,
-    ) -> (Vec<Event>, i64) {
+        meant: impl Fn(&Event) -> Verdict,
+    ) -> (Vec<Found>, i64) {
         let account = self.scope.account_number();
         let (mut wanted, mut seen) = (Vec::new(), None);
         for event in events.into_iter().take_while(|event| event.seq <= self.last) {
@@ -447,36 +512,38 @@ impl Walk {
                 return (wanted, seen);
             }
             seen = Some(event.seq);
-            if meant(&event) {
-                wanted.push(event);
-            }
+            let fault = match meant(&event) {
+                Verdict::Ignore => continue,
+                Verdict::Send => None,
+                Verdict::Skip(fault) => Some(fault),
+            };
+            wanted.push(Found { event, delivery: None, fault });
         }
         (wanted, cursor)
     }
 
-    async fn run(self, meant: impl Fn(&Event) -> bool) -> (Vec<(Event, Option<Delivery>)>, i64) {
+    async fn run(self, meant: impl Fn(&Event) -> Verdict) -> (Vec<Found>, i64) {
         let ask = || self.store.events_within(Some(self.scope), self.after, self.most, self.bytes);
         let Stretch { events, more } = insist("the log", &self.limits, ask).await;
         let cursor = match events.last() {
             Some(last) if more => last.seq.min(self.last),
             _ => self.last,
         };
-        let (events, cursor) = self.meant(events, cursor, meant);
-        let mut found: HashMap<i64, Delivery> = HashMap::new();
-        if self.known && !events.is_empty() {
-            let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
+        let (mut wanted, cursor) = self.meant(events, cursor, meant);
+        if self.known && !wanted.is_empty() {
+            let seqs: Vec<i64> = wanted.iter().map(|found| found.event.seq).collect();
             let ask = || self.store.deliveries(self.endpoint, &seqs);
             let deliveries = insist("deliveries", &self.limits, ask).await;
-            found.extend(deliveries.into_iter().map(|delivery| (delivery.event, delivery)));
+            let mut known: HashMap<i64, Delivery> =
+                deliveries.into_iter().map(|delivery| (delivery.event, delivery)).collect();
+            for found in &mut wanted {
+                found.delivery = known.remove(&found.event.seq);
+            }
         }
-        let with = events.into_iter().map(|event| {
-            let delivery = found.remove(&event.seq);
-            (event, delivery)
-        });
-        let succeeded = |delivery: &Option<Delivery>| {
-            delivery.as_ref().is_some_and(|delivery| delivery.status == Status::Succeeded)
+        let succeeded = |found: &Found| {
+            found.delivery.as_ref().is_some_and(|delivery| delivery.status == Status::Succeeded)
         };
-        let wanted = with.filter(|(_, delivery)| !self.without_success || !succeeded(delivery));
-        (wanted.collect(), cursor)
+        wanted.retain(|found| !self.without_success || !succeeded(found));
+        (wanted, cursor)
     }
 }

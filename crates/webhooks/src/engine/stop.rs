@@ -51,7 +51,6 @@ impl Engine {
                     // The outcomes of the end are durable: the positions go beyond them.
                     self.write_positions();
                     self.write_failures();
-                    self.filter_time.forget(self.clock.now);
                     self.save_replays();
                     self.phase = Phase::Closing { until, placed: true };
                     return Winding::Moved;
@@ -99,6 +98,7 @@ impl Engine {
         self.timers.set(self.clock.now + self.limits.tick, Alarm::Tick);
         self.write_positions();
         self.write_failures();
+        self.filter_time.forget(self.clock.now);
         let steady = self.clock.steady;
         let mut awake = Vec::new();
         for (number, lane) in &mut self.lanes {

@@ -37,6 +37,8 @@ pub struct Clock {
     started: Instant,
     ahead_ms: AtomicI64,
     drawn: AtomicU64,
+    /// How often the time was asked for: by the engine once in each pass.
+    pub looks: AtomicU64,
 }
 
 impl Clock {
@@ -47,6 +49,7 @@ impl Clock {
 
 impl Outside for Clock {
     fn now(&self) -> Timestamp {
+        self.looks.fetch_add(1, SeqCst);
         let real = self.started.elapsed().as_millis() as i64;
         Timestamp(START + real + self.ahead_ms.load(SeqCst))
     }
@@ -102,7 +105,8 @@ impl Bed {
         schema.webhooks.development = true;
         let schema = Arc::new(schema);
         let started = Instant::now();
-        let clock = Clock { started, ahead_ms: AtomicI64::new(0), drawn: AtomicU64::new(0) };
+        let (ahead_ms, drawn, looks) = Default::default();
+        let clock = Clock { started, ahead_ms, drawn, looks };
         Bed {
             store: Arc::new(Memory::new(schema.clone())),
             schema,

@@ -1,8 +1,13 @@
 //! One endpoint's trouble is nobody else's.
 
-use crate::bed::{Bed, limits, until};
+use crate::bed::{Bed, HERE, THERE, limits, linger, until};
 use crate::sink::{Reply, Sink};
+use model::event::Event;
+use model::record::Fields;
+use model::schema::Builtin;
+use model::{Change, Scope};
 use serde_json::json;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use store::Status;
 use webhooks::Limits;
@@ -63,4 +68,59 @@ async fn no_more_is_sent_than_an_endpoint_allows() {
     // A second's worth at once, the other ten in half a second.
     assert!(seen[29].at - seen[0].at >= Duration::from_millis(450));
     assert!(seen[19].at - seen[0].at < Duration::from_millis(450));
+}
+
+/// Each change of an endpoint is read from the store before the head goes on.
+#[tokio::test]
+async fn endpoints_that_change_all_the_time_do_not_hold_up_the_events_behind_them() {
+    const CHANGES: u64 = 400;
+    let bed = Bed::new();
+    let (busy, willing) = (Sink::willing().await, Sink::willing().await);
+    let (_, id) = bed.endpoint(&busy, json!({})).await;
+    bed.endpoint_in(THERE, &willing, json!({})).await;
+    let engine = bed.start();
+    until("both have their pings", || busy.count() + willing.count() == 2).await;
+    // Nothing is read until all of it is there.
+    bed.store.deaf.store(true, SeqCst);
+    for number in 0..CHANGES {
+        let mut patch = Fields::new();
+        patch.insert("description".to_owned(), json!(number.to_string()));
+        bed.write(Builtin::Endpoint, Some(&id), Change::Merge { patch }).await;
+    }
+    bed.store.append([Event { scope: THERE, ..bed.event("book_1") }]);
+    let before = bed.clock.looks.load(SeqCst);
+    bed.store.deaf.store(false, SeqCst);
+    until("the event behind the changes", || willing.events().len() == 1).await;
+    let passes = bed.clock.looks.load(SeqCst) - before;
+    // One pass for each change, and whatever other accounts do in each pass would come in between.
+    assert!(passes < CHANGES / 4, "{passes} passes for {CHANGES} changes");
+    engine.stop().await;
+}
+
+/// An account pays for the time of its filters together with those that pay at the same time, not
+/// with all that ever had a filter.
+#[tokio::test]
+async fn filters_of_accounts_at_rest_do_not_slow_down_those_of_others() {
+    const ACCOUNTS: i64 = 100;
+    const EVENTS: usize = 1000;
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    let filter = "has(event.data.object.title) && type(event.data.object.title) == string && \
+                  event.data.object.title.matches('^[A-Z][a-z]+$')";
+    for account in 0..ACCOUNTS {
+        bed.endpoint_in(Scope(20 * account + 40), &sink, json!({ "filter": filter })).await;
+    }
+    let (number, _) = bed.endpoint(&sink, json!({ "filter": filter })).await;
+    let engine = bed.start();
+    until("the pings", || sink.count() == ACCOUNTS as usize + 1).await;
+    let event = |scope: Scope| Event { scope, ..bed.event("book_1") };
+    bed.store.append((0..ACCOUNTS).map(|account| event(Scope(20 * account + 40))));
+    until("one event each", || sink.events().len() == ACCOUNTS as usize).await;
+    // A few ticks, in which those are forgotten that have paid.
+    linger().await;
+    let begun = Instant::now();
+    bed.store.append((0..EVENTS).map(|_| event(HERE)));
+    until("all of them", || bed.rows(number, Status::Succeeded) == EVENTS + 1).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    engine.stop().await;
 }

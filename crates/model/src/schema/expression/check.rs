@@ -6,6 +6,7 @@ use super::flow::{self, Facts, Path};
 use super::function::{self, Class, FUNCTIONS, Function, NAMESPACE, Style, TYPE_NAMES};
 use super::scope::Scope;
 use super::shape::{Member, Object, Shape, Type};
+use super::words::Words;
 use crate::schema::parse::hint;
 use crate::time::{Timestamp, is_date};
 use cel::common::ast::{
@@ -320,6 +321,8 @@ impl Checker<'_> {
                     let message = format!("{} and {} are {same}", one.shape, two.shape);
                     return self.say(node, message);
                 }
+                self.is_known(left, &two)?;
+                self.is_known(right, &one)?;
                 bool
             }
             (operators::IN, [item, container]) => self.within(node, item, container, facts),
@@ -388,13 +391,22 @@ impl Checker<'_> {
         let (one, of) = (one?, of?);
         self.not_null(container, &of)?;
         match &of.shape {
-            Shape::List(of) if one.meets(of) => {}
+            Shape::List(of) if one.meets(of) => {
+                self.is_known(item, of)?;
+                self.are_known(container, &one)?;
+            }
             Shape::List(of) => {
                 let message =
                     format!("{} is never in a list of which an item is {}", one.shape, of.shape);
                 return self.say(node, message);
             }
-            Shape::Object(_) | Shape::Map => {
+            Shape::Object(object) => {
+                self.argument(item, Class::Text, "`in` with an object", facts)?;
+                if let Some(name) = flow::text(item).filter(|name| object.member(name).is_none()) {
+                    return self.no_member(item, container, object, name);
+                }
+            }
+            Shape::Map => {
                 self.argument(item, Class::Text, "`in` with an object", facts)?;
             }
             Shape::Nothing => {}
@@ -490,6 +502,9 @@ impl Checker<'_> {
             self.pattern(arguments[1])?;
         }
         fits?;
+        if let [target, part] = arguments[..] {
+            self.is_part(name, (target, part), facts)?;
+        }
         Some(function.gives())
     }
 
@@ -531,7 +546,10 @@ impl Checker<'_> {
         self.not_null(&each.iter_range, &range)?;
         let item = match &range.shape {
             Shape::List(item) => (**item).clone(),
-            Shape::Object(_) | Shape::Map => Type::of(Shape::Text),
+            Shape::Object(object) => {
+                Words::kind(object.noun, object.members.iter().map(|member| member.name.as_str()))
+            }
+            Shape::Map => Type::of(Shape::Text),
             Shape::Nothing => range.clone(),
             Shape::Any => return self.untyped(&each.iter_range, "list"),
             shape => {

@@ -3,9 +3,11 @@
 
 use super::scope::{self, Scope};
 use super::shape::{Member, Object, Shape, Type};
-use crate::schema::{Collection, Schema};
+use super::words::Words;
+use crate::schema::{Collection, EventNames, Schema};
 use crate::version::Versions;
 use crate::webhook::pattern;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The scope of a filter over the events of these patterns. Without a version, over those of all
@@ -13,6 +15,10 @@ use std::sync::Arc;
 pub fn event(schema: &Schema, patterns: &[&str], version: Option<&str>) -> Scope {
     let wanted = |kind: &str| patterns.iter().any(|wanted| pattern::matches(wanted, kind));
     let mut variants: Vec<(String, Type)> = Vec::new();
+    // Of all versions, subscribed to or not: a replay can be asked for any of them.
+    let mut types: BTreeSet<String> = BTreeSet::new();
+    types.extend(pattern::catalogue(schema).into_iter().map(str::to_owned));
+    types.insert(pattern::PING.to_owned());
     let mut add = |kind: &str, object: &Type| {
         if !wanted(kind) {
             return;
@@ -24,9 +30,11 @@ pub fn event(schema: &Schema, patterns: &[&str], version: Option<&str>) -> Scope
     };
     if schema.versions.len() < 2 {
         of_view(schema, &mut add);
+        types.extend(names(schema));
     } else {
         let versions = Versions::new(&Arc::new(schema.clone()));
         let shown = |date: &str| version.is_none_or(|version| version == date);
+        types.extend(versions.iter().flat_map(|view| names(&view.schema)));
         for view in versions.iter().filter(|view| shown(&view.date)) {
             of_view(&view.schema, &mut add);
         }
@@ -37,7 +45,20 @@ pub fn event(schema: &Schema, patterns: &[&str], version: Option<&str>) -> Scope
     let own = own.flat_map(pattern::kinds).chain([pattern::FAILING, pattern::EVENTS_SKIPPED]);
     published.chain(own).for_each(|kind| add(kind, &Type::of(Shape::Map)));
     let object = all(variants.iter().map(|(_, object)| object));
-    Scope::of_event(envelope(object), variants)
+    let kind = Words::kind("event type", types.iter().map(String::as_str));
+    Scope::of_event(envelope(object, kind), variants)
+}
+
+/// The types of all events that the collections can have had, also by operations that are not
+/// offered any more.
+fn names(schema: &Schema) -> BTreeSet<String> {
+    let shown = schema.collections.iter().filter(|collection| !collection.internal);
+    let names = shown.flat_map(|collection| {
+        let EventNames { created, updated, deleted } = &collection.events;
+        let usual = [created, updated, deleted].map(String::as_str);
+        pattern::kinds(collection).into_iter().chain(usual)
+    });
+    names.map(str::to_owned).collect()
 }
 
 fn of_view(schema: &Schema, add: &mut impl FnMut(&str, &Type)) {
@@ -94,7 +115,7 @@ fn merged(one: &Type, other: &Type) -> Type {
 }
 
 /// The envelope of `model::event`.
-fn envelope(object: Type) -> Type {
+fn envelope(object: Type, kind: Type) -> Type {
     let text = || Type::of(Shape::Text);
     let previous =
         Member { always: false, ..Member::new("previous_attributes", Type::of(Shape::Map)) };
@@ -105,8 +126,8 @@ fn envelope(object: Type) -> Type {
         "member",
         vec![
             Member::new("id", text()),
-            Member::new("object", text()),
-            Member::new("type", text()),
+            Member::new("object", Words::kind("name of the object", ["event"])),
+            Member::new("type", kind),
             Member::new("api_version", text()),
             Member::new("created", Type::of(Shape::Int)),
             Member::new("data", data),

@@ -13,6 +13,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 mod shape;
+mod words;
 
 pub use check::Complaint;
 pub use event::event;

@@ -3,6 +3,7 @@
 
 use super::function::{self, Function};
 use super::shape::{Member, Shape, Type};
+use super::words::Words;
 use crate::schema::{Collection, Field, Kind};
 
 /// The variables of an expression, in the order in which messages list them.
@@ -41,7 +42,7 @@ impl Scope {
         let mut scope = Scope::of_transition(collection);
         // A parameter that is not sent is its default, or null.
         let members = params.iter().map(|param| {
-            let kind = kind_of(&param.kind, Shape::Double);
+            let kind = typed(param, Shape::Double);
             let kind = if param.required { kind } else { kind.or_null() };
             Member::new(&param.name, kind)
         });
@@ -75,7 +76,7 @@ pub(super) fn record(collection: &Collection, number: Shape) -> Type {
     let id = if collection.feed.is_some() { Shape::Int } else { Shape::Text };
     let mut members = vec![
         Member::new("id", Type::of(id)),
-        Member::new("object", Type::of(Shape::Text)),
+        Member::new("object", Words::kind("name of the object", [collection.object.as_str()])),
         Member::new("created_at", Type::of(Shape::Timestamp)),
         Member::new("updated_at", Type::of(Shape::Timestamp)),
     ];
@@ -84,7 +85,7 @@ pub(super) fn record(collection: &Collection, number: Shape) -> Type {
 }
 
 fn member(collection: &Collection, field: &Field, number: &Shape) -> Member {
-    let kind = kind_of(&field.kind, number.clone());
+    let kind = typed(field, number.clone());
     let is_state = collection.states.as_ref().is_some_and(|states| states.field == field.name);
     // The reference to the parent is the first field of a child.
     let first = collection.fields.first().filter(|_| collection.parent.is_some());
@@ -93,6 +94,15 @@ fn member(collection: &Collection, field: &Field, number: &Shape) -> Member {
     let sent = field.required && !field.removed && !field.voidable;
     let always = is_state || is_parent || sent;
     Member::new(&field.name, if always { kind } else { kind.or_null() })
+}
+
+fn typed(field: &Field, number: Shape) -> Type {
+    // Of an outgrown field clients of older versions may have written other values.
+    if field.kind != Kind::String || field.choices.is_empty() || field.outgrown {
+        return kind_of(&field.kind, number);
+    }
+    let noun = format!("value of `{}`", field.name);
+    Words::kind(&noun, field.choices.iter().map(String::as_str))
 }
 
 fn kind_of(kind: &Kind, number: Shape) -> Type {

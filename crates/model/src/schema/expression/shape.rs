@@ -1,5 +1,6 @@
 //! The types of expressions: what is known of a value before there is one. Knows nothing of syntax.
 
+use super::words::Words;
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub enum Shape {
     /// An `int` or a `double`; which of them is known when there is a value.
     Number,
     Text,
+    /// One of the texts of a list.
+    Words(Arc<Words>),
     /// A text in the form of a timestamp, or of a date.
     Timestamp,
     Date,
@@ -100,7 +103,7 @@ impl Type {
 
 impl Shape {
     pub fn is_text(&self) -> bool {
-        matches!(self, Shape::Text | Shape::Timestamp | Shape::Date)
+        matches!(self, Shape::Text | Shape::Words(_) | Shape::Timestamp | Shape::Date)
     }
 
     pub fn is_number(&self) -> bool {
@@ -117,6 +120,7 @@ impl Shape {
                 shape.clone()
             }
             (one, two) if one == two => one.clone(),
+            (Shape::Words(one), Shape::Words(two)) => Shape::Words(Arc::new(one.union(two))),
             (one, two) if one.is_text() && two.is_text() => Shape::Text,
             (one, two) if one.is_number() && two.is_number() => Shape::Number,
             (one, two) if one.is_object() && two.is_object() => Shape::Map,
@@ -129,6 +133,7 @@ impl Shape {
         match (self, other) {
             (Shape::Any | Shape::Nothing, _) | (_, Shape::Any | Shape::Nothing) => true,
             (Shape::List(one), Shape::List(two)) => one.meets(two),
+            (Shape::Words(one), Shape::Words(two)) => one.all.iter().any(|word| two.has(word)),
             (one, two) => {
                 one == two
                     || one.is_text() && two.is_text()
@@ -160,7 +165,7 @@ impl fmt::Display for Shape {
             Shape::Bool => "a boolean",
             Shape::Int => "an integer",
             Shape::Double | Shape::Number => "a number",
-            Shape::Text => "a string",
+            Shape::Text | Shape::Words(_) => "a string",
             Shape::Timestamp => "a timestamp",
             Shape::Date => "a date",
             Shape::List(_) => "a list",

@@ -84,7 +84,7 @@ impl Sort {
             Sort::Bool => &["true", "false"],
             Sort::Int => &["0", "1", "-2", "7"],
             Sort::Double => &["0.5", "1.0", "-2.25"],
-            Sort::Text => &["'a'", "''", "'2026'", "client", "record.id", "record.status"],
+            Sort::Text => &["'a'", "''", "'2026'", "client", "record.id", "string(record.status)"],
             Sort::Moment => &["now", "record.created_at", "'2026-01-31T12:00:00Z'"],
             Sort::Day => &["'2026-01-31'"],
             Sort::Words => &["['a', 'b']", "[]"],
@@ -93,6 +93,17 @@ impl Sort {
         }
     }
 }
+
+/// Conditions on a text out of a list.
+const WORDS: &[&str] = &[
+    "record.status == 'new'",
+    "('old' != record.status)",
+    "(record.status in ['new', 'old'])",
+    "record.status.startsWith('ne')",
+    "('whole' in record)",
+    "record.exists(name, name == 'price')",
+    "(record.status == record.status ? record.status : 'other').size() > 1",
+];
 
 /// Makes texts. Half of them are right; the others have something of the wrong sort somewhere, or
 /// use something that may be null or absent.
@@ -242,7 +253,8 @@ impl Maker {
         let sort = SORTS[self.dice.below(SORTS.len())];
         let ordered = [Sort::Int, Sort::Double, Sort::Text, Sort::Moment][self.dice.below(4)];
         let order = self.dice.pick(&["<", "<=", ">", ">="]);
-        match self.dice.below(11) {
+        match self.dice.below(12) {
+            11 => self.dice.pick(WORDS).to_owned(),
             0 => format!("!({})", self.make(Sort::Bool, depth)),
             1 => format!("({} && {})", self.make(Sort::Bool, depth), self.make(Sort::Bool, depth)),
             2 => format!("({} || {})", self.make(Sort::Bool, depth), self.make(Sort::Bool, depth)),
@@ -322,6 +334,7 @@ fn is_of(value: &Value, kind: &Type) -> bool {
         (Shape::Double, Value::Number(number)) => number.is_f64(),
         (Shape::Number, Value::Number(_)) => true,
         (Shape::Text, Value::String(_)) => true,
+        (Shape::Words(words), Value::String(text)) => words.has(text),
         (Shape::Timestamp, Value::String(text)) => crate::Timestamp::parse(text).is_some(),
         (Shape::Date, Value::String(text)) => crate::time::is_date(text),
         (Shape::List(item), Value::Array(items)) => items.iter().all(|value| is_of(value, item)),

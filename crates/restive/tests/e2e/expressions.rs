@@ -216,7 +216,7 @@ fn a_filter_may_ask_for_every_type_that_some_version_has() {
         [[versions]]
         date = "2025-01-01"
         [webhooks]
-        mode = "development"
+        development = true
         [events.types."import.done"]
         [collections.books]
         fields.form = { type = "string", enum = ["soft", "hard"], required = true }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const SHOP: &str = r#"
 [webhooks]
-mode = "development"
+development = true
 [collections.orders]
 fields.total = { type = "integer", required = true }
 fields.parts = { type = "integer", required = true }

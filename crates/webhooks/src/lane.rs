@@ -223,7 +223,7 @@ impl Lane {
 
     /// Whether its filter lets an event pass, or why that cannot be told.
     pub fn filter(&self, event: &Prepared, times: &FilterTime) -> Result<bool, String> {
-        if event.is_erased() {
+        if event.is_blank() {
             return Err(FILTER_OF_ERASED.to_owned());
         }
         times.measure(self.account(), || self.endpoint.passes(&event.envelope(self.version)))

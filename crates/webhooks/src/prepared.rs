@@ -101,11 +101,14 @@ impl Loaded {
         }
     }
 
-    /// Whether the record was erased, before the event was read or since.
+    /// Whether a filter has nothing to judge: the record was erased, before the event was read or
+    /// since.
+    pub fn is_blank(&self, event: &Event) -> bool {
+        self.is_erased(event) || model::version::is_erased(&event.object)
+    }
+
+    /// Whether the record was erased since the event was read.
     pub fn is_erased(&self, event: &Event) -> bool {
-        if model::version::is_erased(&event.object) {
-            return true;
-        }
         let erased = self.erased.borrow();
         if erased.records.is_empty() {
             return false;
@@ -143,8 +146,8 @@ impl Prepared {
         self.weight
     }
 
-    pub fn is_erased(&self) -> bool {
-        self.loaded.is_erased(&self.event)
+    pub fn is_blank(&self) -> bool {
+        self.loaded.is_blank(&self.event)
     }
 
     /// The body in the version at this place; the newest is at 0.

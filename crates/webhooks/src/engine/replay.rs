@@ -275,7 +275,7 @@ impl Engine {
             if endpoint.filter.is_none() {
                 return Verdict::Send;
             }
-            if loaded.is_erased(event) {
+            if loaded.is_blank(event) {
                 return Verdict::Skip(FILTER_OF_ERASED.to_owned());
             }
             match times.measure(account, || passes(&versions, &endpoint, version, event)) {

@@ -204,50 +204,63 @@ mod tests {
     use super::super::testbed::{Bed, HERE, within};
     use super::*;
     use serde_json::json;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::io::Read as _;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    /// Two of three readers of this length are always under way.
-    const READ: Duration = Duration::from_millis(60);
+    /// How long a read takes at the least: many commits.
+    const READ: Duration = Duration::from_millis(100);
+    /// How long a read waits for the next one to begin.
+    const PATIENCE: Duration = Duration::from_millis(500);
+
+    /// Reads for as long as no later read has begun, so that there is always one.
+    fn read(connection: &Connection, begun: &AtomicU64) -> Result<(), Error> {
+        connection.execute_batch("BEGIN; SELECT count(*) FROM log")?;
+        let (number, start) = (begun.fetch_add(1, Ordering::SeqCst) + 1, Instant::now());
+        let last = || begun.load(Ordering::SeqCst) == number;
+        while start.elapsed() < READ || last() && start.elapsed() < PATIENCE {
+            // waits for: the next read
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(connection.execute_batch("COMMIT")?)
+    }
 
     /// One account that always has a long read under way: the log file starts again all the same.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    #[tokio::test]
     async fn the_log_file_starts_again_although_long_reads_never_pause() {
         let bed = Bed::new("[collections.notes.fields]\ntext = 'string'\n");
-        let ended = Arc::new(AtomicBool::new(false));
-        let read = |number: u32| {
-            let (store, ended) = (bed.store.clone(), ended.clone());
+        let (ended, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let reader = || {
+            let (store, ended, begun) = (bed.store.clone(), ended.clone(), begun.clone());
             async move {
-                // waits for: the middle of another read
-                tokio::time::sleep(READ * number / 3).await;
-                while !ended.load(Ordering::Relaxed) {
-                    let read = store.readers.run_for(HERE, |connection| {
-                        connection.execute_batch("BEGIN; SELECT count(*) FROM log")?;
-                        // waits for: the next read, which begins before this one ends
-                        std::thread::sleep(READ);
-                        Ok(connection.execute_batch("COMMIT")?)
-                    });
-                    let _ = read.await;
+                while !ended.load(Ordering::SeqCst) {
+                    let begun = begun.clone();
+                    let _ = store.readers.run_for(HERE, move |c| read(c, &begun)).await;
                 }
             }
         };
-        let readers: Vec<_> = (0..3).map(|number| tokio::spawn(read(number))).collect();
+        let readers: Vec<_> = (0..3).map(|_| tokio::spawn(reader())).collect();
         let note = |bytes: usize| bed.create(HERE, "notes", json!({ "text": "x".repeat(bytes) }));
         let file = tail::log_file(&bed.store.shared.path);
         while std::fs::metadata(&file).unwrap().len() <= HUGE_BYTES {
             within(bed.put(note(100 << 10))).await;
         }
         // A log file that starts again has other salts in its head.
-        let salts = || std::fs::read(&file).unwrap()[16..24].to_vec();
+        let salts = || {
+            let mut head = [0; 24];
+            std::fs::File::open(&file).unwrap().read_exact(&mut head).unwrap();
+            head[16..].to_vec()
+        };
         let before = salts();
         let starts_again = async {
+            // Without a pause, so that no checkpoint finds all of it in the database.
             while salts() == before {
-                bed.put(note(10)).await;
-                // waits for: the next look at the file
-                tokio::time::sleep(LOOK / 4).await;
+                for task in bed.spawn((0..16).map(|_| note(10)).collect()) {
+                    task.await.unwrap().unwrap().unwrap();
+                }
             }
         };
         within(starts_again).await;
-        ended.store(true, Ordering::Relaxed);
+        ended.store(true, Ordering::SeqCst);
         for reader in readers {
             within(reader).await.unwrap();
         }

@@ -26,6 +26,8 @@ const HUGE_BYTES: u64 = if cfg!(test) { WORTH_BYTES } else { 128 << 20 };
 const LEAVE_ALONE: Duration = Duration::from_secs(30);
 /// That moment: a long reader (a backup) must not turn it into seconds.
 const STALL: Duration = Duration::from_millis(20);
+/// Tries to begin the file again while long reads wait, of `STALL` each.
+const RESTARTS: usize = 20;
 /// The mark of what was acknowledged is written this often at most: it costs a sync.
 const MARK: Duration = Duration::from_secs(1);
 
@@ -119,9 +121,10 @@ impl Thread {
     /// begins at the start of the log file.
     fn start_anew(&mut self) {
         let (connection, readers) = (&self.connection, &self.shared.readers);
-        let restart = || readers.without_rest(|| checkpoint(connection, "RESTART"));
-        let done = readers.without_long_reads(restart);
-        if !matches!(done, Some(Ok(Moved { busy: false, .. }))) {
+        let restart = || matches!(checkpoint(connection, "RESTART"), Ok(Moved { busy: false, .. }));
+        // A writer that commits without a pause may be in the way of a single try.
+        let restarts = || readers.without_rest(|| (0..RESTARTS).any(|_| restart()));
+        if readers.without_long_reads(restarts) != Some(true) {
             self.hold_after = Instant::now() + LEAVE_ALONE;
         }
     }

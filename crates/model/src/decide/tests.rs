@@ -249,7 +249,7 @@ fn an_action_moves_the_state_sets_fields_and_starts_the_clock() {
     let decision = bench.lend(&bench.book(json!({ "price": 3 })), "Ada").unwrap();
     let body = kept(&decision);
     assert_eq!((&body["status"], &body["reason"]), (&json!("lent"), &json!("Ada")));
-    assert_eq!(decision.events[0].kind, "book.lend");
+    assert_eq!(decision.events[0].kind, "book.lent");
     let timers = decision.timers.unwrap();
     assert_eq!((timers.len(), timers[0].due), (1, Timestamp(LATER.0 + 60_000)));
 }

@@ -263,3 +263,45 @@ fn expressions_count_with_the_numbers_of_the_record() {
     sum(json!({"count": 6, "price": 2})).error(422, "guard_failed");
     sum(json!({"count": 3, "price": 2})).error(422, "guard_failed");
 }
+
+/// Consumers subscribe to a transition, whoever makes it.
+#[test]
+fn a_transition_has_one_event_type_whether_an_action_or_a_timer_makes_it() {
+    let server = Start::schema(
+        r#"
+        [collections.tickets]
+        states = { names = ["open", "closed", "created"] }
+        [collections.tickets.actions.close]
+        from = "open"
+        to = "closed"
+        [collections.tickets.actions.re-create]
+        to = "created"
+        [collections.tickets.actions.touch]
+        [[collections.tickets.timed]]
+        from = "open"
+        to = "closed"
+        after = "300ms"
+        "#,
+    )
+    .go();
+    let act = |id: &str, action: &str| {
+        server.post(&format!("/v1/tickets/{id}/{action}"), json!({})).expect(200);
+    };
+    let kinds = |id: &str| {
+        let events = server.get(&format!("/v1/events?resource={id}&sort=created"));
+        events
+            .column("type")
+            .iter()
+            .map(|kind| kind.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let [by_action, by_timer] = [(); 2].map(|()| server.make("/v1/tickets", json!({})));
+    act(&by_action, "close");
+    eventually("the timer fires", || kinds(&by_timer).len() == 2);
+    assert_eq!(kinds(&by_timer), ["ticket.created", "ticket.closed"]);
+    assert_eq!(kinds(&by_action), kinds(&by_timer));
+    // Without a state, and for one that is called like another change, the action names it.
+    act(&by_action, "touch");
+    act(&by_action, "re-create");
+    assert_eq!(kinds(&by_action)[2..], ["ticket.touch", "ticket.re_create"]);
+}

@@ -122,19 +122,15 @@ fn read_action(
     for rule in listed.iter().take(RULES) {
         rules.extend(refusal::read(report, rule, host, kinds));
     }
-    let (event, at) = event(
-        report,
-        table,
-        "action ",
-        "event",
-        format!("{}.{}", host.object, name.value.replace('-', "_")),
-    );
+    let to = read_state(report, table, "to", host);
+    let default = default_event(host, to.as_deref(), &name.value.replace('-', "_"));
+    let (event, at) = event(report, table, "action ", "event", default);
     kinds.push((event.clone(), at));
     Action {
         name: name.value.to_owned(),
         description: table.owned_text(report, "description"),
         from: read_from(report, table, host),
-        to: read_state(report, table, "to", host),
+        to,
         set: read_set(report, table, host),
         rules,
         event,
@@ -142,6 +138,15 @@ fn read_action(
         native: None,
         params,
     }
+}
+
+/// The event type of a transition is named after the state that it leads to, whether an action or a
+/// timer makes it. A state whose name is that of another change, such as `created`, names no event
+/// type: consumers could not tell the two apart.
+fn default_event(host: &Host<'_>, to: Option<&str>, otherwise: &str) -> String {
+    let taken = ["created", "updated", "deleted"];
+    let name = to.filter(|to| !taken.contains(to)).unwrap_or(otherwise);
+    format!("{}.{name}", host.object)
 }
 
 fn read_params(report: &mut Report<'_>, table: &Table<'_>) -> Vec<Field> {
@@ -368,7 +373,7 @@ fn read_timed(
             report.say(timed.value_at("to"), "a timed transition must lead to another state");
         }
         let after = timed.duration(report, "after", AFTER);
-        let default = format!("{}.{}", host.object, to.as_deref().unwrap_or("timed"));
+        let default = default_event(host, to.as_deref(), "timed");
         let (event, at) = event(report, timed, "", "event", default);
         kinds.push((event.clone(), at));
         let set = read_set(report, timed, host);

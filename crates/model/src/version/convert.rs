@@ -10,11 +10,9 @@ use crate::record::Fields;
 use crate::schema::{CollectionIx, Field};
 use serde_json::Value;
 
-/// What is wrong with the conversions of the version that was taken back last, each with the name
-/// of its field.
-pub(crate) fn conversion_faults(shape: &Shape) -> Vec<(String, String)> {
-    let all = shape.conversions();
-    all.filter_map(|it| Some((it.new.name.clone(), it.fault()?))).collect()
+/// What is wrong with the conversion of a field by the version that was taken back last.
+pub(crate) fn conversion_fault(shape: &Shape, field: &str) -> Option<String> {
+    shape.conversions().find(|it| it.new.name == field)?.fault()
 }
 
 impl Convert {

@@ -3,78 +3,33 @@
 //! where kept texts of older versions are brought up.
 
 use super::lens::{Lens, value_of};
+use super::raw::Raw;
 use super::{Versions, View};
 use crate::event::{Event, Hidden};
 use crate::problem::Problem;
 use crate::record::{self, Fields, Record, parse_object, push_text};
 use crate::schema::{Collection, CollectionIx};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The texts of an event in some version.
-struct Told<'e> {
+/// The texts of an event: its object, what that was before, and what only older versions show.
+struct Texts<'e> {
     object: Cow<'e, str>,
     previous: Option<Cow<'e, str>>,
-}
-
-/// What the row of an event says to readers of other versions, beside the newest's envelope.
-#[derive(Deserialize)]
-struct Aside<'t> {
-    #[serde(borrow)]
-    collection: Cow<'t, str>,
-    #[serde(borrow)]
-    version: Cow<'t, str>,
-    /// As they were written, where the newest tells them in other words.
-    #[serde(borrow)]
-    object: Option<&'t RawValue>,
-    #[serde(borrow)]
-    previous: Option<&'t RawValue>,
-    #[serde(borrow)]
-    hidden: Option<&'t RawValue>,
-}
-
-/// The members of an envelope, in their order.
-#[derive(Deserialize)]
-struct Envelope<'t> {
-    #[serde(borrow)]
-    id: &'t RawValue,
-    #[serde(borrow)]
-    object: &'t RawValue,
-    #[serde(borrow, rename = "type")]
-    kind: &'t RawValue,
-    #[serde(borrow)]
-    created: &'t RawValue,
-    #[serde(borrow)]
-    data: Data<'t>,
-    #[serde(borrow)]
-    livemode: &'t RawValue,
-    #[serde(borrow)]
-    pending_webhooks: &'t RawValue,
-    #[serde(borrow)]
-    request: &'t RawValue,
-}
-
-#[derive(Deserialize)]
-struct Data<'t> {
-    #[serde(borrow)]
-    object: &'t RawValue,
-    #[serde(borrow)]
-    previous_attributes: Option<&'t RawValue>,
+    hidden: Option<&'e str>,
 }
 
 impl Versions {
     /// The envelope of an event in the version at this place; the newest is at 0.
     pub fn envelope(&self, event: &Event, version: usize, pending_webhooks: u32) -> String {
         let view = self.view(version);
-        let Told { object, previous } = self.told(event, view);
+        let Texts { object, previous, .. } = self.texts(event, view);
         event.envelope_of(&view.date, &object, previous.as_deref(), pending_webhooks)
     }
 
     /// The object of an event in the version at this place.
     pub fn object<'e>(&self, event: &'e Event, version: usize) -> Cow<'e, str> {
-        self.told(event, self.view(version)).object
+        self.texts(event, self.view(version)).object
     }
 
     /// What must be kept beside the newest's envelope of an event, so that `row` can tell it in
@@ -111,29 +66,39 @@ impl Versions {
     /// envelope, its hidden part what `aside` made.
     pub fn row(&self, record: &Record, version: usize) -> String {
         let view = self.view(version);
-        let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(&record.body) else {
-            return record.body.clone();
+        let envelope = Raw::read(&record.body, None);
+        let data = Raw::read(envelope.text("data"), None);
+        let aside = Raw::read(record.hidden.as_deref().unwrap_or("{}"), None);
+        let name = |text: &str| serde_json::from_str::<String>(text).unwrap_or_default();
+        // As they were written, where the newest has other words for them.
+        let (object, previous) = match aside.find("object") {
+            Some(object) => (object, aside.find("previous")),
+            None => (data.text("object"), data.find("previous_attributes")),
         };
-        let shown = |text: &RawValue| text.get().to_owned();
-        let (mut object, mut previous) =
-            (shown(envelope.data.object), envelope.data.previous_attributes.map(shown));
-        let aside = record.hidden.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        if let Some(aside) = aside {
-            let Aside { collection, version, hidden, .. } = aside;
-            if let Some(as_written) = aside.object {
-                (object, previous) = (shown(as_written), aside.previous.map(shown));
+        let previous = previous.map(Cow::Borrowed);
+        let texts = Texts { object: object.into(), previous, hidden: aside.find("hidden") };
+        let collection = self.kept().find(&name(aside.text("collection")));
+        let texts = self.shown(collection, &name(aside.text("version")), texts, view);
+        let mut out = String::with_capacity(record.body.len() + 64);
+        for (member, text) in envelope.members() {
+            out.push(if out.is_empty() { '{' } else { ',' });
+            push_text(&mut out, member);
+            out.push(':');
+            match member {
+                "api_version" => push_text(&mut out, &view.date),
+                "data" => {
+                    out.push_str("{\"object\":");
+                    out.push_str(&texts.object);
+                    if let Some(previous) = &texts.previous {
+                        out.push_str(",\"previous_attributes\":");
+                        out.push_str(previous);
+                    }
+                    out.push('}');
+                }
+                _ => out.push_str(text),
             }
-            let texts = Texts {
-                written: &version,
-                object: &object,
-                previous: previous.as_deref(),
-                hidden: hidden.map(RawValue::get),
-            };
-            let told = self.told_texts(self.kept().find(&collection), &texts, view);
-            let told = (told.object.into_owned(), told.previous.map(Cow::into_owned));
-            (object, previous) = told;
         }
-        envelope.around(&view.date, &object, previous.as_deref())
+        if out.is_empty() { record.body.clone() } else { out + "}" }
     }
 
     /// Text and hidden part of a record, as they were written under a date, in the newest shape.
@@ -166,13 +131,8 @@ impl Versions {
         if written == to.date || is_erased(object) {
             return None;
         }
-        let hidden = Hidden::parse(hidden);
-        let mut after = whole(object, &hidden.object);
-        let mut previous = previous.map(|text| whole(text, &hidden.previous));
-        if let Some(lens) = self.written_lens(ix, written) {
-            previous = previous.map(|all| lens.previous_up(&after, &all));
-            after = lens.up(&after);
-        }
+        let texts = Texts { object: object.into(), previous: previous.map(Into::into), hidden };
+        let (mut after, mut previous) = self.newest_fields(ix, written, &texts);
         let lens = to.lens(ix).filter(|_| to.index > 0);
         let shape = match to.index {
             0 => &self.kept().collections[ix],
@@ -218,82 +178,53 @@ impl Versions {
         }
     }
 
-    fn told<'e>(&self, event: &'e Event, view: &View) -> Told<'e> {
-        let texts = Texts {
-            written: &event.api_version,
-            object: &event.object,
-            previous: event.previous.as_deref(),
-            hidden: event.hidden.as_deref(),
-        };
+    fn texts<'e>(&self, event: &'e Event, view: &View) -> Texts<'e> {
+        let (object, previous) = (Cow::from(&event.object), event.previous.as_ref().map(Cow::from));
+        let texts = Texts { object, previous, hidden: event.hidden.as_deref() };
         // The usual case needs no look at the collection.
         if view.index == 0 && event.api_version == view.date && !view.differs {
-            return texts.as_they_are();
+            return texts;
         }
-        self.told_texts(self.kept().find(&event.collection), &texts, view)
+        self.shown(self.kept().find(&event.collection), &event.api_version, texts, view)
     }
 
-    fn told_texts<'e>(
+    /// Texts that were written under a date, as a version shows them.
+    fn shown<'e>(
         &self,
         collection: Option<CollectionIx>,
-        texts: &Texts<'e>,
+        written: &str,
+        texts: Texts<'e>,
         view: &View,
-    ) -> Told<'e> {
+    ) -> Texts<'e> {
         // What is published from outside has no collection whose shape could differ.
-        let Some(ix) = collection else { return texts.as_they_are() };
-        if self.shows_as_written(ix, texts.written, view) || is_erased(texts.object) {
-            return texts.as_they_are();
+        let Some(ix) = collection else { return texts };
+        if self.shows_as_written(ix, written, view) || is_erased(&texts.object) {
+            return texts;
         }
-        let (from, to) = (self.written_lens(ix, texts.written), view.lens(ix));
-        let hidden = Hidden::parse(texts.hidden);
-        let mut after = whole(texts.object, &hidden.object);
-        let mut previous = texts.previous.map(|text| whole(text, &hidden.previous));
-        if let Some(from) = from {
-            previous = previous.map(|previous| from.previous_up(&after, &previous));
-            after = from.up(&after);
-        }
+        let (after, previous) = self.newest_fields(ix, written, &texts);
         let shown = &view.schema.collections[ix];
-        let (object, previous) = match to {
-            Some(lens) => {
-                let previous = previous.map(|previous| lens.previous(&after, &previous));
-                (record::encode(shown, &lens.down(&after)), previous)
-            }
-            None => (record::encode(shown, &after), previous.map(|all| public(shown, all))),
+        let (after, previous) = match view.lens(ix) {
+            Some(lens) => (lens.down(&after), previous.map(|all| lens.previous(&after, &all))),
+            None => (after, previous.map(|all| public(shown, all))),
         };
-        let previous = previous.map(|fields| Cow::Owned(Value::Object(fields).to_string()));
-        Told { object: Cow::Owned(object), previous }
+        let previous = previous.map(|fields| Value::Object(fields).to_string().into());
+        Texts { object: record::encode(shown, &after).into(), previous, hidden: None }
     }
-}
 
-/// The texts of an event as the log keeps them.
-struct Texts<'e> {
-    written: &'e str,
-    object: &'e str,
-    previous: Option<&'e str>,
-    hidden: Option<&'e str>,
-}
-
-impl<'e> Texts<'e> {
-    fn as_they_are(&self) -> Told<'e> {
-        Told { object: self.object.into(), previous: self.previous.map(Cow::Borrowed) }
-    }
-}
-
-impl Envelope<'_> {
-    fn around(&self, version: &str, object: &str, previous: Option<&str>) -> String {
-        let previous =
-            previous.map_or(String::new(), |text| format!(",\"previous_attributes\":{text}"));
-        format!(
-            "{{\"id\":{},\"object\":{},\"type\":{},\"api_version\":\"{version}\",\"created\":{},\
-             \"data\":{{\"object\":{object}{previous}}},\"livemode\":{},\"pending_webhooks\":{},\
-             \"request\":{}}}",
-            self.id,
-            self.object,
-            self.kind,
-            self.created,
-            self.livemode,
-            self.pending_webhooks,
-            self.request
-        )
+    /// The fields of texts that were written under a date, in the newest shape.
+    fn newest_fields(
+        &self,
+        collection: CollectionIx,
+        written: &str,
+        texts: &Texts<'_>,
+    ) -> (Fields, Option<Fields>) {
+        let hidden = Hidden::parse(texts.hidden);
+        let after = whole(&texts.object, &hidden.object);
+        let previous = texts.previous.as_ref().map(|text| whole(text, &hidden.previous));
+        match self.written_lens(collection, written) {
+            Some(lens) => (lens.up(&after), previous.map(|all| lens.previous_up(&after, &all))),
+            None => (after, previous),
+        }
     }
 }
 

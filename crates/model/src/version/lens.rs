@@ -155,9 +155,10 @@ impl Lens {
         let shown = self.down(current);
         let mut wanted = shown.clone();
         for (name, change) in self.fold(patch) {
-            let object = change.is_object() && self.is_object(&name);
+            let field = self.line(&name).and_then(|line| line.field.as_ref());
+            let object = field.is_some_and(|field| field.kind == Kind::Object);
             let target = wanted.entry(name).or_insert(Value::Null);
-            match object {
+            match object && change.is_object() {
                 true => value::merge(target, change),
                 false => *target = change,
             }
@@ -191,13 +192,9 @@ impl Lens {
         for field in self.kept.iter().filter(|field| !field.read_only) {
             let (was, is) = (value_of(&was, &field.name), value_of(&is, &field.name));
             let kept = value_of(current, &field.name);
-            let seen = self.lines.iter().filter_map(|line| line.place.as_ref());
-            let seen = seen.into_iter().any(|place| place.path == field.name);
-            let changed = match was == is {
-                true => kept.clone(),
-                false => patched(kept, was, is, seen),
-            };
-            if changed != *kept {
+            let seen = |line: &Line| line.place.as_ref().is_some_and(|it| it.path == field.name);
+            let changed = || patched(kept, was, is, self.lines.iter().any(seen));
+            if let Some(changed) = (was != is).then(changed).filter(|changed| changed != kept) {
                 raised.fields.insert(field.name.clone(), changed);
             }
         }
@@ -217,9 +214,8 @@ impl Lens {
             }
         };
         let mut violation = Violation::new(kept, Code::Unsuitable, message);
-        let secret = self.line(name).and_then(|line| line.field.as_ref());
-        let secret = secret.is_some_and(|field| field.write_only);
-        violation.report_as(name, Some(path_value(sent, name)).filter(|_| !secret));
+        let secret = self.line(name).is_some_and(Line::is_secret);
+        violation.report_as(name, (!secret).then_some(path_value(sent, name)));
         (kept.clone(), violation)
     }
 
@@ -232,13 +228,10 @@ impl Lens {
     ) -> Result<(), Problem> {
         let mut violations: Vec<Violation> =
             raised.faults.iter().map(|(_, violation)| violation.clone()).collect();
-        if let Err(problem) = validate::raised(self.held_to(newest), &mut raised.fields) {
+        if let Err(mut problem) = validate::raised(self.held_to(newest), &mut raised.fields) {
+            problem.violations.iter_mut().for_each(|violation| self.reword(violation, sent));
             let known = |field: &str| raised.faults.iter().any(|(kept, _)| kept == field);
-            for violation in problem.violations.iter().filter(|one| !known(&one.field)) {
-                let mut violation = violation.clone();
-                self.reword(&mut violation, sent);
-                violations.push(violation);
-            }
+            violations.extend(problem.violations.iter().filter(|it| !known(&it.field)).cloned());
         }
         match violations.is_empty() {
             true => Ok(()),
@@ -259,44 +252,28 @@ impl Lens {
         }
         violation.message =
             format!("`{}` has a value that newer versions of this service refuse.", line.name);
-        let secret = line.field.as_ref().is_some_and(|field| field.write_only);
-        violation.report_as(&line.name, Some(value).filter(|_| !secret));
+        violation.report_as(&line.name, (!line.is_secret()).then_some(value));
     }
 
     /// Drops what is made from fields that are wrong by themselves.
     pub(crate) fn leave_out(&self, raised: &mut Raised, wrong: &[Violation]) {
-        for violation in wrong {
-            let line = self.line(&violation.field).and_then(|line| line.place.as_ref());
-            if let Some(place) = line {
-                raised.fields.remove(place.field());
-                raised.faults.retain(|(kept, _)| kept != place.field());
-            }
+        for place in wrong.iter().filter_map(|violation| self.place(&violation.field)) {
+            raised.fields.remove(place.field());
+            raised.faults.retain(|(kept, _)| kept != place.field());
         }
     }
 
     /// `previous_attributes` in this version, from the kept record after the change and the old
     /// values of what changed.
     pub fn previous(&self, after: &Fields, previous: &Fields) -> Fields {
-        let mut before = after.clone();
-        before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
-        let (was, is) = (self.down(&before), self.down(after));
-        let lines = self.lines.iter().filter(|line| line.is_served() && line.name != "updated_at");
-        lines
-            .filter(|line| value_of(&was, &line.name) != value_of(&is, &line.name))
-            .map(|line| (line.name.clone(), value_of(&was, &line.name).clone()))
-            .collect()
+        let mut found = differing(after, previous, |fields| self.down(fields));
+        found.retain(|name, _| self.line(name).is_some_and(Line::is_served));
+        found
     }
 
     /// The other way: `previous_attributes` that were written in this version, in the newest shape.
     pub fn previous_up(&self, after: &Fields, previous: &Fields) -> Fields {
-        let mut before = after.clone();
-        before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
-        let (was, is) = (self.up(&before), self.up(after));
-        let names = was.keys().chain(is.keys()).filter(|name| *name != "updated_at");
-        names
-            .filter(|name| value_of(&was, name) != value_of(&is, name))
-            .map(|name| (name.clone(), value_of(&was, name).clone()))
-            .collect()
+        differing(after, previous, |fields| self.up(fields))
     }
 
     /// What the version calls a kept field or a member of it. None where it does not show it; what
@@ -316,8 +293,7 @@ impl Lens {
 
     /// The kept field that a field of this version shows.
     pub fn name_up<'a>(&'a self, name: &'a str) -> &'a str {
-        let place = self.line(name).and_then(|line| line.place.as_ref());
-        place.map_or(name, Place::field)
+        self.place(name).map_or(name, Place::field)
     }
 
     /// Whether the version shows the field, and nothing of it is kept.
@@ -327,8 +303,7 @@ impl Lens {
 
     /// Whether the version shows a value of the field where there is none.
     pub(crate) fn fills(&self, name: &str) -> bool {
-        let place = self.line(name).and_then(|line| line.place.as_ref());
-        place.is_some_and(|place| place.filled)
+        self.place(name).is_some_and(|place| place.filled)
     }
 
     /// Whether the version shows the values of a kept field, or of its member, as they are kept.
@@ -390,9 +365,8 @@ impl Lens {
         lines.clone().find(|line| line.field.is_some()).or_else(|| lines.next())
     }
 
-    fn is_object(&self, name: &str) -> bool {
-        let field = self.line(name).and_then(|line| line.field.as_ref());
-        field.is_some_and(|field| field.kind == Kind::Object)
+    fn place(&self, name: &str) -> Option<&Place> {
+        self.line(name)?.place.as_ref()
     }
 }
 
@@ -404,6 +378,10 @@ impl Line {
     /// Whether clients cannot set it.
     fn is_assigned(&self) -> bool {
         self.field.as_ref().is_none_or(|field| field.read_only)
+    }
+
+    fn is_secret(&self) -> bool {
+        self.field.as_ref().is_some_and(|field| field.write_only)
     }
 
     fn is_shown_as_null(&self) -> bool {
@@ -419,6 +397,18 @@ impl Line {
     fn copied(&self) -> Option<&str> {
         self.place.as_ref().filter(|place| place.is_copy()).map(|place| place.path.as_str())
     }
+}
+
+/// The old values of what differs once both states of a record are converted.
+fn differing(after: &Fields, previous: &Fields, convert: impl Fn(&Fields) -> Fields) -> Fields {
+    let mut before = after.clone();
+    before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let (was, is) = (convert(&before), convert(after));
+    let names = was.keys().chain(is.keys()).filter(|name| *name != "updated_at");
+    names
+        .filter(|name| value_of(&was, name) != value_of(&is, name))
+        .map(|name| (name.clone(), value_of(&was, name).clone()))
+        .collect()
 }
 
 pub(super) fn value_of<'a>(fields: &'a Fields, name: &str) -> &'a Value {

@@ -28,7 +28,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use convert::conversion_faults;
+pub(crate) use convert::conversion_fault;
 pub use events::is_erased;
 pub use lens::{Lens, Raised};
 
@@ -207,14 +207,9 @@ impl View {
     ) -> Result<Fields, Problem> {
         let shown = &self.schema.collections[collection].actions[action].params;
         let sent = validate::params(shown, sent)?;
-        let Some(lens) = self.forms.get(&(collection, action)) else { return Ok(sent) };
+        let Some(lens) = self.form(collection, action) else { return Ok(sent) };
         let newest = self.newest.collections[collection].form(action);
-        let mut raised = lens.raise(&sent);
-        demand(&newest, &mut raised.fields);
-        match lens.check(&newest, &mut raised, &sent) {
-            Ok(()) => Ok(raised.fields),
-            Err(problem) => Err(explain::explained(lens, &sent, problem)),
-        }
+        raised(lens, &newest, &sent).map_err(|problem| explain::explained(lens, &sent, problem))
     }
 
     /// Checks a body against this version. That of a create comes back in the newest shape, since
@@ -227,7 +222,7 @@ impl View {
         mode: Mode,
     ) -> Result<Fields, Problem> {
         let shown = &self.schema.collections[collection];
-        let (body, mut violations) = validate::checked(shown, sent, mode);
+        let (body, violations) = validate::checked(shown, sent, mode);
         // Clients of other versions may have written what is beyond a limit of this one, and what
         // is sent back as it is shown is not held to it: `decide` tells.
         let others = |name: &str| {
@@ -237,9 +232,6 @@ impl View {
         let may_be = |violation: &Violation| violation.code.is_limit() && others(&violation.field);
         let decided_later = mode != Mode::Create && violations.iter().any(may_be);
         if !violations.is_empty() && !decided_later {
-            if mode == Mode::Create {
-                violations.extend(self.refused_besides(collection, &body, &violations));
-            }
             return Err(Problem::of(Code::ValidationFailed, violations));
         }
         // Looked for in their kept form: 5 and 5.0 are one number.
@@ -250,33 +242,8 @@ impl View {
         let Some(lens) = self.lens(collection).filter(|_| mode == Mode::Create) else {
             return Ok(body);
         };
-        let mut raised = lens.raise(&body);
         let newest = &self.newest.collections[collection];
-        demand(newest, &mut raised.fields);
-        match lens.check(newest, &mut raised, &body) {
-            Ok(()) => Ok(raised.fields),
-            Err(problem) => Err(self.explain(collection, &body, problem)),
-        }
-    }
-
-    /// What the newest version refuses of a body, beside what this one does.
-    fn refused_besides(
-        &self,
-        collection: CollectionIx,
-        body: &Fields,
-        known: &[Violation],
-    ) -> Vec<Violation> {
-        let Some(lens) = self.lens(collection) else { return Vec::new() };
-        let mut body = body.clone();
-        body.retain(|name, _| known.iter().all(|violation| violation.field != *name));
-        let mut raised = lens.raise(&body);
-        lens.leave_out(&mut raised, known);
-        raised.fields.retain(|_, value| !value.is_null());
-        let newest = &self.newest.collections[collection];
-        match lens.check(newest, &mut raised, &body) {
-            Ok(()) => Vec::new(),
-            Err(problem) => self.explain(collection, &body, problem).violations.clone(),
-        }
+        raised(lens, newest, &body).map_err(|problem| self.explain(collection, &body, problem))
     }
 }
 
@@ -297,12 +264,15 @@ pub(crate) fn sample(field: &Field) -> Option<Value> {
     found.into_iter().find(fits)
 }
 
-/// What must be there is checked as if it were sent: null is missing, too. Defaults are those of
-/// the version, and filled in already.
-fn demand(newest: &Collection, fields: &mut Fields) {
+/// A whole body in the newest shape. What must be there is checked as if it were sent: null is
+/// missing, too. Defaults are those of the version, and filled in already.
+fn raised(lens: &Lens, newest: &Collection, sent: &Fields) -> Result<Fields, Problem> {
+    let mut raised = lens.raise(sent);
     for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
-        fields.entry(field.name.clone()).or_insert(serde_json::Value::Null);
+        raised.fields.entry(field.name.clone()).or_insert(Value::Null);
     }
+    lens.check(newest, &mut raised, sent)?;
+    Ok(raised.fields)
 }
 
 /// Two names of one field that say two things.

@@ -24,11 +24,15 @@ impl<'t> Raw<'t> {
     }
 
     pub fn text(&self, name: &str) -> &'t str {
-        self.find(name).map_or("null", RawValue::get)
+        self.find(name).unwrap_or("null")
     }
 
-    fn find(&self, name: &str) -> Option<&'t RawValue> {
-        self.members.iter().find(|(member, _)| *member == name).map(|(_, value)| *value)
+    pub fn find(&self, name: &str) -> Option<&'t str> {
+        self.members().find(|(member, _)| *member == name).map(|(_, value)| value)
+    }
+
+    pub fn members(&self) -> impl Iterator<Item = (&'t str, &'t str)> + '_ {
+        self.members.iter().map(|(name, value)| (*name, value.get()))
     }
 }
 

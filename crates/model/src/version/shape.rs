@@ -6,7 +6,7 @@ use super::step::{Convert, Move, Place, Stage, Stages, Step};
 use crate::schema::{Change, Collection, Field, Kind, Limits, Operation, Path, States};
 use crate::validate;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
@@ -65,12 +65,6 @@ impl Shape {
                 Ok(step) => stage.0.extend(step),
                 Err(fault) => {
                     *self = before;
-                    let others = match &fault {
-                        Fault::Missing(_) => self.missing(&change.operation),
-                        Fault::Wrong(_) => Vec::new(),
-                    };
-                    let others = others.into_iter().filter(|other| *other != fault);
-                    faults.extend(others.map(|fault| (place, fault)));
                     faults.push((place, fault));
                 }
             }
@@ -140,12 +134,7 @@ impl Shape {
                 Some(self.move_back((from, to), field.as_deref(), shared)?)
             }
             Operation::Convert { field, from, only_type, up, down, lossy } => {
-                let (old, new) = self.convert(field, from, *only_type)?;
-                if new.unique && *lossy {
-                    return Err(wrong(format!(
-                        "`{field}` is `unique`, so no two values may become one; remove `lossy`"
-                    )));
-                }
+                let (old, new) = self.convert(field, from, (*only_type, *lossy))?;
                 let (up, down, lossy) = (up.clone(), down.clone(), *lossy);
                 let (old_fields, new_fields) = (Vec::new(), Vec::new());
                 let it = Convert { old, new, up, down, lossy, old_fields, new_fields };
@@ -159,16 +148,12 @@ impl Shape {
             Operation::Removed { field } => self.removed(field)?,
             Operation::Gone { field, value } => Some(self.gone(field, value)?),
             Operation::Code { from, to } => self.code(from, to)?,
-            Operation::CollectionAdded => {
-                self.served = false;
-                None
-            }
             Operation::CollectionRemoved if self.served => {
                 let what = "a newer version serves the collection, so this one did not remove it";
                 return Err(wrong(what));
             }
-            Operation::CollectionRemoved => {
-                self.served = true;
+            Operation::CollectionAdded | Operation::CollectionRemoved => {
+                self.served = removal;
                 None
             }
         })
@@ -179,18 +164,6 @@ impl Shape {
         self.not_fixed(name)?;
         let found = self.fields.iter().position(|field| field.name == name && !field.removed);
         found.ok_or_else(|| Fault::Missing(name.to_owned()))
-    }
-
-    /// All fields that the change needs and this shape lacks.
-    fn missing(&self, operation: &Operation) -> Vec<Fault> {
-        let mut needed = operation.new_places();
-        if let Operation::Move { from: Path { field, member: Some(_) }, .. } = operation {
-            needed.push(field.clone());
-        }
-        let names: BTreeSet<&str> =
-            needed.iter().map(|place| place.split('.').next().unwrap_or(place)).collect();
-        let faults = names.into_iter().filter_map(|name| self.place(name).err());
-        faults.filter(|fault| matches!(fault, Fault::Missing(_))).collect()
     }
 
     fn not_fixed(&self, name: &str) -> Done {
@@ -254,7 +227,14 @@ impl Shape {
         let field = match &from.member {
             Some(_) => {
                 required.0 = self.object(&from.field)?;
-                self.alike(&from.field, &to.field)?;
+                // What no client may read or write must not become part of what they may.
+                let object = &self.fields[self.place(&from.field)?];
+                if (object.write_only, object.read_only) != (new.write_only, new.read_only) {
+                    return Err(wrong(format!(
+                        "`{}` and `{}` must be alike in `write_only` and `read_only`",
+                        from.field, to.field
+                    )));
+                }
                 None
             }
             None => {
@@ -275,20 +255,6 @@ impl Shape {
         Ok(Step::Move(Box::new(Move { old, new, field, new_field, shared, required })))
     }
 
-    /// What no client may read or write must not become part of what they may.
-    fn alike(&self, one: &str, other: &str) -> Done {
-        let access = |name: &str| {
-            let field = &self.fields[self.place(name)?];
-            Ok((field.write_only, field.read_only))
-        };
-        match access(one)? == access(other)? {
-            true => Ok(()),
-            false => Err(wrong(format!(
-                "`{one}` and `{other}` must be alike in `write_only` and `read_only`"
-            ))),
-        }
-    }
-
     /// Checks that the field is an object; says whether it has to be one always.
     fn object(&self, name: &str) -> Result<bool, Fault> {
         let field = &self.fields[self.place(name)?];
@@ -303,12 +269,17 @@ impl Shape {
         &mut self,
         name: &str,
         from: &Field,
-        only_type: bool,
+        (only_type, lossy): (bool, bool),
     ) -> Result<(Field, Field), Fault> {
         let place = self.place(name)?;
         let new = self.fields[place].clone();
         if new.reference.is_some() || self.holds_state(name) {
             return Err(wrong(format!("`{name}` holds an id or a state; its type is fixed")));
+        }
+        if new.unique && lossy {
+            return Err(wrong(format!(
+                "`{name}` is `unique`, so no two values may become one; remove `lossy`"
+            )));
         }
         let mut old = from.clone();
         old.required |= only_type && new.required;

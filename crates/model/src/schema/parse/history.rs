@@ -7,7 +7,7 @@ use super::versions::Past;
 use super::{collection, naming, typing};
 use crate::schema::{Change, Collection, Field, Operation};
 use crate::version::shape::{self, Fault, Shape};
-use crate::version::{Part, changes_of, conversion_faults};
+use crate::version::{Part, changes_of, conversion_fault};
 use std::collections::BTreeSet;
 
 /// Complains about changes that cannot be taken back.
@@ -215,8 +215,8 @@ fn check_conversions(
         let complaints = down.check(new, &newer.known_fields(), old, true);
         typing::say(report, &down.expression, complaints);
         if report.count() == before {
-            let faults = conversion_faults(older).into_iter().filter(|(name, _)| name == field);
-            faults.for_each(|(_, what)| report.say(*at, what));
+            let fault = conversion_fault(older, field);
+            fault.into_iter().for_each(|what| report.say(*at, what));
         }
     }
 }

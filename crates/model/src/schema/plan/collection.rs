@@ -1,49 +1,42 @@
 //! Edits of a collection: its settings, its actions and the codes of its rules.
 
 use super::lines;
-use super::{Class, Edit, Work, owner};
-use crate::schema::{Action, Collection, CollectionIx, Feed, Index, Schema};
+use super::{CALLS, Class, DEPRECATED, Edit, PEOPLE, TYPES, Work, owner, quoted_names};
+use crate::schema::{Action, Collection, CollectionIx, Schema};
 
 impl Work<'_> {
     pub(super) fn collection(&mut self, ix: CollectionIx, place: CollectionIx) {
         let old = &self.old.collections[ix];
         let seen = &self.view.schema.collections[place];
         if old.removed && !seen.removed {
-            let what = "the collection is served again".to_owned();
-            self.safe(&old.name, what, "nobody uses it yet");
+            self.safe(&old.name, "the collection is served again", "nobody uses it yet");
         }
         // What is kept for older versions is compared like the rest: their clients use it.
         if seen.removed && !old.removed {
-            let what = "the collection is not served any more".to_owned();
             let lines = owner(old).change("collection_removed = true");
+            let what = "the collection is not served any more";
             self.breaking(&old.name, what, "clients of this version use it", Some(lines));
             return;
         }
+        let table = format!("collections.{}", old.name);
         let parent = |schema: &Schema, collection: &Collection| {
             collection.parent.map(|at| schema.collections[at].name.clone())
         };
-        if parent(self.old, old) != parent(self.new, seen) {
-            let what = "the parent changed".to_owned();
-            let said = match parent(self.old, old) {
-                Some(name) => format!("parent = {}", lines::quoted(&name)),
-                None => "# without `parent`".to_owned(),
-            };
-            let lines = lines::put_back(&format!("collections.{}", old.name), &said);
+        let was = parent(self.old, old);
+        if was != parent(self.new, seen) {
+            let said = was.map(|name| format!("parent = {}", lines::quoted(&name)));
+            let lines = lines::put_back(&table, said.as_deref().unwrap_or("# without `parent`"));
             let why = "records cannot move to another parent; put it back";
-            self.destructive(&old.name, what, why, Some(lines));
+            self.destructive(&old.name, "the parent changed", why, lines);
             return;
         }
         if old.feed.is_some() != seen.feed.is_some() {
-            let what = "`feed` was switched".to_owned();
-            let said = match &old.feed {
-                Some(feed) => {
-                    format!("feed = {{ live_name = {} }}", lines::quoted(&feed.live_name))
-                }
-                None => "feed = false".to_owned(),
-            };
-            let lines = lines::put_back(&format!("collections.{}", old.name), &said);
+            let live_name =
+                |name: &str| format!("feed = {{ live_name = {} }}", lines::quoted(name));
+            let said = old.feed.as_ref().map(|feed| live_name(&feed.live_name));
+            let lines = lines::put_back(&table, said.as_deref().unwrap_or("feed = false"));
             let why = "the ids of its records would change; put it back";
-            self.destructive(&old.name, what, why, Some(lines));
+            self.destructive(&old.name, "`feed` was switched", why, lines);
         }
         match old.removed {
             // No change is about what the version does not serve.
@@ -58,22 +51,18 @@ impl Work<'_> {
         self.frame(ix, place);
         self.fields(old, place);
         self.actions(old, place);
-        // Rules are compared in the names of the old version, which undeclared changes do not tell.
-        let open = |edit: &&Edit| edit.lines.is_some() && edit.class != Class::Safe;
-        let is_open = self.edits[before..].iter().any(|edit| open(&edit));
+        // Rules are compared in the names of the old version, which undeclared changes do not say.
+        let open = |edit: &Edit| edit.lines.is_some() && edit.class != Class::Safe;
+        let is_open = self.edits[before..].iter().any(open);
         self.codes(old, place);
-        if is_open {
-            if conduct(old) == conduct(&self.new.collections[place]) {
-                return;
+        if !is_open {
+            self.states(old, place);
+            for was in &old.actions {
+                self.conduct(&format!("{}.actions.{}", old.name, was.name), (old, place), was);
             }
-            let what = "what its actions and states do is not compared".to_owned();
+        } else if conduct(old) != conduct(&self.new.collections[place]) {
+            let what = "what its actions and states do is not compared";
             self.safe(&old.name, what, "once the lines above are declared, it is");
-            return;
-        }
-        self.states(old, place);
-        for was in old.actions.iter() {
-            let place_of = format!("{}.actions.{}", old.name, was.name);
-            self.conduct(&place_of, (old, place), was);
         }
     }
 
@@ -81,24 +70,26 @@ impl Work<'_> {
     fn frame(&mut self, ix: CollectionIx, at: CollectionIx) {
         let (old, new) = (&self.old.collections[ix], &self.view.schema.collections[at]);
         let place = |key: &str| format!("{}.{key}", old.name);
-        let why = "it stands in every record and event";
-        self.setting(&place("object"), &old.object, &new.object, why);
-        let why = "new ids would look otherwise";
-        self.setting(&place("id_prefix"), &old.id_prefix, &new.id_prefix, why);
-        let why = "consumers choose their code by the type";
         let (were, are) = (&old.events, &new.events);
-        self.setting(&place("events.created"), &were.created, &are.created, why);
-        self.setting(&place("events.updated"), &were.updated, &are.updated, why);
-        self.setting(&place("events.deleted"), &were.deleted, &are.deleted, why);
-        let name = |feed: &Option<Feed>| feed.as_ref().map(|feed| feed.live_name.clone());
-        if let (Some(was), Some(is)) = (name(&old.feed), name(&new.feed)) {
-            self.setting(&place("feed"), &was, &is, "listeners know it under the old name");
+        for (key, was, is, why) in [
+            ("object", &old.object, &new.object, "it stands in every record and event"),
+            ("id_prefix", &old.id_prefix, &new.id_prefix, "new ids would look otherwise"),
+            ("events.created", &were.created, &are.created, TYPES),
+            ("events.updated", &were.updated, &are.updated, TYPES),
+            ("events.deleted", &were.deleted, &are.deleted, TYPES),
+        ] {
+            self.setting(&place(key), was, is, why);
         }
-        let (were, are) = match old.feed.is_some() == new.feed.is_some() {
-            true => (old.operations, new.operations),
-            // Those of a feed are others.
-            false => (old.operations, old.operations),
-        };
+        // The operations of a feed are others.
+        let (mut were, are) = (old.operations, new.operations);
+        match (&old.feed, &new.feed) {
+            (Some(was), Some(is)) => {
+                let why = "listeners know it under the old name";
+                self.setting(&place("feed"), &was.live_name, &is.live_name, why);
+            }
+            (None, None) => {}
+            _ => were = are,
+        }
         for (name, was, is) in [
             ("list", were.list, are.list),
             ("get", were.get, are.get),
@@ -113,108 +104,51 @@ impl Work<'_> {
             ("require_if_match", old.require_if_match, new.require_if_match),
             ("require_idempotency_key", old.require_idempotency_key, new.require_idempotency_key),
         ] {
-            match (was, is) {
-                (false, true) => {
-                    let why = "requests without the header would be refused";
-                    self.breaking(&place(key), "switched on".to_owned(), why, None);
-                }
-                (true, false) => self.safe(&place(key), "switched off".to_owned(), "asks for less"),
-                _ => {}
+            if is && !was {
+                let why = "requests without the header would be refused";
+                self.breaking(&place(key), "switched on", why, None);
+            } else {
+                self.note(&place(key), &was, &is, "switched off", "asks for less");
             }
         }
-        if old.indexes != self.indexes(at) {
-            self.safe(&place("indexes"), "changed".to_owned(), "only speed depends on them");
-        }
-        self.told(old, new);
-    }
-
-    /// What only browsers, caches and people look at.
-    fn told(&mut self, old: &Collection, new: &Collection) {
-        if old.cache_control != new.cache_control {
-            let place = format!("{}.cache_control", old.name);
-            let what = format!("`{}` became `{}`", old.cache_control, new.cache_control);
-            self.safe(&place, what, "every answer tells how long it may be kept");
-        }
-        self.hints(&old.name, &old.early_hints, &new.early_hints);
-        if old.deprecated != new.deprecated {
-            let what = "deprecated otherwise".to_owned();
-            self.safe(&old.name, what, "it is served as before, and answers tell of it");
-        }
-        if old.description != new.description {
-            self.safe(&old.name, "described otherwise".to_owned(), "only people read it");
-        }
-    }
-
-    /// Those of the new file, by the old names of their fields.
-    fn indexes(&self, at: CollectionIx) -> Vec<Index> {
-        let lens = self.view.lens(at);
-        let old = |name: &String| {
-            lens.and_then(|lens| lens.name_down(name)).unwrap_or_else(|| name.clone())
-        };
-        let indexes = self.new.collections[at].indexes.iter();
-        indexes.map(|index| Index { fields: index.fields.iter().map(old).collect() }).collect()
-    }
-
-    /// Something that is offered or not.
-    pub(super) fn offer(&mut self, place: &str, what: &str, was: bool, is: bool) {
-        match (was, is) {
-            (true, false) => {
-                self.breaking(place, format!("{what} is gone"), "clients use it", None);
-            }
-            (false, true) => self.safe(place, format!("{what} is new"), "nobody uses it yet"),
-            _ => {}
-        }
+        let what = "deprecated otherwise";
+        self.note(&old.name, &old.deprecated, &new.deprecated, what, DEPRECATED);
+        let what = "described otherwise";
+        self.note(&old.name, &old.description, &new.description, what, PEOPLE);
     }
 
     fn actions(&mut self, old: &Collection, at: CollectionIx) {
-        let view = self.view;
-        let new = &view.schema.collections[at];
-        let find = |collection: &Collection, name: &str| -> Option<Action> {
-            collection.action(name).map(|at| collection.actions[at].clone())
-        };
+        let new = &self.view.schema.collections[at];
+        let place = |action: &Action| format!("{}.actions.{}", old.name, action.name);
         for was in &old.actions {
-            let place = format!("{}.actions.{}", old.name, was.name);
-            let Some(is) = find(new, &was.name) else {
-                self.offer(&place, "the action", true, false);
+            let Some(found) = new.action(&was.name) else {
+                self.offer(&place(was), "the action", true, false);
                 continue;
             };
-            let why = "consumers choose their code by the type";
-            self.setting(&format!("{place}.event"), &was.event, &is.event, why);
-            let part = (at, new.action(&was.name));
-            self.params(&place, (old, was), part);
-            self.handler(&place, was, &is);
-            self.transition(&place, was, &is);
-            if was.description != is.description {
-                self.safe(&place, "described otherwise".to_owned(), "only people read it");
-            }
+            let (place, is) = (place(was), &new.actions[found]);
+            self.setting(&format!("{place}.event"), &was.event, &is.event, TYPES);
+            self.params(&place, (old, was), (at, found));
+            self.handler(&place, was, is);
+            self.transition(&place, was, is);
+            let what = "described otherwise";
+            self.note(&place, &was.description, &is.description, what, PEOPLE);
         }
-        for is in new.actions.iter().filter(|is| find(old, &is.name).is_none()) {
-            let place = format!("{}.actions.{}", old.name, is.name);
-            self.offer(&place, "the action", false, true);
+        for is in new.actions.iter().filter(|is| old.action(&is.name).is_none()) {
+            self.offer(&place(is), "the action", false, true);
         }
     }
 
     fn handler(&mut self, place: &str, was: &Action, is: &Action) {
+        let decided = "what it does is decided somewhere else";
         match (&was.handler, &is.handler) {
             (None, None) => {}
-            (Some(_), None) => {
-                let what = "has no handler any more".to_owned();
-                self.breaking(place, what, "what it does is not decided elsewhere any more", None);
-            }
-            (None, Some(_)) => {
-                let what = "has a handler now".to_owned();
-                self.breaking(place, what, "what it does is decided elsewhere now", None);
-            }
+            (Some(_), None) => self.breaking(place, "has no handler any more", decided, None),
+            (None, Some(_)) => self.breaking(place, "has a handler now", decided, None),
             (Some(was), Some(is)) => {
-                if was.url != is.url {
-                    let what = "is handled elsewhere".to_owned();
-                    self.safe(place, what, "clients call it as before");
-                }
-                if was.timeout != is.timeout {
-                    let (was, is) = (was.timeout, is.timeout);
-                    let what = format!("waits for its handler for {is:?}, not {was:?}");
-                    self.safe(place, what, "clients call it as before");
-                }
+                self.note(place, &was.url, &is.url, "is handled elsewhere", CALLS);
+                let (was, is) = (was.timeout, is.timeout);
+                let what = format!("waits for its handler for {is:?}, not {was:?}");
+                self.note(place, &was, &is, &what, CALLS);
             }
         }
     }
@@ -226,12 +160,11 @@ impl Work<'_> {
             !one.from.is_empty() && (other.from.is_empty() || other.from.iter().any(lacking))
         };
         if lacks(is, was) {
-            let what = format!("allowed in {} only", quoted(&is.from));
+            let what = format!("allowed in {} only", quoted_names(&is.from));
             self.breaking(place, what, "calls that worked would be refused", None);
         }
         if lacks(was, is) {
-            let what = "allowed in more states".to_owned();
-            self.safe(place, what, "calls that worked still do");
+            self.safe(place, "allowed in more states", "calls that worked still do");
         }
         if was.to != is.to {
             let what = match (&was.to, &is.to) {
@@ -248,11 +181,10 @@ impl Work<'_> {
         let kept = self.kept_codes(at);
         let mut were = codes(old);
         were.dedup();
-        let mut fresh: Vec<&String> = kept.iter().filter(|code| !were.contains(code)).collect();
+        let mut fresh = kept.iter().filter(|code| !were.contains(code));
         for code in were.iter().filter(|code| !kept.contains(code)) {
             let what = format!("no rule answers with the code `{code}` any more");
-            let to = (!fresh.is_empty()).then(|| fresh.remove(0));
-            let lines = to.map(|to| owner(old).code(code, to));
+            let lines = fresh.next().map(|to| owner(old).code(code, to));
             self.breaking(&old.name, what, "clients tell refusals apart by it", lines);
         }
     }
@@ -268,10 +200,6 @@ impl Work<'_> {
 fn conduct(collection: &Collection) -> String {
     let actions = collection.actions.iter().map(|action| (&action.rules, &action.set));
     format!("{:?}", (&collection.timed, actions.collect::<Vec<_>>()))
-}
-
-fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn codes(collection: &Collection) -> Vec<String> {

@@ -3,7 +3,7 @@
 //! are compared. A text about a field whose values are others now cannot be compared: the author
 //! has to look.
 
-use super::Work;
+use super::{PEOPLE, TYPES, Work};
 use crate::schema::parse::duration_text;
 use crate::schema::rule::Template;
 use crate::schema::{Action, Assignment, Collection, CollectionIx, Rule, Timed};
@@ -15,6 +15,8 @@ use std::sync::LazyLock;
 
 /// Said of edits that are the author's to judge.
 const LOOK: &str = "cannot be compared: see that it says the same of the new values";
+
+const WAIT: &str = "clients wait for what was";
 
 /// `record.title`, `request.details.amount`; a comparison with null means the same of all values.
 static NAMED: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -30,7 +32,6 @@ struct Names<'a> {
 }
 
 /// A text in these names, and a field that it looks at whose values are others now.
-#[derive(Clone, Debug, PartialEq)]
 struct Text {
     text: String,
     changed: Option<String>,
@@ -49,16 +50,12 @@ impl Names<'_> {
             let old = lens.and_then(|lens| lens.name_down(name));
             format!("{root}.{}{null}", old.unwrap_or_else(|| name.to_owned()))
         };
-        let lowered = match NAMED.as_ref() {
-            Some(regex) => regex.replace_all(text, named).into_owned(),
-            None => text.to_owned(),
-        };
-        Text { text: without_spaces(&lowered), changed }
+        let lowered = NAMED.as_ref().map(|regex| regex.replace_all(text, named).into_owned());
+        Text { text: without_spaces(lowered.as_deref().unwrap_or(text)), changed }
     }
 
     /// What is set, by the old names of the fields.
     fn assignments(self, set: &[Assignment]) -> BTreeMap<String, Text> {
-        let old = |name: &String| self.record.and_then(|lens| lens.name_down(name));
         let one = |assignment: &Assignment| {
             let field = &assignment.field;
             let mut text = match &assignment.value {
@@ -68,7 +65,8 @@ impl Names<'_> {
             if self.record.is_some_and(|lens| !lens.keeps_values(field)) && text.text != "null" {
                 text.changed = Some(field.clone());
             }
-            (old(field).unwrap_or_else(|| field.clone()), text)
+            let old = self.record.and_then(|lens| lens.name_down(field));
+            (old.unwrap_or_else(|| field.clone()), text)
         };
         set.iter().map(one).collect()
     }
@@ -81,27 +79,25 @@ impl Work<'_> {
     }
 
     fn compare(&mut self, place: &str, what: &str, was: &Text, is: &Text, why: &str) {
-        match (&is.changed, was.text == is.text) {
-            (None, true) => {}
-            (None, false) => self.breaking(place, format!("{what} changed"), why, None),
-            (Some(field), same) => {
-                let what = format!("{what} looks at `{field}`, whose values are others now");
-                match same {
-                    true => self.breaking(place, format!("{what}, with the same words"), why, None),
-                    false => self.safe(place, what, LOOK),
-                }
+        let same = was.text == is.text;
+        let looks = |field: &str| format!("{what} looks at `{field}`, whose values are others now");
+        match &is.changed {
+            None if same => {}
+            None => self.breaking(place, format!("{what} changed"), why, None),
+            Some(field) if same => {
+                let what = format!("{}, with the same words", looks(field));
+                self.breaking(place, what, why, None);
             }
+            Some(field) => self.safe(place, looks(field), LOOK),
         }
     }
 
     /// What records do by themselves.
     pub(super) fn states(&mut self, old: &Collection, at: CollectionIx) {
-        let view = self.view;
-        let seen = &view.schema.collections[at];
+        let seen = &self.view.schema.collections[at];
         if let (Some(was), Some(is)) = (&old.states, &seen.states) {
             let why = "clients expect new records to begin as before";
-            let place = format!("{}.states.initial", old.name);
-            self.setting(&place, &was.initial, &is.initial, why);
+            self.setting(&format!("{}.states.initial", old.name), &was.initial, &is.initial, why);
         }
         let place = format!("{}.timed", old.name);
         let same = |one: &Timed, other: &Timed| one.from == other.from && one.to == other.to;
@@ -109,14 +105,12 @@ impl Work<'_> {
             let (from, to) = (&was.from, &was.to);
             let Some(is) = seen.timed.iter().find(|is| same(was, is)) else {
                 let what = format!("`{from}` does not become `{to}` by itself any more");
-                self.breaking(&place, what, "clients wait for what was", None);
+                self.breaking(&place, what, WAIT, None);
                 continue;
             };
-            let key = |key: &str| format!("{place}.{from}.{key}");
             let [before, after] = [was.after, is.after].map(duration_text);
-            self.setting(&key("after"), &before, &after, "clients wait for what was");
-            let why = "consumers choose their code by the type";
-            self.setting(&key("event"), &was.event, &is.event, why);
+            self.setting(&format!("{place}.{from}.after"), &before, &after, WAIT);
+            self.setting(&format!("{place}.{from}.event"), &was.event, &is.event, TYPES);
             self.set(&place, (old, at, None), &was.set, &is.set);
         }
         for is in seen.timed.iter().filter(|is| !old.timed.iter().any(|was| same(was, is))) {
@@ -133,28 +127,26 @@ impl Work<'_> {
         let is = &view.schema.collections[at].actions[action];
         self.set(place, (old, at, Some(action)), &was.set, &is.set);
         let code = |rule: &Rule| view.code_down(at, &rule.code).to_owned();
-        let mut left: Vec<(String, &Rule)> = is.rules.iter().map(|it| (code(it), it)).collect();
+        let mut left: Vec<_> = is.rules.iter().map(code).zip(&is.rules).enumerate().collect();
         let (mut order, mut recoded) = (Vec::new(), 0);
         for rule in &was.rules {
-            let Some(found) = left.iter().position(|(code, _)| *code == rule.code) else {
-                if !self.kept_codes(at).contains(&rule.code) {
-                    recoded += 1;
-                } else {
-                    let what = format!("a rule of `{}` is gone", rule.code);
-                    self.breaking(place, what, "calls that were refused go through", None);
-                }
-                continue;
-            };
-            let (_, new) = left.remove(found);
-            order.push(is.rules.iter().position(|it| std::ptr::eq(it, new)));
-            self.rule(place, (old, at, action), rule, new);
+            if let Some(found) = left.iter().position(|(_, (code, _))| *code == rule.code) {
+                let (place_of, (_, new)) = left.remove(found);
+                order.push(place_of);
+                self.rule(place, (old, at, action), rule, new);
+            } else if self.kept_codes(at).contains(&rule.code) {
+                let what = format!("a rule of `{}` is gone", rule.code);
+                self.breaking(place, what, "calls that were refused go through", None);
+            } else {
+                // A rule under another code is reported with the codes.
+                recoded += 1;
+            }
         }
         if !order.is_sorted() {
-            let what = "the rules are tried in another order".to_owned();
-            self.breaking(place, what, "the first that fires answers: it may be another", None);
+            let why = "the first that fires answers: it may be another";
+            self.breaking(place, "the rules are tried in another order", why, None);
         }
-        // A rule under another code is reported with the codes.
-        for (code, _) in left.into_iter().skip(recoded) {
+        for (_, (code, _)) in left.into_iter().skip(recoded) {
             let what = format!("a new rule answers with `{code}`");
             self.breaking(place, what, "calls that worked may be refused", None);
         }
@@ -172,18 +164,17 @@ impl Work<'_> {
         let before = Names::default().expression(&was.when.text);
         self.compare(place, &what, &before, &when, "calls that worked may be refused");
         let refusal = self.view.explain_rule(at, action, is.refusal());
-        let extra = |rule: &Rule| Value::Object(rule.extra.clone()).to_string();
         let answer = |rule: &Rule, param: &Option<String>| {
             let (kind, to, event) = (rule.kind.clone(), rule.to.clone(), rule.event.clone());
-            (rule.status, kind, param.clone(), extra(rule), to, event)
+            let extra = Value::Object(rule.extra.clone()).to_string();
+            (rule.status, kind, param.clone(), extra, to, event)
         };
         if answer(was, &was.param) != answer(is, &refusal.param) {
-            let what = format!("{what} answers otherwise");
-            self.breaking(place, what, "clients rely on how they are refused", None);
+            let why = "clients rely on how they are refused";
+            self.breaking(place, format!("{what} answers otherwise"), why, None);
         }
-        if was.message != refusal.message {
-            self.safe(place, format!("{what} has another message"), "only people read it");
-        }
+        let message = format!("{what} has another message");
+        self.note(place, &was.message, &refusal.message, &message, PEOPLE);
         self.set(place, (old, at, Some(action)), &was.set, &is.set);
     }
 

@@ -1,7 +1,7 @@
 //! Fields of a collection, before and after an edit.
 
 use super::lines::{self, Owner};
-use super::{Class, Work, owner};
+use super::{Class, DEPRECATED, PEOPLE, TAKEN, Work, owner};
 use crate::schema::{Collection, CollectionIx, Field, Kind};
 
 pub(super) fn kind_name(kind: &Kind) -> String {
@@ -24,15 +24,14 @@ impl Work<'_> {
             let place = format!("{}.{}", old.name, was.name);
             match seen.known(&was.name) {
                 Some(_) if view.lens(at).is_some_and(|lens| lens.is_constant(&was.name)) => {
-                    let what = "removed, and kept nowhere".to_owned();
                     let why = "its data would be lost; leave it declared, and name it in `removed`";
                     let lines = owner(old).removed(&was.name, &lines::field(self.old, was));
-                    self.destructive(&place, what, why, Some(lines));
+                    self.destructive(&place, "removed, and kept nowhere", why, lines);
                 }
                 Some(is) => self.field(owner(old), &place, was, is),
                 None if self.new.collections[at].field(&was.name).is_some() => {
                     let why = "clients of this version use it; what it says is kept";
-                    self.breaking(&place, "not shown any more".to_owned(), why, None);
+                    self.breaking(&place, "not shown any more", why, None);
                 }
                 None => self.gone(old, &place, was, &mut added),
             }
@@ -40,17 +39,12 @@ impl Work<'_> {
         self.hidden(old, &self.new.collections[at]);
         for is in added {
             let place = format!("{}.{}", old.name, is.name);
-            let asked = is.required && is.default.is_none() && !is.read_only;
-            match asked {
-                true => {
-                    let lines = owner(old).filled("required", is);
-                    let what = "a new required field".to_owned();
-                    let why = "creates without it would be refused, and records lack it";
-                    self.breaking(&place, what, why, lines);
-                }
-                false => {
-                    self.safe(&place, "a new field".to_owned(), "old requests need not send it")
-                }
+            if is.required && is.default.is_none() && !is.read_only {
+                let lines = owner(old).filled("required", is);
+                let why = "creates without it would be refused, and records lack it";
+                self.breaking(&place, "a new required field", why, lines);
+            } else {
+                self.safe(&place, "a new field", "old requests need not send it");
             }
         }
     }
@@ -62,27 +56,27 @@ impl Work<'_> {
             match new.fields.iter().find(|field| field.name == was.name) {
                 Some(is) if is.kind == was.kind => {
                     self.undeclared(|work| work.field(owner(old), &place, was, is));
-                    if !is.removed {
-                        let what = "shown again".to_owned();
-                        self.safe(&place, what, "nobody reads it yet");
-                    }
+                    self.note(&place, &is.removed, &true, "shown again", "nobody reads it yet");
                 }
                 _ => {
-                    let what = "the field, kept for older versions, is gone".to_owned();
-                    let why = "its data would be lost; put it back";
-                    let table = format!("collections.{}.fields", old.name);
-                    let lines = lines::put_back(&table, &lines::field(self.old, was));
-                    self.destructive(&place, what, why, Some(lines));
+                    let what = "the field, kept for older versions, is gone";
+                    let lines = self.as_it_was(&old.name, was);
+                    self.destructive(&place, what, "its data would be lost; put it back", lines);
                 }
             }
         }
     }
 
+    fn as_it_was(&self, collection: &str, field: &Field) -> String {
+        let table = format!("collections.{collection}.fields");
+        lines::put_back(&table, &lines::field(self.old, field))
+    }
+
     /// Edits that no change can declare.
     pub(super) fn undeclared(&mut self, compare: impl FnOnce(&mut Self)) {
-        let told = self.edits.len();
+        let before = self.edits.len();
         compare(self);
-        let bare = self.edits[told..].iter_mut().filter(|edit| edit.class == Class::NeedsVersion);
+        let bare = self.edits[before..].iter_mut().filter(|edit| edit.class == Class::NeedsVersion);
         bare.for_each(|edit| edit.lines = None);
     }
 
@@ -93,112 +87,96 @@ impl Work<'_> {
                 && is.reference.is_some() == was.reference.is_some()
                 && is.write_only == was.write_only
         };
-        match added.iter().position(alike) {
-            Some(found) => {
-                let is = added.remove(found);
-                let what = format!("gone, and `{}` of the same type is new", is.name);
-                let lines = owner(old).rename(&was.name, &is.name);
-                let why = "clients know the old name; if this is a rename, declare it";
-                self.breaking(place, what, why, Some(lines));
-            }
-            None if old.states.as_ref().is_some_and(|states| states.field == was.name) => {
-                let why = "records have states; put them back";
+        if self.renamed(owner(old), place, was, added, alike) {
+            return;
+        }
+        match old.states.as_ref().filter(|states| states.field == was.name) {
+            Some(states) => {
                 let table = format!("collections.{}", old.name);
-                let said = old.states.as_ref().map(lines::states).unwrap_or_default();
-                let lines = lines::put_back(&table, &said);
-                self.destructive(place, "the states are gone".to_owned(), why, Some(lines));
+                let lines = lines::put_back(&table, &lines::states(states));
+                let why = "records have states; put them back";
+                self.destructive(place, "the states are gone", why, lines);
             }
             None => {
                 let lines = owner(old).removed(&was.name, &lines::field(self.old, was));
                 let why = "its data would be lost; leave it declared, and declare `removed`";
-                self.destructive(place, "the field is gone".to_owned(), why, Some(lines));
+                self.destructive(place, "the field is gone", why, lines);
             }
         }
+    }
+
+    /// Proposes to rename a field, or a parameter, to one that is new and alike, if there is one.
+    pub(super) fn renamed(
+        &mut self,
+        owner: Owner<'_>,
+        place: &str,
+        was: &Field,
+        added: &mut Vec<&Field>,
+        alike: impl Fn(&&Field) -> bool,
+    ) -> bool {
+        let Some(found) = added.iter().position(alike) else { return false };
+        let is = added.remove(found);
+        let what = format!("gone, and `{}` of the same type is new", is.name);
+        let why = "clients know the old name; if this is a rename, declare it";
+        self.breaking(place, what, why, Some(owner.rename(&was.name, &is.name)));
+        true
     }
 
     fn field(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         if was.write_only != is.write_only {
             let why = "what was secret would be served, or what was served be hidden, so its data \
                        would be deleted; put it back";
-            let table = format!("collections.{}.fields", owner.collection);
-            let lines = lines::put_back(&table, &lines::field(self.old, was));
-            self.destructive(place, "`write_only` was switched".to_owned(), why, Some(lines));
+            let lines = self.as_it_was(owner.collection, was);
+            self.destructive(place, "`write_only` was switched", why, lines);
             return;
         }
-        if was.kind != is.kind {
+        if was.kind == is.kind {
+            self.values(owner, place, was, is);
+        } else {
             let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
             let why = "clients send and read the old type, and values that are not converted would \
                        be lost";
-            self.destructive(place, what, why, Some(owner.convert(was)));
-            self.flags(owner, place, was, is);
-            return;
+            self.destructive(place, what, why, owner.convert(was));
         }
-        self.values(owner, place, was, is);
         self.flags(owner, place, was, is);
-        if was.description != is.description {
-            self.safe(place, "described otherwise".to_owned(), "only people read it");
-        }
-        if was.deprecated != is.deprecated {
-            let what = "deprecated otherwise".to_owned();
-            self.safe(place, what, "it is served as before, and answers tell of it");
-        }
+        let what = "described otherwise";
+        self.note(place, &was.description, &is.description, what, PEOPLE);
+        self.note(place, &was.deprecated, &is.deprecated, "deprecated otherwise", DEPRECATED);
     }
 
     fn flags(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
-        for (key, what, was, is) in [
-            ("filter", "filtering by it", was.filterable(), is.filterable()),
-            ("sort", "sorting by it", was.sort, is.sort),
-        ] {
-            match was && !is {
-                true => {
-                    let why = format!(
-                        "clients use it; put it back, or where a change declares the old field, \
-                         say `{key} = true` there"
-                    );
-                    self.breaking(place, format!("{what} is gone"), &why, None);
-                }
-                false => self.offer(place, what, was, is),
-            }
+        self.offer(place, "filtering by it", was.filterable(), is.filterable());
+        self.offer(place, "sorting by it", was.sort, is.sort);
+        // One `q` looks into all fields that can be searched.
+        let collection = self.old.find(owner.collection).map(|at| &self.old.collections[at]);
+        let used = collection.is_some_and(|collection| collection.searched().next().is_some());
+        if !was.search && is.search && used {
+            let why = "searches that are made find more";
+            self.breaking(place, "searching in it is new", why, None);
+        } else {
+            self.offer(place, "searching in it", was.search, is.search);
         }
-        self.search(owner, place, was.search, is.search);
         for (key, was, is, why) in [
-            ("unique", was.unique, is.unique, "values that were taken are refused"),
+            ("unique", was.unique, is.unique, "values that were accepted are refused"),
             ("read_only", was.read_only, is.read_only, "requests that send it are refused"),
         ] {
             match (was, is) {
                 (false, true) => self.breaking(place, format!("became `{key}`"), why, None),
-                (true, false) => {
-                    self.safe(place, format!("is not `{key}` any more"), "what was taken still is");
-                }
-                _ => {}
+                _ => self.note(place, &was, &is, &format!("is not `{key}` any more"), TAKEN),
             }
         }
-        let name = |schema: &crate::Schema, field: &Field| {
-            field.reference.map(|at| schema.collections[at].name.clone())
+        let [was_of, is_of] = [(self.old, was), (self.new, is)]
+            .map(|(schema, field)| field.reference.map(|at| &*schema.collections[at].name));
+        let what = match (was_of, is_of) {
+            (was_of, is_of) if was_of == is_of => {
+                let what = format!("`on_delete` is `{}`", is.on_delete().name());
+                let why = "it holds for deletes from now on";
+                return self.note(place, &was.on_delete, &is.on_delete, &what, why);
+            }
+            (_, None) => "is no reference any more".to_owned(),
+            (None, Some(is)) => format!("refers to `{is}`"),
+            (Some(was), Some(is)) => format!("refers to `{is}`, not `{was}`"),
         };
-        if name(self.old, was) != name(self.new, is) {
-            let what = match (name(self.old, was), name(self.new, is)) {
-                (_, None) => "is no reference any more".to_owned(),
-                (None, Some(is)) => format!("refers to `{is}`"),
-                (Some(was), Some(is)) => format!("refers to `{is}`, not `{was}`"),
-            };
-            self.breaking(place, what, "ids that were taken are refused", None);
-        } else if is.reference.is_some() && was.on_delete != is.on_delete {
-            let what = format!("`on_delete` is `{}`", is.on_delete().name());
-            self.safe(place, what, "it holds for deletes from now on");
-        }
-    }
-
-    /// One `q` looks into all fields that can be searched.
-    fn search(&mut self, owner: Owner<'_>, place: &str, was: bool, is: bool) {
-        let collection = self.old.find(owner.collection).map(|at| &self.old.collections[at]);
-        let used = collection.is_some_and(|collection| collection.searched().next().is_some());
-        match !was && is && used {
-            true => {
-                let what = "searching in it is new".to_owned();
-                self.breaking(place, what, "searches that are made find more", None);
-            }
-            false => self.offer(place, "searching in it", was, is),
-        }
+        self.breaking(place, what, "ids that were accepted are refused", None);
     }
 }

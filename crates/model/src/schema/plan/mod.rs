@@ -20,6 +20,13 @@ use lines::Owner;
 use std::fmt;
 use std::sync::Arc;
 
+/// Reasons that several edits share.
+const TAKEN: &str = "what was accepted still is";
+const PEOPLE: &str = "only people read it";
+const DEPRECATED: &str = "it is served as before, and responses say so";
+const CALLS: &str = "clients call it as before";
+const TYPES: &str = "consumers choose their code by the type";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     Safe,
@@ -59,13 +66,6 @@ impl fmt::Display for Edit {
 
 /// Every edit between two schemas, in the order of the old file, additions last.
 pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
-    let mut edits = compare(old, new);
-    let unused = breaks::unused(old, new, &edits);
-    edits.extend(unused);
-    edits
-}
-
-fn compare(old: &Schema, new: &Schema) -> Vec<Edit> {
     let schema = Arc::new(new.clone());
     let versions = Versions::new(&schema);
     let found = versions.find(&old.service.version);
@@ -77,20 +77,18 @@ fn compare(old: &Schema, new: &Schema) -> Vec<Edit> {
     for (ix, collection) in declared(old) {
         match new.find(&collection.name) {
             Some(place) => work.collection(ix, place),
-            None => work.destructive(
-                &collection.name,
-                "the collection is gone".to_owned(),
-                "its records would be lost; put it back, and declare `collection_removed`",
-                Some(format!(
-                    "{}# [collections.{}] stays as it was.\n",
-                    owner(collection).change("collection_removed = true"),
-                    collection.name
-                )),
-            ),
+            None => {
+                let change = owner(collection).change("collection_removed = true");
+                let name = &collection.name;
+                let lines = format!("{change}# [collections.{name}] stays as it was.\n");
+                let why =
+                    "its records would be lost; put it back, and declare `collection_removed`";
+                work.destructive(name, "the collection is gone", why, lines);
+            }
         }
     }
     for (_, added) in declared(new).filter(|(_, c)| old.find(&c.name).is_none()) {
-        work.safe(&added.name, "the collection is new".to_owned(), "nobody asks for it yet");
+        work.offer(&added.name, "the collection", false, true);
     }
     work.broken();
     work.edits
@@ -130,22 +128,16 @@ pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
 pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> {
     let mut told = report(edits, old);
     let loses = edits.iter().any(|edit| edit.class == Class::Destructive);
-    if misfits.is_empty() {
-        told.push(match loses {
-            true => {
-                format!("If no client minds and that data may go, start once with {ACCEPT_LOSS}.")
-            }
-            false => format!("If no client minds, start once with {ACCEPT_CHANGES}."),
-        });
-        return told;
+    if !misfits.is_empty() {
+        told.push("The data does not fit either:".to_owned());
+        told.extend(misfits.iter().cloned());
     }
-    told.push("The data does not fit either:".to_owned());
-    told.extend(misfits.iter().cloned());
-    // The others say that no flag helps.
-    if misfits.iter().all(|misfit| misfit.contains(ACCEPT_LOSS)) {
-        told.push(format!(
-            "If no client minds and that data may go, start once with {ACCEPT_LOSS}."
-        ));
+    if misfits.is_empty() && !loses {
+        told.push(format!("If no client minds, start once with {ACCEPT_CHANGES}."));
+    } else if misfits.iter().all(|misfit| misfit.contains(ACCEPT_LOSS)) {
+        // Other misfits say that no flag helps.
+        let what = "If no client minds and that data may go, start once with";
+        told.push(format!("{what} {ACCEPT_LOSS}."));
     }
     told
 }
@@ -153,6 +145,11 @@ pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> 
 /// Whose fields the lines are about.
 fn owner(collection: &Collection) -> Owner<'_> {
     Owner { collection: &collection.name, action: None }
+}
+
+/// Each between backticks.
+fn quoted_names(names: &[impl AsRef<str>]) -> String {
+    names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
 /// The collections of the file, without the service's own.
@@ -169,16 +166,42 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn safe(&mut self, place: &str, what: String, why: &str) {
-        self.push(Class::Safe, place, what, why, None);
+    fn safe(&mut self, place: &str, what: impl Into<String>, why: &str) {
+        self.push(Class::Safe, place, what.into(), why, None);
     }
 
-    fn breaking(&mut self, place: &str, what: String, why: &str, lines: Option<String>) {
-        self.push(Class::NeedsVersion, place, what, why, lines);
+    fn breaking(&mut self, place: &str, what: impl Into<String>, why: &str, lines: Option<String>) {
+        self.push(Class::NeedsVersion, place, what.into(), why, lines);
     }
 
-    fn destructive(&mut self, place: &str, what: String, why: &str, lines: Option<String>) {
-        self.push(Class::Destructive, place, what, why, lines);
+    fn destructive(&mut self, place: &str, what: impl Into<String>, why: &str, lines: String) {
+        self.push(Class::Destructive, place, what.into(), why, Some(lines));
+    }
+
+    /// Reports a difference that clients need not notice, if there is one.
+    fn note<T: PartialEq>(&mut self, place: &str, was: &T, is: &T, what: &str, why: &str) {
+        if was != is {
+            self.safe(place, what, why);
+        }
+    }
+
+    /// Something that is offered or not.
+    fn offer(&mut self, place: &str, what: &str, was: bool, is: bool) {
+        match (was, is) {
+            (true, false) => {
+                self.breaking(place, format!("{what} is gone"), "clients use it", None)
+            }
+            (false, true) => self.safe(place, format!("{what} is new"), "nobody uses it yet"),
+            _ => {}
+        }
+    }
+
+    /// The same for each of these names.
+    fn offers(&mut self, place: &str, what: &str, were: &[String], are: &[String]) {
+        for name in were.iter().chain(are.iter().filter(|name| !were.contains(name))) {
+            let what = format!("{what} `{name}`");
+            self.offer(place, &what, were.contains(name), are.contains(name));
+        }
     }
 
     fn push(&mut self, class: Class, place: &str, what: String, why: &str, lines: Option<String>) {
@@ -220,19 +243,12 @@ impl Work<'_> {
                 let what = format!("version {} is new and changes nothing", version.date);
                 self.safe("versions", what, "new clients are pinned to it");
             }
+            let why = format!("declared; clients of {} are served as before", self.view.date);
             for change in &version.changes {
-                let place = &self.new.collections[change.collection].name;
-                let what = match &change.description {
-                    Some(description) => description.clone(),
-                    None => format!("`{}` of version {}", change.operation.name(), version.date),
-                };
-                self.edits.push(Edit {
-                    class: Class::Safe,
-                    place: place.clone(),
-                    what,
-                    why: format!("declared; clients of {} are served as before", self.view.date),
-                    lines: None,
-                });
+                let name = change.operation.name();
+                let what = format!("`{name}` of version {}", version.date);
+                let what = change.description.clone().unwrap_or(what);
+                self.safe(&self.new.collections[change.collection].name, what, &why);
             }
         }
     }

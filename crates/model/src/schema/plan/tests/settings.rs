@@ -42,13 +42,6 @@ fn a_version_that_changes_nothing_is_told() {
 #[test]
 fn every_edit_of_a_setting_is_told() {
     for (from, to, told) in [
-        ("[service]", "[service]\nearly_hints = ['</a.css>; rel=preload']", "service.early_hints"),
-        ("[collections.books]", "[collections.books]\ncache_control = 'no-store'", "cache_control"),
-        (
-            "[collections.books]",
-            "[collections.books]\nearly_hints = ['</a.css>; rel=preload']",
-            "books.early_hints",
-        ),
         ("[collections.books]", "[collections.books]\ndeprecated = '2026-01-01'", "books: dep"),
         ("[collections.books]", "[collections.books]\nsunset = '2026-01-01'", "books: dep"),
         ("'2025-01-01'", "'2025-01-01'\ndeprecated = '2026-01-01'", "version 2025-01-01 is dep"),

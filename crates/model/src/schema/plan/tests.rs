@@ -181,18 +181,6 @@ date = '2026-01-01'";
         &[(Class::Safe, "books"), (Class::Safe, "books"), (Class::Safe, "books")],
     );
     assert_eq!(edits[1].what, "Titles may be missing.");
-    // The old date is not served any more.
-    check(
-        &[
-            ("version = '2026-01-01'\n", ""),
-            (
-                "[collections.pens]",
-                "[collections.pens]\n[[versions]]\ndate = '2026-02-01'\n[[versions]]\ndate = \
-                 '2025-01-01'",
-            ),
-        ],
-        &[(Class::NeedsVersion, "versions")],
-    );
 }
 
 const PASTED: &str = "[service]
@@ -410,42 +398,12 @@ fn what_is_said_of_known_versions_is_compared_too() {
 }
 
 #[test]
-fn a_field_that_is_kept_nowhere_loses_its_data() {
-    let past = "[[versions]]
-date = '2026-02-01'
-[[versions.changes]]
-collection = 'books'
-removed = { field = { name = 'nick', type = 'string' }, value = 'x' }
-[[versions]]
-date = '2026-01-01'
-[collections.pens]";
-    check(
-        &[
-            ("version = '2026-01-01'\n", ""),
-            ("nick = 'string'\n", ""),
-            ("[collections.pens]", past),
-        ],
-        &[(Class::Safe, "books"), (Class::Destructive, "books.nick")],
-    );
-}
-
-#[test]
 fn settings_that_clients_meet_are_compared() {
     use Class::{Destructive, NeedsVersion, Safe};
     for (from, to, class, place) in [
         ("[service]", "[events]\nretention = '7d'\n[service]", Destructive, "events.retention"),
         ("[service]", "[events]\nretention = '70d'\n[service]", Safe, "events.retention"),
-        ("[service]", "[service]\nmax_page = 10", NeedsVersion, "service.max_page"),
-        (
-            "[service]",
-            "[service]\nrate_limit = { requests = 5, window = '1m' }",
-            NeedsVersion,
-            "service.rate_limit",
-        ),
         ("[service]", "[live]\norigins = ['https://a.example']\n[service]", Safe, "live.origins"),
-        ("initial = 'new'", "initial = 'old'", NeedsVersion, "books.states.initial"),
-        ("'record.slug == null'", "'record.slug == \"\"'", NeedsVersion, "books.actions.sell"),
-        ("to = 'old'", "to = 'old'\nset = { nick = 'x' }", NeedsVersion, "books.actions.sell"),
         (
             "pages = 'integer'",
             "pages = { type = 'integer', min = 1 }",
@@ -504,42 +462,6 @@ fn what_reads_otherwise_and_says_the_same_is_no_edit() {
     ] {
         let new = if from.is_empty() { RULED.to_owned() } else { RULED.replace(from, to) };
         assert_eq!(classes(RULED, &new), [], "{to}");
-    }
-}
-
-#[test]
-fn rules_are_compared_in_the_words_of_the_old_version() {
-    use Class::{NeedsVersion, Safe};
-    let past = "[[versions]]
-date = '2026-02-01'
-[[versions.changes]]
-collection = 'books'
-rename = { from = 'a', to = 'title' }
-[[versions.changes]]
-collection = 'books'
-action = 'go'
-rename = { from = 'p', to = 'r' }
-[[versions]]
-date = '2026-01-01'
-";
-    let renamed = RULED
-        .replace("version = '2026-01-01'\n", "")
-        .replace("\na = 'string'", "\ntitle = 'string'")
-        .replace("record.a ", "record.title ")
-        .replace("{ p = 'string'", "{ r = 'string'")
-        .replace("a = '=request.p'", "title = '=request.r'")
-        + past;
-    let declared = [(Safe, "books".to_owned()), (Safe, "books".to_owned())];
-    assert_eq!(classes(RULED, &renamed), declared);
-    for (from, to, place) in [
-        ("'request.q == null'", "'request.q == \"z\"'", "books.actions.go"),
-        ("b = 2 }", "b = 4 }", "books.actions.go"),
-        ("set = { b = 3 }", "set = { b = 4 }", "books.timed"),
-    ] {
-        assert!(renamed.contains(from), "{from}");
-        let mut expected = declared.to_vec();
-        expected.push((NeedsVersion, place.to_owned()));
-        assert_eq!(classes(RULED, &renamed.replace(from, to)), expected, "{to}");
     }
 }
 

@@ -121,26 +121,6 @@ fn decided(schema: &Schema, write: &Write, current: &Record) -> Result<Fields, P
 }
 
 #[test]
-fn old_puts_and_patches_change_the_record_as_it_is_now() {
-    let bed = Bed::new();
-    let current = bed.record(json!({"id": "book_1", "title": "A", "price": 250,
-        "nick": "N", "reason": "r", "status": "cancelled"}));
-    let patch = object(json!({"price": 3, "rack": "shelf_1", "why": "r", "id": "book_1",
-        "status": "canceled"}));
-    let after = bed.decide(&current, Change::Merge { patch }, true).unwrap();
-    assert_eq!((&after["price"], &after["nick"]), (&json!(300), &json!("N")));
-    assert_eq!((&after["shelf"], &after["status"]), (&json!("shelf_1"), &json!("cancelled")));
-    let fields = object(json!({"name": "B"}));
-    let after = bed.decide(&current, Change::Replace { fields }, true).unwrap();
-    assert_eq!((&after["title"], &after["price"]), (&json!("B"), &Value::Null));
-    assert_eq!((&after["nick"], &after["reason"]), (&Value::Null, &json!("r")));
-    // The newest version does not know `nick`, so it cannot erase it.
-    let fields = object(json!({"title": "B"}));
-    let after = bed.decide(&current, Change::Replace { fields }, false).unwrap();
-    assert_eq!((&after["nick"], after.get("price")), (&json!("N"), None));
-}
-
-#[test]
 fn what_is_wrong_is_told_in_the_words_of_the_version() {
     let bed = Bed::new();
     let current = bed.record(json!({"title": "A", "price": 250}));
@@ -231,23 +211,6 @@ fn a_member_that_moved_out_is_blamed_by_its_path() {
     assert_eq!((told.param.as_deref(), &told.value), (Some("extra.sku"), &Some(json!("1"))));
 }
 
-#[test]
-fn a_member_of_an_object_with_two_names_is_blamed_by_the_one_that_was_sent() {
-    let versions = service(
-        "details = 'object'\nsku = 'string'",
-        &[
-            "move = { from = 'details.sku', to = 'sku' }",
-            "rename = { from = 'extra', to = 'details', beside = true }",
-        ],
-    );
-    let view = versions.get(1).unwrap();
-    for name in ["details", "extra"] {
-        let sent = object(json!({name: {"sku": 5}}));
-        let problem = view.body(0, sent, Mode::Create).unwrap_err();
-        assert_eq!(problem.param, Some(format!("{name}.sku")));
-    }
-}
-
 /// The limits of a kept field mean nothing to a client that sends it in another unit.
 #[test]
 fn a_converted_value_that_newer_versions_refuse_is_named_as_it_was_sent() {
@@ -281,64 +244,4 @@ date = '2000-01-01'";
         assert_eq!(problem.value.as_ref(), sent.get("amount"));
     }
     assert_eq!(view.params(0, 0, object(json!({"amount": 12.5}))).unwrap()["amount"], 1250);
-}
-
-#[test]
-fn a_field_that_cannot_be_set_is_called_as_it_was_sent() {
-    for (fields, versions, sent, name) in [
-        (
-            "x = 'string'",
-            &[
-                "rename = { from = 'y', to = 'x' }",
-                "removed = { field = { name = 'x', type = 'string' }, value = 'gone' }",
-            ][..],
-            json!({"x": "zzz"}),
-            "x",
-        ),
-        (
-            "cents = { type = 'integer', read_only = true }",
-            &["convert = { field = 'cents', from = 'number', up = 'int(math.round(value * \
-               100.0))', down = 'double(value) / 100.0' }"],
-            json!({"cents": 5}),
-            "cents",
-        ),
-    ] {
-        let versions = service(fields, versions);
-        let (view, _) = oldest(&versions);
-        let schema = &versions.newest().schema;
-        let current = record(schema, &Fields::new());
-        let patch = view.body(0, object(sent.clone()), Mode::Merge).unwrap();
-        let write = write(0, Change::Merge { patch }, Some(view));
-        let problem = decided(schema, &write, &current).unwrap_err();
-        let told = view.explain(0, &object(sent.clone()), problem);
-        assert_eq!(told.violations[0].code, Code::ReadOnly);
-        assert_eq!(told.param.as_deref(), Some(name));
-        let message = format!("`{name}` is assigned by the service and cannot be set.");
-        assert_eq!((&told.message, &told.value), (&message, &Some(sent[name].clone())));
-    }
-}
-
-#[test]
-fn a_field_that_went_through_an_object_is_called_by_its_own_name() {
-    let fields = "h = { type = 'string', max_length = 5 }\noa = 'object'\np2 = 'object'";
-    for (newer, older, sent, name) in [
-        (
-            "move = { from = 'oa.f', to = 'h' }",
-            "move = { from = 'f', to = 'oa.f', existing = true }",
-            json!({"f": "toolong"}),
-            "f",
-        ),
-        (
-            "move = { from = 'p2.g', to = 'h' }",
-            "move = { from = 'oa.f', to = 'p2.g' }",
-            json!({"oa": {"f": "toolong"}}),
-            "oa.f",
-        ),
-    ] {
-        let versions = service(fields, &[newer, older]);
-        let (view, _) = oldest(&versions);
-        let problem = view.body(0, object(sent.clone()), Mode::Create).unwrap_err();
-        assert_eq!(problem.param.as_deref(), Some(name), "{sent}: {problem:?}");
-        assert!(problem.message.starts_with(&format!("`{name}` ")), "{}", problem.message);
-    }
 }

@@ -120,18 +120,3 @@ fn removed_fields_are_told_to_those_who_know_them() {
     event.hidden = None;
     assert_eq!(told(&versions, &event), [new, old]);
 }
-
-#[test]
-fn kept_rows_are_brought_up_or_named() {
-    let versions = service(
-        "title = { type = 'string', required = true }\n\
-         pages = { type = 'integer', required = true }",
-        &["rename = { from = 'name', to = 'title' }\nrequired = { field = 'pages', fill = 0 }"],
-    );
-    let raise = |kept: Value| versions.get(1).unwrap().raise(0, &object(kept));
-    let raised = raise(json!({"id": "book_1", "name": "A"})).unwrap();
-    let expected = json!({"id": "book_1", "title": "A", "pages": 0});
-    assert_eq!(Value::Object(raised), expected);
-    let problem = raise(json!({"id": "book_1", "name": null})).unwrap_err();
-    assert_eq!(problem.violations[0].field, "title");
-}

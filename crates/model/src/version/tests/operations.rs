@@ -510,35 +510,6 @@ fn lists_cannot_be_asked_for_what_is_converted_or_moved() {
     }
 }
 
-#[test]
-fn events_tell_old_clients_what_changed_for_them() {
-    let versions = service(
-        "title = 'string'\nprice = 'integer'\n\
-         kind = { type = 'string', enum = ['cancelled', 'refunded'] }",
-        &["rename = { from = 'name', to = 'title' }
-           convert = { field = 'price', from = 'number', up = 'int(math.round(value * 100.0))', \
-           down = \
-           'double(value) / 100.0' }
-           enum_map = { field = 'kind', values = { canceled = 'cancelled' }, down = { refunded = \
-           'canceled' } }"],
-    );
-    let (_, lens) = oldest(&versions);
-    let after = object(json!({"title":"B","price":250,"kind":"refunded"}));
-    for (previous, expected) in [
-        (json!({"title":"A"}), json!({"name":"A"})),
-        (json!({"price":100}), json!({"price":1})),
-        // Looks the same to them.
-        (json!({"kind":"cancelled"}), json!({})),
-        (json!({"updated_at":"x"}), json!({})),
-    ] {
-        let told = lens.previous(&after, &object(previous.clone()));
-        assert_eq!(Value::Object(told), expected, "{previous}");
-    }
-    let old = object(json!({"name":"B","price":2.5,"kind":"canceled"}));
-    let raised = lens.previous_up(&old, &object(json!({"price":1})));
-    assert_eq!(Value::Object(raised), json!({"price":100}));
-}
-
 /// A parameter may have been called what every record has.
 #[test]
 fn a_parameter_that_was_called_like_what_a_service_assigns_is_raised_by_its_new_name() {

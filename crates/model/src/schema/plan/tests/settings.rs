@@ -59,16 +59,6 @@ fn every_edit_of_a_setting_is_told() {
 }
 
 #[test]
-fn a_new_mount_is_told_beside_what_moves_there() {
-    let mounts = "[[mounts]]\npath = '/v0'\nversion = '2025-01-01'\n[collections.notes.fields]";
-    let new = SHOP.replace("[collections.notes.fields]", mounts);
-    let told: Vec<(Class, String)> =
-        plan(&read(SHOP), &read(&new)).into_iter().map(|edit| (edit.class, edit.what)).collect();
-    let gone = "`/v1` does not serve 2025-01-01 any more".to_owned();
-    assert_eq!(told, [(NeedsVersion, gone), (Safe, "the mount `/v0` is new".to_owned())]);
-}
-
-#[test]
 fn a_limit_that_allows_less_needs_a_version() {
     for (from, to, told) in [
         ("requests = 100", "requests = 99", "allows 99 requests in 10s, which is less"),
@@ -88,14 +78,6 @@ fn who_decides_what_an_action_does_is_no_matter_of_taste() {
     one(SHOP, "/lend'", "/borrow'", Safe, "lend: is handled elsewhere");
     let slow = "handler = { url = 'https://a.example/lend', timeout = '20s' }";
     one(SHOP, from, slow, Safe, "lend: waits for its handler for 20s, not 10s");
-}
-
-#[test]
-fn searches_that_find_more_need_a_version() {
-    let searched = "nick = { type = 'string', search = true }";
-    one(SHOP, "nick = 'string'", searched, NeedsVersion, "books.nick: searching in it is new");
-    let searched = "text = { type = 'string', search = true }";
-    one(SHOP, "text = 'string'", searched, Safe, "notes.text: searching in it is new");
 }
 
 #[test]

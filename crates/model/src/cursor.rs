@@ -11,9 +11,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-const VERSION: u8 = 2;
-/// Of releases whose cursors did not say which rows they are over.
-const OLD_VERSION: u8 = 1;
+/// Of the format. A cursor that an earlier release sealed is outdated.
+const VERSION: u8 = 3;
 /// Key number, for rotation: there is one key so far.
 const KEY_ID: u8 = 1;
 const MAC_BYTES: usize = 16;
@@ -60,7 +59,7 @@ pub fn seal(
 ) -> String {
     let mut bytes = vec![VERSION, KEY_ID];
     bytes.extend_from_slice(&fingerprint.0);
-    for number in [rewrites, position.number, position.snapshot, position.snapshot_time] {
+    for number in [rewrites, position.number, position.snapshot] {
         bytes.extend_from_slice(&number.to_be_bytes());
     }
     for scalar in &position.keys {
@@ -78,13 +77,14 @@ pub fn open(
     key: &[u8; 32],
 ) -> Result<Position, Unusable> {
     match read(text, fingerprint, key).ok_or(Unusable::Foreign)? {
-        (Some(sealed), position) if sealed == rewrites => Ok(position),
+        Some((sealed, position)) if sealed == rewrites => Ok(position),
         _ => Err(Unusable::Outdated),
     }
 }
 
-/// Which rows it is over, if it says so, and where.
-fn read(text: &str, fingerprint: Fingerprint, key: &[u8; 32]) -> Option<(Option<i64>, Position)> {
+/// How often the rows had been rewritten, and the position; the inner none if an earlier release
+/// sealed it.
+fn read(text: &str, list: Fingerprint, key: &[u8; 32]) -> Option<Option<(i64, Position)>> {
     if text.len() > MAX_CHARS {
         return None;
     }
@@ -94,22 +94,20 @@ fn read(text: &str, fingerprint: Fingerprint, key: &[u8; 32]) -> Option<(Option<
         return None;
     }
     let mut reader = Reader(payload);
-    let rewrites = match reader.take(2)? {
-        [VERSION, KEY_ID] => true,
-        [OLD_VERSION, KEY_ID] => false,
-        _ => return None,
-    };
-    if reader.take(8)? != fingerprint.0 {
+    let format = reader.take(2)?;
+    if reader.take(8)? != list.0 {
         return None;
     }
-    let rewrites = if rewrites { Some(reader.integer()?) } else { None };
-    let (number, snapshot, snapshot_time) =
-        (reader.integer()?, reader.integer()?, reader.integer()?);
+    if format != [VERSION, KEY_ID] {
+        return Some(None);
+    }
+    let rewrites = reader.integer()?;
+    let (number, snapshot) = (reader.integer()?, reader.integer()?);
     let mut keys = Vec::new();
     while !reader.0.is_empty() {
         keys.push(reader.scalar()?);
     }
-    Some((rewrites, Position { keys, number, snapshot, snapshot_time }))
+    Some(Some((rewrites, Position { keys, number, snapshot })))
 }
 
 fn mac(bytes: &[u8], key: &[u8; 32]) -> [u8; MAC_BYTES] {
@@ -181,7 +179,6 @@ mod tests {
             ],
             number: 42,
             snapshot: 77,
-            snapshot_time: 1_700_000_000_000,
         }
     }
 
@@ -196,7 +193,7 @@ mod tests {
     #[test]
     fn one_of_an_older_release_is_outdated() {
         let list = Fingerprint::of(&[b"books"]);
-        let mut bytes = vec![OLD_VERSION, KEY_ID];
+        let mut bytes = vec![VERSION - 1, KEY_ID];
         bytes.extend_from_slice(&list.0);
         bytes.extend_from_slice(&[0; 24]);
         let mac = mac(&bytes, &[9; 32]);

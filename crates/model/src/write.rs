@@ -155,14 +155,6 @@ pub enum Response {
     Refused(Problem),
 }
 
-/// The shape of a `Response` in an idempotency row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ResponseKind {
-    Created,
-    Updated,
-    Refused,
-}
-
 /// What `Store::commit` returns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Committed {

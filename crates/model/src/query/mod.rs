@@ -119,8 +119,7 @@ pub struct Position {
     pub keys: Vec<Scalar>,
     /// Row number of the last row: the tie-break.
     pub number: i64,
-    /// Newest commit when the first page was read, and its time. Rows are walked in the order they
-    /// had then, so that a row whose sort key changes meanwhile is neither skipped nor repeated.
+    /// Newest commit when the first page was read. Rows are walked in the order they had then, so
+    /// that a row whose sort key changes in the meantime is neither skipped nor repeated.
     pub snapshot: i64,
-    pub snapshot_time: i64,
 }

@@ -631,6 +631,3 @@ impl Feed {
         id.parse::<i64>().map_or(Value::Null, Value::from)
     }
 }
-
-/// Shorthand used where a set of fields is built.
-pub type FieldMap = Map<String, Value>;

@@ -109,24 +109,24 @@ pub fn list<T: Kept>(
             consistent(connection, || plan.offset(connection, *page, query.limit))
         }
         query::Page::First if moves(query) => consistent(connection, || {
-            let (seq, time) = log::newest(connection)?;
+            let (seq, _) = log::newest(connection)?;
             let rows = plan.rows(connection, &Condition::default(), more(query))?;
-            Ok(page_of(rows, query.limit, seq, time))
+            Ok(page_of(rows, query.limit, seq))
         }),
         query::Page::First => {
             let seq = shared.state.newest();
             let rows = plan.rows(connection, &Condition::default(), more(query))?;
-            Ok(page_of(rows, query.limit, seq, 0))
+            Ok(page_of(rows, query.limit, seq))
         }
         query::Page::After(position) => consistent(connection, || {
-            let (limit, seen) = (more(query), (position.snapshot, position.snapshot_time));
+            let (limit, seen) = (more(query), position.snapshot);
             if moves(query) {
                 let rows = snapshot::after(connection, &plan, position, limit)?;
                 let rows = rows.into_iter().map(Found::cast).collect();
-                return Ok(page_of(rows, query.limit, seen.0, seen.1));
+                return Ok(page_of(rows, query.limit, seen));
             }
             let rows = plan.after(connection, position, &Condition::default(), limit)?;
-            Ok(page_of(rows, query.limit, seen.0, seen.1))
+            Ok(page_of(rows, query.limit, seen))
         }),
     }
 }
@@ -150,14 +150,13 @@ fn consistent<T>(
     result
 }
 
-fn page_of<T>(mut rows: Vec<Found<T>>, limit: u32, snapshot: i64, snapshot_time: i64) -> Page<T> {
+fn page_of<T>(mut rows: Vec<Found<T>>, limit: u32, snapshot: i64) -> Page<T> {
     let has_more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let position = rows.last_mut().filter(|_| has_more).map(|last| Position {
         keys: std::mem::take(&mut last.keys),
         number: last.number,
         snapshot,
-        snapshot_time,
     });
     let records = rows.into_iter().map(|row| row.kept).collect();
     Page { records, has_more, total: None, position, search_behind: 0 }

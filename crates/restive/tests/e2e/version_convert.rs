@@ -139,6 +139,9 @@ fn a_start_names_the_record_that_an_edited_conversion_would_lose() {
     assert_eq!(code, 1, "{failed}");
     let told = "`code` is 5000, and comes back from version 2025-01-01 as 1";
     assert!(failed.contains(&id) && failed.contains(told), "{failed}");
+    let lossy = bad.replace(" }", ", lossy = true }");
+    let server = Start::schema(&after(&lossy)).on(&folder).arg("--accept-changes").go();
+    assert_eq!(server.get(&format!("/v1/goods/{id}")).expect(200)["code"], 5000);
 }
 
 #[test]

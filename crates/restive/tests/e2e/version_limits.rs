@@ -62,7 +62,7 @@ fn every_edit_is_told_with_lines_that_are_taken_as_they_are() {
     for line in [
         "needs a version change: books.title: `max_length` is 5, not 20 (values that were accepted",
         "limits = { field = \"title\", was = { max_length = 20 } }",
-        "needs a version change: books.pages: `max` is 9 (values that were taken are refused)",
+        "needs a version change: books.pages: `max` is 9 (values that were accepted are refused)",
         "limits = { field = \"pages\", was = { min = 0 } }",
         "destructive: books.code: string became integer (clients send and read the old type, and",
         "up = \"TODO\", down = \"TODO\" }",

@@ -9,7 +9,6 @@ use crate::schema::{Collection, CollectionIx};
 use crate::time::Timestamp;
 use crate::version::{Lens, View};
 use core::net::IpAddr;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A wish to change one record.

@@ -19,7 +19,7 @@ pub use rule::Rule;
 pub use versions::{Break, Change, Deprecation, Limits, Mount, Operation, Path, Version};
 
 use crate::record::Fields;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::time::Duration;
 
 /// The schema that is served when none is given.

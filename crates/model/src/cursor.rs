@@ -1,7 +1,7 @@
 //! Cursors: where a page ended, sealed. Bound to the list it came from (scope, route, filters,
 //! order, version) by a fingerprint and to this database by a MAC, so that an altered or foreign
 //! one is noticed; and to the rows as they were kept, whose values it holds. Never an
-//! authorisation: every page checks the caller anew.
+//! authorisation: every page checks the caller again.
 
 use crate::query::Position;
 use crate::record::Scalar;

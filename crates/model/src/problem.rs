@@ -1,4 +1,4 @@
-//! Everything a client can be told went wrong. `Code` is the catalogue; `api::error` maps it to
+//! Every error that a client can get. `Code` is the catalogue; `api::error` maps it to
 //! status and body. Only what is in here ever reaches a client.
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 #[serde(transparent)]
 pub struct Problem(Box<Report>);
 
-/// What a problem tells.
+/// The content of a problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub code: Code,

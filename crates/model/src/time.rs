@@ -1,5 +1,5 @@
 //! Instants as the service writes them: milliseconds since 1970 inside, ISO 8601 in UTC outside.
-//! Nothing here reads a clock; whoever needs "now" is given it.
+//! Nothing here reads a clock: the caller passes "now".
 
 use jiff::SignedDuration;
 use jiff::civil::{DateTime, date};

@@ -10,7 +10,7 @@ use std::fmt;
 /// Deeper JSON than any sensible record; keeps every recursion over a value short.
 pub const MAX_DEPTH: usize = 32;
 
-// How the visitor's own errors are told from the parser's.
+// Marks the visitor's own errors, to distinguish them from the parser's.
 const DUPLICATE: &str = "duplicate key ";
 const DEEP: &str = "nested deeper than ";
 
@@ -66,7 +66,7 @@ pub fn plain_number(float: f64) -> Option<Number> {
 fn explain(error: serde_json::Error) -> Problem {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();
-    // serde_json appends the place; ours is said once, in one form.
+    // serde_json appends the place; report it once, in one form.
     let what = text.split(" at line ").next().unwrap_or(&text);
     let code = if what.starts_with(DUPLICATE) {
         Code::DuplicateKey

@@ -11,7 +11,7 @@ use crate::version::{Lens, View};
 use core::net::IpAddr;
 use std::sync::Arc;
 
-/// A wish to change one record.
+/// A request to change one record.
 #[derive(Clone)]
 pub struct Write {
     pub scope: Scope,
@@ -32,9 +32,9 @@ pub struct Write {
 }
 
 impl Write {
-    /// A refusal in the words of the caller: as such it is remembered, since the words of the
-    /// newest version may mean something else when it is repeated.
-    pub fn told(&self, problem: Problem) -> Problem {
+    /// A refusal in the words of the caller's version. It is remembered in this form, because the
+    /// words of the newest version may mean something else when the request is repeated.
+    pub fn explain(&self, problem: Problem) -> Problem {
         match (&self.view, &self.change) {
             (Some(view), Change::Act { action, .. }) => {
                 view.explain_rule(self.collection, *action, problem)
@@ -116,7 +116,7 @@ pub enum Precondition {
     /// One of these versions; none of them (an empty list) never matches.
     Versions(Vec<i64>),
     UnmodifiedSince(Timestamp),
-    /// `If-None-Match: *`: the record must not exist, which no write of a record can wish for.
+    /// `If-None-Match: *`: the record must not exist, which no write of a record can satisfy.
     Absent,
     /// None of these versions.
     NoneOf(Vec<i64>),

@@ -13,7 +13,7 @@ pub const STATUSES: [&str; 4] = ["pending", "succeeded", "failed", "skipped"];
 /// it was written. `pending` is the number of deliveries that are still to come.
 pub fn event(event: &Event, versions: Option<&Versions>, pending: u32) -> Record {
     let (body, hidden) = match versions {
-        Some(versions) => (versions.envelope(event, 0, pending), versions.aside(event)),
+        Some(versions) => (versions.envelope(event, 0, pending), versions.note(event)),
         None => (event.envelope(pending), None),
     };
     Record {

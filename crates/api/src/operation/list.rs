@@ -7,7 +7,7 @@ use crate::respond::{self, Reply};
 use crate::route;
 use model::cursor::{self, Fingerprint, Unusable};
 use model::problem::{Code, Problem};
-use model::query::{self, Asked, Page};
+use model::query::{self, ListRequest, Page};
 use model::record::Record;
 use model::schema::{Builtin, CollectionIx};
 use model::version::Lens;
@@ -104,7 +104,7 @@ fn join(records: &[String], pagination: &str) -> String {
     body
 }
 
-fn pagination(asked: &Asked, found: &Found, next: Option<&str>) -> String {
+fn pagination(asked: &ListRequest, found: &Found, next: Option<&str>) -> String {
     match (&asked.query.page, found.total) {
         (Page::Offset(page), Some(total)) => {
             let limit = asked.query.limit;
@@ -125,7 +125,7 @@ fn pagination(asked: &Asked, found: &Found, next: Option<&str>) -> String {
 /// The same query with the next cursor or page, for the Link header.
 fn next_url(
     operation: Operation<'_>,
-    asked: &Asked,
+    asked: &ListRequest,
     pairs: &[(String, String)],
     found: &Found,
     next: Option<&str>,
@@ -172,7 +172,7 @@ fn fingerprint(operation: Operation<'_>, pairs: &[(String, String)]) -> Fingerpr
 }
 
 /// The tag of a list: the newest change of any collection that shows in it, and what was asked.
-fn tag(operation: Operation<'_>, asked: &Asked, pairs: &[(String, String)]) -> String {
+fn tag(operation: Operation<'_>, asked: &ListRequest, pairs: &[(String, String)]) -> String {
     tag_of(operation, asked.view.expand.collections(), pairs)
 }
 

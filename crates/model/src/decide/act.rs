@@ -1,10 +1,10 @@
 //! Actions and timed transitions: the state machine, its guards, what they set and what they
 //! refuse.
 
-use super::{Answer, Decision, Stage, change, outcome, own};
+use super::{Decision, ResponseKind, Stage, change, outcome, own};
 use crate::problem::{Code, Problem};
 use crate::record::Fields;
-use crate::schema::rule::{Expression, Fault, Rule, Scene, Template};
+use crate::schema::rule::{Expression, Fault, Inputs, Rule, Template};
 use crate::schema::{Action, Assignment, Field, Kind, Timed};
 use crate::validate::{self, ASSIGNED};
 use crate::write::{Callout, Change};
@@ -20,7 +20,7 @@ pub fn act(
     if let Some(native) = action.native {
         return own::act(stage, native, params);
     }
-    let scene = Scene {
+    let inputs = Inputs {
         record: &record_scene(stage),
         request: &complete(
             action.params.iter().map(|field| field.name.as_str()),
@@ -31,21 +31,21 @@ pub fn act(
         now: stage.facts.now.to_iso(),
     };
     for rule in &action.rules {
-        if rule.when.holds(&scene).map_err(|fault| rule_failed(action, &rule.when, &fault))? {
-            return refuse(stage, rule, &scene);
+        if rule.when.holds(&inputs).map_err(|fault| rule_failed(action, &rule.when, &fault))? {
+            return refuse(stage, rule, &inputs);
         }
     }
     let mut after = stage.before.clone();
-    assign(stage, &mut after, &action.set, &scene)?;
+    assign(stage, &mut after, &action.set, &inputs)?;
     match callout {
         Some(Callout::Refuse(problem)) => {
-            return Ok(outcome::nothing(Answer::Refused(problem.clone())));
+            return Ok(outcome::nothing(ResponseKind::Refused(problem.clone())));
         }
         Some(Callout::Change(fields)) => apply_callout(stage, &mut after, fields)?,
         None => {}
     }
     enter(stage, &mut after, action.to.as_deref());
-    Ok(outcome::changed(stage, after, &action.event, Answer::Updated))
+    Ok(outcome::changed(stage, after, &action.event, ResponseKind::Updated))
 }
 
 /// Happens only if the record is still in the state whose time ran out.
@@ -53,16 +53,16 @@ pub fn timed(stage: &Stage<'_>, timed: &Timed) -> Result<Decision, Problem> {
     if outcome::state(stage.collection, &stage.before) != Some(timed.from.as_str()) {
         return Ok(change::unchanged());
     }
-    let scene = Scene {
+    let inputs = Inputs {
         record: &record_scene(stage),
         request: &Fields::new(),
         client: None,
         now: stage.facts.now.to_iso(),
     };
     let mut after = stage.before.clone();
-    assign(stage, &mut after, &timed.set, &scene)?;
+    assign(stage, &mut after, &timed.set, &inputs)?;
     enter(stage, &mut after, Some(&timed.to));
-    Ok(outcome::changed(stage, after, &timed.event, Answer::Updated))
+    Ok(outcome::changed(stage, after, &timed.event, ResponseKind::Updated))
 }
 
 fn refuse_wrong_state(stage: &Stage<'_>, action: &Action) -> Result<(), Problem> {
@@ -109,16 +109,16 @@ pub(crate) fn wrong_state(action: &Action, object: &str, state: &str) -> String 
 
 /// A declared refusal. It may still set fields, move the state and emit an event: a declined card
 /// leaves a trace.
-fn refuse(stage: &Stage<'_>, rule: &Rule, scene: &Scene<'_>) -> Result<Decision, Problem> {
+fn refuse(stage: &Stage<'_>, rule: &Rule, inputs: &Inputs<'_>) -> Result<Decision, Problem> {
     let problem = rule.refusal();
     if rule.set.is_empty() && rule.to.is_none() && rule.event.is_none() {
-        return Ok(outcome::nothing(Answer::Refused(problem)));
+        return Ok(outcome::nothing(ResponseKind::Refused(problem)));
     }
     let mut after = stage.before.clone();
-    assign(stage, &mut after, &rule.set, scene)?;
+    assign(stage, &mut after, &rule.set, inputs)?;
     enter(stage, &mut after, rule.to.as_deref());
     let kind = rule.event.as_deref().unwrap_or(&stage.collection.events.updated);
-    Ok(outcome::changed(stage, after, kind, Answer::Refused(problem)))
+    Ok(outcome::changed(stage, after, kind, ResponseKind::Refused(problem)))
 }
 
 /// A guard that cannot be evaluated guards nothing, so it refuses. The client is not to blame.
@@ -152,7 +152,7 @@ fn assign(
     stage: &Stage<'_>,
     after: &mut Fields,
     set: &[Assignment],
-    scene: &Scene<'_>,
+    inputs: &Inputs<'_>,
 ) -> Result<(), Problem> {
     let held_to = stage.write.held_to(stage.collection);
     // A transition has no caller: what clients of any version may have written is taken.
@@ -163,7 +163,7 @@ fn assign(
     let mut violations = Vec::new();
     for assignment in set {
         let failed = |fault: Fault| not_computed(&assignment.field, &assignment.value, &fault);
-        let mut value = assignment.value.value(scene).map_err(failed)?;
+        let mut value = assignment.value.value(inputs).map_err(failed)?;
         if value.is_null() && stage.collection.field(&assignment.field).is_some_and(|f| f.required)
         {
             return Err(failed(

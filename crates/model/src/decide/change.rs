@@ -1,6 +1,6 @@
 //! Create, PUT, PATCH and DELETE.
 
-use super::{Answer, Decision, Facts, Stage, outcome, own};
+use super::{Decision, Facts, ResponseKind, Stage, outcome, own};
 use crate::id;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
@@ -122,7 +122,7 @@ pub fn assign(stage: &Stage<'_>, fields: &Fields, event: Option<&str>) -> Decisi
         return unchanged();
     }
     let kind = event.unwrap_or(&stage.collection.events.updated);
-    outcome::changed(stage, after, kind, Answer::Updated)
+    outcome::changed(stage, after, kind, ResponseKind::Updated)
 }
 
 pub fn delete(stage: &Stage<'_>) -> Decision {
@@ -131,11 +131,11 @@ pub fn delete(stage: &Stage<'_>) -> Decision {
 
 /// A repeated DELETE is as good as the first.
 pub fn deleted_before() -> Decision {
-    outcome::nothing(Answer::Deleted)
+    outcome::nothing(ResponseKind::Deleted)
 }
 
 pub fn unchanged() -> Decision {
-    outcome::nothing(Answer::Updated)
+    outcome::nothing(ResponseKind::Updated)
 }
 
 /// A change that changes nothing is no change: no event, no new version.
@@ -143,7 +143,7 @@ fn update(stage: &Stage<'_>, after: Fields) -> Decision {
     if same(&stage.before, &after) {
         return unchanged();
     }
-    outcome::changed(stage, after, &stage.collection.events.updated, Answer::Updated)
+    outcome::changed(stage, after, &stage.collection.events.updated, ResponseKind::Updated)
 }
 
 /// Whether two records say the same; a missing field says null.
@@ -178,7 +178,7 @@ fn refuse_beyond(stage: &Stage<'_>, mode: Mode, sent: &Fields) -> Result<(), Pro
 fn beyond(shown: &Collection, current: &Fields, mode: Mode, sent: &Fields) -> Vec<Violation> {
     let (sent, mut violations) = validate::checked(shown, sent.clone(), mode);
     let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or_default();
-    // What is never shown cannot be sent back, so it is not told whether it was.
+    // A client cannot send back what it is never shown, so do not reveal whether it matches.
     let secret = |name: &str| shown.known(name).is_some_and(|field| field.write_only);
     violations.retain(|Violation { field, .. }| {
         secret(field) || value(current, field) != value(&sent, field)

@@ -1,5 +1,5 @@
-//! Decide, then write. Given the schema, the wish and the facts a store has loaded, say what shall
-//! be kept, which events tell of it and what is answered, or why not. Pure: a store calls this
+//! Decide, then write. From the schema, the request and the facts that a store has loaded, decides
+//! what to store, which events to emit and how to respond, or why not. Pure: a store calls this
 //! inside its transaction, tests call it without one.
 
 mod act;
@@ -19,7 +19,7 @@ use crate::version::Lens;
 use crate::write::{Change, Precondition, Write};
 use serde_json::Value;
 
-/// What the store found out before it asked.
+/// What the store loads before it calls `decide`.
 pub struct Facts<'a> {
     /// The record the write names, if it exists in the write's scope (and under its parent).
     pub current: Option<&'a Record>,
@@ -48,30 +48,30 @@ pub struct Decision {
     pub effect: Effect,
     /// Empty exactly when `effect` is `Nothing`.
     pub events: Vec<Draft>,
-    /// Shown in this answer only: what follows the record's text in place of its last brace.
+    /// Shown in this response only: what follows the record's text in place of its last brace.
     pub reveal: Option<String>,
     /// `Some` when the state changed: timed transitions of the record that waited before are void,
     /// these are scheduled instead. `None` leaves what is waiting.
     pub timers: Option<Vec<TimerDraft>>,
-    pub answer: Answer,
+    pub response: ResponseKind,
 }
 
 #[derive(Debug)]
 pub enum Effect {
     Nothing,
-    Put(Kept),
+    Put(StoredRecord),
     Erase,
     /// Only the events: the record stays as it is.
     Tell,
-    /// Only the event, which is about something kept elsewhere.
+    /// Only the event, which is about something stored elsewhere.
     Publish {
         resource: String,
     },
 }
 
-/// A record as it shall be kept.
+/// A record as the store writes it.
 #[derive(Debug)]
-pub struct Kept {
+pub struct StoredRecord {
     pub id: String,
     pub fields: Fields,
     pub body: String,
@@ -96,16 +96,16 @@ pub struct TimerDraft {
     pub due: Timestamp,
 }
 
-/// Which response the store shall build around the record.
+/// Which response the store builds around the record.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ResponseKind {
     Created,
     Updated,
     Deleted,
     Refused(Problem),
 }
 
-/// The records this write refers to, so that the store can look which of them are missing.
+/// The records that this write refers to: the store looks up which of them are missing.
 pub fn references(schema: &Schema, write: &Write) -> Vec<Reference> {
     let collection = &schema.collections[write.collection];
     if let Some((shown, lens)) = write.lens() {
@@ -169,7 +169,7 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
     let stale = check_precondition(&write.precondition, current).err();
     let decision = refuse_missing(schema, facts).and_then(|()| change_of(&stage));
     match (stale, decision) {
-        // What is wrong with the request is told whatever it is conditional on: RFC 9110, 13.2.1.
+        // Errors of the request come before its conditions: RFC 9110, 13.2.1.
         // Not a limit of an old version: what was shown then, beyond it, may be sent back.
         (Some(_), Err(problem))
             if problem.code == Code::ValidationFailed
@@ -204,8 +204,8 @@ pub fn rehearse(
     write: &Write,
     facts: &Facts<'_>,
 ) -> Result<Option<Problem>, Problem> {
-    match decide(schema, write, facts)?.answer {
-        Answer::Refused(problem) => Ok(Some(problem)),
+    match decide(schema, write, facts)?.response {
+        ResponseKind::Refused(problem) => Ok(Some(problem)),
         _ => Ok(None),
     }
 }

@@ -1,7 +1,7 @@
 //! Turning a record before and a record after into what is kept and told: the kept texts, the
 //! events with their previous attributes, and the timed transitions of a newly entered state.
 
-use super::{Answer, Decision, Draft, Effect, Kept, Stage, TimerDraft};
+use super::{Decision, Draft, Effect, ResponseKind, Stage, StoredRecord, TimerDraft};
 use crate::event::Hidden;
 use crate::id::{self, Entropy};
 use crate::record::{self, Fields};
@@ -31,16 +31,21 @@ pub fn created(
     let timers = timers(collection, &fields, now);
     let hidden = record::encode_hidden(collection, &fields);
     Decision {
-        effect: Effect::Put(Kept { id, fields, body, hidden }),
+        effect: Effect::Put(StoredRecord { id, fields, body, hidden }),
         events: vec![event],
         timers: Some(timers),
-        answer: Answer::Created,
+        response: ResponseKind::Created,
         reveal: None,
     }
 }
 
 /// A record that changed from `stage.before` to `after`; `updated_at` is set here.
-pub fn changed(stage: &Stage<'_>, mut after: Fields, kind: &str, answer: Answer) -> Decision {
+pub fn changed(
+    stage: &Stage<'_>,
+    mut after: Fields,
+    kind: &str,
+    response: ResponseKind,
+) -> Decision {
     let now = stage.facts.now;
     after.insert("updated_at".into(), Value::String(now.to_iso()));
     let body = record::encode(stage.collection, &after);
@@ -55,9 +60,14 @@ pub fn changed(stage: &Stage<'_>, mut after: Fields, kind: &str, answer: Answer)
     let hidden = record::encode_hidden(stage.collection, &after);
     Decision {
         timers: entered.then(|| timers(stage.collection, &after, now)),
-        effect: Effect::Put(Kept { id: stage.current.id.clone(), fields: after, body, hidden }),
+        effect: Effect::Put(StoredRecord {
+            id: stage.current.id.clone(),
+            fields: after,
+            body,
+            hidden,
+        }),
         events: vec![event],
-        answer,
+        response,
         reveal: None,
     }
 }
@@ -75,13 +85,13 @@ pub fn erased(stage: &Stage<'_>) -> Decision {
         effect: Effect::Erase,
         events: vec![event],
         timers: Some(Vec::new()),
-        answer: Answer::Deleted,
+        response: ResponseKind::Deleted,
         reveal: None,
     }
 }
 
-pub fn nothing(answer: Answer) -> Decision {
-    Decision { effect: Effect::Nothing, events: Vec::new(), timers: None, answer, reveal: None }
+pub fn nothing(response: ResponseKind) -> Decision {
+    Decision { effect: Effect::Nothing, events: Vec::new(), timers: None, response, reveal: None }
 }
 
 /// The current state, where the collection has states.

@@ -1,7 +1,7 @@
 //! What the service's own collections do beyond their fields: endpoints are checked, pinged and
 //! given secrets, events are published, replays are bounded.
 
-use super::{Answer, Decision, Draft, Effect, Facts, Stage, change, outcome};
+use super::{Decision, Draft, Effect, Facts, ResponseKind, Stage, change, outcome};
 use crate::id;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::{Fields, push_json};
@@ -67,13 +67,13 @@ pub fn act(stage: &Stage<'_>, native: Native, params: &Fields) -> Result<Decisio
         Native::Ping => {
             let object = stage.current.body.clone();
             let event = ping(stage.write, stage.facts.now, outcome::EVENT_DRAW, object);
-            let mut decision = outcome::nothing(Answer::Updated);
+            let mut decision = outcome::nothing(ResponseKind::Updated);
             decision.effect = Effect::Tell;
             decision.events.push(event);
             Ok(decision)
         }
         Native::RotateSecret => rotate(stage, params),
-        Native::Retry => Ok(outcome::nothing(Answer::Updated)),
+        Native::Retry => Ok(outcome::nothing(ResponseKind::Updated)),
     }
 }
 
@@ -91,7 +91,7 @@ fn rotate(stage: &Stage<'_>, params: &Fields) -> Result<Decision, Problem> {
     previous.retain(|(_, until)| *until > now);
     let old = after.insert("secret".into(), secret);
     match (overlap, old) {
-        // Whoever cannot wait trusts none of them any more.
+        // A client that cannot wait no longer trusts any of them.
         (0, _) => previous.clear(),
         (_, Some(Value::String(old))) => previous.insert(0, (old, until)),
         _ => {}
@@ -106,7 +106,7 @@ fn rotate(stage: &Stage<'_>, params: &Fields) -> Result<Decision, Problem> {
     after.insert("previous_secret".into(), Value::Null);
     after.insert("previous_secret_expires_at".into(), Value::Null);
     let kind = &stage.collection.events.updated;
-    let mut decision = outcome::changed(stage, after, kind, Answer::Updated);
+    let mut decision = outcome::changed(stage, after, kind, ResponseKind::Updated);
     decision.reveal = reveal(&sent);
     Ok(decision)
 }
@@ -179,7 +179,7 @@ fn publish(
         previous: text("previous_attributes"),
         hidden: None,
     };
-    let mut decision = outcome::nothing(Answer::Created);
+    let mut decision = outcome::nothing(ResponseKind::Created);
     decision.effect = Effect::Publish {
         resource: fields.get("resource").and_then(Value::as_str).unwrap_or_default().to_owned(),
     };

@@ -76,13 +76,13 @@ feed = true
 text = "string"
 "#;
 
-struct Bench {
+struct Fixture {
     schema: Schema,
 }
 
-impl Bench {
-    fn new() -> Bench {
-        Bench { schema: parse(SCHEMA).unwrap() }
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture { schema: parse(SCHEMA).unwrap() }
     }
 
     fn write(&self, collection: &str, change: Change) -> Write {
@@ -163,10 +163,10 @@ fn kept(decision: &Decision) -> Value {
 
 #[test]
 fn a_create_assigns_id_parent_state_and_times_and_hides_secrets() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let fields = object(json!({ "title": "Dune", "pin": "0000" }));
-    let write = bench.write("books", Change::Create { fields });
-    let decision = bench.decide_at(&write, None, NOW).unwrap();
+    let write = fixture.write("books", Change::Create { fields });
+    let decision = fixture.decide_at(&write, None, NOW).unwrap();
     let body = kept(&decision);
     assert!(crate::id::is_well_formed("book", body["id"].as_str().unwrap()));
     assert_eq!(
@@ -183,18 +183,19 @@ fn a_create_assigns_id_parent_state_and_times_and_hides_secrets() {
 
 #[test]
 fn feed_ids_are_the_sequence_of_their_creation() {
-    let bench = Bench::new();
-    let write = bench.write("messages", Change::Create { fields: object(json!({ "text": "hi" })) });
-    let decision = bench.decide_at(&write, None, NOW).unwrap();
+    let fixture = Fixture::new();
+    let write =
+        fixture.write("messages", Change::Create { fields: object(json!({ "text": "hi" })) });
+    let decision = fixture.decide_at(&write, None, NOW).unwrap();
     assert_eq!(kept(&decision)["id"], json!(42));
 }
 
 #[test]
 fn put_erases_what_is_not_sent_and_keeps_what_the_service_assigned() {
-    let bench = Bench::new();
-    let book = bench.book(json!({ "price": 3, "reason": "kept" }));
+    let fixture = Fixture::new();
+    let book = fixture.book(json!({ "price": 3, "reason": "kept" }));
     let fields = object(json!({ "title": "New" }));
-    let decision = bench.change(&book, Change::Replace { fields }).unwrap();
+    let decision = fixture.change(&book, Change::Replace { fields }).unwrap();
     let body = kept(&decision);
     assert_eq!((&body["title"], &body["price"]), (&json!("New"), &Value::Null));
     assert_eq!((&body["reason"], &body["status"]), (&json!("kept"), &json!("new")));
@@ -209,10 +210,10 @@ fn put_erases_what_is_not_sent_and_keeps_what_the_service_assigned() {
 
 #[test]
 fn patch_merges_objects_and_nulls_fields() {
-    let bench = Bench::new();
-    let book = bench.book(json!({ "price": 3, "notes": { "a": 1, "b": { "c": 2 } } }));
+    let fixture = Fixture::new();
+    let book = fixture.book(json!({ "price": 3, "notes": { "a": 1, "b": { "c": 2 } } }));
     let patch = object(json!({ "price": null, "notes": { "a": null, "b": { "d": 4 } } }));
-    let decision = bench.change(&book, Change::Merge { patch }).unwrap();
+    let decision = fixture.change(&book, Change::Merge { patch }).unwrap();
     let body = kept(&decision);
     assert_eq!(body["price"], Value::Null);
     assert_eq!(body["notes"], json!({ "b": { "c": 2, "d": 4 } }));
@@ -221,21 +222,21 @@ fn patch_merges_objects_and_nulls_fields() {
 
 #[test]
 fn a_change_that_changes_nothing_leaves_no_trace() {
-    let bench = Bench::new();
-    let book = bench.book(json!({ "price": 3 }));
+    let fixture = Fixture::new();
+    let book = fixture.book(json!({ "price": 3 }));
     let all: Fields = serde_json::from_str(&book.body).unwrap();
     for patch in [object(json!({})), object(json!({ "price": 3 })), all] {
-        let decision = bench.change(&book, Change::Merge { patch }).unwrap();
+        let decision = fixture.change(&book, Change::Merge { patch }).unwrap();
         assert!(matches!(decision.effect, Effect::Nothing) && decision.events.is_empty());
     }
 }
 
 #[test]
 fn assigned_fields_cannot_be_changed() {
-    let bench = Bench::new();
-    let book = bench.book(json!({}));
+    let fixture = Fixture::new();
+    let book = fixture.book(json!({}));
     let patch = object(json!({ "id": "book_other", "status": "lost", "created_at": "x" }));
-    let problem = bench.change(&book, Change::Merge { patch }).unwrap_err();
+    let problem = fixture.change(&book, Change::Merge { patch }).unwrap_err();
     assert_eq!(problem.code, Code::ValidationFailed);
     let mut fields: Vec<_> = problem.violations.iter().map(|v| (&*v.field, v.code)).collect();
     fields.sort_by_key(|(field, _)| *field);
@@ -245,8 +246,8 @@ fn assigned_fields_cannot_be_changed() {
 
 #[test]
 fn an_action_moves_the_state_sets_fields_and_starts_the_clock() {
-    let bench = Bench::new();
-    let decision = bench.lend(&bench.book(json!({ "price": 3 })), "Ada").unwrap();
+    let fixture = Fixture::new();
+    let decision = fixture.lend(&fixture.book(json!({ "price": 3 })), "Ada").unwrap();
     let body = kept(&decision);
     assert_eq!((&body["status"], &body["reason"]), (&json!("lent"), &json!("Ada")));
     assert_eq!(decision.events[0].kind, "book.lent");
@@ -256,8 +257,8 @@ fn an_action_moves_the_state_sets_fields_and_starts_the_clock() {
 
 #[test]
 fn an_action_in_the_wrong_state_says_what_is_possible() {
-    let bench = Bench::new();
-    let problem = bench.lend(&bench.book(json!({ "status": "lost" })), "Ada").unwrap_err();
+    let fixture = Fixture::new();
+    let problem = fixture.lend(&fixture.book(json!({ "status": "lost" })), "Ada").unwrap_err();
     assert_eq!(problem.code, Code::InvalidState);
     assert_eq!(problem.extra["current_state"], "lost");
     assert_eq!(problem.extra["allowed"], json!([]));
@@ -265,9 +266,11 @@ fn an_action_in_the_wrong_state_says_what_is_possible() {
 
 #[test]
 fn a_declared_refusal_answers_as_declared_and_leaves_its_trace() {
-    let bench = Bench::new();
-    let decision = bench.lend(&bench.book(json!({ "price": 101.5 })), "Ada").unwrap();
-    let Answer::Refused(problem) = &decision.answer else { panic!("{:?}", decision.answer) };
+    let fixture = Fixture::new();
+    let decision = fixture.lend(&fixture.book(json!({ "price": 101.5 })), "Ada").unwrap();
+    let ResponseKind::Refused(problem) = &decision.response else {
+        panic!("{:?}", decision.response)
+    };
     let declared = problem.declared.as_ref().unwrap();
     assert_eq!((declared.status, &*declared.code), (402, "too_dear"));
     assert_eq!(problem.extra["decline_code"], "dear");
@@ -278,17 +281,19 @@ fn a_declared_refusal_answers_as_declared_and_leaves_its_trace() {
 
 #[test]
 fn a_refusal_without_a_trace_keeps_nothing() {
-    let bench = Bench::new();
-    let decision = bench.lend(&bench.book(json!({ "price": 3.0 })), "nobody").unwrap();
+    let fixture = Fixture::new();
+    let decision = fixture.lend(&fixture.book(json!({ "price": 3.0 })), "nobody").unwrap();
     assert!(matches!(decision.effect, Effect::Nothing));
-    let Answer::Refused(problem) = &decision.answer else { panic!("{:?}", decision.answer) };
+    let ResponseKind::Refused(problem) = &decision.response else {
+        panic!("{:?}", decision.response)
+    };
     assert_eq!(problem.declared.as_ref().unwrap().status, 422);
 }
 
 #[test]
 fn a_rule_that_cannot_be_evaluated_refuses() {
-    let bench = Bench::new();
-    let problem = bench.lend(&bench.book(json!({ "copies": 0 })), "Ada").unwrap_err();
+    let fixture = Fixture::new();
+    let problem = fixture.lend(&fixture.book(json!({ "copies": 0 })), "Ada").unwrap_err();
     assert_eq!(problem.code, Code::RuleFailed, "{}", problem.message);
     // The log says where to look; the client has nothing to do with it.
     let cause = problem.cause.as_deref().unwrap();
@@ -298,28 +303,28 @@ fn a_rule_that_cannot_be_evaluated_refuses() {
 
 #[test]
 fn rules_and_set_see_the_address_of_the_client() {
-    let bench = Bench::new();
-    let book = bench.book(json!({}));
+    let fixture = Fixture::new();
+    let book = fixture.book(json!({}));
     let stamp = |client: Option<&str>| {
         let (action, params, callout) = (1, Fields::new(), None);
-        let mut write = bench.write("books", Change::Act { action, params, callout });
+        let mut write = fixture.write("books", Change::Act { action, params, callout });
         write.id = Some(book.id.clone());
         write.cause.client = client.map(|address| address.parse().unwrap());
-        bench.decide_at(&write, Some(&book), LATER).unwrap()
+        fixture.decide_at(&write, Some(&book), LATER).unwrap()
     };
     assert_eq!(kept(&stamp(Some("10.1.2.3")))["reason"], "10.1.2.3");
     for client in [Some("192.0.2.1"), Some("2001:db8::1"), None] {
-        let Answer::Refused(problem) = stamp(client).answer else { panic!("{client:?}") };
+        let ResponseKind::Refused(problem) = stamp(client).response else { panic!("{client:?}") };
         assert_eq!(problem.declared.as_ref().unwrap().code, "not_at_the_desk");
     }
 }
 
 #[test]
 fn a_timed_transition_happens_only_in_its_state() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let fire = |status: &str| {
-        let book = bench.book(json!({ "status": status }));
-        bench.change(&book, Change::Timed { transition: 0 }).unwrap()
+        let book = fixture.book(json!({ "status": status }));
+        fixture.change(&book, Change::Timed { transition: 0 }).unwrap()
     };
     assert_eq!(kept(&fire("lent"))["status"], "lost");
     assert!(matches!(fire("new").effect, Effect::Nothing));
@@ -327,11 +332,11 @@ fn a_timed_transition_happens_only_in_its_state() {
 
 #[test]
 fn a_handlers_change_is_applied_and_its_mistakes_are_its_own() {
-    let bench = Bench::new();
-    let book = bench.book(json!({ "price": 3.0 }));
+    let fixture = Fixture::new();
+    let book = fixture.book(json!({ "price": 3.0 }));
     let act = |callout: Callout| {
         let params = object(json!({ "to_whom": "Ada" }));
-        bench.change(&book, Change::Act { action: 0, params, callout: Some(callout) })
+        fixture.change(&book, Change::Act { action: 0, params, callout: Some(callout) })
     };
     let decision = act(Callout::Change(object(json!({ "reason": "checked" })))).unwrap();
     assert_eq!(kept(&decision)["reason"], "checked");
@@ -349,14 +354,14 @@ fn a_handlers_change_is_applied_and_its_mistakes_are_its_own() {
     let refusal = Problem::new(Code::GuardFailed, "no");
     let decision = act(Callout::Refuse(refusal)).unwrap();
     assert!(matches!(decision.effect, Effect::Nothing));
-    assert!(matches!(decision.answer, Answer::Refused(_)));
+    assert!(matches!(decision.response, ResponseKind::Refused(_)));
 }
 
 #[test]
 fn preconditions_references_parents_and_tombstones_are_judged() {
-    let bench = Bench::new();
-    let book = bench.book(json!({}));
-    let mut write = bench.write("books", Change::Merge { patch: object(json!({ "price": 1 })) });
+    let fixture = Fixture::new();
+    let book = fixture.book(json!({}));
+    let mut write = fixture.write("books", Change::Merge { patch: object(json!({ "price": 1 })) });
     write.id = Some(book.id.clone());
     for (precondition, passes) in [
         (Precondition::Versions(vec![6, 7]), true),
@@ -372,7 +377,7 @@ fn preconditions_references_parents_and_tombstones_are_judged() {
         (Precondition::All(vec![Precondition::Exists, Precondition::NoneOf(vec![6])]), true),
     ] {
         write.precondition = precondition.clone();
-        let result = bench.decide_at(&write, Some(&book), LATER);
+        let result = fixture.decide_at(&write, Some(&book), LATER);
         match result {
             Ok(_) => assert!(passes, "{precondition:?}"),
             Err(problem) => {
@@ -390,15 +395,15 @@ fn preconditions_references_parents_and_tombstones_are_judged() {
         now: NOW,
     };
     let fields = object(json!({ "title": "x", "series": "shelf_9" }));
-    let create = bench.write("books", Change::Create { fields });
-    assert_eq!(references(&bench.schema, &create), missing);
-    let problem = decide(&bench.schema, &create, &facts(true, false)).unwrap_err();
+    let create = fixture.write("books", Change::Create { fields });
+    assert_eq!(references(&fixture.schema, &create), missing);
+    let problem = decide(&fixture.schema, &create, &facts(true, false)).unwrap_err();
     assert_eq!(problem.violations[0].code, Code::BadReference);
-    let problem = decide(&bench.schema, &create, &facts(false, false)).unwrap_err();
+    let problem = decide(&fixture.schema, &create, &facts(false, false)).unwrap_err();
     assert_eq!(problem.code, Code::NotFound);
-    let mut delete = bench.write("books", Change::Delete);
+    let mut delete = fixture.write("books", Change::Delete);
     delete.id = Some("book_1".into());
-    assert!(decide(&bench.schema, &delete, &facts(true, true)).is_ok(), "repeated DELETE");
-    let problem = decide(&bench.schema, &delete, &facts(true, false)).unwrap_err();
+    assert!(decide(&fixture.schema, &delete, &facts(true, true)).is_ok(), "repeated DELETE");
+    let problem = decide(&fixture.schema, &delete, &facts(true, false)).unwrap_err();
     assert_eq!(problem.code, Code::NotFound);
 }

@@ -121,7 +121,7 @@ fn like(kind: &Kind, text: &str) -> Result<Test, String> {
     Ok(Test::Like(values))
 }
 
-/// The only values that a record can have: whoever asks for another has misspelt it.
+/// The only values that a record can have: a request for another one has misspelt it.
 pub fn choices<'a>(collection: &'a Collection, name: &str) -> Option<&'a [String]> {
     let field = collection.field(name)?;
     Some(field.choices.as_slice()).filter(|choices| !choices.is_empty())

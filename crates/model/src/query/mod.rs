@@ -7,7 +7,7 @@ mod parse;
 mod tests;
 
 pub use filter::{choices, names as filter_names};
-pub use parse::{Asked, View, list, sortable, view};
+pub use parse::{ListRequest, View, list, sortable, view};
 
 use crate::record::Scalar;
 use crate::schema::Schema;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// A list call, understood. The cursor is still sealed: opening it needs a key.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ListRequest {
     pub query: Query,
     pub after: Option<String>,
     pub view: View,
@@ -37,14 +37,14 @@ pub fn list(
     collection: CollectionIx,
     parent: Option<String>,
     pairs: Pairs<'_>,
-) -> Result<Asked, Problem> {
-    let mut reading = Reading::new(schema, collection);
-    reading.repeated(pairs);
+) -> Result<ListRequest, Problem> {
+    let mut reader = QueryReader::new(schema, collection);
+    reader.repeated(pairs);
     for (name, text) in pairs {
-        reading.list_parameter(name, text);
+        reader.list_parameter(name, text);
     }
-    reading.page_rules();
-    let Reading { violations, filters, sort, words, page, limit, after, view, .. } = reading;
+    reader.page_rules();
+    let QueryReader { violations, filters, sort, words, page, limit, after, view, .. } = reader;
     refuse(violations)?;
     let mut sort = sort.unwrap_or_else(|| vec![SortKey::new("created_at", true)]);
     // The log is in the order of creation, whatever the moment of creation is called in it.
@@ -56,20 +56,20 @@ pub fn list(
     let page = page.map_or(Page::First, Page::Offset);
     let revealed = Vec::new();
     let query = Query { parent, filters, sort, words, revealed, page, limit };
-    Ok(Asked { query, after, view })
+    Ok(ListRequest { query, after, view })
 }
 
 /// Reads the parameters of a call that shows one record.
 pub fn view(schema: &Schema, collection: CollectionIx, pairs: Pairs<'_>) -> Result<View, Problem> {
-    let mut reading = Reading::new(schema, collection);
-    reading.repeated(pairs);
+    let mut reader = QueryReader::new(schema, collection);
+    reader.repeated(pairs);
     for (name, text) in pairs {
-        if !reading.view_parameter(name, text) {
-            reading.unknown(name, "include, expand, fields");
+        if !reader.view_parameter(name, text) {
+            reader.unknown(name, "include, expand, fields");
         }
     }
-    refuse(reading.violations)?;
-    Ok(reading.view)
+    refuse(reader.violations)?;
+    Ok(reader.view)
 }
 
 fn refuse(violations: Vec<Violation>) -> Result<(), Problem> {
@@ -77,7 +77,7 @@ fn refuse(violations: Vec<Violation>) -> Result<(), Problem> {
     Err(Problem::of(first.code, violations))
 }
 
-struct Reading<'a> {
+struct QueryReader<'a> {
     schema: &'a Schema,
     index: CollectionIx,
     collection: &'a Collection,
@@ -91,9 +91,9 @@ struct Reading<'a> {
     view: View,
 }
 
-impl<'a> Reading<'a> {
-    fn new(schema: &'a Schema, index: CollectionIx) -> Reading<'a> {
-        Reading {
+impl<'a> QueryReader<'a> {
+    fn new(schema: &'a Schema, index: CollectionIx) -> QueryReader<'a> {
+        QueryReader {
             schema,
             index,
             collection: &schema.collections[index],

@@ -4,7 +4,7 @@ use super::*;
 use crate::problem::Code;
 use crate::schema::{BOOKSHOP, Schema, parse};
 
-fn read(collection: &str, query: &[(&str, &str)]) -> Result<Asked, crate::Problem> {
+fn read(collection: &str, query: &[(&str, &str)]) -> Result<ListRequest, crate::Problem> {
     let schema: Schema = parse::parse(BOOKSHOP).unwrap();
     let index = schema.find(collection).unwrap();
     let pairs: Vec<_> = query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

@@ -69,7 +69,7 @@ pub struct Plan {
 pub struct Check {
     pub collection: CollectionIx,
     pub rule: CheckRule,
-    /// What to tell the operator when the data breaks the rule.
+    /// The message for the operator when the data breaks the rule.
     pub message: String,
 }
 

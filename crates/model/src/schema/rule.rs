@@ -1,7 +1,7 @@
 //! Rules: CEL expressions over a record and a request, compiled when the schema is read. They guard
 //! actions and compute the values actions set.
 
-pub use super::expression::{Expression, Fault, Scene};
+pub use super::expression::{Expression, Fault, Inputs};
 
 use crate::problem::{Code, Declared, Problem};
 use serde_json::{Map, Value};
@@ -54,10 +54,10 @@ impl Template {
         Fault { reason: reason.to_owned(), place, of_value: false }
     }
 
-    pub fn value(&self, scene: &Scene<'_>) -> Result<Value, Fault> {
+    pub fn value(&self, inputs: &Inputs<'_>) -> Result<Value, Fault> {
         match self {
             Template::Fixed(value) => Ok(value.clone()),
-            Template::Computed(expression) => expression.evaluate(scene),
+            Template::Computed(expression) => expression.evaluate(inputs),
         }
     }
 }

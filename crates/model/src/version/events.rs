@@ -1,6 +1,6 @@
-//! What was written under one version, told in another: records of the log, their previous
-//! attributes, remembered answers, and rows that were kept before the schema changed. The one place
-//! where kept texts of older versions are brought up.
+//! Converts texts that were written under one version to another: events of the log, their
+//! previous attributes, remembered responses, and rows stored before the schema changed. The one
+//! place where stored texts of older versions are converted up.
 
 use super::lens::{Lens, value_of};
 use super::raw::Raw;
@@ -32,9 +32,9 @@ impl Versions {
         self.texts(event, self.view(version)).object
     }
 
-    /// What must be kept beside the newest's envelope of an event, so that `row` can tell it in
-    /// other versions; nothing in a service that has but one.
-    pub fn aside(&self, event: &Event) -> Option<String> {
+    /// What must be stored next to the newest envelope of an event, so that `row` can convert it to
+    /// other versions; nothing in a service that has only one.
+    pub fn note(&self, event: &Event) -> Option<String> {
         if self.0.len() == 1 && !self.newest().differs {
             return None;
         }
@@ -63,7 +63,7 @@ impl Versions {
     }
 
     /// A record of the collection of events in the version at this place. Its text is the newest's
-    /// envelope, its hidden part what `aside` made.
+    /// envelope, its hidden part what `note` made.
     pub fn row(&self, record: &Record, version: usize) -> String {
         let view = self.view(version);
         let envelope = Raw::read(&record.body, None);
@@ -120,7 +120,7 @@ impl Versions {
 
     /// The texts of an event about a collection, as they were written under a date, as a version
     /// would have written them. None where they are so already.
-    pub fn retold(
+    pub fn converted(
         &self,
         collection: &str,
         written: &str,

@@ -1,5 +1,5 @@
-//! What went wrong, told to a client of an older version: names, values and codes that the newest
-//! version has are turned into those the client knows.
+//! Problems in the words of an older version: replaces names, values and codes of the newest
+//! version by those the client knows.
 
 use super::View;
 use super::lens::Lens;
@@ -29,8 +29,8 @@ impl View {
         problem
     }
 
-    /// The state that stands in the way of an action, as this version shows it; and the message
-    /// with it, made anew: states and actions may be called like fields, and are none.
+    /// Replaces the state that prevents an action by the one this version shows, and rebuilds the
+    /// message with it: `reworded` would take states and actions for fields of the same name.
     fn restate(&self, at: CollectionIx, lens: &Lens, problem: &mut Problem) -> Option<String> {
         if problem.code != Code::InvalidState {
             return None;
@@ -96,19 +96,19 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
     if problem.violations.is_empty() {
         return problem;
     }
-    // What the version has no field for is told in words alone, after what the client can mend.
-    let (mut told, mut unseen) = (Vec::new(), Vec::new());
+    // Violations of fields that the version does not have go into the message only, last.
+    let (mut reported, mut unseen) = (Vec::new(), Vec::new());
     for mut violation in std::mem::take(&mut problem.violations) {
         match translate(lens, sent, &mut violation) {
-            true => told.push(violation),
+            true => reported.push(violation),
             false => unseen.push(violation),
         }
     }
-    drop_repeated(&mut told);
-    problem.message = Problem::of(problem.code, [&*told, &*unseen].concat()).message.clone();
-    problem.param = told.first().map(|first| first.field.clone());
-    problem.value = told.first().and_then(|first| first.value.clone());
-    problem.violations = told;
+    drop_repeated(&mut reported);
+    problem.message = Problem::of(problem.code, [&*reported, &*unseen].concat()).message.clone();
+    problem.param = reported.first().map(|first| first.field.clone());
+    problem.value = reported.first().and_then(|first| first.value.clone());
+    problem.violations = reported;
     problem
 }
 
@@ -144,13 +144,13 @@ fn translate(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
 
 /// Several kept fields may be wrong in one way that is one thing in this version.
 fn drop_repeated(violations: &mut Vec<Violation>) {
-    let mut told: Vec<Violation> = Vec::with_capacity(violations.len());
+    let mut reported: Vec<Violation> = Vec::with_capacity(violations.len());
     for violation in violations.drain(..) {
-        if !told.contains(&violation) {
-            told.push(violation);
+        if !reported.contains(&violation) {
+            reported.push(violation);
         }
     }
-    *violations = told;
+    *violations = reported;
 }
 
 /// Stands for names that a version does not have.

@@ -80,8 +80,8 @@ impl Lens {
         self.held_to.as_deref().unwrap_or(newest)
     }
 
-    /// Kept fields as this version has them. Write-only ones come along where they are given:
-    /// whoever encodes the result leaves them out.
+    /// Stored fields as this version shows them. Includes write-only ones where they are given:
+    /// the encoder leaves them out.
     pub fn down(&self, fields: &Fields) -> Fields {
         let mut lowered = fields.clone();
         self.stages.down(&mut lowered);
@@ -321,7 +321,7 @@ impl Lens {
             let Some((object, member)) = path.split_once('.') else { continue };
             let mut field = field.clone();
             member.clone_into(&mut field.name);
-            // What is said of the field as such is not said of the member.
+            // These belong to the field, not to the member.
             (field.required, field.default, field.deprecated) = (false, None, None);
             (field.write_only, field.read_only) = (false, false);
             found.entry(object.to_owned()).or_default().push(field);

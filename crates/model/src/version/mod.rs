@@ -191,9 +191,9 @@ impl View {
         self.schema.collections.get(collection).is_some_and(|c| !c.removed && !c.internal)
     }
 
-    /// Whether clients of this version hear of events about a collection: of those it has, and of
-    /// what is in none.
-    pub fn tells_of(&self, collection: &str) -> bool {
+    /// Whether clients of this version get events about a collection: if it has the collection, or
+    /// if the event is about none.
+    pub fn shows_events_of(&self, collection: &str) -> bool {
         let found = self.schema.collections.iter().find(|one| one.name == collection);
         found.is_none_or(|collection| !collection.removed)
     }
@@ -224,7 +224,7 @@ impl View {
         let shown = &self.schema.collections[collection];
         let (body, violations) = validate::checked(shown, sent, mode);
         // Clients of other versions may have written what is beyond a limit of this one, and what
-        // is sent back as it is shown is not held to it: `decide` tells.
+        // is sent back as it is shown is not held to it: `decide` checks.
         let others = |name: &str| {
             let outgrown = || shown.known(name).is_some_and(|field| field.outgrown);
             self.lens(collection).is_some() || outgrown()
@@ -292,7 +292,7 @@ fn conflicts(lens: &Lens, shown: &Collection, sent: &Fields) -> Vec<Violation> {
                 "`{old}` is the old name of `{new}`: send one of them, or the same value in both."
             );
             let violation = Violation::new(old, Code::Unsuitable, message);
-            // What is never served is not told back either.
+            // A value that is never served is not repeated either.
             let secret = shown.field(old).is_some_and(|field| field.write_only);
             if secret { violation } else { violation.value(was) }
         })

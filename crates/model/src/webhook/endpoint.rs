@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// How long an old secret still signs, unless said otherwise: a day to tell everybody.
+/// How long an old secret still signs by default: one day to distribute the new one.
 pub const OVERLAP_SECONDS: i64 = 86_400;
 /// Secrets that sign at a time, the newest included: every one costs each delivery a hash.
 pub const MAX_SECRETS: usize = 5;

@@ -66,8 +66,9 @@ pub fn kinds(collection: &Collection) -> Vec<&str> {
     kinds
 }
 
-/// Why a pattern of `enabled_events` cannot be meant. Types of other versions can: whoever asks
-/// for them before moving is told of nothing until then. Those of this one are named.
+/// Why a pattern of `enabled_events` is refused. Types of other versions are accepted: the endpoint
+/// gets no events of such a type until it moves to that version. The message lists the types of
+/// this version.
 pub fn check(schema: &Schema, pattern: &str) -> Result<(), String> {
     check_form(pattern)?;
     if pattern == "*" || catalogue(schema).iter().any(|kind| matches(pattern, kind)) {
@@ -110,7 +111,7 @@ pub fn check_form(pattern: &str) -> Result<(), String> {
     Err(format!("`{shown}` is no event type: write one as it is, `object.*`, or `*` for all"))
 }
 
-/// Whether events of this collection stay inside the service: they tell of keys and accounts.
+/// Whether events of this collection stay inside the service: they describe keys and accounts.
 pub fn is_internal(schema: &Schema, collection: &str) -> bool {
     let found = schema.find(collection).map(|ix| &schema.collections[ix]);
     found.is_some_and(|c| matches!(c.builtin, Some(Builtin::Account | Builtin::Key)))

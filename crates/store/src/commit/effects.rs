@@ -4,7 +4,7 @@
 use super::needs::columns;
 use crate::Unknown;
 use crate::idempotency::NewRow;
-use model::decide::{Draft, Kept, TimerDraft};
+use model::decide::{Draft, StoredRecord, TimerDraft};
 use model::event::Event;
 use model::record::{Fields, Scalar};
 use model::write::Change;
@@ -70,12 +70,12 @@ impl<'s> Effects<'s> {
         &mut self,
         write: &Write,
         current: Option<&Record>,
-        kept: Kept,
+        kept: StoredRecord,
         events: Vec<Draft>,
         timers: Option<Vec<TimerDraft>>,
     ) {
         let collection = &self.schema.collections[write.collection];
-        let Kept { id, fields, body, hidden } = kept;
+        let StoredRecord { id, fields, body, hidden } = kept;
         let new = columns(collection, &fields);
         let same = current.is_some_and(|old| columns(collection, &old.fields()) == new);
         let record = Record {

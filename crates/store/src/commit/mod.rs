@@ -348,7 +348,7 @@ impl<'a, R: Rows> Commit<'a, R> {
         &mut self,
         write: &Write,
         current: Option<&Record>,
-        kept: &decide::Kept,
+        kept: &decide::StoredRecord,
     ) -> Result<(), Failure> {
         let collection = &self.schema.collections[write.collection];
         let before = current.map(Record::fields).unwrap_or_default();
@@ -394,14 +394,18 @@ impl<'a, R: Rows> Commit<'a, R> {
         decision: Decision,
         effects: &mut Effects<'_>,
     ) -> Result<(Reply, bool), Failure> {
-        let Decision { effect, events, timers, answer, reveal } = decision;
+        let Decision { effect, events, timers, response, reveal } = decision;
         let has_event = !events.is_empty();
         let record = match effect {
             Decided::Put(kept) => {
                 effects.put(write, current, kept, events, timers);
-                match (&answer, reveal) {
-                    (decide::Answer::Created, None) => return Ok((Reply::Created, has_event)),
-                    (decide::Answer::Updated, None) => return Ok((Reply::Updated, has_event)),
+                match (&response, reveal) {
+                    (decide::ResponseKind::Created, None) => {
+                        return Ok((Reply::Created, has_event));
+                    }
+                    (decide::ResponseKind::Updated, None) => {
+                        return Ok((Reply::Updated, has_event));
+                    }
                     (_, reveal) => {
                         let revealed = reveal.is_some();
                         let record = effects.record().cloned().map(|mut record| {
@@ -411,7 +415,7 @@ impl<'a, R: Rows> Commit<'a, R> {
                             }
                             record
                         });
-                        return Ok((respond(write, answer, record), has_event && !revealed));
+                        return Ok((respond(write, response, record), has_event && !revealed));
                     }
                 }
             }
@@ -424,14 +428,14 @@ impl<'a, R: Rows> Commit<'a, R> {
                 let id = events.first().map(|event| event.id.clone()).unwrap_or_default();
                 effects.append(write, &resource, events);
                 let published = self.publish(write, effects, &id)?;
-                return Ok((respond(write, answer, published), false));
+                return Ok((respond(write, response, published), false));
             }
             Decided::Nothing | Decided::Erase => {
                 effects.remove_timer(write);
                 current.cloned()
             }
         };
-        Ok((respond(write, answer, record), has_event))
+        Ok((respond(write, response, record), has_event))
     }
 
     /// Writes an event that an application publishes, and reads how it is shown.
@@ -570,11 +574,11 @@ fn take(record: &mut Record) -> Record {
     Record { id, number: *number, version: *version, updated: *updated, body, hidden }
 }
 
-fn respond(write: &Write, answer: decide::Answer, record: Option<Record>) -> Reply {
-    Reply::Ready(match (answer, record) {
-        (decide::Answer::Refused(problem), _) => Response::Refused(write.told(problem)),
-        (decide::Answer::Created, Some(record)) => Response::Created(record),
-        (decide::Answer::Updated, Some(record)) => Response::Updated(record),
+fn respond(write: &Write, response: decide::ResponseKind, record: Option<Record>) -> Reply {
+    Reply::Ready(match (response, record) {
+        (decide::ResponseKind::Refused(problem), _) => Response::Refused(write.explain(problem)),
+        (decide::ResponseKind::Created, Some(record)) => Response::Created(record),
+        (decide::ResponseKind::Updated, Some(record)) => Response::Updated(record),
         (_, record) => {
             let id = record.map(|record| record.id).or_else(|| write.id.clone());
             Response::Deleted { id: id.unwrap_or_default() }

@@ -68,7 +68,7 @@ fn events(
         for (seq, collection, texts) in page {
             let (object, previous, hidden) = &texts;
             let told = (object.as_str(), previous.as_deref(), hidden.as_deref());
-            let retold = before.retold(&collection, date, told, to);
+            let retold = before.converted(&collection, date, told, to);
             let (object, previous, hidden) = retold.unwrap_or(texts);
             update.execute(params![seq, told_as, object, previous, hidden])?;
         }

@@ -370,7 +370,7 @@ pub fn claim(versions: &Versions, endpoint: &Endpoint, version: usize, event: &E
 /// Whether an endpoint subscribed to the event, and its version knows what the event is about.
 pub fn wants(versions: &Versions, endpoint: &Endpoint, version: usize, event: &Event) -> bool {
     endpoint.wants(&event.kind)
-        && versions.get(version).is_some_and(|view| view.tells_of(&event.collection))
+        && versions.get(version).is_some_and(|view| view.shows_events_of(&event.collection))
 }
 
 pub fn is_ping(schema: &model::Schema, event: &Event) -> bool {

@@ -267,7 +267,7 @@ impl Engine {
         move |event| {
             let meant = !internal.contains(&event.collection)
                 && !head::is_ping(versions.kept(), event)
-                && view.as_ref().is_some_and(|view| view.tells_of(&event.collection))
+                && view.as_ref().is_some_and(|view| view.shows_events_of(&event.collection))
                 && means(types.as_deref(), &endpoint, &event.kind);
             if !meant {
                 return Verdict::Ignore;

@@ -148,12 +148,12 @@ fn own(
 }
 
 impl Field {
-    fn told(mut self, description: &str) -> Field {
+    fn described(mut self, description: &str) -> Field {
         self.description = Some(description.to_owned());
         self
     }
 
-    fn needed(mut self) -> Field {
+    fn required(mut self) -> Field {
         self.required = true;
         self
     }
@@ -168,7 +168,7 @@ impl Field {
         self
     }
 
-    fn starting(mut self, default: impl Into<Value>) -> Field {
+    fn with_default(mut self, default: impl Into<Value>) -> Field {
         self.default = Some(default.into());
         self
     }
@@ -190,7 +190,7 @@ impl Field {
     }
 
     /// A filter that is no member of the record.
-    fn aside(mut self) -> Field {
+    fn filter_only(mut self) -> Field {
         (self.filter, self.filter_only) = (true, true);
         self
     }

@@ -37,18 +37,28 @@ fn texts(name: &str) -> Field {
 
 /// The log as a collection. Posting to it publishes an event of the declared catalogue.
 pub fn events() -> Collection {
-    let mut kind = text("type").needed().filtered().sized(1, 100);
+    let mut kind = text("type").required().filtered().sized(1, 100);
     kind.wildcards = true;
     let fields = vec![
-        kind.told("Kind of event. Filter by several, or by patterns such as `order.*`."),
+        kind.described("Kind of event. Filter by several, or by patterns such as `order.*`."),
         text("api_version").assigned(),
-        integer("created").assigned().filtered().told("Unix time in seconds."),
-        Field::new("data", Kind::Object).needed().told("`object`: the resource at the event."),
+        integer("created").assigned().filtered().described("Unix time in seconds."),
+        Field::new("data", Kind::Object)
+            .required()
+            .described("`object`: the resource at the event."),
         Field::new("livemode", Kind::Boolean).assigned(),
-        integer("pending_webhooks").assigned().told("Deliveries that have not succeeded yet."),
+        integer("pending_webhooks").assigned().described("Deliveries that have not succeeded yet."),
         Field::new("request", Kind::Object).assigned(),
-        text("resource").aside().sized(1, 200).told("Id of the record the event is about."),
-        text("delivery").aside().assigned().among(&["pending", "succeeded", "failed", "skipped"]),
+        text("resource")
+            .filter_only()
+            .sized(1, 200)
+            .described("Id of the record the event is about."),
+        text("delivery").filter_only().assigned().among(&[
+            "pending",
+            "succeeded",
+            "failed",
+            "skipped",
+        ]),
     ];
     let mut events = own(Builtin::Event, "events", "event", "evt", fields);
     events.operations = Operations { create: true, ..READ };
@@ -66,33 +76,43 @@ pub fn endpoints() -> Collection {
     };
     let whole = Kind::Array(Box::new(Kind::Integer));
     let fields = vec![
-        text("url").needed().sized(1, 2048).told("Where events are posted; https."),
+        text("url").required().sized(1, 2048).described("Where events are posted; https."),
         texts("enabled_events")
-            .starting(json!(["*"]))
-            .needed()
+            .with_default(json!(["*"]))
+            .required()
             .sized(1, 100)
-            .told("Event types: exact, `order.*`, or `*`."),
+            .described("Event types: exact, `order.*`, or `*`."),
         text("description").sized(0, 500),
         text("api_version")
             .sized(10, 10)
-            .told("Version of the payloads; default: the account's, or else the newest."),
-        text("payload").among(&["fat", "thin"]).starting("fat").needed(),
-        text("filter").sized(1, 2000).told("CEL over `event`; false: not delivered."),
-        Field::new("headers", Kind::Object).told("Sent with every delivery."),
-        integer("rate_limit").within(1, 10_000).told("Deliveries per second, at most."),
-        integer("max_in_flight").within(1, 100).starting(20).needed(),
-        text("signature").among(&["timestamped", "plain"]).starting("timestamped").needed(),
+            .described("Version of the payloads; default: the account's, or else the newest."),
+        text("payload").among(&["fat", "thin"]).with_default("fat").required(),
+        text("filter").sized(1, 2000).described("CEL over `event`; false: not delivered."),
+        Field::new("headers", Kind::Object).described("Sent with every delivery."),
+        integer("rate_limit").within(1, 10_000).described("Deliveries per second, at most."),
+        integer("max_in_flight").within(1, 100).with_default(20).required(),
+        text("signature").among(&["timestamped", "plain"]).with_default("timestamped").required(),
         Field::new("retry_schedule", whole)
-            .starting(json!(RETRY_SCHEDULE))
-            .needed()
+            .with_default(json!(RETRY_SCHEDULE))
+            .required()
             .sized(0, 20)
-            .told("Seconds to wait after each failure."),
-        integer("timeout").within(5, 30).starting(20).needed().told("Seconds for one attempt."),
-        text("ordering").among(&["none", "resource"]).starting("none").needed(),
-        text("status").among(&["enabled", "disabled"]).starting("enabled").needed().filtered(),
+            .described("Seconds to wait after each failure."),
+        integer("timeout")
+            .within(5, 30)
+            .with_default(20)
+            .required()
+            .described("Seconds for one attempt."),
+        text("ordering").among(&["none", "resource"]).with_default("none").required(),
+        text("status")
+            .among(&["enabled", "disabled"])
+            .with_default("enabled")
+            .required()
+            .filtered(),
         text("disabled_reason").assigned(),
-        instant("failing_since").assigned().told("No attempt has succeeded since."),
-        instant("skipped_until").assigned().told("Events up to this were removed undelivered."),
+        instant("failing_since").assigned().described("No attempt has succeeded since."),
+        instant("skipped_until")
+            .assigned()
+            .described("Events up to this were removed undelivered."),
         secret,
         hidden(Field::new("previous_secrets", Kind::Array(Box::new(Kind::Object)))),
         // Where there was one at most, before there was room for several.
@@ -119,11 +139,10 @@ pub fn endpoints() -> Collection {
     let about = "Sends a test event now and answers with what came of it.";
     endpoints.actions[3].description = Some(about.to_owned());
     endpoints.actions[2].params = vec![
-        integer("overlap")
-            .within(0, 604_800)
-            .starting(endpoint::OVERLAP_SECONDS)
-            .told("Seconds during which the old secret still signs; 0 ends all older ones, too."),
-        text("secret").sized(1, 100).told("The new secret; default: a random one."),
+        integer("overlap").within(0, 604_800).with_default(endpoint::OVERLAP_SECONDS).described(
+            "Seconds during which the old secret still signs; 0 ends all older ones, too.",
+        ),
+        text("secret").sized(1, 100).described("The new secret; default: a random one."),
     ];
     endpoints
 }
@@ -147,19 +166,19 @@ pub fn deliveries() -> Collection {
 pub const STATUSES: &[&str] = &["pending", "succeeded", "failed", "skipped"];
 
 pub fn attempts(deliveries: CollectionIx) -> Collection {
-    let mut parent = text("delivery").assigned().needed();
+    let mut parent = text("delivery").assigned().required();
     parent.reference = Some(deliveries);
     let fields = vec![
         parent,
         integer("number").assigned(),
         text("trigger").assigned().among(&["event", "schedule", "retry", "replay"]),
-        integer("status").assigned().told("HTTP status; null without an answer."),
-        text("error").assigned().told("Class of the failure."),
+        integer("status").assigned().described("HTTP status; null without an answer."),
+        text("error").assigned().described("Class of the failure."),
         text("error_message").assigned(),
-        Field::new("latency", Kind::Object).assigned().told("Milliseconds by stage."),
+        Field::new("latency", Kind::Object).assigned().described("Milliseconds by stage."),
         text("remote_address").assigned(),
         Field::new("response_headers", Kind::Object).assigned(),
-        text("response_body").assigned().told("The first bytes of it."),
+        text("response_body").assigned().described("The first bytes of it."),
         instant("next_attempt_at").assigned(),
         text("next_attempt_reason").assigned(),
     ];
@@ -170,24 +189,24 @@ pub fn attempts(deliveries: CollectionIx) -> Collection {
 }
 
 pub fn replays(endpoints: CollectionIx) -> Collection {
-    let mut endpoint = text("endpoint").needed();
+    let mut endpoint = text("endpoint").required();
     endpoint.reference = Some(endpoints);
     let count = |name: &str| integer(name).assigned();
-    let flag = |name: &str| Field::new(name, Kind::Boolean).starting(false).needed();
+    let flag = |name: &str| Field::new(name, Kind::Boolean).with_default(false).required();
     let names = ["pending", "running", "succeeded", "failed", "cancelled"];
     let fields = vec![
-        endpoint.told("Who gets the events again, or for the first time."),
-        instant("since").told("Events from here on; default: as far back as they are kept."),
-        instant("until").told("Events before this; default: when the replay was made."),
-        texts("types").sized(1, 100).told("Only these event types or patterns."),
-        flag("without_success").told("Only events without a successful delivery there."),
-        flag("dry_run").told("Only count them."),
-        integer("rate_limit").within(1, 10_000).told("Deliveries per second, at most."),
+        endpoint.described("Who gets the events again, or for the first time."),
+        instant("since").described("Events from here on; default: as far back as they are kept."),
+        instant("until").described("Events before this; default: when the replay was made."),
+        texts("types").sized(1, 100).described("Only these event types or patterns."),
+        flag("without_success").described("Only events without a successful delivery there."),
+        flag("dry_run").described("Only count them."),
+        integer("rate_limit").within(1, 10_000).described("Deliveries per second, at most."),
         text("status").assigned().filtered().among(&names),
-        count("total").told("Events to deliver; known once they were counted."),
+        count("total").described("Events to deliver; known once they were counted."),
         count("done"),
         count("succeeded"),
-        count("position").told("Place in the log up to which it has come."),
+        count("position").described("Place in the log up to which it has come."),
         text("error").assigned(),
     ];
     let mut replays = own(Builtin::Replay, "replays", "replay", "rpl", fields);
@@ -207,8 +226,8 @@ pub fn replays(endpoints: CollectionIx) -> Collection {
 /// Making one removes the payloads of a resource from the log; ids and outcomes stay.
 pub fn erasures() -> Collection {
     let fields = vec![
-        text("resource").needed().sized(1, 200).filtered().told("Id of the record."),
-        integer("events").assigned().told("How many events lost their payload."),
+        text("resource").required().sized(1, 200).filtered().described("Id of the record."),
+        integer("events").assigned().described("How many events lost their payload."),
     ];
     let mut erasures = own(Builtin::Erasure, "erasures", "erasure", "ers", fields);
     erasures.operations = Operations { create: true, ..READ };

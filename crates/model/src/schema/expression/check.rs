@@ -49,7 +49,7 @@ pub(super) fn check(
 }
 
 impl Checker<'_> {
-    /// The type of a node; none after something was said about it.
+    /// The type of a node; none if a complaint about it was added.
     fn find(&mut self, node: &IdedExpr, facts: &Facts) -> Option<Type> {
         match &node.expr {
             Expr::Literal(literal) => self.literal(node, literal),

@@ -59,7 +59,7 @@ struct Syntax {
 }
 
 /// What an expression can see.
-pub struct Scene<'a> {
+pub struct Inputs<'a> {
     /// The record before the change.
     pub record: &'a Map<String, Value>,
     /// The request's parameters.
@@ -72,7 +72,8 @@ pub struct Scene<'a> {
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What the library said. May name values of the record: for the log, not for clients.
+    /// The message of the library. It may contain values of the record: for the log, not for
+    /// clients.
     pub reason: String,
     /// Line and column in the schema file.
     pub place: Option<(usize, usize)>,
@@ -121,15 +122,15 @@ impl Expression {
         }
     }
 
-    pub fn evaluate(&self, scene: &Scene<'_>) -> Result<Value, Fault> {
+    pub fn evaluate(&self, inputs: &Inputs<'_>) -> Result<Value, Fault> {
         let mut context = Context::with_env(ENVIRONMENT.clone());
-        for (name, members) in [("record", scene.record), ("request", scene.request)] {
+        for (name, members) in [("record", inputs.record), ("request", inputs.request)] {
             context.add_variable_from_value(name, map_in_cel(members));
         }
-        self.afford(Extent::of(scene.record).and(Extent::of(scene.request)))?;
-        let client = scene.client.map_or(cel::Value::Null, |address| address.to_string().into());
+        self.afford(Extent::of(inputs.record).and(Extent::of(inputs.request)))?;
+        let client = inputs.client.map_or(cel::Value::Null, |address| address.to_string().into());
         context.add_variable_from_value("client", client);
-        context.add_variable_from_value("now", scene.now.clone());
+        context.add_variable_from_value("now", inputs.now.clone());
         self.run(&context)
     }
 
@@ -142,8 +143,8 @@ impl Expression {
     }
 
     /// Whether a condition holds. A value that is not true or false is a fault, never a no.
-    pub fn holds(&self, scene: &Scene<'_>) -> Result<bool, Fault> {
-        self.truth(self.evaluate(scene)?)
+    pub fn holds(&self, inputs: &Inputs<'_>) -> Result<bool, Fault> {
+        self.truth(self.evaluate(inputs)?)
     }
 
     /// As `holds`, over one named object.

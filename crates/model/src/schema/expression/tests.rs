@@ -232,8 +232,8 @@ fn a_condition_is_true_or_false() {
 fn has_asks_for_a_value() {
     let record = json!({ "a": null, "b": 1, "bag": { "n": null } });
     let record = record.as_object().unwrap();
-    let scene =
-        Scene { record, request: &Map::new(), client: None, now: "2026-01-01T00:00:00Z".into() };
+    let inputs =
+        Inputs { record, request: &Map::new(), client: None, now: "2026-01-01T00:00:00Z".into() };
     for (text, expected) in [
         ("has(record.a)", false),
         ("has(record.b)", true),
@@ -241,7 +241,7 @@ fn has_asks_for_a_value() {
         ("has(record.bag.n)", false),
         ("record.bag.exists(k, k == 'n')", true),
     ] {
-        let found = Expression::compile(text).unwrap().holds(&scene);
+        let found = Expression::compile(text).unwrap().holds(&inputs);
         assert_eq!(found, Ok(expected), "{text}");
     }
 }
@@ -250,7 +250,7 @@ fn has_asks_for_a_value() {
 fn an_expression_without_a_value_is_a_fault_and_not_a_no() {
     let record = json!({ "zero": 0, "big": i64::MAX, "list": [], "text": "x", "none": null });
     let record = record.as_object().unwrap();
-    let scene = Scene { record, request: &Map::new(), client: None, now: String::new() };
+    let inputs = Inputs { record, request: &Map::new(), client: None, now: String::new() };
     for (text, of_value) in [
         ("1 / record.zero == 1", true),
         ("1 % record.zero == 1", true),
@@ -262,10 +262,10 @@ fn an_expression_without_a_value_is_a_fault_and_not_a_no() {
         ("record.text", false),
         ("nothing == 1", false),
     ] {
-        let fault = Expression::compile(text).unwrap().holds(&scene).unwrap_err();
+        let fault = Expression::compile(text).unwrap().holds(&inputs).unwrap_err();
         assert_eq!(fault.of_value, of_value, "{text}: {fault}");
     }
-    let infinite = Expression::compile("1.0 / 0.0").unwrap().evaluate(&scene);
+    let infinite = Expression::compile("1.0 / 0.0").unwrap().evaluate(&inputs);
     assert!(infinite.is_err(), "{infinite:?}: JSON has no such number");
 }
 

@@ -28,7 +28,7 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration:
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// An event type and the place that brings it into being.
-pub(super) struct Told {
+pub(super) struct NamedEvent {
     pub kind: String,
     pub at: usize,
     pub collection: CollectionIx,
@@ -49,7 +49,7 @@ pub(super) fn read(
     collection: &mut Collection,
     children: &[&str],
     ix: CollectionIx,
-    told: &mut Vec<Told>,
+    named: &mut Vec<NamedEvent>,
 ) {
     let first = collection.fields.first().filter(|_| collection.parent.is_some());
     let host = Host {
@@ -61,7 +61,7 @@ pub(super) fn read(
     let mut kinds = Vec::new();
     let actions = read_actions(report, table, &host, children, &mut kinds);
     let timed = read_timed(report, table, &host, &mut kinds);
-    told.extend(kinds.into_iter().map(|(kind, at)| Told { kind, at, collection: ix }));
+    named.extend(kinds.into_iter().map(|(kind, at)| NamedEvent { kind, at, collection: ix }));
     collection.actions = actions;
     collection.timed = timed;
 }

@@ -35,7 +35,7 @@ pub(super) fn read(
         .collect();
     let operation = match said.as_slice() {
         [] => {
-            // A misspelt one has been told.
+            // A misspelt one has been reported.
             if table.entries.iter().all(|(key, _)| keys::CHANGE.contains(&key.value)) {
                 let known = keys::CHANGE_OPERATIONS.join(", ");
                 report.say(table.at, format!("change needs one operation: {known}"));
@@ -82,7 +82,7 @@ pub(super) fn read_break(report: &mut Report<'_>, table: &Table<'_>) -> Option<B
         report.say(
             edit.at,
             format!(
-                "`breaks` repeats an edit as `restive plan` tells it, such as \"books.isbn: became \
+                "`breaks` repeats an edit as `restive plan` words it, such as \"books.isbn: became \
                  `unique`\", in at most {EDIT_CHARS} characters"
             ),
         );

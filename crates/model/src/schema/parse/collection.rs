@@ -1,9 +1,9 @@
 //! Reads the body of a collection: settings, fields, feed, events and indexes; behaviour is read by
 //! `behaviour`. Knows the heads of all collections and the body of this one.
 
-use super::behaviour::{self, Told};
+use super::behaviour::{self, NamedEvent};
 use super::field::{self, Targets};
-use super::head::Head;
+use super::head::CollectionTable;
 use super::naming::{self, ASSIGNED, PARAMETERS};
 use super::reader::{self, Report, Table, Text};
 use super::{deprecation, hints, keys, states};
@@ -18,14 +18,14 @@ const FIELDS: usize = 100;
 const INDEXES: usize = 16;
 const INDEX_FIELDS: usize = 8;
 
-/// The schema says how long a read may be kept; unless told otherwise, ask each time.
+/// How long caches may keep a read. By default they revalidate each time.
 const CACHE_CONTROL: &str = "private, no-cache";
 
 pub(super) fn read(
     report: &mut Report<'_>,
-    heads: &[Head<'_>],
+    heads: &[CollectionTable<'_>],
     ix: CollectionIx,
-    told: &mut Vec<Told>,
+    named: &mut Vec<NamedEvent>,
 ) -> Collection {
     let head = &heads[ix];
     let table = &head.table;
@@ -36,7 +36,7 @@ pub(super) fn read(
     if let Some(feed) = &mut feed {
         feed.author = read_author(report, head, &fields);
     }
-    let events = read_events(report, head, ix, told);
+    let events = read_events(report, head, ix, named);
     let mut collection = Collection {
         name: head.name.value.to_owned(),
         object: head.object.clone(),
@@ -66,13 +66,13 @@ pub(super) fn read(
         .filter(|other| other.parent == Some(ix))
         .map(|other| other.name.value)
         .collect();
-    behaviour::read(report, table, &mut collection, &children, ix, told);
+    behaviour::read(report, table, &mut collection, &children, ix, named);
     collection
 }
 
 fn read_fields(
     report: &mut Report<'_>,
-    heads: &[Head<'_>],
+    heads: &[CollectionTable<'_>],
     ix: CollectionIx,
     states: Option<&States>,
 ) -> Vec<Field> {
@@ -122,7 +122,7 @@ fn read_fields(
 }
 
 /// The first field of every child: which record it belongs to.
-fn parent_field(heads: &[Head<'_>], parent: CollectionIx) -> Field {
+fn parent_field(heads: &[CollectionTable<'_>], parent: CollectionIx) -> Field {
     let mut field = Field::new(&heads[parent].object, Kind::String);
     field.read_only = true;
     field.reference = Some(parent);
@@ -182,7 +182,7 @@ fn range_base(name: &str) -> Option<&str> {
     name.strip_prefix("min_").or_else(|| name.strip_prefix("max_"))
 }
 
-fn read_feed(report: &mut Report<'_>, head: &Head<'_>) -> Option<Feed> {
+fn read_feed(report: &mut Report<'_>, head: &CollectionTable<'_>) -> Option<Feed> {
     let value = head.table.get("feed")?;
     if value.get_ref().as_bool().is_none() && !value.get_ref().is_table() {
         reader::expected(report, value, "feed", "true or a table with `live_name`");
@@ -212,7 +212,11 @@ fn read_feed(report: &mut Report<'_>, head: &Head<'_>) -> Option<Feed> {
 
 /// The field of a feed that says who sent a record: a text that a client may write, so that the
 /// service can set it and an API key can as well.
-fn read_author(report: &mut Report<'_>, head: &Head<'_>, fields: &[Field]) -> Option<String> {
+fn read_author(
+    report: &mut Report<'_>,
+    head: &CollectionTable<'_>,
+    fields: &[Field],
+) -> Option<String> {
     let is_table = head.table.get("feed").is_some_and(|value| value.get_ref().is_table());
     if !head.feed || !is_table {
         return None;
@@ -240,9 +244,9 @@ fn read_author(report: &mut Report<'_>, head: &Head<'_>, fields: &[Field]) -> Op
 
 fn read_events(
     report: &mut Report<'_>,
-    head: &Head<'_>,
+    head: &CollectionTable<'_>,
     ix: CollectionIx,
-    told: &mut Vec<Told>,
+    named: &mut Vec<NamedEvent>,
 ) -> EventNames {
     let what = format!("the events of `{}`", head.name.value);
     let table = head.table.table(report, "events", what);
@@ -259,7 +263,7 @@ fn read_events(
         if found.contains(&kind) {
             report.say(at, format!("`{kind}` stands for two kinds of change; name them apart"));
         }
-        told.push(Told { kind: kind.clone(), at, collection: ix });
+        named.push(NamedEvent { kind: kind.clone(), at, collection: ix });
         found.push(kind);
     }
     let mut found = found.into_iter();

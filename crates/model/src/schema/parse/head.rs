@@ -11,7 +11,7 @@ const COLLECTIONS: usize = 64;
 /// Longest chain of collections in a path: `a/{id}/b/{id}/c`.
 const LEVELS: usize = 3;
 
-pub(super) struct Head<'t> {
+pub(super) struct CollectionTable<'t> {
     pub name: Text<'t>,
     pub object: String,
     pub object_at: usize,
@@ -21,7 +21,7 @@ pub(super) struct Head<'t> {
     pub table: Table<'t>,
 }
 
-pub(super) fn read<'t>(report: &mut Report<'_>, file: &Table<'t>) -> Vec<Head<'t>> {
+pub(super) fn read<'t>(report: &mut Report<'_>, file: &Table<'t>) -> Vec<CollectionTable<'t>> {
     let what = "`collections`".to_owned();
     let Some(collections) = file.table(report, "collections", what) else {
         if file.get("collections").is_none() {
@@ -51,7 +51,7 @@ pub(super) fn read<'t>(report: &mut Report<'_>, file: &Table<'t>) -> Vec<Head<'t
     heads
 }
 
-fn read_one<'t>(report: &mut Report<'_>, name: Text<'t>, table: Table<'t>) -> Head<'t> {
+fn read_one<'t>(report: &mut Report<'_>, name: Text<'t>, table: Table<'t>) -> CollectionTable<'t> {
     let declared = table.text(report, "object");
     check_name(report, name, declared.is_some());
     let object = match declared {
@@ -71,7 +71,7 @@ fn read_one<'t>(report: &mut Report<'_>, name: Text<'t>, table: Table<'t>) -> He
     // `feed = false` says what leaving it out says.
     let feed = table.get("feed").is_some_and(|feed| feed.get_ref().as_bool() != Some(false));
     let id_prefix = read_prefix(report, &table, name, &object, feed);
-    Head { name, object, object_at, id_prefix, parent: None, feed, table }
+    CollectionTable { name, object, object_at, id_prefix, parent: None, feed, table }
 }
 
 fn check_name(report: &mut Report<'_>, name: Text<'_>, has_object: bool) {
@@ -135,7 +135,7 @@ fn read_prefix(
     prefix.value.to_owned()
 }
 
-fn find_parents(report: &mut Report<'_>, heads: &mut [Head<'_>]) {
+fn find_parents(report: &mut Report<'_>, heads: &mut [CollectionTable<'_>]) {
     for ix in 0..heads.len() {
         let Some(wanted) = heads[ix].table.text(report, "parent") else { continue };
         let found = heads.iter().position(|head| head.name.value == wanted.value);
@@ -173,7 +173,7 @@ fn find_parents(report: &mut Report<'_>, heads: &mut [Head<'_>]) {
     }
 }
 
-fn check_nesting(report: &mut Report<'_>, heads: &[Head<'_>]) {
+fn check_nesting(report: &mut Report<'_>, heads: &[CollectionTable<'_>]) {
     for (ix, head) in heads.iter().enumerate() {
         let mut levels = 1;
         let mut above = head.parent;
@@ -191,7 +191,7 @@ fn check_nesting(report: &mut Report<'_>, heads: &[Head<'_>]) {
             }
             above = heads[parent].parent;
         }
-        // Told for the first level too many only: its children would repeat it.
+        // NamedEvent for the first level too many only: its children would repeat it.
         if above.is_none() && levels == LEVELS + 1 {
             report.say(
                 head.table.value_at("parent"),
@@ -201,7 +201,7 @@ fn check_nesting(report: &mut Report<'_>, heads: &[Head<'_>]) {
     }
 }
 
-fn check_distinct(report: &mut Report<'_>, heads: &[Head<'_>]) {
+fn check_distinct(report: &mut Report<'_>, heads: &[CollectionTable<'_>]) {
     for (ix, head) in heads.iter().enumerate() {
         let earlier = &heads[..ix];
         if let Some(same) = earlier.iter().find(|other| other.object == head.object) {

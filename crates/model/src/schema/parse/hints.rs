@@ -1,4 +1,4 @@
-//! `early_hints`: links a client is told of before its answer is made (RFC 8297).
+//! `early_hints`: links that a client gets before its response is ready (RFC 8297).
 
 use super::reader::{Report, Table};
 

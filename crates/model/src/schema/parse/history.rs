@@ -1,6 +1,6 @@
-//! Holds the changes of all versions to the collections and to one another: walks them back, newest
-//! first, and complains where one does not fit, or would lose what older clients send. Knows where
-//! each change stands in the file.
+//! Checks the changes of all versions against the collections and against each other: takes them
+//! back, newest first, and reports a change that does not fit, or that would lose what older
+//! clients send. Knows where each change stands in the file.
 
 use super::reader::Report;
 use super::versions::Past;
@@ -26,7 +26,7 @@ pub(super) fn walk(report: &mut Report<'_>, past: &Past, collections: &[Collecti
 /// The fields of a collection, or the parameters of an action as if they were a collection.
 fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Collection) {
     let mut shape = Shape::newest(collection);
-    // What an earlier finding leaves open; one fault is told once.
+    // Fields that an earlier finding leaves open: each fault is reported once.
     let mut doubtful = BTreeSet::new();
     for (index, version) in past.versions.iter().enumerate() {
         let changes = changes_of(version, part);

@@ -1,6 +1,6 @@
 //! Reads `[live]`: where the live channels are and how much they take.
 
-use super::head::Head;
+use super::head::CollectionTable;
 use super::reader::{Report, Table, Text};
 use super::{keys, naming};
 use crate::schema::{Live, builtin};
@@ -58,7 +58,7 @@ pub(super) fn check(
     live: &Live,
     places: Places,
     resources: &str,
-    heads: &[Head<'_>],
+    heads: &[CollectionTable<'_>],
 ) {
     for (path, at) in [(&live.mount, places.mount), (&live.socket, places.socket)] {
         if let Some(name) = hides(path, resources, heads) {
@@ -75,7 +75,11 @@ pub(super) fn check(
 }
 
 /// The collection below `resources` that lies on the path of a channel.
-pub(super) fn hides<'p>(path: &'p str, resources: &str, heads: &[Head<'_>]) -> Option<&'p str> {
+pub(super) fn hides<'p>(
+    path: &'p str,
+    resources: &str,
+    heads: &[CollectionTable<'_>],
+) -> Option<&'p str> {
     let below = path.strip_prefix(resources).and_then(|rest| rest.strip_prefix('/'));
     let first = below.and_then(|rest| rest.split('/').next());
     let known = |name: &str| {

@@ -34,7 +34,7 @@ pub use quantity::duration;
 pub(super) use quantity::show as duration_text;
 
 use super::{Collection, Diagnostic, Schema};
-use behaviour::Told;
+use behaviour::NamedEvent;
 use reader::{Report, Table};
 use std::collections::BTreeMap;
 use toml::de::DeTable;
@@ -42,9 +42,9 @@ use toml::de::DeTable;
 /// Largest schema file. The bookshop has about 8 KiB.
 const FILE_BYTES: usize = 1 << 20;
 
-/// Reads a schema file. All findings are told at once, in file order.
+/// Reads a schema file. Reports all findings at once, in file order.
 ///
-/// Where the text is not TOML at all only that is told: a mended tree would yield false findings.
+/// If the text is not TOML, reports only that: a repaired tree would yield false findings.
 pub fn parse(source: &str) -> Result<Schema, Vec<Diagnostic>> {
     read(source, None)
 }
@@ -76,11 +76,11 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     let (live, places) = live::read(&mut report, &file, &service.mount);
     let heads = head::read(&mut report, &file);
     live::check(&mut report, &live, places, &service.mount, &heads);
-    let mut told = Vec::new();
+    let mut named = Vec::new();
     let before = report.count();
     let mut collections: Vec<Collection> =
-        (0..heads.len()).map(|ix| collection::read(&mut report, &heads, ix, &mut told)).collect();
-    check_events(&mut report, &collections, &told);
+        (0..heads.len()).map(|ix| collection::read(&mut report, &heads, ix, &mut named)).collect();
+    check_events(&mut report, &collections, &named);
     check_live_names(&mut report, &collections, &heads);
     let sound = report.count() == before;
     let past = versions::read(&mut report, &file, &mut service, &mut collections, today);
@@ -99,9 +99,9 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
 }
 
 /// One event type, one kind of object: a consumer chooses its code by the type alone.
-fn check_events(report: &mut Report<'_>, collections: &[Collection], told: &[Told]) {
+fn check_events(report: &mut Report<'_>, collections: &[Collection], named: &[NamedEvent]) {
     let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
-    for event in told {
+    for event in named {
         let owner = *owners.entry(&event.kind).or_insert(event.collection);
         if owner != event.collection {
             report.say(
@@ -112,7 +112,7 @@ fn check_events(report: &mut Report<'_>, collections: &[Collection], told: &[Tol
                 ),
             );
         }
-        // The service tells of its own objects under their names.
+        // The service emits events about its own objects under their names.
         let object = event.kind.split('.').next().unwrap_or_default();
         if naming::OBJECTS.contains(&object) && collections[event.collection].object != object {
             report.say(
@@ -123,7 +123,11 @@ fn check_events(report: &mut Report<'_>, collections: &[Collection], told: &[Tol
     }
 }
 
-fn check_live_names(report: &mut Report<'_>, collections: &[Collection], heads: &[head::Head<'_>]) {
+fn check_live_names(
+    report: &mut Report<'_>,
+    collections: &[Collection],
+    heads: &[head::CollectionTable<'_>],
+) {
     let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
     for (collection, head) in collections.iter().zip(heads) {
         let Some(feed) = &collection.feed else { continue };

@@ -1,7 +1,7 @@
 //! Reads `[[mounts]]`: older URL versions beside `service.mount`. Each serves the date versions
 //! from its own down to where the next one begins.
 
-use super::head::Head;
+use super::head::CollectionTable;
 use super::reader::{Report, Table};
 use super::{deprecation, keys, live, service};
 use crate::schema::{Live, Mount, Version};
@@ -14,7 +14,7 @@ pub(super) fn read(
     newest: &str,
     versions: &[Version],
     live: &Live,
-    heads: &[Head<'_>],
+    heads: &[CollectionTable<'_>],
 ) -> Vec<Mount> {
     let tables = file.tables(report, "mounts", "mount");
     if tables.len() > MOUNTS {
@@ -65,7 +65,7 @@ fn read_version(report: &mut Report<'_>, table: &Table<'_>, versions: &[Version]
     let date = deprecation::date(report, table, "version")?;
     let found = versions.iter().position(|version| version.date == date);
     if found.is_none() {
-        // One that is no date has been told.
+        // One that is not a date has been reported.
         let dates = versions.iter().map(|version| version.date.as_str());
         let known: Vec<&str> = dates.filter(|date| !date.is_empty()).collect();
         report.say(
@@ -85,7 +85,7 @@ fn below(one: &str, other: &str) -> bool {
 }
 
 /// The live channel that a mount would hide, or that would hide it.
-fn hidden<'l>(path: &str, live: &'l Live, heads: &[Head<'_>]) -> Option<&'l str> {
+fn hidden<'l>(path: &str, live: &'l Live, heads: &[CollectionTable<'_>]) -> Option<&'l str> {
     let channels = [live.mount.as_str(), live.socket.as_str()];
     channels
         .into_iter()

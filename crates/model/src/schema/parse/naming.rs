@@ -4,7 +4,7 @@
 /// Longest name of anything; they end up in paths, columns and headers.
 pub(super) const NAME_CHARS: usize = 63;
 
-/// Assigned by the service in every record, or telling of its deletion.
+/// The service assigns these in every record, or in the notice of its deletion.
 pub(super) const ASSIGNED: &[&str] =
     &["id", "object", "created_at", "updated_at", "livemode", "deleted"];
 
@@ -27,7 +27,7 @@ pub(super) const OBJECTS: &[&str] = &[
     "error",
 ];
 
-/// Types of what the live channels say themselves: a feed of that name could not be told from them.
+/// Message types of the live channels: clients could not distinguish a feed of that name.
 pub(super) const MESSAGES: &[&str] =
     &["ack", "error", "online", "ping", "pong", "subscribe", "typing", "unsubscribe", "welcome"];
 
@@ -35,7 +35,7 @@ pub(super) const MESSAGES: &[&str] =
 pub(super) const PREFIXES: &[&str] =
     &["acct", "key", "evt", "we", "dlv", "att", "rpl", "ers", "req", "sk", "rk", "whsec"];
 
-/// Plurals whose singular the endings do not tell.
+/// Plurals whose singular does not follow from the ending.
 const IRREGULAR: &[(&str, &str)] = &[
     ("people", "person"),
     ("children", "child"),

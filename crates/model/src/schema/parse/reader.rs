@@ -1,6 +1,6 @@
 //! Reads values out of the spanned TOML tree and notes what is wrong with them, where. Knows types
 //! and places; what the keys mean is for its callers. Everything returns `None` after it
-//! complained, so that one fault is told once and reading goes on.
+//! complained, so that each fault is reported once and reading continues.
 
 use super::{naming, quantity};
 use crate::schema::Diagnostic;
@@ -62,7 +62,7 @@ impl<'s> Report<'s> {
         self.found.len()
     }
 
-    /// Whether more is told.
+    /// Whether there is room for more findings.
     pub fn has_room(&self) -> bool {
         self.found.len() < FINDINGS
     }

@@ -68,16 +68,16 @@ fn read_event(
     let changes = ["set", "to"].into_iter().find_map(|key| table.key_at(key));
     match (table.key_at("event"), changes) {
         (None, Some(at)) => {
-            report.say(at, "a rule that changes the record must say which `event` tells of it");
+            report.say(at, "a rule that changes the record must name the `event` that reports it");
         }
         (Some(at), None) => {
-            report.say(at, "`event` tells of a change; add `set` or `to`, or remove it");
+            report.say(at, "`event` reports a change; add `set` or `to`, or remove it");
         }
         _ => {}
     }
     table.get("event")?;
     let (event, at) = behaviour::event(report, table, "", "event", String::new());
-    // Not a string: told, and nothing to compare.
+    // Not a string: reported already, and nothing to compare.
     if !event.is_empty() {
         kinds.push((event.clone(), at));
     }

@@ -58,7 +58,7 @@ pub(super) fn check(report: &mut Report<'_>, states: Option<&States>, state: Tex
         report.say(state.at, "the collection declares no states; add a [….states] table");
         return;
     };
-    // Without any name the list itself is what is wrong, and was told.
+    // Without any name the list itself is wrong, which has been reported.
     if !states.names.is_empty() && !states.names.iter().any(|name| name == state.value) {
         let hint = naming::hint(state.value, states.names.iter().map(String::as_str));
         report.say(

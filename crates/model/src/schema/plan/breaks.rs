@@ -1,5 +1,5 @@
-//! Edits that clients of older versions are not spared: no change stands between. The file declares
-//! them by `breaks`, in the words of the plan, and the changelog tells of them.
+//! Edits that no version change can hide from clients of older versions. The file declares them by
+//! `breaks`, in the words of the plan, and the changelog lists them.
 
 use super::{Class, Edit, Work, lines};
 use crate::schema::Version;

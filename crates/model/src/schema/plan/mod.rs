@@ -30,7 +30,7 @@ const TYPES: &str = "consumers choose their code by the type";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     Safe,
-    /// Clients would break unless a version change tells how they are to be served.
+    /// Clients would break unless a version change declares how to serve them.
     NeedsVersion,
     /// Data would be lost.
     Destructive,
@@ -96,13 +96,14 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
 
 /// All edits with their lines, how many there are of each class, and where the lines are to stand.
 pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     for edit in edits {
-        told.push(edit.to_string());
-        told.extend(edit.lines.iter().flat_map(|lines| lines.lines()).map(|l| format!("    {l}")));
+        output.push(edit.to_string());
+        output
+            .extend(edit.lines.iter().flat_map(|lines| lines.lines()).map(|l| format!("    {l}")));
     }
     let count = |class: Class| edits.iter().filter(|edit| edit.class == class).count();
-    told.push(format!(
+    output.push(format!(
         "{} safe, {} in need of a version change, {} destructive",
         count(Class::Safe),
         count(Class::NeedsVersion),
@@ -112,34 +113,34 @@ pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
         edit.lines.as_ref().is_some_and(|lines| lines.contains("[[versions.changes]]"))
     };
     if edits.iter().any(|edit| declares(&edit)) {
-        told.push(format!(
+        output.push(format!(
             "The lines above stand below a `[[versions]]` entry with a newer date, and \
              `service.version` is that date; {0} keeps an entry of its own. Clients of {0} go on \
-             as before, but for what `breaks` tells: nothing stands between that and them, so put \
-             it back, or tell them.",
+             as before, except for what `breaks` names: no change hides that from them, so put it \
+             back, or inform them.",
             old.service.version
         ));
     }
-    told
+    output
 }
 
 /// Why a changed schema is not served over data of the old one, and what to type: the report, why
 /// the data does not fit if it does not, and the flag that accepts all of it.
 pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> {
-    let mut told = report(edits, old);
+    let mut output = report(edits, old);
     let loses = edits.iter().any(|edit| edit.class == Class::Destructive);
     if !misfits.is_empty() {
-        told.push("The data does not fit either:".to_owned());
-        told.extend(misfits.iter().cloned());
+        output.push("The data does not fit either:".to_owned());
+        output.extend(misfits.iter().cloned());
     }
     if misfits.is_empty() && !loses {
-        told.push(format!("If no client minds, start once with {ACCEPT_CHANGES}."));
+        output.push(format!("If no client minds, start once with {ACCEPT_CHANGES}."));
     } else if misfits.iter().all(|misfit| misfit.contains(ACCEPT_LOSS)) {
         // Other misfits say that no flag helps.
         let what = "If no client minds and that data may go, start once with";
-        told.push(format!("{what} {ACCEPT_LOSS}."));
+        output.push(format!("{what} {ACCEPT_LOSS}."));
     }
-    told
+    output
 }
 
 /// Whose fields the lines are about.
@@ -236,7 +237,7 @@ impl Work<'_> {
         }
     }
 
-    /// What version entries newer than the old schema tell.
+    /// The changes of version entries that are newer than the old schema.
     fn declared(&mut self) {
         for version in &self.new.versions[..self.view.index] {
             if version.changes.is_empty() && version.breaks.is_empty() {

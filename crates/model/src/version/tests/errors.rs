@@ -52,13 +52,13 @@ date = '2000-01-01'";
 
 const BOOKS: usize = 1;
 
-struct Bed {
+struct Fixture {
     versions: Versions,
 }
 
-impl Bed {
-    fn new() -> Bed {
-        Bed { versions: Versions::new(&Arc::new(parse(FILE).unwrap())) }
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture { versions: Versions::new(&Arc::new(parse(FILE).unwrap())) }
     }
 
     fn old(&self) -> &Arc<View> {
@@ -122,50 +122,51 @@ fn decided(schema: &Schema, write: &Write, current: &Record) -> Result<Fields, P
 
 #[test]
 fn what_is_wrong_is_told_in_the_words_of_the_version() {
-    let bed = Bed::new();
-    let current = bed.record(json!({"title": "A", "price": 250}));
+    let fixture = Fixture::new();
+    let current = fixture.record(json!({"title": "A", "price": 250}));
     for (patch, param, code, message) in [
         (json!({"price": 1001}), "price", Code::TooLarge, "`price` has a value that newer…"),
         (json!({"why": "x"}), "why", Code::ReadOnly, "`why` is assigned by the service…"),
         (json!({"status": "open"}), "status", Code::ReadOnly, "`status` is assigned…"),
     ] {
-        let patch = bed.old().body(BOOKS, object(patch), Mode::Merge).unwrap();
-        let problem = bed.decide(&current, Change::Merge { patch }, true).unwrap_err();
-        let problem = bed.old().explain(BOOKS, &Fields::new(), problem);
+        let patch = fixture.old().body(BOOKS, object(patch), Mode::Merge).unwrap();
+        let problem = fixture.decide(&current, Change::Merge { patch }, true).unwrap_err();
+        let problem = fixture.old().explain(BOOKS, &Fields::new(), problem);
         assert_eq!(problem.param.as_deref(), Some(param));
         assert_eq!((problem.violations[0].code, &*problem.violations[0].field), (code, param));
         let head = message.trim_end_matches('…');
         assert!(problem.message.starts_with(head), "{}", problem.message);
     }
-    let problem = bed.old().body(BOOKS, object(json!({"title": "x"})), Mode::Create).unwrap_err();
+    let problem =
+        fixture.old().body(BOOKS, object(json!({"title": "x"})), Mode::Create).unwrap_err();
     let found: Vec<_> = problem.violations.iter().map(|v| (&*v.field, v.code)).collect();
     assert_eq!(found, [("title", Code::UnknownField), ("name", Code::Required)]);
     let taken = Violation::new("title", Code::NotUnique, "Another book has this title.");
     let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("A"))]);
-    let told = bed.old().explain(BOOKS, &Fields::new(), taken);
+    let told = fixture.old().explain(BOOKS, &Fields::new(), taken);
     assert_eq!(told.message, "Another book has this name.");
     assert_eq!((told.param.as_deref(), &told.value), (Some("name"), &Some(json!("A"))));
     let sent = object(json!({"name": "A", "price": 1001}));
-    let problem = bed.old().body(BOOKS, sent, Mode::Create).unwrap_err();
+    let problem = fixture.old().body(BOOKS, sent, Mode::Create).unwrap_err();
     assert_eq!(problem.param.as_deref(), Some("price"));
 }
 
 #[test]
 fn states_and_codes_of_refusals_are_those_of_the_version() {
-    let bed = Bed::new();
-    let current = bed.record(json!({"title": "A", "status": "cancelled"}));
+    let fixture = Fixture::new();
+    let current = fixture.record(json!({"title": "A", "status": "cancelled"}));
     let act = Change::Act { action: 0, params: Fields::new(), callout: None };
-    let problem = bed.decide(&current, act, false).unwrap_err();
-    let told = bed.old().explain(BOOKS, &Fields::new(), problem);
+    let problem = fixture.decide(&current, act, false).unwrap_err();
+    let told = fixture.old().explain(BOOKS, &Fields::new(), problem);
     assert_eq!(told.extra["current_state"], "canceled");
     assert_eq!(
         told.message,
         "`cancel` is not possible while the book is `canceled`; it needs open."
     );
-    let view = bed.old();
+    let view = fixture.old();
     assert_eq!(view.code_down(BOOKS, "no_title"), "name_missing");
     assert_eq!(view.code_down(BOOKS, "other"), "other");
-    assert_eq!(bed.versions.newest().code_down(BOOKS, "no_title"), "no_title");
+    assert_eq!(fixture.versions.newest().code_down(BOOKS, "no_title"), "no_title");
     let mut refused = Problem::new(Code::GuardFailed, "The `title` is missing.").param("title");
     refused.declared = Some(crate::problem::Declared {
         status: 422,

@@ -35,7 +35,7 @@ fn told(versions: &Versions, event: &Event) -> Vec<Value> {
             version: 1,
             updated: Timestamp(0),
             body: versions.envelope(event, 0, 0),
-            hidden: versions.aside(event),
+            hidden: versions.note(event),
         };
         let row: Value = serde_json::from_str(&versions.row(&row, view.index)).unwrap();
         assert_eq!(row, envelope);

@@ -8,9 +8,9 @@ use crate::schema::Field;
 const SEEDS: u64 = 40;
 
 /// A small generator with a fixed seed: the same schemas on every run.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -49,7 +49,7 @@ const DECLARED: &[(&str, Sort, &str)] = &[
 
 /// A service in the making, its past written from the newest version on.
 struct Maker {
-    dice: Dice,
+    random: Random,
     shape: Vec<(String, Sort)>,
     /// Declared fields that some version removes.
     hidden: Vec<String>,
@@ -60,11 +60,11 @@ struct Maker {
 
 impl Maker {
     fn new(seed: u64) -> Maker {
-        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        let chosen = DECLARED.iter().filter(|_| dice.below(4) > 0);
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let chosen = DECLARED.iter().filter(|_| random.below(4) > 0);
         let shape = chosen.map(|(name, sort, _)| ((*name).to_owned(), *sort)).collect();
         let hidden = vec!["hidden0".to_owned(), "hidden1".to_owned()];
-        Maker { dice, shape, hidden, words: 0, names: 0 }
+        Maker { random, shape, hidden, words: 0, names: 0 }
     }
 
     fn fields(&self) -> String {
@@ -77,7 +77,7 @@ impl Maker {
     fn take(&mut self, sorts: &[Sort]) -> Option<(String, Sort)> {
         let fits = |at: &usize| sorts.is_empty() || sorts.contains(&self.shape[*at].1);
         let places: Vec<usize> = (0..self.shape.len()).filter(fits).collect();
-        let place = *self.dice.pick(&places)?;
+        let place = *self.random.pick(&places)?;
         Some(self.shape.remove(place))
     }
 
@@ -90,7 +90,7 @@ impl Maker {
     fn change(&mut self) -> Option<String> {
         self.names += 1;
         let old = format!("f{}", self.names);
-        match self.dice.below(12) {
+        match self.random.below(12) {
             0..3 => {
                 let (new, sort) = self.take(&[])?;
                 self.add(&old, sort);
@@ -98,7 +98,7 @@ impl Maker {
             }
             3 | 4 => {
                 let (object, sort) = self.take(&[Sort::Object])?;
-                let existing = self.dice.below(2) == 0;
+                let existing = self.random.below(2) == 0;
                 if existing {
                     self.add(&object, sort);
                 }
@@ -166,10 +166,10 @@ impl Maker {
         for field in fields.iter().filter(|field| !field.read_only && !field.removed) {
             let mut values = samples::of(field);
             if field.kind == Kind::Object {
-                let name = format!("mf{}", 1 + self.dice.below(self.names));
+                let name = format!("mf{}", 1 + self.random.below(self.names));
                 values.extend([json!({name.clone(): "m"}), json!({name: "m", "z": 1})]);
             }
-            let value = self.dice.pick(&values).cloned().unwrap_or_default();
+            let value = self.random.pick(&values).cloned().unwrap_or_default();
             record.insert(field.name.clone(), value);
         }
         record
@@ -182,7 +182,7 @@ fn every_chain_of_changes_keeps_what_clients_send_and_what_they_do_not_see() {
     for seed in 1..=SEEDS {
         let mut maker = Maker::new(seed);
         let fields = maker.fields();
-        let wanted = 1 + maker.dice.below(24);
+        let wanted = 1 + maker.random.below(24);
         let pasts: Vec<String> = (0..wanted).filter_map(|_| maker.change()).collect();
         let text = file(&fields, &pasts.iter().map(String::as_str).collect::<Vec<_>>());
         // What moves out of an object may be required; such a past is refused.
@@ -191,23 +191,24 @@ fn every_chain_of_changes_keeps_what_clients_send_and_what_they_do_not_see() {
         let versions = Versions::new(&Arc::new(schema));
         for view in versions.iter().skip(1) {
             let Some(lens) = view.lens(0) else { continue };
-            let bench = Bench { newest: &versions.kept().collections[0], view, lens, text: &text };
+            let fixture =
+                Fixture { newest: &versions.kept().collections[0], view, lens, text: &text };
             for _ in 0..6 {
-                bench.check(&mut maker);
+                fixture.check(&mut maker);
             }
         }
     }
     assert!(served > SEEDS / 2, "{served} of {SEEDS} were served");
 }
 
-struct Bench<'a> {
+struct Fixture<'a> {
     newest: &'a Collection,
     view: &'a View,
     lens: &'a Lens,
     text: &'a str,
 }
 
-impl Bench<'_> {
+impl Fixture<'_> {
     fn check(&self, maker: &mut Maker) {
         let old = &self.view.schema.collections[0].fields;
         let mut kept = maker.record(&self.newest.fields);
@@ -247,7 +248,7 @@ impl Bench<'_> {
     /// After a PATCH of one field an old client reads that, and all else as before.
     fn a_change_changes_no_more(&self, kept: &Fields, sent: &Fields, maker: &mut Maker) {
         let names: Vec<&String> = sent.keys().filter(|name| !sent[*name].is_object()).collect();
-        let Some(name) = maker.dice.pick(&names) else { return };
+        let Some(name) = maker.random.pick(&names) else { return };
         let patch = Fields::from_iter([((*name).clone(), sent[*name].clone())]);
         let mut raised = self.lens.merge(kept, &patch);
         if self.lens.check(self.newest, &mut raised, &patch).is_err() {

@@ -18,9 +18,9 @@ const EXPRESSIONS: u64 = 1_500;
 /// Records that each accepted one is evaluated on.
 const SCENES: usize = 12;
 
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -108,7 +108,7 @@ const WORDS: &[&str] = &[
 /// Makes texts. Half of them are right; the others have something of the wrong sort somewhere, or
 /// use something that may be null or absent.
 struct Maker {
-    dice: Dice,
+    random: Random,
     /// One in this many parts is of another sort than it should be; 0: none.
     careless: usize,
     variables: Vec<(String, Sort)>,
@@ -116,12 +116,12 @@ struct Maker {
 
 impl Maker {
     fn make(&mut self, sort: Sort, depth: usize) -> String {
-        let careless = self.careless > 0 && self.dice.below(self.careless) == 0;
-        let sort = if careless { SORTS[self.dice.below(SORTS.len())] } else { sort };
-        if depth == 0 || self.dice.below(5) == 0 {
+        let careless = self.careless > 0 && self.random.below(self.careless) == 0;
+        let sort = if careless { SORTS[self.random.below(SORTS.len())] } else { sort };
+        if depth == 0 || self.random.below(5) == 0 {
             return self.leaf(sort);
         }
-        match self.dice.below(6) {
+        match self.random.below(6) {
             0 => self.guarded(sort, depth - 1),
             1 => {
                 let condition = self.make(Sort::Bool, depth - 1);
@@ -135,16 +135,17 @@ impl Maker {
     fn leaf(&mut self, sort: Sort) -> String {
         let bound: Vec<String> =
             self.variables.iter().filter(|(_, s)| *s == sort).map(|(n, _)| n.clone()).collect();
-        if !bound.is_empty() && self.dice.below(2) == 0 {
-            return bound[self.dice.below(bound.len())].clone();
+        if !bound.is_empty() && self.random.below(2) == 0 {
+            return bound[self.random.below(bound.len())].clone();
         }
         let field = sort.field();
-        match self.dice.below(8) {
-            0 | 1 => self.dice.pick(sort.literals()).to_owned(),
+        match self.random.below(8) {
+            0 | 1 => self.random.pick(sort.literals()).to_owned(),
             2 if self.careless > 0 => format!("record.{field}"),
-            3 if self.careless > 0 => {
-                self.dice.pick(&["null", "record.bag.x", "record.the_bag.x", "request.nope"]).into()
-            }
+            3 if self.careless > 0 => self
+                .random
+                .pick(&["null", "record.bag.x", "record.the_bag.x", "request.nope"])
+                .into(),
             4 if sort == Sort::Int => "request.the_whole".to_owned(),
             4 if sort == Sort::Text => "request.the_name".to_owned(),
             _ => format!("record.the_{field}"),
@@ -163,7 +164,7 @@ impl Maker {
             Sort::Text => "string",
             _ => "null_type",
         };
-        match self.dice.below(8) {
+        match self.random.below(8) {
             0 => format!("({field} != null ? {field} : {other})"),
             1 => format!("(null == {field} ? {other} : {field})"),
             2 => format!("(has({field}) ? {field} : {other})"),
@@ -183,7 +184,7 @@ impl Maker {
     fn operation(&mut self, sort: Sort, depth: usize) -> String {
         match sort {
             Sort::Bool => self.condition(depth),
-            Sort::Int => match self.dice.below(7) {
+            Sort::Int => match self.random.below(7) {
                 0 => format!("size({})", self.sized(depth)),
                 1 => format!("{}.size()", self.sized(depth)),
                 2 => format!("int({})", self.make(Sort::Double, depth)),
@@ -192,15 +193,16 @@ impl Maker {
                 5 => format!("-({} - {})", self.leaf(Sort::Int), self.make(Sort::Int, depth)),
                 _ => format!("({} + {})", self.make(Sort::Int, depth), self.leaf(Sort::Int)),
             },
-            Sort::Double => match self.dice.below(4) {
+            Sort::Double => match self.random.below(4) {
                 0 => format!("double({})", self.make(Sort::Int, depth)),
                 1 => format!("({} * 0.5)", self.make(Sort::Double, depth)),
                 2 => format!("({} / 2.0)", self.make(Sort::Double, depth)),
                 _ => format!("({} - {})", self.make(Sort::Double, depth), self.leaf(Sort::Double)),
             },
-            Sort::Text => match self.dice.below(4) {
+            Sort::Text => match self.random.below(4) {
                 0 => {
-                    let of = [Sort::Int, Sort::Bool, Sort::Text, Sort::Double][self.dice.below(4)];
+                    let of =
+                        [Sort::Int, Sort::Bool, Sort::Text, Sort::Double][self.random.below(4)];
                     format!("string({})", self.make(of, depth))
                 }
                 1 => {
@@ -212,7 +214,7 @@ impl Maker {
             Sort::Words => self.list(Sort::Words, Sort::Text, depth),
             Sort::Sizes => self.list(Sort::Sizes, Sort::Double, depth),
             Sort::Bag => {
-                let sort = SORTS[self.dice.below(SORTS.len())];
+                let sort = SORTS[self.random.below(SORTS.len())];
                 format!("{{'k': {}}}", self.make(sort, depth))
             }
             Sort::Moment | Sort::Day => self.leaf(sort),
@@ -221,7 +223,7 @@ impl Maker {
 
     fn list(&mut self, sort: Sort, item: Sort, depth: usize) -> String {
         let list = self.make(sort, depth);
-        match self.dice.below(4) {
+        match self.random.below(4) {
             0 => format!("[{}, {}]", self.make(item, depth), self.leaf(item)),
             1 => format!("({list} + {})", self.leaf(sort)),
             2 => {
@@ -245,16 +247,16 @@ impl Maker {
     }
 
     fn sized(&mut self, depth: usize) -> String {
-        let sort = [Sort::Text, Sort::Words, Sort::Bag, Sort::Sizes][self.dice.below(4)];
+        let sort = [Sort::Text, Sort::Words, Sort::Bag, Sort::Sizes][self.random.below(4)];
         self.make(sort, depth)
     }
 
     fn condition(&mut self, depth: usize) -> String {
-        let sort = SORTS[self.dice.below(SORTS.len())];
-        let ordered = [Sort::Int, Sort::Double, Sort::Text, Sort::Moment][self.dice.below(4)];
-        let order = self.dice.pick(&["<", "<=", ">", ">="]);
-        match self.dice.below(12) {
-            11 => self.dice.pick(WORDS).to_owned(),
+        let sort = SORTS[self.random.below(SORTS.len())];
+        let ordered = [Sort::Int, Sort::Double, Sort::Text, Sort::Moment][self.random.below(4)];
+        let order = self.random.pick(&["<", "<=", ">", ">="]);
+        match self.random.below(12) {
+            11 => self.random.pick(WORDS).to_owned(),
             0 => format!("!({})", self.make(Sort::Bool, depth)),
             1 => format!("({} && {})", self.make(Sort::Bool, depth), self.make(Sort::Bool, depth)),
             2 => format!("({} || {})", self.make(Sort::Bool, depth), self.make(Sort::Bool, depth)),
@@ -265,11 +267,11 @@ impl Maker {
             7 => {
                 let list = self.make(Sort::Words, depth);
                 let (name, body) = self.each(Sort::Text, Sort::Bool, depth);
-                let word = self.dice.pick(&["all", "exists", "exists_one"]);
+                let word = self.random.pick(&["all", "exists", "exists_one"]);
                 format!("{list}.{word}({name}, {body})")
             }
             8 => {
-                let word = self.dice.pick(&["contains", "startsWith", "endsWith"]);
+                let word = self.random.pick(&["contains", "startsWith", "endsWith"]);
                 format!("{}.{word}({})", self.make(Sort::Text, depth), self.leaf(Sort::Text))
             }
             9 => format!("{}.matches('^[a-z]+$')", self.make(Sort::Text, depth)),
@@ -279,7 +281,10 @@ impl Maker {
 }
 
 /// A well-typed record and request: optional fields null or not, members there or not.
-fn scene_of(dice: &mut Dice, collection: &Collection) -> (Map<String, Value>, Map<String, Value>) {
+fn inputs_of(
+    random: &mut Random,
+    collection: &Collection,
+) -> (Map<String, Value>, Map<String, Value>) {
     let mut record = Map::new();
     for (name, value) in [
         ("id", json!("thing_1")),
@@ -294,25 +299,25 @@ fn scene_of(dice: &mut Dice, collection: &Collection) -> (Map<String, Value>, Ma
     let params = &collection.actions[0].params;
     for (fields, into) in [(&collection.fields, &mut record), (params, &mut request)] {
         for field in fields {
-            let null = !field.required && dice.below(2) == 0;
-            let value = if null { Value::Null } else { value_of(dice, &field.kind) };
+            let null = !field.required && random.below(2) == 0;
+            let value = if null { Value::Null } else { value_of(random, &field.kind) };
             into.entry(field.name.clone()).or_insert(value);
         }
     }
     (record, request)
 }
 
-fn value_of(dice: &mut Dice, kind: &crate::schema::Kind) -> Value {
+fn value_of(random: &mut Random, kind: &crate::schema::Kind) -> Value {
     use crate::schema::Kind;
     match kind {
-        Kind::String => json!(dice.pick(&["", "a", "b", "xyz", "Ä"])),
-        Kind::Integer => json!([-3, 0, 1, 7][dice.below(4)]),
-        Kind::Number => json!([-1.5, 0.5, 2.0][dice.below(3)]),
-        Kind::Boolean => json!(dice.below(2) == 0),
+        Kind::String => json!(random.pick(&["", "a", "b", "xyz", "Ä"])),
+        Kind::Integer => json!([-3, 0, 1, 7][random.below(4)]),
+        Kind::Number => json!([-1.5, 0.5, 2.0][random.below(3)]),
+        Kind::Boolean => json!(random.below(2) == 0),
         Kind::Timestamp => json!("2026-05-05T05:05:05.000Z"),
         Kind::Date => json!("2026-05-05"),
-        Kind::Array(item) => (0..dice.below(4)).map(|_| value_of(dice, item)).collect(),
-        Kind::Object => match dice.below(7) {
+        Kind::Array(item) => (0..random.below(4)).map(|_| value_of(random, item)).collect(),
+        Kind::Object => match random.below(7) {
             0 => json!({}),
             1 => json!({ "x": null }),
             2 => json!({ "x": 1, "y": 2 }),
@@ -358,11 +363,11 @@ fn no_accepted_expression_fails_for_its_types() {
     let first = number(option_env!("RESTIVE_SEED"), 1);
     let (mut accepted, mut refused) = (0, 0);
     for seed in first..first + number(option_env!("RESTIVE_EXPRESSIONS"), EXPRESSIONS) {
-        let dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let careless = if seed % 2 == 0 { 0 } else { 12 };
-        let mut maker = Maker { dice, careless, variables: Vec::new() };
-        let sort = SORTS[maker.dice.below(SORTS.len())];
-        let depth = 1 + maker.dice.below(4);
+        let mut maker = Maker { random, careless, variables: Vec::new() };
+        let sort = SORTS[maker.random.below(SORTS.len())];
+        let depth = 1 + maker.random.below(4);
         let text = maker.make(sort, depth);
         let Ok(expression) = Expression::compile(&text) else { continue };
         let kind = match expression.check(&scope) {
@@ -375,14 +380,14 @@ fn no_accepted_expression_fails_for_its_types() {
         };
         accepted += 1;
         for _ in 0..SCENES {
-            let (record, request) = scene_of(&mut maker.dice, things);
-            let scene = Scene {
+            let (record, request) = inputs_of(&mut maker.random, things);
+            let inputs = Inputs {
                 record: &record,
                 request: &request,
                 client: Some("192.0.2.1".parse().unwrap()),
                 now: "2026-06-06T06:06:06.000Z".into(),
             };
-            let found = expression.evaluate(&scene);
+            let found = expression.evaluate(&inputs);
             let told = || format!("{seed}: {text}\n{kind:?}\n{record:?}\n{request:?}\n{found:?}");
             match &found {
                 Ok(value) => assert!(is_of(value, &kind), "{}", told()),
@@ -401,9 +406,9 @@ fn no_accepted_filter_fails_for_its_types() {
     let first = number(option_env!("RESTIVE_SEED"), 1);
     let mut accepted = 0;
     for seed in first..first + number(option_env!("RESTIVE_EXPRESSIONS"), EXPRESSIONS) / 2 {
-        let dice = Dice(seed.wrapping_mul(0xD1B5_4A32_D192_ED03) | 1);
+        let random = Random(seed.wrapping_mul(0xD1B5_4A32_D192_ED03) | 1);
         let careless = if seed % 2 == 0 { 0 } else { 12 };
-        let mut maker = Maker { dice, careless, variables: Vec::new() };
+        let mut maker = Maker { random, careless, variables: Vec::new() };
         let text = maker.make(Sort::Bool, 3);
         let text = [
             ("record.", "event.data.object."),
@@ -419,7 +424,7 @@ fn no_accepted_filter_fails_for_its_types() {
         }
         accepted += 1;
         for _ in 0..SCENES {
-            let (record, _) = scene_of(&mut maker.dice, &schema.collections[0]);
+            let (record, _) = inputs_of(&mut maker.random, &schema.collections[0]);
             // A number without a fraction is sent as a whole number.
             let sent = Value::Object(record).to_string().replace("2.0", "2");
             let object: Value = serde_json::from_str(&sent).unwrap();
@@ -448,8 +453,8 @@ fn each_place_takes_expressions_of_its_own_type_only() {
     let first = number(option_env!("RESTIVE_SEED"), 1);
     for seed in first..first + 8 {
         for sort in SORTS {
-            let dice = Dice((seed * 31 + sort as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-            let mut maker = Maker { dice, careless: 0, variables: Vec::new() };
+            let random = Random((seed * 31 + sort as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+            let mut maker = Maker { random, careless: 0, variables: Vec::new() };
             let text = maker.make(sort, 2);
             // A list without items is a list of anything.
             if text.contains("[]") || Expression::compile(&text).is_err() {

@@ -37,12 +37,12 @@ fn no_expression_that_is_accepted_exhausts_the_stack() {
     let evaluated = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(|| {
         let record = json!({ "a": 1 });
         let record = record.as_object().unwrap();
-        let scene = Scene { record, request: &Map::new(), client: None, now: String::new() };
+        let inputs = Inputs { record, request: &Map::new(), client: None, now: String::new() };
         let mut evaluated = 0;
         for n in [1, 5, 9, 10, 20, 30, 31, 32, 60, 100] {
             for text in nested(n).iter().filter(|text| text.len() <= limit::CHARS) {
                 if let Ok(expression) = Expression::compile(text) {
-                    let _ = expression.evaluate(&scene);
+                    let _ = expression.evaluate(&inputs);
                     let _ = expression.check(&super::scope());
                     evaluated += 1;
                 }

@@ -1,7 +1,7 @@
 //! Files that are right: what becomes of them.
 
 use crate::schema::parse::parse;
-use crate::schema::rule::{Scene, Template};
+use crate::schema::rule::{Inputs, Template};
 use crate::schema::{BOOKSHOP, Collection, ErrorShape, Field, INIT, Kind, Operations, Schema};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -141,11 +141,11 @@ fn payments_are_refused_by_the_rule_that_fits() {
         let mut record = all_null.clone();
         record.insert("payment_method".to_owned(), method.clone());
         let sent = object(request.clone());
-        let scene = Scene { record: &record, request: &sent, client: None, now: String::new() };
-        let fired = confirm.rules.iter().find(|rule| rule.when.holds(&scene).unwrap());
+        let inputs = Inputs { record: &record, request: &sent, client: None, now: String::new() };
+        let fired = confirm.rules.iter().find(|rule| rule.when.holds(&inputs).unwrap());
         assert_eq!(fired.map(|rule| rule.code.as_str()), expected, "{method} {request}");
         for rule in &confirm.rules {
-            assert!(rule.when.evaluate(&scene).unwrap().is_boolean(), "{method} {request}");
+            assert!(rule.when.evaluate(&inputs).unwrap().is_boolean(), "{method} {request}");
         }
     };
     check(Value::Null, json!({}), Some("payment_method_missing"));
@@ -185,9 +185,10 @@ fn a_confirmed_payment_keeps_the_method_that_was_used() {
     let check = |request: Value, expected: &str| {
         let record = object(json!({"payment_method": "pm_old"}));
         let request = object(request);
-        let scene = Scene { record: &record, request: &request, client: None, now: String::new() };
-        assert_eq!(confirm.set[0].value.value(&scene), Ok(json!(expected)));
-        assert_eq!(confirm.set[1].value.value(&scene), Ok(Value::Null));
+        let inputs =
+            Inputs { record: &record, request: &request, client: None, now: String::new() };
+        assert_eq!(confirm.set[0].value.value(&inputs), Ok(json!(expected)));
+        assert_eq!(confirm.set[1].value.value(&inputs), Ok(Value::Null));
     };
     check(json!({}), "pm_old");
     check(json!({"payment_method": "pm_new"}), "pm_new");
@@ -213,8 +214,9 @@ fn a_cancelled_order_may_leave_the_reason_out() {
         [(json!({}), Value::Null), (json!({"reason": "late"}), json!("late"))]
     {
         let request = object(request);
-        let scene = Scene { record: &record, request: &request, client: None, now: String::new() };
-        assert_eq!(cancel.set[0].value.value(&scene), Ok(expected));
+        let inputs =
+            Inputs { record: &record, request: &request, client: None, now: String::new() };
+        assert_eq!(cancel.set[0].value.value(&inputs), Ok(expected));
     }
 }
 
@@ -330,7 +332,8 @@ message = 'Too dear.'",
         [(json!(100.5), true), (json!(101), true), (json!(99.5), false), (json!(null), false)]
     {
         let record = object(json!({ "price": price }));
-        let scene = Scene { record: &record, request: &request, client: None, now: String::new() };
-        assert_eq!(rule.when.holds(&scene), Ok(fires), "{price}");
+        let inputs =
+            Inputs { record: &record, request: &request, client: None, now: String::new() };
+        assert_eq!(rule.when.holds(&inputs), Ok(fires), "{price}");
     }
 }

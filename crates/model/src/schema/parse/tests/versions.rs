@@ -56,7 +56,7 @@ fn a_break_repeats_an_edit_and_stands_alone() {
     let schema = parse(&told).unwrap();
     assert_eq!(schema.versions[0].breaks[0].edit, "books.isbn: became `unique`");
     assert_eq!(schema.versions[0].breaks[0].description.as_deref(), Some("One isbn, one book."));
-    let form = "`breaks` repeats an edit as `restive plan` tells it, such as \"books.isbn: became \
+    let form = "`breaks` repeats an edit as `restive plan` words it, such as \"books.isbn: became \
                 `unique`\", in at most 1000 characters";
     check(&with("breaks = 'isbn is unique'"), &[&format!("5:10: {form}")]);
     let long = format!("breaks = 'a: {}'", "x".repeat(1000));

@@ -177,8 +177,8 @@ fn what_is_printed_says_where_lines_stand() {
             "0 safe, 1 in need of a version change, 0 destructive",
             "The lines above stand below a `[[versions]]` entry with a newer date, and \
              `service.version` is that date; 2026-01-01 keeps an entry of its own. Clients of \
-             2026-01-01 go on as before, but for what `breaks` tells: nothing stands between that \
-             and them, so put it back, or tell them.",
+             2026-01-01 go on as before, except for what `breaks` names: no change hides that from \
+             them, so put it back, or inform them.",
         ]
     );
     assert_eq!(report(&[], &old), ["0 safe, 0 in need of a version change, 0 destructive"]);

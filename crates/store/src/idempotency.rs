@@ -2,7 +2,6 @@
 //! stands for. Where an event shows the same record, the row holds no copy of it.
 
 use crate::Remembered;
-use crate::commit::Key;
 use model::event::Hidden;
 use model::record::{self, parse_object};
 use model::version::{Versions, View};
@@ -19,6 +18,14 @@ pub const CREATED: i64 = 0;
 pub const UPDATED: i64 = 1;
 pub const REFUSED: i64 = 2;
 pub const DELETED: i64 = 3;
+
+/// An idempotency key as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub digest: [u8; 16],
+    /// A response that was stored at this time or before has expired.
+    pub expired: Timestamp,
+}
 
 /// The key as it is looked up.
 pub fn key(key: &str, now: Timestamp) -> Key {

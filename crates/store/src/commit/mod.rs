@@ -15,7 +15,7 @@ mod unique;
 
 pub use cascade::{By, Dependent, Dependents};
 pub use effects::{Effect, Put, timer_set_aside};
-pub use needs::{Claim, Facts, Key, Limit, Needs};
+pub use needs::{Claim, Facts, Limit, Needs};
 
 use crate::idempotency::{self, Answer};
 use crate::rendering::DeliveryRow;

@@ -1,7 +1,7 @@
 //! What the store must know before it can decide about a write, and what a backend found. The needs
 //! follow from the write alone, so the needs of a whole batch can be loaded at once.
 
-use crate::idempotency::{self, Stored};
+use crate::idempotency::{self, Key, Stored};
 use crate::rendering::DeliveryRow;
 use model::decide::{self, Reference};
 use model::record::{Scalar, to_scalar};
@@ -34,14 +34,6 @@ pub struct Needs<'w> {
     pub events_about: Option<(&'w str, i64)>,
     /// Unique values that the write asks for.
     pub claims: Vec<Claim>,
-}
-
-/// An idempotency key as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    pub digest: [u8; 16],
-    /// A response that was stored at this time or before has expired.
-    pub expired: Timestamp,
 }
 
 /// How many records an account may have in one mode.

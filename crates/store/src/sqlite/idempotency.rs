@@ -2,8 +2,7 @@
 //! row means is `crate::idempotency`'s.
 
 use super::{erasure, retell};
-use crate::commit::Key;
-use crate::idempotency::{self, NewRow, Stored};
+use crate::idempotency::{self, Key, NewRow, Stored};
 use model::version::Versions;
 use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};

@@ -11,6 +11,7 @@ mod upkeep;
 mod commit;
 mod idempotency;
 mod rendering;
+mod list;
 mod state;
 mod fair;
 mod writer;

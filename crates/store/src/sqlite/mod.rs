@@ -24,7 +24,6 @@ mod rows;
 mod search;
 mod shared;
 mod slots;
-mod snapshot;
 mod tail;
 #[cfg(test)]
 mod testbed;
@@ -207,7 +206,7 @@ impl SqliteStore {
 }
 
 impl SqliteStore {
-    async fn page<T: read::Kept + Send + 'static>(
+    async fn page<T: read::FromRow + Send + 'static>(
         &self,
         scope: Scope,
         collection: CollectionIx,

@@ -163,7 +163,7 @@ pub fn key_by_digest(
 }
 
 /// What is read of each row: whole records, or only their public text. Column 0 is the row number.
-pub trait Kept: Sized {
+pub trait FromRow: Sized {
     /// The columns that are needed for it, and how many these are.
     fn columns(table: &Table) -> (&str, usize);
 
@@ -173,7 +173,7 @@ pub trait Kept: Sized {
     fn of(record: Record) -> Self;
 }
 
-impl Kept for Record {
+impl FromRow for Record {
     fn columns(table: &Table) -> (&str, usize) {
         (&table.select, table.width)
     }
@@ -191,7 +191,7 @@ impl Kept for Record {
     }
 }
 
-impl Kept for String {
+impl FromRow for String {
     fn columns(table: &Table) -> (&str, usize) {
         match table.source {
             Source::Rows => ("t.n, t.shape, t.body", 3),

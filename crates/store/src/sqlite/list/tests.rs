@@ -5,7 +5,7 @@ use super::super::open;
 use super::super::testbed::{Bed, HERE, THERE};
 use super::*;
 use crate::Records;
-use model::query::{Filter, Page as Asked, SortKey};
+use model::query::{Filter, Page as Asked, SortKey, Test};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -318,7 +318,7 @@ impl<'a> Plan<'a> {
         Statement { sql, values }
     }
 
-    /// What lies after a position and meets a condition, as conditions that are to be read one after
+    /// What lies after a position and meets a condition: conditions that are to be read one after
     /// the other until there are enough rows.
     pub fn after(&self, position: &Position, also: &Condition) -> Result<Vec<Condition>, Error> {
         if position.keys.len() != self.keys.len() {

@@ -1,6 +1,6 @@
-//! Continuing a list in the order of its first page. Rows that changed since then take part with the
-//! sort keys they had, which the log still holds; they show what they are now. So no row that existed
-//! throughout is skipped or repeated, however often its key changes.
+//! Continuing a list in the order of its first page. Rows that changed since then take part with
+//! the sort keys they had, which the log still holds; they show what they are now. So no row that
+//! existed throughout is skipped or repeated, however often its key changes.
 
 use super::{Found, Key, Plan};
 use model::event::Hidden;
@@ -11,8 +11,8 @@ use model::{Collection, Record, Timestamp};
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// The sort keys of a record as its event showed it; `None` when the event was erased. Given are the
-/// object, the version it was written under, and the hidden part.
+/// The sort keys of a record as its event showed it; `None` when the event was erased. The event is
+/// given by its object, the version it was written under, and its hidden part.
 pub fn keys_at(
     plan: &Plan<'_>,
     versions: &Versions,

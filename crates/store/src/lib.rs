@@ -12,6 +12,7 @@ mod commit;
 mod idempotency;
 mod rendering;
 mod list;
+mod upgrade;
 mod state;
 mod fair;
 mod writer;

@@ -1,11 +1,10 @@
 //! The rows of stored responses. A narrow row per key, inserted in the commit of its write. What a
 //! row means is `crate::idempotency`'s.
 
-use super::{erasure, retell};
+use super::erasure;
 use crate::idempotency::{self, Key, NewRow, Stored};
-use model::version::Versions;
 use model::{Scope, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// Most expired rows removed at once: a commit must not wait for more.
 const EXPIRED_AT_ONCE: i64 = 500;
@@ -98,28 +97,28 @@ pub fn erase(connection: &Connection, n: i64, about: Option<&str>) -> Result<(),
     Ok(())
 }
 
-/// Tells records anew that were answered under a date which is gone; says how many.
-pub fn retell(
+/// Rows with a text of their own that were written under a version: number, kind and texts.
+#[allow(clippy::type_complexity)]
+pub fn written_under(
     connection: &Connection,
-    before: &Versions,
     date: &str,
-    (to, told_as): retell::Target<'_>,
-) -> Result<usize, rusqlite::Error> {
-    let mut select = connection.prepare(
-        "SELECT n, kind, text, hidden FROM remembered WHERE text IS NOT NULL AND api_version = ?1",
-    )?;
-    let rows = select.query_map([date], |row| {
-        let texts: (String, Option<String>) = (row.get(2)?, row.get(3)?);
-        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, texts))
-    })?;
-    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+) -> Result<Vec<(i64, i64, (String, Option<String>))>, rusqlite::Error> {
+    let sql =
+        "SELECT n, kind, text, hidden FROM remembered WHERE text IS NOT NULL AND api_version = ?1";
+    let mut select = connection.prepare(sql)?;
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?)));
+    select.query_map([date], row)?.collect()
+}
+
+pub fn set_texts(
+    connection: &Connection,
+    n: i64,
+    version: &str,
+    (text, hidden): (&str, Option<&str>),
+) -> Result<(), rusqlite::Error> {
     let sql = "UPDATE remembered SET api_version = ?2, text = ?3, hidden = ?4 WHERE n = ?1";
-    let mut update = connection.prepare(sql)?;
-    for (n, kind, texts) in &rows {
-        let (text, hidden) = idempotency::converted(before, date, to, *kind, texts.clone());
-        update.execute(params![n, told_as, text, hidden])?;
-    }
-    Ok(rows.len())
+    connection.prepare_cached(sql)?.execute(params![n, version, text, hidden])?;
+    Ok(())
 }
 
 /// Says of rows that do not under which version they were written.

@@ -17,8 +17,6 @@ mod outbox;
 mod read;
 mod readers;
 mod retention;
-mod retell;
-mod rewrite;
 mod room;
 mod rows;
 mod search;
@@ -35,6 +33,7 @@ mod views;
 mod writer_tests;
 
 pub use crate::state::Clock;
+pub use crate::upgrade::Edition;
 
 use crate::commit;
 use crate::fair;
@@ -51,7 +50,6 @@ use checkpoint::Checkpoints;
 use layout::Source;
 use model::query::Query;
 use model::schema::Builtin;
-use model::schema::evolve::Accept;
 use model::version::Versions;
 use model::write::{Committed, Write};
 use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
@@ -85,15 +83,6 @@ pub struct Options {
     /// on.
     pub steady: Option<Clock>,
     pub edition: Edition,
-}
-
-/// The schema as a file, for a server.
-#[derive(Default)]
-pub struct Edition {
-    /// Kept beside the data, for the next start to compare with.
-    pub text: Option<String>,
-    /// Which edits since the last start are fine.
-    pub accept: Accept,
 }
 
 impl Default for Options {

@@ -1,23 +1,21 @@
-//! Bringing a database to a schema, in one transaction: what `model::schema::evolve` plans is
-//! checked against the rows and carried out, or refused with nothing touched.
+//! Upgrading a SQLite database: its tables, indexes and fixed layout. What is done, and to which row,
+//! is `crate::upgrade`'s.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{
-    Edition, Options, erasure, idempotency, open, outbox, read, retell, retention, rewrite, search,
-    timers, usage, views,
+    Options, erasure, idempotency, open, outbox, read, retention, search, timers, usage, views,
 };
 use crate::Error;
-use model::record::{Scalar, parse_object, to_scalar};
-use model::schema::evolve::{Accept, Check, CheckRule, Plan, Step, Stored, evolve};
-use model::schema::{parse, plan};
+use crate::upgrade::{self, EXAMPLES, EventTexts, Rewritten, Row, Tables};
+use model::record::Scalar;
+use model::schema::evolve::{Stored, evolve};
 use model::version::Versions;
-use model::{CollectionIx, Schema, Scope};
-use rusqlite::{Connection, Row, TransactionBehavior, params};
-use serde_json::Value;
+use model::{Collection, CollectionIx, Schema, Scope, Timestamp};
+use rusqlite::{Connection, TransactionBehavior, params};
 use std::collections::{HashMap, HashSet};
 
-/// Examples shown of values that stand in the way.
-pub const EXAMPLES: usize = 5;
+/// Rows and events read at a time: they are changed while they are walked.
+const PAGE: i64 = 1_000;
 
 pub fn apply(
     connection: &mut Connection,
@@ -29,45 +27,34 @@ pub fn apply(
     let schema = &**versions.kept();
     let plan = evolve(stored.as_ref(), versions, edition.accept);
     let before = match stored.is_some() {
-        true => open::text(connection)?.and_then(|text| served_before(&text)),
+        true => open::text(connection)?.and_then(|text| upgrade::served_before(&text)),
         false => None,
     };
     let accepted = match &before {
         Some(before) => {
-            let misfits = || misfits(connection, stored.as_ref(), versions, &plan);
-            review(before, schema, edition, misfits)?
+            // Only rows are read: what their tables shall be is not decided yet.
+            let tables = SqliteTables { connection, schema, tables: Vec::new() };
+            upgrade::review(&tables, before, versions, edition, (stored.as_ref(), &plan))?
         }
         None => Vec::new(),
     };
     let plan = plan.map_err(Error::Refused)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if stored.is_none() {
-        open::create_base(&transaction)?;
-    }
-    transaction.execute_batch(outbox::TABLES)?;
-    outbox::move_pauses(&transaction)?;
-    for sql in [erasure::PENDING, erasure::INDEXES, retention::INDEX, timers::INDEX] {
-        transaction.execute_batch(sql)?;
-    }
-    usage::begin(&transaction, (options.clock)())?;
-    let unchanged = stored.as_ref() == Some(&plan.stored);
-    let mut refusals = Vec::new();
-    for check in &plan.checks {
-        refusals.extend(broken(&transaction, schema, check)?);
-    }
-    if !refusals.is_empty() {
-        return Err(Error::Refused(refusals));
-    }
+    create_fixed(&transaction, stored.is_none(), (options.clock)())?;
+    let tables = layout::tables(schema, &plan.stored);
+    let tables = SqliteTables { connection: &transaction, schema, tables };
+    upgrade::check(&tables, schema, &plan)?;
     let undated = stored.as_ref().is_some_and(|stored| stored.version.is_none());
     if let Some(view) = versions.get(plan.from).filter(|_| undated) {
-        // Rows that an older release remembered do not say what they were written under.
+        // Responses that an older release stored do not say what they were written under.
         idempotency::date(&transaction, &view.date)?;
     }
     if let Some(before) = before {
-        retell::log(&transaction, before, versions)?;
+        upgrade::convert_log(&tables, before, versions)?;
     }
+    let unchanged = stored.as_ref() == Some(&plan.stored);
     if !unchanged {
-        carry_out(&transaction, versions, &plan)?;
+        upgrade::carry_out(&tables, versions, &plan)?;
         let text =
             serde_json::to_string(&plan.stored).map_err(|error| Error::Failed(Box::new(error)))?;
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?1)", [text])?;
@@ -78,12 +65,9 @@ pub fn apply(
     }
     let edited = edition.text.is_some() && edition.text != open::text(&transaction)?;
     if edited || !unchanged {
-        let refusals = rewrite::unstable(&transaction, versions)?;
-        if !refusals.is_empty() {
-            return Err(Error::Refused(refusals));
-        }
+        upgrade::refuse(upgrade::unstable(&tables, versions)?)?;
     }
-    complete_searches(&transaction, schema, &plan.stored)?;
+    complete_searches(&tables)?;
     if let Some(text) = &edition.text {
         keep_text(&transaction, text)?;
     }
@@ -97,57 +81,17 @@ pub fn apply(
     Ok(plan.stored)
 }
 
-/// The schema that was served last, as this release reads it.
-fn served_before(text: &str) -> Option<Schema> {
-    let read = parse::parse(text).ok();
-    if read.is_none() {
-        // It was served by a release that took what this one does not.
-        tracing::warn!("the schema that was last served cannot be read; edits are not compared");
+/// Creates the tables that do not depend on the schema, where they are missing.
+fn create_fixed(connection: &Connection, is_new: bool, now: Timestamp) -> Result<(), Error> {
+    if is_new {
+        open::create_base(connection)?;
     }
-    read
-}
-
-/// Refuses edits of the schema file that are neither safe, nor declared, nor accepted. Beside them
-/// stands why the data does not fit, if it does not. Says which were accepted.
-fn review(
-    before: &Schema,
-    schema: &Schema,
-    edition: &Edition,
-    misfits: impl FnOnce() -> Result<Vec<String>, Error>,
-) -> Result<Vec<plan::Edit>, Error> {
-    let edits = plan::plan(before, schema);
-    let accepted = match edition.accept {
-        Accept::Nothing => plan::Class::Safe,
-        Accept::Changes => plan::Class::NeedsVersion,
-        Accept::Loss => plan::Class::Destructive,
-    };
-    if edits.iter().any(|edit| edit.class > accepted) {
-        return Err(Error::Refused(plan::refusal(&edits, before, &misfits()?)));
+    connection.execute_batch(outbox::TABLES)?;
+    outbox::move_pauses(connection)?;
+    for sql in [erasure::PENDING, erasure::INDEXES, retention::INDEX, timers::INDEX] {
+        connection.execute_batch(sql)?;
     }
-    Ok(edits.into_iter().filter(|edit| edit.class != plan::Class::Safe).collect())
-}
-
-/// Why the data does not fit: what a flag would delete, and what no flag would change.
-fn misfits(
-    connection: &Connection,
-    stored: Option<&Stored>,
-    versions: &Versions,
-    plan: &Result<Plan, Vec<String>>,
-) -> Result<Vec<String>, Error> {
-    let mut found = plan.as_ref().err().cloned().unwrap_or_default();
-    match evolve(stored, versions, Accept::Loss) {
-        Ok(plan) => {
-            for check in &plan.checks {
-                found.extend(broken(connection, versions.kept(), check)?);
-            }
-        }
-        Err(refusals) => {
-            found.extend(
-                refusals.into_iter().filter(|one| !found.contains(one)).collect::<Vec<_>>(),
-            );
-        }
-    }
-    Ok(found)
+    Ok(usage::begin(connection, now)?)
 }
 
 /// Keeps the schema file beside the data it fits: the next start compares with it.
@@ -156,55 +100,6 @@ fn keep_text(connection: &Connection, text: &str) -> Result<(), rusqlite::Error>
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema_text', ?1)", [text])?;
     }
     Ok(())
-}
-
-fn carry_out(connection: &Connection, versions: &Versions, plan: &Plan) -> Result<(), Error> {
-    let schema = &**versions.kept();
-    let tables = layout::tables(schema, &plan.stored);
-    let mut refusals = Vec::new();
-    for step in &plan.steps {
-        match step {
-            Step::Create(ix) => {
-                connection.execute_batch(&layout::create_table(&schema.collections[*ix]))?;
-                if let Some(search) = &tables[*ix].search {
-                    connection.execute_batch(&search.create)?;
-                }
-            }
-            Step::AddColumn { collection, field } => {
-                add_column(connection, schema, *collection, field)?;
-            }
-            Step::DropColumn { collection, field } => {
-                let name = &schema.collections[*collection].name;
-                drop_indexes(connection, name, |sql| sql.contains(&column_name(field)))?;
-                connection.execute_batch(&format!(
-                    "ALTER TABLE {} DROP COLUMN {}",
-                    quote(&table_name(name)),
-                    column_name(field)
-                ))?;
-            }
-            Step::Delete(name) => {
-                drop_search(connection, name)?;
-                connection.execute_batch(&format!("DROP TABLE {}", quote(&table_name(name))))?;
-                tracing::warn!(collection = %name, "deleted with its records, as accepted");
-            }
-            Step::Forget { collection, field } => {
-                let name = &schema.collections[*collection].name;
-                forget(connection, name, field)?;
-                tracing::warn!(collection = %name, %field, "values are deleted, as accepted");
-            }
-            Step::RebuildSearch(ix) => rebuild_search(connection, schema, &tables, *ix)?,
-            Step::DropSearch(ix) => drop_search(connection, &schema.collections[*ix].name)?,
-            Step::Rewrite(ix) => {
-                let Some(view) = versions.get(plan.from) else { continue };
-                refusals.extend(rewrite::collection(connection, schema, view, *ix, &tables[*ix])?);
-                rebuild_search(connection, schema, &tables, *ix)?;
-            }
-        }
-    }
-    match refusals.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Refused(refusals)),
-    }
 }
 
 /// Makes the indexes that are missing and drops those that nobody asks for any more.
@@ -250,89 +145,249 @@ pub fn drop_indexes(
     Ok(())
 }
 
-fn add_column(
-    connection: &Connection,
-    schema: &Schema,
-    ix: CollectionIx,
-    name: &str,
-) -> Result<(), Error> {
-    let collection = &schema.collections[ix];
-    let Some(field) = collection.field(name) else { return Ok(()) };
-    let (table, column) = (quote(&table_name(&collection.name)), column_name(name));
-    connection.execute_batch(&format!(
-        "ALTER TABLE {table} ADD COLUMN {column} {}",
-        column_type(&field.kind)
-    ))?;
-    let mut update =
-        connection.prepare(&format!("UPDATE {table} SET {column} = ?1 WHERE n = ?2"))?;
-    let absent = collection.absent(field);
-    each_row(connection, &collection.name, |n, row| {
-        let value = value_of(row, name)?.unwrap_or_else(|| absent.clone());
-        let scalar = to_scalar(&field.kind, &value);
-        if scalar != Scalar::Null {
-            update.execute(params![read::Bound(&scalar), n])?;
-        }
-        Ok(())
-    })
+struct SqliteTables<'a> {
+    connection: &'a Connection,
+    schema: &'a Schema,
+    tables: Vec<Table>,
 }
 
-/// Takes a field out of every row.
-fn forget(connection: &Connection, collection: &str, field: &str) -> Result<(), Error> {
-    let table = quote(&table_name(collection));
-    let sql = format!("UPDATE {table} SET body = ?1, hidden = ?2 WHERE n = ?3");
-    let mut update = connection.prepare(&sql)?;
-    each_row(connection, collection, |n, row| {
-        let without = |text: &str| {
-            let mut fields = parse_object(text);
-            fields.remove(field).map(|_| Value::Object(fields).to_string())
+impl SqliteTables<'_> {
+    fn collection(&self, ix: CollectionIx) -> (&Collection, String) {
+        let collection = &self.schema.collections[ix];
+        (collection, quote(&table_name(&collection.name)))
+    }
+}
+
+impl Tables for SqliteTables<'_> {
+    fn each_row(
+        &self,
+        name: &str,
+        visit: &mut dyn FnMut(Row) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut select = self.connection.prepare(&format!(
+            "SELECT n, scope, id, body, hidden FROM {} WHERE n > ?1 ORDER BY n LIMIT {PAGE}",
+            quote(&table_name(name))
+        ))?;
+        let mut last = 0;
+        loop {
+            let before = last;
+            let mut rows = select.query([last])?;
+            while let Some(row) = rows.next()? {
+                last = row.get(0)?;
+                visit(Row {
+                    number: last,
+                    scope: Scope(row.get(1)?),
+                    id: row.get(2)?,
+                    body: row.get(3)?,
+                    hidden: row.get(4)?,
+                })?;
+            }
+            if last == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn exists(&self, collection: CollectionIx, scope: Scope, id: &str) -> Result<bool, Error> {
+        let (_, table) = self.collection(collection);
+        let sql = format!("SELECT 1 FROM {table} WHERE id = ?1 AND scope = ?2");
+        Ok(self.connection.prepare_cached(&sql)?.exists(params![id, scope.0])?)
+    }
+
+    fn create(&self, collection: CollectionIx) -> Result<(), Error> {
+        let sql = layout::create_table(&self.schema.collections[collection]);
+        self.connection.execute_batch(&sql)?;
+        if let Some(search) = &self.tables[collection].search {
+            self.connection.execute_batch(&search.create)?;
+        }
+        Ok(())
+    }
+
+    fn drop(&self, name: &str) -> Result<(), Error> {
+        drop_search(self.connection, name)?;
+        let table = quote(&table_name(name));
+        Ok(self.connection.execute_batch(&format!("DROP TABLE {table}"))?)
+    }
+
+    fn add_column(&self, collection: CollectionIx, field: &str) -> Result<(), Error> {
+        let (declared, table) = self.collection(collection);
+        let Some(field) = declared.field(field) else { return Ok(()) };
+        let (column, kind) = (column_name(&field.name), column_type(&field.kind));
+        let sql = format!("ALTER TABLE {table} ADD COLUMN {column} {kind}");
+        Ok(self.connection.execute_batch(&sql)?)
+    }
+
+    fn drop_column(&self, collection: CollectionIx, field: &str) -> Result<(), Error> {
+        let (declared, table) = self.collection(collection);
+        let column = column_name(field);
+        drop_indexes(self.connection, &declared.name, |sql| sql.contains(&column))?;
+        let sql = format!("ALTER TABLE {table} DROP COLUMN {column}");
+        Ok(self.connection.execute_batch(&sql)?)
+    }
+
+    fn set_column(
+        &self,
+        collection: CollectionIx,
+        field: &str,
+        number: i64,
+        value: &Scalar,
+    ) -> Result<(), Error> {
+        let (_, table) = self.collection(collection);
+        let sql = format!("UPDATE {table} SET {} = ?1 WHERE n = ?2", column_name(field));
+        self.connection.prepare_cached(&sql)?.execute(params![read::Bound(value), number])?;
+        Ok(())
+    }
+
+    fn set_texts(
+        &self,
+        collection: CollectionIx,
+        number: i64,
+        body: &str,
+        hidden: Option<&str>,
+    ) -> Result<(), Error> {
+        let (_, table) = self.collection(collection);
+        let sql = format!("UPDATE {table} SET body = ?1, hidden = ?2 WHERE n = ?3");
+        self.connection.prepare_cached(&sql)?.execute(params![body, hidden, number])?;
+        Ok(())
+    }
+
+    fn rebuild_search(&self, collection: CollectionIx) -> Result<(), Error> {
+        let name = &self.schema.collections[collection].name;
+        drop_search(self.connection, name)?;
+        let Some(index) = &self.tables[collection].search else { return Ok(()) };
+        self.connection.execute_batch(&index.create)?;
+        self.each_row(name, &mut |row| {
+            let Row { number, scope, id, body, hidden } = row;
+            let (version, updated) = (0, Timestamp(0));
+            let record = model::Record { id, number, version, updated, body, hidden };
+            search::insert(self.connection, index, scope, &record).map(drop)
+        })
+    }
+
+    fn drop_search(&self, collection: CollectionIx) -> Result<(), Error> {
+        drop_search(self.connection, &self.schema.collections[collection].name)
+    }
+
+    fn begin_rewrite(&self, collection: CollectionIx) -> Result<(), Error> {
+        let declared = &self.schema.collections[collection];
+        // A column that an index names cannot be dropped. The indexes are made again afterwards.
+        drop_indexes(self.connection, &declared.name, |sql| sql.contains("\"f_"))?;
+        columns(self.connection, declared, &self.tables[collection])
+    }
+
+    fn rewrite(
+        &self,
+        collection: CollectionIx,
+        number: i64,
+        rewritten: &Rewritten,
+    ) -> Result<(), Error> {
+        let table = &self.tables[collection];
+        let mut sets = String::new();
+        for (place, (_, column)) in table.columns.iter().enumerate() {
+            sets.push_str(&format!(", {column} = ?{}", 5 + place));
+        }
+        let mut update = self.connection.prepare_cached(&format!(
+            "UPDATE {} SET shape = ?1, body = ?2, hidden = ?3{sets} WHERE n = ?4",
+            table.name
+        ))?;
+        update.raw_bind_parameter(1, table.shape)?;
+        update.raw_bind_parameter(2, &rewritten.body)?;
+        update.raw_bind_parameter(3, rewritten.hidden.as_deref())?;
+        update.raw_bind_parameter(4, number)?;
+        for (place, scalar) in rewritten.columns.iter().enumerate() {
+            update.raw_bind_parameter(5 + place, read::Bound(scalar))?;
+        }
+        update.raw_execute()?;
+        Ok(())
+    }
+
+    fn duplicates(
+        &self,
+        collection: CollectionIx,
+        field: usize,
+    ) -> Result<Vec<(String, String)>, Error> {
+        let table = &self.tables[collection];
+        let Some((_, column)) = table.columns.iter().find(|(place, _)| *place == field) else {
+            return Ok(Vec::new());
         };
-        let (body, hidden): (String, Option<String>) = (row.get(1)?, row.get(2)?);
-        let (less, hidden_less) = (without(&body), hidden.as_deref().and_then(without));
-        if less.is_some() || hidden_less.is_some() {
-            update.execute(params![less.unwrap_or(body), hidden_less.or(hidden), n])?;
-        }
+        let mut statement = self.connection.prepare(&format!(
+            "SELECT min(id), max(id) FROM {} WHERE {column} IS NOT NULL GROUP BY scope, {column} \
+             HAVING count(*) > 1 LIMIT ?1",
+            table.name
+        ))?;
+        let rows = statement.query_map([EXAMPLES as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn rename_timers(&self, old: &Collection, collection: CollectionIx) -> Result<(), Error> {
+        Ok(timers::rename(self.connection, old, &self.schema.collections[collection])?)
+    }
+
+    fn events_of(&self, date: &str, after: i64) -> Result<Vec<EventTexts>, Error> {
+        let mut select = self.connection.prepare_cached(
+            "SELECT seq, collection, object, previous, hidden FROM log \
+             WHERE seq > ?1 AND api_version = ?2 ORDER BY seq LIMIT ?3",
+        )?;
+        let rows = select.query_map(params![after, date, PAGE], |row| {
+            Ok(EventTexts {
+                seq: row.get(0)?,
+                collection: row.get(1)?,
+                object: row.get(2)?,
+                previous: row.get(3)?,
+                hidden: row.get(4)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn set_event(&self, version: &str, event: &EventTexts) -> Result<(), Error> {
+        let EventTexts { seq, object, previous, hidden, .. } = event;
+        let mut update = self.connection.prepare_cached(
+            "UPDATE log SET api_version = ?2, object = ?3, previous = ?4, hidden = ?5 \
+             WHERE seq = ?1",
+        )?;
+        update.execute(params![seq, version, object, previous, hidden])?;
         Ok(())
-    })
-}
+    }
 
-/// Visits every row of a collection; the columns are n, body, hidden, scope, id.
-pub fn each_row(
-    connection: &Connection,
-    collection: &str,
-    mut visit: impl FnMut(i64, &Row<'_>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    // In pages: the rows are changed while they are walked.
-    const PAGE: i64 = 1_000;
-    let mut select = connection.prepare(&format!(
-        "SELECT n, body, hidden, scope, id FROM {} WHERE n > ?1 ORDER BY n LIMIT {PAGE}",
-        quote(&table_name(collection))
-    ))?;
-    let mut last = 0;
-    loop {
-        let before = last;
-        let mut rows = select.query([last])?;
-        while let Some(row) = rows.next()? {
-            last = row.get(0)?;
-            visit(last, row)?;
-        }
-        if last == before {
-            return Ok(());
-        }
+    fn responses_of(&self, date: &str) -> Result<Vec<(i64, i64, (String, Option<String>))>, Error> {
+        Ok(idempotency::written_under(self.connection, date)?)
+    }
+
+    fn set_response(
+        &self,
+        number: i64,
+        version: &str,
+        texts: (&str, Option<&str>),
+    ) -> Result<(), Error> {
+        Ok(idempotency::set_texts(self.connection, number, version, texts)?)
     }
 }
 
-/// A field of a row, public or hidden; `None` if the row was written without it.
-fn value_of(row: &Row<'_>, field: &str) -> Result<Option<Value>, Error> {
-    let body: String = row.get(1)?;
-    let hidden: Option<String> = row.get(2)?;
-    for text in [Some(body), hidden].into_iter().flatten() {
-        if let Ok(Value::Object(mut fields)) = serde_json::from_str(&text)
-            && let Some(value) = fields.remove(field)
-        {
-            return Ok(Some(value));
+/// Gives the table the typed columns of the schema. One of another type is dropped and added.
+fn columns(connection: &Connection, collection: &Collection, table: &Table) -> Result<(), Error> {
+    let mut statement = connection.prepare("SELECT name, type FROM pragma_table_info(?1)")?;
+    let there = statement
+        .query_map([table_name(&collection.name)], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<Vec<(String, String)>, _>>()?;
+    let wanted: Vec<(String, &str)> = collection
+        .columns()
+        .map(|field| (column_name(&field.name), column_type(&field.kind)))
+        .collect();
+    let mut kept = Vec::new();
+    for (name, kind) in there.iter().filter(|(name, _)| name.starts_with("f_")) {
+        let column = quote(name);
+        if wanted.iter().any(|(name, wanted)| *name == column && wanted == kind) {
+            kept.push(column);
+            continue;
         }
+        connection.execute_batch(&format!("ALTER TABLE {} DROP COLUMN {column}", table.name))?;
     }
-    Ok(None)
+    for (column, kind) in wanted.iter().filter(|(column, _)| !kept.contains(column)) {
+        connection
+            .execute_batch(&format!("ALTER TABLE {} ADD COLUMN {column} {kind}", table.name))?;
+    }
+    Ok(())
 }
 
 fn drop_search(connection: &Connection, collection: &str) -> Result<(), Error> {
@@ -340,100 +395,17 @@ fn drop_search(connection: &Connection, collection: &str) -> Result<(), Error> {
     Ok(connection.execute_batch(&format!("DROP TABLE IF EXISTS {name}"))?)
 }
 
-/// Makes indexes anew that an older release made without the removed fields.
-fn complete_searches(
-    connection: &Connection,
-    schema: &Schema,
-    stored: &Stored,
-) -> Result<(), Error> {
-    let tables = layout::tables(schema, stored);
-    for (ix, table) in tables.iter().enumerate() {
+/// Rebuilds indexes that an older release created without the removed fields.
+fn complete_searches(tables: &SqliteTables<'_>) -> Result<(), Error> {
+    for (ix, table) in tables.tables.iter().enumerate() {
         let Some(search) = &table.search else { continue };
-        let name = search_name(&schema.collections[ix].name);
+        let name = search_name(&tables.schema.collections[ix].name);
         let columns = "SELECT count(*) FROM pragma_table_info(?1)";
-        let columns: usize =
-            connection.query_row(columns, [name], |row| row.get::<_, u32>(0))? as usize;
+        let columns: u32 = tables.connection.query_row(columns, [name], |row| row.get(0))?;
         // One more for the scope.
-        if columns != search.fields.len() + 1 {
-            rebuild_search(connection, schema, &tables, ix)?;
+        if columns as usize != search.fields.len() + 1 {
+            tables.rebuild_search(ix)?;
         }
     }
     Ok(())
-}
-
-fn rebuild_search(
-    connection: &Connection,
-    schema: &Schema,
-    tables: &[Table],
-    ix: CollectionIx,
-) -> Result<(), Error> {
-    let collection = &schema.collections[ix].name;
-    drop_search(connection, collection)?;
-    let Some(search) = &tables[ix].search else { return Ok(()) };
-    connection.execute_batch(&search.create)?;
-    each_row(connection, collection, |n, row| {
-        let record = model::Record {
-            id: row.get(4)?,
-            number: n,
-            version: 0,
-            updated: model::Timestamp(0),
-            body: row.get(1)?,
-            hidden: row.get(2)?,
-        };
-        search::insert(connection, search, Scope(row.get(3)?), &record).map(drop)
-    })
-}
-
-/// Why the data breaks a check, if it does.
-fn broken(
-    connection: &Connection,
-    schema: &Schema,
-    check: &Check,
-) -> Result<Option<String>, Error> {
-    let collection = &schema.collections[check.collection].name;
-    let mut found: Vec<String> = Vec::new();
-    let mut seen: HashMap<(i64, String), u32> = HashMap::new();
-    let mut rows = 0u64;
-    each_row(connection, collection, |_, row| {
-        rows += 1;
-        let id: String = row.get(4)?;
-        match &check.rule {
-            CheckRule::Empty => {}
-            CheckRule::NoNulls { field } => {
-                if value_of(row, field)?.is_none_or(|value| value.is_null()) {
-                    found.push(id);
-                }
-            }
-            CheckRule::Unused { field, value } => {
-                if value_of(row, field)?.is_some_and(|found| found == value.as_str()) {
-                    found.push(id);
-                }
-            }
-            CheckRule::NoDuplicates { field } => {
-                if let Some(value) = value_of(row, field)?.filter(|value| !value.is_null()) {
-                    let times = seen.entry((row.get(3)?, value.to_string())).or_default();
-                    *times += 1;
-                    if *times == 2 {
-                        found.push(value.to_string());
-                    }
-                }
-            }
-            CheckRule::Resolves { field, target } => {
-                if let Some(Value::String(named)) = value_of(row, field)? {
-                    let table = quote(&table_name(&schema.collections[*target].name));
-                    let sql = format!("SELECT 1 FROM {table} WHERE id = ?1 AND scope = ?2");
-                    let scope: i64 = row.get(3)?;
-                    if !connection.prepare_cached(&sql)?.exists(params![named, scope])? {
-                        found.push(named);
-                    }
-                }
-            }
-        }
-        found.truncate(EXAMPLES);
-        Ok(())
-    })?;
-    if matches!(check.rule, CheckRule::Empty) {
-        return Ok((rows > 0).then(|| check.message.clone()));
-    }
-    Ok((!found.is_empty()).then(|| format!("{} Found: {}.", check.message, found.join(", "))))
 }

@@ -1,0 +1,72 @@
+//! Bringing events and stored responses to a version that the schema file still has, when it drops
+//! the one that they were written under. Only the file that was served before knows how.
+
+use super::Tables;
+use crate::{Error, idempotency};
+use model::Schema;
+use model::version::{Versions, View};
+use std::sync::Arc;
+
+/// The texts of an event.
+pub struct EventTexts {
+    pub seq: i64,
+    pub collection: String,
+    pub object: String,
+    pub previous: Option<String>,
+    pub hidden: Option<String>,
+}
+
+/// Converts everything that was written under a date that `now` lacks.
+pub fn convert_log(tables: &impl Tables, before: Schema, now: &Versions) -> Result<(), Error> {
+    let before = Versions::new(&Arc::new(before));
+    let (to, name) = target(&before, now);
+    for view in before.iter().filter(|view| now.find(&view.date).is_none()) {
+        let from = &view.date;
+        let events = convert_events(tables, &before, from, (to, name))?;
+        let responses = tables.responses_of(from)?;
+        let count = responses.len();
+        for (number, kind, texts) in responses {
+            let (text, hidden) = idempotency::converted(&before, from, to, kind, texts);
+            tables.set_response(number, name, (&text, hidden.as_deref()))?;
+        }
+        if events + count > 0 {
+            let (to, responses) = (name, count);
+            tracing::info!(%from, %to, events, responses, "converted: the version is gone");
+        }
+    }
+    Ok(())
+}
+
+/// The version to convert to, as the old file knows it, and its name now: the newest there was.
+/// Where that is gone, too, the one that is the newest again; where the old file does not know that
+/// one, its newest stands for it.
+fn target<'v>(before: &'v Versions, now: &'v Versions) -> (&'v View, &'v str) {
+    let (newest, date) = (before.newest(), &now.newest().date);
+    match (now.find(&newest.date), before.find(date)) {
+        (Some(_), _) => (newest, &newest.date),
+        (None, Some(again)) => (again, date),
+        (None, None) => (newest, date),
+    }
+}
+
+fn convert_events(
+    tables: &impl Tables,
+    before: &Versions,
+    date: &str,
+    (to, name): (&View, &str),
+) -> Result<usize, Error> {
+    let (mut last, mut count) = (0, 0);
+    loop {
+        let page = tables.events_of(date, last)?;
+        let Some(newest) = page.last() else { return Ok(count) };
+        last = newest.seq;
+        count += page.len();
+        for mut event in page {
+            let texts = (&*event.object, event.previous.as_deref(), event.hidden.as_deref());
+            if let Some(converted) = before.converted(&event.collection, date, texts, to) {
+                (event.object, event.previous, event.hidden) = converted;
+            }
+            tables.set_event(name, &event)?;
+        }
+    }
+}

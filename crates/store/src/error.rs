@@ -1,4 +1,4 @@
-//! What can go wrong in a store, by who can do something about it.
+//! What can go wrong in a store. Each variant says whether a retry helps.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ pub enum Error {
     Busy,
     /// A read ran past its deadline. The query must change.
     Timeout,
-    /// A cursor's snapshot lies too far back to walk on from it.
+    /// The snapshot of a cursor is too old. The list must start again.
     SnapshotTooOld,
-    /// The schema and the data on disk do not fit; says what to do.
+    /// The schema does not fit the data on disk. The reasons say what to do.
     Refused(Vec<String>),
-    /// The disk failed while the write was made durable, and again while it was taken back: it may
-    /// exist after a crash of the machine. A retry with the same idempotency key finds out.
+    /// The disk failed at the commit, and again at the rollback. The write may exist after a crash
+    /// of the machine. A retry with the same idempotency key finds out.
     Unknown(Box<dyn std::error::Error + Send + Sync>),
-    /// The disk or the database failed. Nothing was kept.
+    /// The disk or the database failed. Nothing was written.
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
 

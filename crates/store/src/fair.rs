@@ -5,101 +5,101 @@
 use model::Scope;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Who queues: an account in all its modes, or the service itself.
+/// The owner of a queue: an account in all its modes, or the service itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Party {
+pub enum Tenant {
     Service,
     Account(i64),
 }
 
-impl From<Scope> for Party {
-    fn from(scope: Scope) -> Party {
-        Party::Account(scope.account_number())
+impl From<Scope> for Tenant {
+    fn from(scope: Scope) -> Tenant {
+        Tenant::Account(scope.account_number())
     }
 }
 
-pub struct Fair<T> {
+pub struct FairQueue<T> {
     /// Places in all. The service has as many of its own.
     places: usize,
-    queues: HashMap<Party, VecDeque<T>>,
+    queues: HashMap<Tenant, VecDeque<T>>,
     /// Those with a queue that is not empty, the next one first.
-    turns: VecDeque<Party>,
+    turns: VecDeque<Tenant>,
     /// Items of accounts.
     taken: usize,
 }
 
-impl<T> Fair<T> {
-    pub fn new(places: usize) -> Fair<T> {
-        Fair { places, queues: HashMap::new(), turns: VecDeque::new(), taken: 0 }
+impl<T> FairQueue<T> {
+    pub fn new(places: usize) -> FairQueue<T> {
+        FairQueue { places, queues: HashMap::new(), turns: VecDeque::new(), taken: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
-    /// Queues an item; `false` when its party has no place left.
-    pub fn push(&mut self, party: Party, item: T) -> bool {
-        let own = self.queues.get(&party).map_or(0, VecDeque::len);
-        let room = match party {
-            Party::Service => own < self.places,
-            Party::Account(_) => {
+    /// Queues an item; `false` when its tenant has no place left.
+    pub fn push(&mut self, tenant: Tenant, item: T) -> bool {
+        let own = self.queues.get(&tenant).map_or(0, VecDeque::len);
+        let room = match tenant {
+            Tenant::Service => own < self.places,
+            Tenant::Account(_) => {
                 let left = self.places.checked_sub(self.taken + 1);
                 left.is_some_and(|left| own < left || own == 0)
             }
         };
         if room {
-            self.count(party, 1);
-            self.queue(party).push_back(item);
+            self.count(tenant, 1);
+            self.queue(tenant).push_back(item);
             if own == 0 {
-                self.turns.push_back(party);
+                self.turns.push_back(tenant);
             }
         }
         room
     }
 
-    /// The next item of a party that may be served now.
-    pub fn next(&mut self, may: impl Fn(Party) -> bool) -> Option<(Party, T)> {
-        let place = self.turns.iter().position(|party| may(*party))?;
-        let party = self.turns.remove(place)?;
-        let queue = self.queues.get_mut(&party)?;
+    /// The next item of a tenant that may be served now.
+    pub fn next(&mut self, may: impl Fn(Tenant) -> bool) -> Option<(Tenant, T)> {
+        let place = self.turns.iter().position(|tenant| may(*tenant))?;
+        let tenant = self.turns.remove(place)?;
+        let queue = self.queues.get_mut(&tenant)?;
         let item = queue.pop_front()?;
         match queue.is_empty() {
-            // Accounts come and go: nothing is kept of one that waits for nothing.
-            true => drop(self.queues.remove(&party)),
-            false => self.turns.push_back(party),
+            // An account with an empty queue takes no memory.
+            true => drop(self.queues.remove(&tenant)),
+            false => self.turns.push_back(tenant),
         }
-        self.uncount(party);
-        Some((party, item))
+        self.uncount(tenant);
+        Some((tenant, item))
     }
 
-    /// Takes items back that were not served, in the order in which they were taken. Whoever was
-    /// served since then comes after those who were not.
-    pub fn put_back(&mut self, items: Vec<(Party, T)>, served: &HashSet<Party>) {
-        let mut turns: Vec<Party> = items.iter().map(|(party, _)| *party).collect();
+    /// Takes back items that were not served, in the order in which they were taken. Tenants that
+    /// were served come after those that were not.
+    pub fn put_back(&mut self, items: Vec<(Tenant, T)>, served: &HashSet<Tenant>) {
+        let mut turns: Vec<Tenant> = items.iter().map(|(tenant, _)| *tenant).collect();
         turns.extend(&self.turns);
-        for (party, item) in items.into_iter().rev() {
-            self.count(party, 1);
-            self.queue(party).push_front(item);
+        for (tenant, item) in items.into_iter().rev() {
+            self.count(tenant, 1);
+            self.queue(tenant).push_front(item);
         }
         let mut seen = HashSet::new();
-        turns.retain(|party| seen.insert(*party));
+        turns.retain(|tenant| seen.insert(*tenant));
         let (later, first): (Vec<_>, Vec<_>) =
-            turns.into_iter().partition(|party| served.contains(party));
+            turns.into_iter().partition(|tenant| served.contains(tenant));
         self.turns = first.into_iter().chain(later).collect();
     }
 
-    fn queue(&mut self, party: Party) -> &mut VecDeque<T> {
-        self.queues.entry(party).or_default()
+    fn queue(&mut self, tenant: Tenant) -> &mut VecDeque<T> {
+        self.queues.entry(tenant).or_default()
     }
 
-    fn count(&mut self, party: Party, more: usize) {
-        if party != Party::Service {
+    fn count(&mut self, tenant: Tenant, more: usize) {
+        if tenant != Tenant::Service {
             self.taken += more;
         }
     }
 
-    fn uncount(&mut self, party: Party) {
-        if party != Party::Service {
+    fn uncount(&mut self, tenant: Tenant) {
+        if tenant != Tenant::Service {
             self.taken -= 1;
         }
     }
@@ -109,54 +109,54 @@ impl<T> Fair<T> {
 mod tests {
     use super::*;
 
-    const A: Party = Party::Account(1);
-    const B: Party = Party::Account(2);
-    const C: Party = Party::Account(3);
+    const A: Tenant = Tenant::Account(1);
+    const B: Tenant = Tenant::Account(2);
+    const C: Tenant = Tenant::Account(3);
 
-    fn all(queue: &mut Fair<u32>) -> Vec<(Party, u32)> {
+    fn all(queue: &mut FairQueue<u32>) -> Vec<(Tenant, u32)> {
         std::iter::from_fn(|| queue.next(|_| true)).collect()
     }
 
     #[test]
     fn an_account_that_queues_much_delays_only_itself() {
-        let mut queue = Fair::new(100);
+        let mut queue = FairQueue::new(100);
         let queued = (0..200).filter(|n| queue.push(A, *n)).count();
         assert_eq!(queued, 50, "half, as long as it is alone");
-        assert!(queue.push(B, 1) && queue.push(B, 2) && queue.push(Party::Service, 7));
+        assert!(queue.push(B, 1) && queue.push(B, 2) && queue.push(Tenant::Service, 7));
         assert!(!queue.push(A, 200), "it holds more than is free");
         let first: Vec<_> = (0..5).filter_map(|_| queue.next(|_| true)).collect();
-        assert_eq!(first, [(A, 0), (B, 1), (Party::Service, 7), (A, 1), (B, 2)]);
+        assert_eq!(first, [(A, 0), (B, 1), (Tenant::Service, 7), (A, 1), (B, 2)]);
         assert_eq!(all(&mut queue).len(), 48);
         assert!(queue.is_empty() && queue.queues.is_empty() && queue.taken == 0);
     }
 
     #[test]
     fn places_run_out_for_everyone_but_the_service() {
-        let mut queue = Fair::new(4);
+        let mut queue = FairQueue::new(4);
         for account in 0..4 {
-            assert!(queue.push(Party::Account(account), 0), "the first of each has a place");
+            assert!(queue.push(Tenant::Account(account), 0), "the first of each has a place");
         }
-        assert!(!queue.push(Party::Account(9), 0));
-        assert!((0..4).all(|n| queue.push(Party::Service, n)));
-        assert!(!queue.push(Party::Service, 4));
+        assert!(!queue.push(Tenant::Account(9), 0));
+        assert!((0..4).all(|n| queue.push(Tenant::Service, n)));
+        assert!(!queue.push(Tenant::Service, 4));
     }
 
     #[test]
     fn who_may_not_be_served_now_keeps_its_turn() {
-        let mut queue = Fair::new(10);
-        for (party, item) in [(A, 0), (A, 1), (B, 2)] {
-            queue.push(party, item);
+        let mut queue = FairQueue::new(10);
+        for (tenant, item) in [(A, 0), (A, 1), (B, 2)] {
+            queue.push(tenant, item);
         }
-        assert_eq!(queue.next(|party| party != A), Some((B, 2)));
-        assert_eq!(queue.next(|party| party != A), None);
+        assert_eq!(queue.next(|tenant| tenant != A), Some((B, 2)));
+        assert_eq!(queue.next(|tenant| tenant != A), None);
         assert_eq!(all(&mut queue), [(A, 0), (A, 1)]);
     }
 
     #[test]
     fn who_was_not_served_comes_before_who_was() {
-        let mut queue = Fair::new(20);
-        for (party, item) in [(A, 0), (A, 1), (A, 2), (B, 3), (B, 4)] {
-            queue.push(party, item);
+        let mut queue = FairQueue::new(20);
+        for (tenant, item) in [(A, 0), (A, 1), (A, 2), (B, 3), (B, 4)] {
+            queue.push(tenant, item);
         }
         let taken: Vec<_> = (0..4).filter_map(|_| queue.next(|_| true)).collect();
         assert_eq!(taken, [(A, 0), (B, 3), (A, 1), (B, 4)]);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Once;
 
-/// The error of a call that a file system does not have for folders, beside ENOTSUP, which is
+/// The error of a call that a file system does not have for folders, besides ENOTSUP, which is
 /// `Unsupported`. The same number everywhere.
 const EINVAL: i32 = 22;
 

@@ -1,4 +1,4 @@
-//! Following the log: the one loop of everything that leaves the service. A follower has a
+//! Following the log: everything that leaves the service does it by this loop. A follower has a
 //! position, wakes on commit, never skips a committed event and never sees an uncommitted one.
 
 use crate::{Error, Log, Stretch};
@@ -55,8 +55,8 @@ impl Follower {
         }
     }
 
-    /// At most `max` events after the position, and `bytes` of them but for the first. There may be
-    /// none.
+    /// At most `max` events after the position, possibly none. Ends before the event that exceeds
+    /// `bytes`, but always returns the first.
     pub async fn read(&mut self, max: usize, bytes: usize) -> Result<Vec<Event>, Error> {
         let newest = *self.newest.borrow_and_update();
         let read = self.log.events_within(self.scope, self.position, max, bytes);

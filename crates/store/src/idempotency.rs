@@ -61,7 +61,7 @@ pub struct Stored {
     pub request: String,
     /// The version that the text was written under.
     pub api_version: Option<String>,
-    /// What older versions show beside the text: of the row, or `event::Hidden` of the event.
+    /// What only older versions show: of the row, or `event::Hidden` of the event.
     pub hidden: Option<String>,
     /// The text must be erased before it is shown. Where it shows a resource of another event, that
     /// is the one.

@@ -34,7 +34,7 @@ pub use outbox::{
 };
 pub use records::{Child, Page, Records, Remembered};
 pub use repeats::Repeats;
-pub use upkeep::{Due, Expired, Figures, SkippedRange, Timer, Unknown, Upkeep};
+pub use upkeep::{Due, Expired, Figures, SkippedRange, Timer, UnknownTimer, Upkeep};
 pub use watchdog::{Heartbeat, Stuck, Watchdog};
 
 use std::future::Future;

@@ -18,7 +18,8 @@ pub trait Log: Send + Sync + 'static {
         Box::pin(async move { stretch.await.map(|stretch| stretch.events) })
     }
 
-    /// Like `events`, and no more than `bytes` of them as `event_bytes` counts, but for the first.
+    /// Like `events`, but ends before the event that exceeds `bytes` (see `event_bytes`). Always
+    /// returns the first event.
     fn events_within(
         &self,
         scope: Option<Scope>,
@@ -36,8 +37,8 @@ pub trait Log: Send + Sync + 'static {
     /// Sequence of the oldest event that is kept; 0 in an empty log.
     fn oldest(&self) -> BoxFuture<'_, Result<i64, Error>>;
 
-    /// A number made once for this log: a position is one of this log only if it names it. A copy
-    /// of the database is another log, which goes another way.
+    /// The number of this log, created once. A position belongs to this log only if it names the
+    /// same number. A copy of the database is another log.
     fn epoch(&self) -> u32;
 }
 
@@ -45,14 +46,14 @@ pub trait Log: Send + Sync + 'static {
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
     pub events: Vec<Event>,
-    /// Whether a bound ended the read: more may follow.
+    /// A limit ended the read: more may follow.
     pub more: bool,
 }
 
 /// Events that are read on the calling thread; larger ranges wait for a thread that reads.
 pub const EVENTS_INLINE: usize = 256;
 
-/// What an event takes in memory, roughly: its texts and what else there is of it.
+/// About how much memory an event takes.
 pub fn event_bytes(event: &Event) -> usize {
     const OVERHEAD_BYTES: usize = 256;
     let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);

@@ -1,6 +1,6 @@
-//! What the delivery engine keeps: how far each endpoint has come, what became of each event there,
-//! and what is to be tried again. Not records: these rows change without an event, because telling
-//! of deliveries by deliveries would never end.
+//! The state of webhook deliveries: the position of each endpoint, the outcome of each delivery,
+//! and the retries. These rows are not records: they change without an event, since events about
+//! deliveries would cause deliveries without end.
 
 use crate::{BoxFuture, Error};
 use model::event::Event;
@@ -16,24 +16,24 @@ pub trait Outbox: Send + Sync + 'static {
     /// Grows when outcomes of deliveries have become durable.
     fn settled(&self) -> watch::Receiver<u64>;
 
-    /// Grows when somebody asked for a delivery to be tried again.
+    /// Grows when a client requested a retry of a delivery.
     fn nudged(&self) -> watch::Receiver<u64>;
 
-    /// How the endpoints stand.
+    /// The state of the endpoints.
     fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>>;
 
-    /// Endpoints with a delivery that somebody asked to be tried again.
+    /// Endpoints with a delivery for which a client requested a retry.
     fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>>;
 
     /// Those of these endpoints that have retries, with the time of the oldest event among them.
     fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>>;
 
-    /// When a retry was last decided on, of those that are still to come. The clock may have been
-    /// set back since.
+    /// The time at which the newest pending retry was scheduled. The clock may have been set back
+    /// since.
     fn newest_retry(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>>;
 
-    /// Retries of one endpoint that are due, those asked for first, then by their time; no more
-    /// than `bytes` of events, but for the first.
+    /// Retries of one endpoint that are due: first those that clients requested, then by time. Ends
+    /// before the event that exceeds `bytes`, but always returns the first.
     fn retries(
         &self,
         endpoint: i64,
@@ -42,7 +42,7 @@ pub trait Outbox: Send + Sync + 'static {
         bytes: usize,
     ) -> BoxFuture<'_, Result<Retries, Error>>;
 
-    /// Records and events of an endpoint's retries, due or not: no bodies are read.
+    /// Record and sequence of each pending retry of an endpoint, due or not. Reads no bodies.
     fn census(&self, endpoint: i64, max: usize)
     -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>>;
 
@@ -54,20 +54,20 @@ pub trait Outbox: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<Delivery>, Error>>;
 }
 
-/// What shall become durable together.
+/// Changes that become durable together.
 #[derive(Clone, Debug, Default)]
 pub struct Settlement {
     pub outcomes: Vec<Outcome>,
-    /// Up to here every endpoint without a position of its own has come.
+    /// The position of every endpoint without one of its own.
     pub head: Option<i64>,
-    /// Endpoint and the event up to which it has come: every earlier one that it wants has an
-    /// outcome. `None` when it has come as far as the head. May lag behind; never runs ahead.
+    /// Endpoint and its position: every event up to it that the endpoint subscribes to has an
+    /// outcome. `None` when it has reached the head. May lag behind, but never runs ahead.
     pub positions: Vec<(i64, Option<i64>)>,
-    /// Endpoint and the moment until which it asked to be left alone; a past one ends a pause.
+    /// Endpoint and the time until which it is paused; a past time ends the pause.
     pub pauses: Vec<(i64, Timestamp)>,
     /// Endpoint and its failures in a row; none after a success.
     pub failures: Vec<(i64, Option<Failures>)>,
-    /// Endpoints that were deleted: nothing of the above is kept of them.
+    /// Endpoints that were deleted: all of the above is removed.
     pub gone: Vec<i64>,
 }
 
@@ -79,14 +79,14 @@ pub struct Failures {
     pub last: Timestamp,
 }
 
-/// What became of one event at one endpoint, for now.
+/// The outcome of one event at one endpoint, so far.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub scope: Scope,
     /// Row number of the endpoint, sequence of the event.
     pub endpoint: i64,
     pub event: i64,
-    /// The delivery's id, given by whoever first makes the row.
+    /// Id of the delivery; counts if this outcome creates its row.
     pub id: String,
     /// Row number, where the delivery has a row already.
     pub number: Option<i64>,
@@ -95,7 +95,7 @@ pub struct Outcome {
     pub attempts: u32,
     pub next: Option<Timestamp>,
     pub now: Timestamp,
-    /// How often a retry had been asked for when this one began: one asked for later is still owed.
+    /// Number of requested retries when this attempt began: a later request is still to be served.
     pub asked: i64,
     /// The attempt as it is served, JSON text; `None` if nothing was sent.
     pub attempt: Option<String>,
@@ -118,15 +118,15 @@ pub struct Delivery {
     pub event: i64,
     pub status: Status,
     pub attempts: u32,
-    /// When it is to be tried again.
+    /// Time of the next attempt.
     pub next: Option<Timestamp>,
 }
 
-/// A delivery whose time has come, with its event.
+/// A delivery that is due, with its event.
 #[derive(Clone, Debug)]
 pub struct Retry {
     pub delivery: Delivery,
-    /// How often somebody asked for it since the last outcome. If at all, it does not count against
+    /// Number of requested retries since the last outcome. A requested retry does not count against
     /// the endpoint's health.
     pub asked: i64,
     pub event: Event,
@@ -139,11 +139,11 @@ pub struct Retries {
     pub next: Option<Timestamp>,
 }
 
-/// How the endpoints stand, for the engine that starts.
+/// The state of all endpoints, for the engine at its start.
 #[derive(Clone, Debug, Default)]
 pub struct Standings {
-    /// Up to here every endpoint has come that has no position of its own; `None` in a file of an
-    /// older program: such an endpoint is at its creation.
+    /// The position of every endpoint without one of its own; `None` in a file of an older program:
+    /// such an endpoint is at its creation.
     pub head: Option<i64>,
     /// Those that have a position, a retry, a pause or failures.
     pub endpoints: Vec<Standing>,
@@ -155,7 +155,7 @@ pub struct Standing {
     pub position: Option<i64>,
     /// When the first of its retries is due.
     pub due: Option<Timestamp>,
-    /// Until when it asked to be left alone.
+    /// Until when it is paused.
     pub paused: Option<Timestamp>,
     pub failures: Option<Failures>,
 }

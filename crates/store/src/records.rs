@@ -9,7 +9,7 @@ use model::{CollectionIx, Problem, Scope};
 /// Every change goes through `commit`. All reads see everything that was committed before they were
 /// called.
 pub trait Records: Send + Sync + 'static {
-    /// One durable change: `Ok(Err(problem))` when it was refused and nothing was kept.
+    /// Makes one durable change. `Ok(Err(problem))`: it was refused, and nothing was written.
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Result<Committed, Problem>, Error>>;
 
     /// One record of this scope. For a collection with a parent, `parent` must name it.
@@ -28,7 +28,7 @@ pub trait Records: Send + Sync + 'static {
         query: &'a Query,
     ) -> BoxFuture<'a, Result<Page, Error>>;
 
-    /// Like `list`, but only the public text of each record: spares reading the rest.
+    /// Like `list`, but returns only the public text of each record, which is cheaper.
     fn texts<'a>(
         &'a self,
         scope: Scope,
@@ -61,14 +61,14 @@ pub trait Records: Send + Sync + 'static {
         max: usize,
     ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>>;
 
-    /// What this key answered before, with the fingerprint it was used with.
+    /// The response that is stored under an idempotency key.
     fn remembered<'a>(
         &'a self,
         scope: Scope,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Option<Remembered>, Error>>;
 
-    /// The record of the internal collection `keys` with this digest, in whatever scope.
+    /// The record of the internal collection `keys` with this digest, in any scope.
     fn key_by_digest<'a>(
         &'a self,
         digest: &'a str,
@@ -84,10 +84,10 @@ pub trait Records: Send + Sync + 'static {
     /// values of the rows they were made over.
     fn rewrites(&self, collection: CollectionIx) -> i64;
 
-    /// A secret made once for this database, 32 bytes: signs cursors.
+    /// The secret that signs cursors: created once for each database.
     fn cursor_key(&self) -> [u8; 32];
 
-    /// Bumped when keys or accounts may have changed, also by another process.
+    /// Grows when keys or accounts may have changed, also by another process.
     fn key_generation(&self) -> u64;
 }
 
@@ -111,7 +111,7 @@ pub struct Child {
     pub record: Record,
 }
 
-/// A remembered response to an idempotency key.
+/// A stored response to an idempotency key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Remembered {
     pub fingerprint: [u8; 32],
@@ -119,6 +119,6 @@ pub struct Remembered {
     /// The text of its record under the date on which it was written, where that is not the newest
     /// any more.
     pub as_written: Option<(String, String)>,
-    /// Id of the request that was answered so.
+    /// Id of the request that it answered.
     pub request: String,
 }

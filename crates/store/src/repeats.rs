@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// A message that keeps coming is logged this often.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Different messages told apart; one more is logged every time. There are only a few causes.
+/// Different messages that are counted; further ones are logged every time. Causes are few.
 const MESSAGES: usize = 16;
 
 /// The messages of one place in the code.

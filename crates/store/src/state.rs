@@ -182,7 +182,7 @@ impl CollectionSeqs {
         for &(scope, collection, seq) in touched {
             let known = changes.last.contains_key(&(scope, collection));
             if changes.last.len() >= COLLECTION_SEQS && !known {
-                // Whoever is forgotten counts as changed just now.
+                // A collection that is forgotten counts as changed just now.
                 changes.last.clear();
                 changes.floor = changes.floor.max(seq);
             }
@@ -190,7 +190,7 @@ impl CollectionSeqs {
         }
     }
 
-    /// Somebody else wrote: anything may have changed up to `seq`.
+    /// Another process wrote: anything may have changed up to `seq`.
     pub fn forget(&self, seq: i64) {
         let mut changes = self.0.write();
         changes.last.clear();

@@ -14,13 +14,13 @@ pub trait Upkeep: Send + Sync + 'static {
     /// from all accounts in turns when more than `max` are due.
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>>;
 
-    /// Changes when a timed transition may have been set: the moment to ask `due` again.
+    /// Changes when a timed transition may have been scheduled: time to call `due` again.
     fn timers(&self) -> watch::Receiver<u64>;
 
-    /// Removes events (and what became of them) from before a moment, `max` at most. Those that an
-    /// enabled endpoint has not been delivered stay until they are from before `backlog`; then they
-    /// go, too, and each such endpoint gets a skipped delivery for all of them. The newest event
-    /// stays.
+    /// Removes events from before a moment with their deliveries, `max` at most. An event that is
+    /// still to be delivered to an enabled endpoint stays until it is from before `backlog`. Then
+    /// it is removed, too, and each such endpoint gets one skipped delivery for all of them. The
+    /// newest event always stays.
     fn expire(
         &self,
         moment: Timestamp,
@@ -37,7 +37,8 @@ pub trait Upkeep: Send + Sync + 'static {
     /// The counts of all accounts, as they were when the store was opened.
     fn usage(&self) -> &UsedInAll;
 
-    /// A consistent copy while serving; `progress` hears (pages done, pages in all).
+    /// Makes a consistent copy while the store serves; calls `progress` with (pages done, all
+    /// pages).
     fn backup<'a>(
         &'a self,
         target: &'a Path,
@@ -47,7 +48,7 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Whether reads and writes work right now.
     fn health(&self) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Where the long-running loops of the service report that they move.
+    /// The list of heartbeats of the long-running loops.
     fn watchdog(&self) -> &Arc<Watchdog>;
 
     /// Figures for the metrics page.
@@ -58,11 +59,11 @@ pub trait Upkeep: Send + Sync + 'static {
 #[derive(Clone, Debug, Default)]
 pub struct Expired {
     pub events: usize,
-    /// Endpoints that had not been delivered all of it.
+    /// What was not delivered, by endpoint.
     pub skipped: Vec<SkippedRange>,
 }
 
-/// Events that an endpoint will not be delivered any more.
+/// Events that will not be delivered to an endpoint any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedRange {
     pub scope: Scope,
@@ -70,7 +71,7 @@ pub struct SkippedRange {
     pub endpoint: String,
     pub first: i64,
     pub last: i64,
-    /// When the last of them happened.
+    /// Time of the last event.
     pub until: Timestamp,
 }
 
@@ -89,22 +90,22 @@ pub struct Timer {
 pub struct Due {
     pub timers: Vec<Timer>,
     pub next: Option<Timestamp>,
-    /// Due, but the schema does not have the transition. The store sets them aside.
-    pub unknown: Vec<Unknown>,
+    /// Due, but the schema does not have the transition. The store sets such timers aside.
+    pub unknown: Vec<UnknownTimer>,
 }
 
 /// A timer whose transition the schema does not have.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unknown {
+pub struct UnknownTimer {
     pub collection: String,
     pub id: String,
     pub transition: String,
 }
 
-impl Unknown {
+impl UnknownTimer {
     /// Logs that it is set aside.
     pub(crate) fn report(&self) {
-        let Unknown { collection, id, transition } = self;
+        let UnknownTimer { collection, id, transition } = self;
         tracing::error!(%collection, %id, %transition, "a timed transition cannot fire: set aside");
     }
 }

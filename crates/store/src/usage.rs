@@ -1,5 +1,5 @@
-//! How often versions of the API, and what is deprecated about it, are used, as it is kept. What a
-//! subject is called is up to whoever counts.
+//! How often versions and deprecated parts of the API are used, as it is stored. The counting side
+//! names the subjects.
 
 use model::Timestamp;
 
@@ -12,7 +12,7 @@ pub struct Used {
     pub account: String,
     pub subject: String,
     pub requests: u64,
-    /// When the last of them came.
+    /// Time of the last request.
     pub last: Timestamp,
 }
 
@@ -21,16 +21,16 @@ pub struct Used {
 pub struct UsedInAll {
     /// When counting began.
     pub since: Timestamp,
-    /// Those that were used at all.
+    /// Only subjects that were used.
     pub subjects: Vec<SubjectUse>,
 }
 
-/// What all accounts did with one subject.
+/// Requests of all accounts that used one subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubjectUse {
     pub subject: String,
     pub requests: u64,
-    /// How many accounts made them.
+    /// Number of accounts that made these requests.
     pub accounts: u64,
     /// The accounts that used it last, each with its requests: `NAMED_ACCOUNTS` at most.
     pub latest: Vec<(String, u64)>,

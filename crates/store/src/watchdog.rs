@@ -1,5 +1,5 @@
-//! Heartbeats of the long-running loops. Each loop reports that it moves; the health check asks
-//! which one has not. Every part of the service has the store, so the store keeps the list.
+//! Heartbeats of the long-running loops. Each loop reports progress; the health check asks which
+//! loops have not. Every part of the service has the store, so the store has the list.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ struct Beats {
     last: AtomicU64,
 }
 
-/// One loop's way to report. A loop whose heartbeat was dropped is not watched any more.
+/// The handle with which one loop reports. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Heartbeat {
     began: Instant,

@@ -107,7 +107,7 @@ impl Along {
         current: &Record,
     ) -> Result<(), Failure> {
         let schema = lookup.schema;
-        // Which records go: a cycle of references comes to its beginning.
+        // Records that are deleted: a cycle of references returns to its beginning.
         let mut gone = HashSet::from([(top.collection, current.number)]);
         let mut targets = vec![(top.collection, current.id.clone())];
         let mut next = 0;

@@ -2,7 +2,7 @@
 //! Assigns sequences. Knows no backend.
 
 use super::needs::columns;
-use crate::Unknown;
+use crate::UnknownTimer;
 use crate::idempotency::NewRow;
 use model::decide::{Draft, StoredRecord, TimerDraft};
 use model::event::Event;
@@ -30,12 +30,12 @@ pub enum Effect {
     /// Removes one timer of a record.
     RemoveTimer { collection: CollectionIx, id: String, transition: usize },
     /// Keeps a timer that cannot fire, but never reports it as due.
-    SetTimerAside(Unknown),
+    SetTimerAside(UnknownTimer),
     /// Stores the response to an idempotency key.
     Remember(Box<NewRow>),
     /// Makes a delivery due now.
     RetryDelivery { number: i64, now: Timestamp },
-    /// Hides what events before `upto` say of a resource; the rows are cleaned later.
+    /// Hides what events before `upto` show of a resource; the rows are cleaned later.
     Erase { scope: Scope, resource: String, upto: i64 },
 }
 
@@ -172,5 +172,5 @@ pub fn timer_set_aside(schema: &Schema, write: &Write) -> Option<Effect> {
     let collection = &schema.collections[write.collection];
     let transition = crate::upkeep::transition_name(collection, *transition)?;
     let (collection, id) = (collection.name.clone(), id.clone());
-    Some(Effect::SetTimerAside(Unknown { collection, id, transition }))
+    Some(Effect::SetTimerAside(UnknownTimer { collection, id, transition }))
 }

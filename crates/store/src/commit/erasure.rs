@@ -1,5 +1,5 @@
-//! The request to erase what events say of a resource: it names how many events that is. Counting
-//! may take long, so most of them are counted before the write reaches the writer.
+//! The request to erase what events show of a resource. Its record names the number of events.
+//! Counting may take long, so most of them are counted before the write reaches the writer.
 
 use super::Failure;
 use model::write::Change;

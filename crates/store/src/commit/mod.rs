@@ -1,5 +1,5 @@
-//! From writes to rows: `needs → load → decide → effects → write`. A backend implements `Rows`,
-//! which loads and writes; everything between is here and knows no database.
+//! From writes to rows: `needs → load → decide → effects → write`. A backend implements
+//! `Rows`, which loads and writes. Everything between is here and knows no database.
 //!
 //! A backend chooses how many writes it loads at once. If a round trip is a function call, it loads
 //! and writes them one by one: the loads of a write see the effects of the one before. A backend
@@ -31,7 +31,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use unique::Known;
 
 /// The result of one write, as its caller gets it.
-pub type Outcome = Result<Result<Committed, Problem>, Error>;
+pub type WriteResult = Result<Result<Committed, Problem>, Error>;
 
 /// Loads and writes inside one transaction.
 pub trait Rows {
@@ -150,7 +150,7 @@ impl<'a, R: Rows> Commit<'a, R> {
     }
 
     /// Applies writes in their order. `Err` means that the transaction must be rolled back.
-    pub fn apply(&mut self, writes: &[&Write]) -> Result<Vec<Outcome>, Error> {
+    pub fn apply(&mut self, writes: &[&Write]) -> Result<Vec<WriteResult>, Error> {
         let mut outcomes = Vec::with_capacity(writes.len());
         let mut rest = writes;
         while !rest.is_empty() {
@@ -178,7 +178,7 @@ impl<'a, R: Rows> Commit<'a, R> {
     fn apply_together(
         &mut self,
         writes: &[&Write],
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<WriteResult>,
     ) -> Result<(), Error> {
         let (mut wanted, mut failed) = (Vec::with_capacity(writes.len()), Vec::new());
         for write in writes {
@@ -216,7 +216,7 @@ impl<'a, R: Rows> Commit<'a, R> {
         &mut self,
         write: &Write,
         result: Result<Committed, Failure>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<WriteResult, Error> {
         let (outcome, after) = match result {
             Ok(committed) => return Ok(Ok(Ok(committed))),
             Err(Failure::Backend(error)) => return Err(error),

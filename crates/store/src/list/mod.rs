@@ -62,7 +62,7 @@ pub fn moves(query: &Query) -> bool {
     query.sort.iter().any(|key| key.field != "created_at")
 }
 
-/// Rows to read: one more than shown tells whether there are more.
+/// Rows to read: one more than the page has shows whether there are more.
 pub fn more(query: &Query) -> usize {
     query.limit as usize + 1
 }

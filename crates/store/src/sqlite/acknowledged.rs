@@ -57,14 +57,14 @@ pub fn file_name(path: &Path) -> PathBuf {
 }
 
 /// The file, open for the server that keeps it.
-pub struct Keeper {
+pub struct MarkFile {
     file: File,
     slot: u64,
     kept: Option<Mark>,
 }
 
-impl Keeper {
-    pub fn open(path: &Path) -> Result<Keeper, Error> {
+impl MarkFile {
+    pub fn open(path: &Path) -> Result<MarkFile, Error> {
         let name = file_name(path);
         let slots = slots(&name)?;
         let kept = slots.iter().flatten().max_by_key(|mark| mark.seq).copied();
@@ -74,7 +74,7 @@ impl Keeper {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             sync_folder(folder.unwrap_or(Path::new(".")))?;
         }
-        Ok(Keeper { file, slot: newest.map_or(0, |slot| (slot as u64 + 1) % SLOTS), kept })
+        Ok(MarkFile { file, slot: newest.map_or(0, |slot| (slot as u64 + 1) % SLOTS), kept })
     }
 
     /// Writes and syncs, if there is something new. Needs no room on the disk but the first time.
@@ -178,14 +178,14 @@ mod tests {
         let path = folder.path().join("data.db");
         let name = file_name(&path);
         let mark = |seq| Mark { epoch: 7, seq };
-        let mut keeper = Keeper::open(&path).unwrap();
+        let mut mark_file = MarkFile::open(&path).unwrap();
         for seq in 1..=5 {
-            keeper.keep(mark(seq)).unwrap();
+            mark_file.keep(mark(seq)).unwrap();
             assert_eq!(newest(&name, None).unwrap(), Some(mark(seq)));
         }
         // One that is opened again does not overwrite the newest.
-        let mut keeper = Keeper::open(&path).unwrap();
-        keeper.keep(mark(6)).unwrap();
+        let mut mark_file = MarkFile::open(&path).unwrap();
+        mark_file.keep(mark(6)).unwrap();
         assert_eq!(slots(&name).unwrap(), [Some(mark(5)), Some(mark(6))]);
         let mut bytes = std::fs::read(&name).unwrap();
         bytes[SLOT_BYTES + 3] ^= 1;

@@ -5,7 +5,7 @@ use super::retention::{self, Sweep};
 use super::rows::SqliteRows;
 use super::shared::Shared;
 use super::{erasure, idempotency, log, outbox, search, timers, usage};
-use crate::upkeep::Unknown;
+use crate::upkeep::UnknownTimer;
 use crate::usage::Used;
 use crate::writer::{self, Expiry, Slice};
 use crate::{Error, Settlement};
@@ -93,7 +93,7 @@ impl writer::Backend for Backend {
         Ok(idempotency::expire(&self.connection, now)?)
     }
 
-    fn set_aside(&mut self, timers: &[Unknown]) -> Result<(), Error> {
+    fn set_aside(&mut self, timers: &[UnknownTimer]) -> Result<(), Error> {
         let mut timers = timers.iter();
         Ok(timers.try_for_each(|timer| timers::set_aside(&self.connection, timer))?)
     }

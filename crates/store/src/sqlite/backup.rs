@@ -32,7 +32,7 @@ pub fn backup(
 
 fn copy(source: &Path, partial: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
     let source = open::reader(source)?;
-    // One read transaction around all steps: writes meanwhile cannot make the copy start again.
+    // One read transaction around all steps: concurrent writes cannot make the copy start again.
     source.execute_batch("BEGIN")?;
     source.query_row("SELECT count(*) FROM meta", [], |_| Ok(()))?;
     let _ = std::fs::remove_file(partial);
@@ -51,9 +51,9 @@ fn copy(source: &Path, partial: &Path, progress: &mut dyn FnMut(u64, u64)) -> Re
     }
     drop(backup);
     source.execute_batch("COMMIT")?;
-    // Where the copy goes on from here is no position of the original.
+    // The copy is another log: its positions are not those of the original.
     target.execute("DELETE FROM meta WHERE name = 'epoch'", [])?;
-    // A copy is one file: it must not need a log file beside it.
+    // A copy is one file: it must not need a log file next to it.
     target.pragma_update(None, "journal_mode", "DELETE")?;
     target.close().map_err(|(_, error)| Error::from(error))
 }
@@ -64,7 +64,7 @@ fn publish(partial: &Path, target: &Path) -> Result<(), Error> {
         _ => Error::Failed(Box::new(error)),
     };
     File::open(partial).and_then(|file| file.sync_all()).map_err(failed)?;
-    // Links instead of renaming: a file that appeared meanwhile is not overwritten.
+    // Links instead of renaming: a file that appeared in the meantime is not overwritten.
     std::fs::hard_link(partial, target).map_err(failed)?;
     std::fs::remove_file(partial).map_err(failed)?;
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -2,7 +2,7 @@
 //! database without holding up a commit or a read. The same thread keeps the mark of what was
 //! acknowledged. Knows the files and the readers at rest.
 
-use super::acknowledged::{Keeper, Mark};
+use super::acknowledged::{Mark, MarkFile};
 use super::shared::Shared;
 use super::{Role, open, tail};
 use crate::{Error, Repeats};
@@ -47,8 +47,8 @@ impl Checkpoints {
         let mut thread = Thread {
             connection,
             done_at: None,
-            keeper: match role {
-                Role::Server => Some(Keeper::open(&shared.path)?),
+            mark_file: match role {
+                Role::Server => Some(MarkFile::open(&shared.path)?),
                 Role::Tool => None,
             },
             marked: Instant::now(),
@@ -76,7 +76,7 @@ struct Thread {
     /// Size and time of the log file when all of it was in the database.
     done_at: Option<(u64, Option<SystemTime>)>,
     /// `None` in a tool.
-    keeper: Option<Keeper>,
+    mark_file: Option<MarkFile>,
     marked: Instant,
     /// No long read is made to wait before this.
     hold_after: Instant,
@@ -86,7 +86,7 @@ struct Thread {
 
 impl Thread {
     fn look(&mut self) {
-        if self.keeper.is_none() {
+        if self.mark_file.is_none() {
             return;
         }
         if self.marked.elapsed() >= MARK {
@@ -141,9 +141,9 @@ impl Thread {
     /// Keeps what is durable by now.
     fn mark(&mut self) {
         self.marked = Instant::now();
-        let Some(keeper) = &mut self.keeper else { return };
+        let Some(mark_file) = &mut self.mark_file else { return };
         let mark = Mark { epoch: self.shared.epoch, seq: self.shared.state.newest() };
-        if let Err(error) = keeper.keep(mark)
+        if let Err(error) = mark_file.keep(mark)
             && let Some(times) = self.repeats.note(&format!("mark: {error}"))
         {
             tracing::warn!(%error, times, "what was acknowledged could not be written down");

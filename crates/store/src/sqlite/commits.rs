@@ -1,6 +1,6 @@
-//! How the writer's transactions end. A COMMIT that fails may have left the transaction whole in
-//! the log file: it is cut off before the next one begins and before anybody is answered. While
-//! that fails too, no write is taken. A full disk gets one more chance after a checkpoint.
+//! How the writer's transactions end. A COMMIT that fails may have left the whole transaction in
+//! the log file: it is cut off before the next one begins and before any caller is answered. While
+//! that fails, too, no write is accepted. A full disk gets one more attempt after a checkpoint.
 
 use super::shared::Shared;
 use super::{checkpoint, tail};
@@ -64,7 +64,7 @@ impl Commits {
         }
     }
 
-    /// After a transaction that failed: leaves it, and says what those who wait for it may be told.
+    /// After a transaction that failed: leaves it, and returns the error for its callers.
     pub fn take_back(&mut self, error: Error, connection: &Connection, shared: &Shared) -> Error {
         self.leave(connection);
         if !self.suspect {

@@ -1,6 +1,6 @@
-//! Erasing what events say of one resource, when somebody asks for it. The request commits at once
-//! and nobody reads the payloads from then on: the resource stands in the table `erasing`, which
-//! every read of the log looks into, in its own snapshot. The rows themselves are cleaned in slices
+//! Erasing what events show of one resource, on request. The request commits at once, and no read
+//! returns the payloads from then on: the resource is in the table `erasing`, which every read of
+//! the log checks in its own snapshot. The rows themselves are cleaned in slices
 //! between the writer's batches, also after a restart. Ids and outcomes of erased events stay.
 
 use super::idempotency;
@@ -14,10 +14,10 @@ const SLICE_ROWS: usize = 500;
 /// How long a slice takes: the next commit waits for it.
 const SLICE_TIME: Duration = Duration::from_millis(2);
 
-/// Erasures that are not finished: events before `upto` and remembered answers up to `answers` are
+/// Erasures that are not finished: events before `upto` and stored responses up to `answers` are
 /// erased. Cleaned so far: events before `seq`; of that event, deliveries up to `delivery`,
-/// attempts of the next delivery up to `attempt`, and answers that tell of the event up to `told`;
-/// answers about the resource up to `answer`.
+/// attempts of the next delivery up to `attempt`, and responses that show the event up to `told`;
+/// responses about the resource up to `answer`.
 pub const PENDING: &str = "
 CREATE TABLE IF NOT EXISTS erasing (
   scope INTEGER NOT NULL, record TEXT NOT NULL, upto INTEGER NOT NULL, answers INTEGER NOT NULL,
@@ -81,13 +81,13 @@ macro_rules! object {
 }
 
 /// Another text of an event that an erasure removes, as it may be read.
-macro_rules! aside {
+macro_rules! or_null {
     ($log:literal, $column:literal) => {
         concat!("iif(", $crate::sqlite::erasure::erases!($log), ", NULL, ", $log, ".", $column, ")")
     };
 }
 
-pub(super) use {aside, erases, object, remains};
+pub(super) use {erases, object, or_null, remains};
 
 const COUNT: &str = "SELECT count(*) FROM log WHERE scope = ?1 AND record = ?2 \
     AND seq > ?3 AND seq <= ?4";
@@ -123,7 +123,7 @@ pub fn count(
         .query_row(params![scope.0, resource, after, upto], |row| row.get(0))
 }
 
-/// From this commit on, nobody reads what events before `upto` say of the resource.
+/// From this commit on, no read returns what events before `upto` show of the resource.
 pub fn begin(
     connection: &Connection,
     scope: Scope,
@@ -158,9 +158,9 @@ impl Pending {
 /// Returns whose turn it was; `None` when nothing is left to do.
 pub fn slice(connection: &Connection, last: i64) -> Result<Option<i64>, Error> {
     let Some(mut pending) = next(connection, last)? else { return Ok(None) };
-    let mut room = Room { began: Instant::now(), rows: SLICE_ROWS };
-    let finished = clean_answers(connection, &mut pending, &mut room)?
-        && clean_events(connection, &mut pending, &mut room)?;
+    let mut budget = Budget { began: Instant::now(), rows: SLICE_ROWS };
+    let finished = clean_answers(connection, &mut pending, &mut budget)?
+        && clean_events(connection, &mut pending, &mut budget)?;
     let Pending { scope, record, seq, delivery, answer, attempt, told, .. } = pending;
     match finished {
         true => connection.prepare_cached(END)?.execute(params![scope, record])?,
@@ -196,12 +196,12 @@ fn next(connection: &Connection, last: i64) -> Result<Option<Pending>, rusqlite:
 }
 
 /// What is left of a slice.
-struct Room {
+struct Budget {
     began: Instant,
     rows: usize,
 }
 
-impl Room {
+impl Budget {
     /// Counts one row; `false` when the slice is over.
     fn take(&mut self) -> bool {
         self.rows = self.rows.saturating_sub(1);
@@ -213,7 +213,7 @@ impl Room {
 fn clean_answers(
     connection: &Connection,
     pending: &mut Pending,
-    room: &mut Room,
+    budget: &mut Budget,
 ) -> Result<bool, rusqlite::Error> {
     while let Some(n) = idempotency::next_about(
         connection,
@@ -223,7 +223,7 @@ fn clean_answers(
     )? {
         idempotency::erase(connection, n, None)?;
         pending.answer = n;
-        if !room.take() {
+        if !budget.take() {
             return Ok(false);
         }
     }
@@ -234,7 +234,7 @@ fn clean_answers(
 fn clean_events(
     connection: &Connection,
     pending: &mut Pending,
-    room: &mut Room,
+    budget: &mut Budget,
 ) -> Result<bool, rusqlite::Error> {
     let mut event = connection.prepare_cached(EVENT)?;
     loop {
@@ -244,27 +244,28 @@ fn clean_events(
         if seq != pending.seq {
             pending.come_to(seq);
         }
-        if !clean_deliveries(connection, pending, room)? || !clean_told(connection, pending, room)?
+        if !clean_deliveries(connection, pending, budget)?
+            || !clean_told(connection, pending, budget)?
         {
             return Ok(false);
         }
         connection.prepare_cached(CLEAN_EVENT)?.execute([seq])?;
         pending.come_to(seq + 1);
-        if !room.take() {
+        if !budget.take() {
             return Ok(false);
         }
     }
 }
 
-/// Cleans remembered answers that tell what the event at `pending.seq` tells. One event may have
-/// any number of them: each update that changed nothing leaves one.
+/// Cleans stored responses that show what the event at `pending.seq` shows. One event may have any
+/// number of them: each update that changed nothing leaves one.
 fn clean_told(
     connection: &Connection,
     pending: &mut Pending,
-    room: &mut Room,
+    budget: &mut Budget,
 ) -> Result<bool, rusqlite::Error> {
     loop {
-        let told = idempotency::told_by(connection, pending.seq, pending.told, SLICE_ROWS)?;
+        let told = idempotency::showing_event(connection, pending.seq, pending.told, SLICE_ROWS)?;
         if told.is_empty() {
             return Ok(true);
         }
@@ -275,7 +276,7 @@ fn clean_told(
                 idempotency::erase(connection, n, Some(&pending.record))?;
             }
             pending.told = n;
-            if !room.take() {
+            if !budget.take() {
                 return Ok(false);
             }
         }
@@ -286,7 +287,7 @@ fn clean_told(
 fn clean_deliveries(
     connection: &Connection,
     pending: &mut Pending,
-    room: &mut Room,
+    budget: &mut Budget,
 ) -> Result<bool, rusqlite::Error> {
     loop {
         let rows = page(connection, DELIVERIES, pending.seq, pending.delivery)?;
@@ -294,23 +295,23 @@ fn clean_deliveries(
             return Ok(true);
         }
         for delivery in rows {
-            if !clean_attempts(connection, delivery, pending, room)? {
+            if !clean_attempts(connection, delivery, pending, budget)? {
                 return Ok(false);
             }
             (pending.delivery, pending.attempt) = (delivery, 0);
-            if !room.take() {
+            if !budget.take() {
                 return Ok(false);
             }
         }
     }
 }
 
-/// A delivery has as many attempts as somebody asked for.
+/// A delivery may have any number of attempts: each requested retry adds one.
 fn clean_attempts(
     connection: &Connection,
     delivery: i64,
     pending: &mut Pending,
-    room: &mut Room,
+    budget: &mut Budget,
 ) -> Result<bool, rusqlite::Error> {
     loop {
         let rows = page(connection, ATTEMPTS, delivery, pending.attempt)?;
@@ -320,14 +321,14 @@ fn clean_attempts(
         for attempt in rows {
             connection.prepare_cached(CLEAN_ATTEMPT)?.execute([delivery, attempt])?;
             pending.attempt = attempt;
-            if !room.take() {
+            if !budget.take() {
                 return Ok(false);
             }
         }
     }
 }
 
-/// Numbers of the next rows of something, after one of them: no more than a slice takes.
+/// Numbers of the next rows after one of them: no more than a slice takes.
 fn page(
     connection: &Connection,
     sql: &str,

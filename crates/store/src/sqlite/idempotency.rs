@@ -14,7 +14,7 @@ const FIND: &str = concat!(
      coalesce(r.record, l.record), coalesce(r.text, ",
     erasure::object!("l"),
     "), r.request, r.text IS NULL, coalesce(r.api_version, l.api_version), r.hidden, ",
-    erasure::aside!("l", "hidden"),
+    erasure::or_null!("l", "hidden"),
     ", r.text IS NOT NULL AND (",
     erasure::erases!("l"),
     " OR EXISTS (SELECT 1 FROM erasing y WHERE y.scope = r.scope AND y.record = r.record \
@@ -24,7 +24,7 @@ const FIND: &str = concat!(
 );
 const ABOUT: &str = "SELECT n FROM remembered WHERE scope = ?1 AND record = ?2 \
     AND text IS NOT NULL AND n > ?3 AND n <= ?4 ORDER BY n LIMIT 1";
-const TOLD_BY: &str = "SELECT n, record FROM remembered INDEXED BY remembered_told \
+const SHOWING_EVENT: &str = "SELECT n, record FROM remembered INDEXED BY remembered_told \
     WHERE seq = ?1 AND text IS NOT NULL AND n > ?2 ORDER BY n LIMIT ?3";
 const TEXT: &str = "SELECT kind, record, text FROM remembered WHERE n = ?1";
 const ERASE: &str = "UPDATE remembered SET text = ?2, hidden = NULL WHERE n = ?1";
@@ -63,7 +63,7 @@ pub fn find(
     found.optional()
 }
 
-/// The next answer about a record, of those after the first and up to the second number.
+/// The next row about a record, after the first number and up to the second.
 pub fn next_about(
     connection: &Connection,
     scope: i64,
@@ -74,20 +74,20 @@ pub fn next_about(
     statement.query_row(params![scope, record, after, upto], |row| row.get(0)).optional()
 }
 
-/// Answers with a text of their own that tell what an event tells, after one of them and `max` at
-/// most, each with the record that it is about.
-pub fn told_by(
+/// Rows with a text of their own that show the same as an event, after a number and `max` at most,
+/// each with its record.
+pub fn showing_event(
     connection: &Connection,
     seq: i64,
     after: i64,
     max: usize,
 ) -> Result<Vec<(i64, Option<String>)>, rusqlite::Error> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(TOLD_BY)?;
+    let mut statement = connection.prepare_cached(SHOWING_EVENT)?;
     statement.query_map([seq, after, max], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Removes from an answer what it says of a resource, its own record if none is given.
+/// Erases a resource from a row's text, its own record if none is given.
 pub fn erase(connection: &Connection, n: i64, about: Option<&str>) -> Result<(), rusqlite::Error> {
     let text = connection.prepare_cached(TEXT)?.query_row([n], |row| {
         let (id, text): (Option<String>, String) = (row.get(1)?, row.get(2)?);
@@ -121,7 +121,7 @@ pub fn set_texts(
     Ok(())
 }
 
-/// Says of rows that do not under which version they were written.
+/// Sets the version of rows that have none.
 pub fn date(connection: &Connection, version: &str) -> Result<(), rusqlite::Error> {
     const DATE: &str = "UPDATE remembered SET api_version = ?1 \
         WHERE text IS NOT NULL AND api_version IS NULL";

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub const RECORD: &str = "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden";
 
 /// Tables that do not depend on the schema. `n` and `seq` are row numbers, so every index carries
-/// them as its last column for nothing.
+/// them as its last column at no cost.
 pub const BASE: &str = "
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 CREATE TABLE log (
@@ -44,8 +44,8 @@ INSERT INTO meta VALUES ('cursor_key', randomblob(32)), ('search_position', 0);
 pub const KEYS: &str = "keys";
 pub const KEY_DIGEST: &str = "digest";
 
-/// The index of rows that changed since they were made, and what the database must be told to use
-/// it.
+/// The index of rows that changed since they were created, and the condition that makes the
+/// database use it.
 const MOVED: &str = "moved";
 const HAS_CHANGED: &str = "version <> n";
 
@@ -62,7 +62,7 @@ pub enum Source {
 /// One collection on disk.
 pub struct Table {
     pub source: Source,
-    /// Of events: each is told in the newest version, or else as it was written.
+    /// Of events: each is shown in the newest version; without this, as it was written.
     pub versions: Option<Arc<Versions>>,
     /// What is selected of a row to read it whole, and how many columns these are.
     pub select: String,
@@ -261,8 +261,8 @@ fn search_table(collection: &Collection) -> Option<SearchTable> {
     })
 }
 
-/// Write-only fields are never served, so a search must not tell of them either. Removed ones are
-/// searched by those who know them.
+/// Write-only fields are never served, so a search must not reveal them either. Removed fields are
+/// searched only by versions that have them.
 fn searched(collection: &Collection) -> impl Iterator<Item = &Field> {
     collection.fields.iter().filter(|field| field.search && !field.write_only)
 }

@@ -18,7 +18,7 @@ const OBJECT_AT: &str = concat!(
     "SELECT ",
     erasure::object!("log"),
     ", api_version, ",
-    erasure::aside!("log", "hidden"),
+    erasure::or_null!("log", "hidden"),
     " FROM log WHERE record = ?1 AND seq <= ?2 AND collection = ?3 AND scope = ?4 \
      ORDER BY seq DESC LIMIT 1"
 );
@@ -182,8 +182,8 @@ impl Lister<'_> {
             prepared.query(params_from_iter(statement.values.iter().map(read::Bound)))?;
         let mut found = Vec::with_capacity(limit.min(128));
         while let Some(row) = rows.next()? {
-            // A page ends one row before the one that tells whether there are more: only there are
-            // number and keys of use, unless rows are to be merged.
+            // The last row only shows whether there are more, and the page ends before it. Number
+            // and keys are needed only there, unless rows are to be merged.
             let (number, keys) = match self.plan.every_key || found.len() + 2 >= limit {
                 true => {
                     let places = width..width + self.plan.keys.len();

@@ -18,9 +18,9 @@ macro_rules! select {
             "SELECT seq, id, scope, type, created, collection, record, api_version, ",
             erasure::object!("log"),
             ", ",
-            erasure::aside!("log", "previous"),
+            erasure::or_null!("log", "previous"),
             ", request, idempotency_key, ",
-            erasure::aside!("log", "hidden"),
+            erasure::or_null!("log", "hidden"),
             " FROM log WHERE ",
             $condition,
             " ORDER BY seq LIMIT ?2"

@@ -1,4 +1,4 @@
-//! The store on SQLite: one file, one writer thread with group commit, readers that nobody blocks.
+//! The store on SQLite: one file, one writer thread with group commit, readers that never block.
 //! This file opens it and dispatches; short reads run on the calling thread, long ones on the
 //! readers'. Nothing outside this folder knows that there is SQL.
 
@@ -71,7 +71,7 @@ const IDS_INLINE: usize = 128;
 pub enum Role {
     /// Serves: brings the data to the schema and feeds the search indexes.
     Server,
-    /// A command beside a running server: changes what is the service's own (keys, accounts,
+    /// A command next to a running server: changes what is the service's own (keys, accounts,
     /// replays), never the tables, and leaves checkpoints to the server.
     Tool,
 }
@@ -96,7 +96,7 @@ impl Default for Options {
     }
 }
 
-/// The time from a moment on, by a clock that nobody sets.
+/// The time from a moment on, by a clock that is never set.
 fn steady(begun: Timestamp) -> Clock {
     let since = Instant::now();
     Arc::new(move || {

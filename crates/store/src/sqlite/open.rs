@@ -16,7 +16,7 @@ use std::time::Duration;
 const APPLICATION_ID: i32 = 0x7273_7476;
 /// Layout of the tables that do not depend on the schema.
 const FORMAT: i32 = 4;
-/// Another process (a command beside the server) holds the lock for a commit, never longer.
+/// Another process (a command next to the server) holds the lock for one commit at most.
 pub const BUSY: Duration = Duration::from_secs(5);
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
 const READER_CACHE_KIB: i32 = 4 * 1024;
@@ -107,7 +107,7 @@ pub fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     Ok(connection)
 }
 
-/// Without this every new value of a `LIMIT ?` plans its statement anew: a fifth of a list's time.
+/// Without this every new value of a `LIMIT ?` plans its statement again: a fifth of a list's time.
 fn plan_once(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
@@ -147,8 +147,8 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
     }
 }
 
-/// Adds what came with formats 3 and 4, whoever opens the file: nothing else changes. A table
-/// that is not there at all is made whole, later.
+/// Adds the columns of formats 3 and 4; nothing else changes. A table that is missing is created
+/// whole, later.
 fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
     for (table, column, kind) in [
         ("log", "hidden", "TEXT"),

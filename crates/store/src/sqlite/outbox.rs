@@ -1,5 +1,5 @@
-//! What the delivery engine keeps: outcomes, positions, retries. Written in the writer's
-//! transactions, beside everyone else's changes; read by the engine when it starts and when
+//! The tables of deliveries: outcomes, positions, retries. The writer writes them in the
+//! transactions of everyone's changes; the delivery engine reads them when it starts and when
 //! something is due. Knows no rule of delivery.
 
 use super::shared::Shared;
@@ -40,21 +40,21 @@ CREATE TABLE IF NOT EXISTS endpoint_states (
   last_failure INTEGER) STRICT;
 ";
 
-/// The row of `positions` that stands for every endpoint without a row of its own. Row numbers of
+/// The row of `positions` for every endpoint without a row of its own. Row numbers of
 /// endpoints begin with 1.
 pub const HEAD: i64 = 0;
 
-/// Outcomes of requests that were under way at an erasure come within this: attempts end after half
-/// a minute, and the rest is for a store that failed in the meantime.
+/// Outcomes of requests that were in flight at an erasure arrive within this time: attempts end
+/// after half a minute, and the rest allows for a store that failed in the meantime.
 const ERASED_FOR: Duration = Duration::from_secs(600);
 
 const INSERT: &str = "INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, \
     manual, created, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?8) \
     ON CONFLICT (event, endpoint) DO NOTHING";
 const NUMBER: &str = "SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2";
-/// What has succeeded stays so: a replay that fails, or a try that was under way when another one
-/// succeeded, takes nothing back. Somebody who asks for a retry makes it pending first, and it
-/// stays so if a try that was under way by then fails. (`manual` counts the requests for it.)
+/// A delivery that succeeded stays succeeded: a replay that fails, or an attempt that was in flight
+/// when another one succeeded, changes nothing. A requested retry makes it pending first, and it
+/// stays pending if an attempt that was in flight fails. (`manual` counts the requests.)
 const UPDATE: &str = "UPDATE deliveries SET \
     status = iif(status = 1, 1, iif(manual > ?6 AND ?2 <> 1, 0, ?2)), \
     attempts = attempts + ?3, \
@@ -66,7 +66,7 @@ const FIRST_ATTEMPT: &str =
 /// Two senders, a replay and the schedule, may count the same attempt; rows are never lost.
 const ATTEMPT: &str = "INSERT INTO attempts (delivery, n, created, body) SELECT ?1, \
     coalesce(max(n), 0) + 1, ?2, ?3 FROM attempts WHERE delivery = ?1";
-/// Positions never go back: a late word of an earlier one changes nothing.
+/// Positions never go back: a late report of an earlier one changes nothing.
 const POSITION: &str = "INSERT INTO positions (endpoint, seq) VALUES (?1, ?2) \
     ON CONFLICT (endpoint) DO UPDATE SET seq = max(seq, excluded.seq)";
 const CAUGHT_UP: &str = "DELETE FROM positions WHERE endpoint = ?1";
@@ -87,7 +87,7 @@ const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(
 const GONE: &str = "DELETE FROM endpoint_states WHERE endpoint = ?1";
 const ASKED: &str = "SELECT DISTINCT endpoint FROM deliveries INDEXED BY deliveries_asked \
     WHERE status = 0 AND manual > 0";
-/// What a receiver answered to an event that was erased while the request was under way.
+/// Removes the response body to an event that was erased while the request was in flight.
 const CLEAN_ATTEMPTS: &str = concat!(
     "UPDATE attempts SET body = json_set(body, '$.response_body', NULL) WHERE delivery = \
      (SELECT n FROM deliveries WHERE event = ?1 AND endpoint = ?2) AND json_valid(body) AND EXISTS \
@@ -115,7 +115,7 @@ const CENSUS: &str = "SELECT e.record, e.seq FROM deliveries d INDEXED BY delive
     ORDER BY d.event LIMIT ?2";
 const ONE: &str = "SELECT n, id, event, status, attempts, next FROM deliveries \
     WHERE event = ?1 AND endpoint = ?2";
-/// Changes `updated`, which is the version of a delivery: whoever saw it before has an old ETag.
+/// Changes `updated`, which is the version of a delivery: earlier ETags are out of date.
 const RETRY: &str = "UPDATE deliveries SET status = 0, next = ?2, manual = manual + 1, \
     updated = max(updated + 1, ?2) WHERE n = ?1 AND event > 0";
 
@@ -158,8 +158,8 @@ pub fn settle(
     Ok(())
 }
 
-/// The endpoint gets nothing any more of what is up to here. One without a position of its own has
-/// come as far as the head, and the engine would not know of a row that is made for it.
+/// The endpoint gets no event up to here any more. An endpoint without a position of its own has
+/// reached the head, and the engine would not know a row that was created for it.
 pub fn pass(connection: &Connection, endpoint: i64, seq: i64) -> Result<(), rusqlite::Error> {
     let sql = "UPDATE positions SET seq = max(seq, ?2) WHERE endpoint = ?1";
     connection.prepare_cached(sql)?.execute([endpoint, seq])?;
@@ -195,7 +195,7 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
     let number = match (made, outcome.number) {
         (1, _) => connection.last_insert_rowid(),
         (_, Some(number)) => number,
-        // Somebody else has delivered it meanwhile, a replay for example.
+        // Another sender has delivered it in the meantime, for example a replay.
         _ => connection
             .prepare_cached(NUMBER)?
             .query_row([outcome.event, outcome.endpoint], |row| row.get(0))?,
@@ -212,8 +212,8 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
             outcome.endpoint
         ])?;
         if kept == 0 {
-            // Its event went out of the log while it was under way, and the delivery with it. An
-            // attempt without one would be in the way of whoever gets its number next.
+            // Its event was removed while it was in flight, and the delivery with it. An attempt
+            // without one would collide with the next delivery of the same number.
             return Ok(());
         }
     }

@@ -2,7 +2,7 @@
 //! connection on the thread that asks; the rest queues here, each with a deadline: one queue per
 //! account, served in turns, and no account ever has all threads. Knows no table.
 
-use super::fair::{Fair, Party};
+use super::fair::{FairQueue, Tenant};
 use super::open;
 use super::slots::Slots;
 use crate::{BoxFuture, Error};
@@ -199,31 +199,31 @@ struct Work {
 }
 
 struct State {
-    waiting: Fair<Job>,
+    waiting: FairQueue<Job>,
     /// Threads that work for somebody.
-    busy: HashMap<Party, usize>,
+    busy: HashMap<Tenant, usize>,
     idle: usize,
     closed: bool,
 }
 
 impl State {
     /// The next read whose account may have a thread: it may hold as many as it leaves idle.
-    fn next(&mut self) -> Option<(Party, Job)> {
+    fn next(&mut self) -> Option<(Tenant, Job)> {
         let State { waiting, busy, idle, .. } = self;
         let left = idle.saturating_sub(1);
-        let may = |party| busy.get(&party).is_none_or(|held| *held < left);
-        let (party, job) = waiting.next(may)?;
-        *busy.entry(party).or_default() += 1;
+        let may = |tenant| busy.get(&tenant).is_none_or(|held| *held < left);
+        let (tenant, job) = waiting.next(may)?;
+        *busy.entry(tenant).or_default() += 1;
         *idle = left;
-        Some((party, job))
+        Some((tenant, job))
     }
 
-    fn done(&mut self, party: Party) {
+    fn done(&mut self, tenant: Tenant) {
         self.idle += 1;
-        if let Some(held) = self.busy.get_mut(&party) {
+        if let Some(held) = self.busy.get_mut(&tenant) {
             *held -= 1;
             if *held == 0 {
-                self.busy.remove(&party);
+                self.busy.remove(&tenant);
             }
         }
     }
@@ -231,7 +231,7 @@ impl State {
 
 impl Readers {
     pub fn start(shared: &Arc<super::shared::Shared>) -> Result<Readers, Error> {
-        let waiting = Fair::new(QUEUE);
+        let waiting = FairQueue::new(QUEUE);
         let state = State { waiting, busy: HashMap::new(), idle: THREADS, closed: false };
         let (state, ready) = (Mutex::new(state), Condvar::new());
         let work = Arc::new(Work { state, ready, slots: Slots::new(RUNNING) });
@@ -252,7 +252,7 @@ impl Readers {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Error>> {
-        self.queue(Party::Service, read)
+        self.queue(Tenant::Service, read)
     }
 
     /// Queues a read of an account; `Busy` when too many of its own wait.
@@ -261,12 +261,12 @@ impl Readers {
         scope: Scope,
         read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Error>> {
-        self.queue(Party::from(scope), read)
+        self.queue(Tenant::from(scope), read)
     }
 
     fn queue<T: Send + 'static>(
         &self,
-        party: Party,
+        tenant: Tenant,
         read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Error>> {
         let deadline = Instant::now() + DEADLINE;
@@ -276,7 +276,7 @@ impl Readers {
                 let _ = answer.send(pool.until(deadline, slots, read));
             }
         });
-        let queued = self.work.state.lock().waiting.push(party, job);
+        let queued = self.work.state.lock().waiting.push(tenant, job);
         self.work.ready.notify_one();
         Box::pin(async move {
             match queued {
@@ -296,7 +296,7 @@ impl Work {
             if state.closed {
                 return;
             }
-            let Some((party, job)) = state.next() else {
+            let Some((tenant, job)) = state.next() else {
                 self.ready.wait(&mut state);
                 continue;
             };
@@ -306,7 +306,7 @@ impl Work {
                 tracing::error!("a read panicked");
             }
             state = self.state.lock();
-            state.done(party);
+            state.done(tenant);
             if !state.waiting.is_empty() {
                 // Others may have more threads now.
                 self.ready.notify_all();

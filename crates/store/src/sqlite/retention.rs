@@ -1,4 +1,4 @@
-//! The end of events: those that are too old go.
+//! Retention: removes events that are too old, with their deliveries and tombstones.
 
 use super::shared::Shared;
 use super::{outbox, search, views};
@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A sweep that lasts longer, since events become old as fast as they go, notes skipped ranges anew
-/// after this: whoever reads the notes sees when it happened.
+/// A sweep that lasts longer, since events become old as fast as they are removed, starts new notes
+/// of skipped ranges after this: the notes show when it happened.
 const SWEEP: Duration = Duration::from_secs(3600);
 
 /// The log is in order of time, so a moment is found by halving.
@@ -23,7 +23,7 @@ const LAST: &str =
 const FIRST_RETRY: &str = "(SELECT min(d.event) FROM deliveries d INDEXED BY deliveries_waiting \
     WHERE d.endpoint = w.n AND d.status = 0 AND d.event > 0)";
 
-/// Tombstones are found by their time, to go at last.
+/// Tombstones are removed by their sequence.
 pub const INDEX: &str = "CREATE INDEX IF NOT EXISTS tombstones_seq ON tombstones (seq);";
 const FORGET: &str = "DELETE FROM tombstones WHERE (id, collection) IN \
     (SELECT id, collection FROM tombstones WHERE seq < ?1 ORDER BY seq LIMIT ?2)";
@@ -77,8 +77,8 @@ pub struct Sweep {
     notes: HashMap<i64, Note>,
 }
 
-/// A delivery that stands for events which were not delivered. Its event is the last of them,
-/// negative.
+/// A delivery in place of events that were not delivered. Its event is the negated sequence of the
+/// last one.
 #[derive(Clone)]
 struct Note {
     number: i64,

@@ -180,7 +180,7 @@ impl SqliteRows<'_> {
                 timers::replace(connection, *scope, of, timers)?;
             }
             Effect::RemoveTimer { collection: ix, id, transition } => {
-                timers::void(connection, collection(ix), id, *transition)?;
+                timers::remove(connection, collection(ix), id, *transition)?;
             }
             Effect::SetTimerAside(timer) => timers::set_aside(connection, timer)?,
             Effect::Remember(row) => idempotency::insert(connection, row)?,

@@ -76,7 +76,7 @@ pub fn unread(connection: &Connection, shared: &Shared, upto: i64) -> Result<Unr
         let name = row.get_ref(2)?.as_str().unwrap_or_default();
         let Some(ix) = shared.schema.find(name) else { continue };
         let id: String = row.get(3)?;
-        // The row as it is now includes what later events of this turn tell of it.
+        // The current row includes the changes of later events of this turn.
         if shared.tables[ix].search.is_some() && seen.insert((ix, id.clone())) {
             unread.records.push(Named { seq, collection: ix, scope: Scope(row.get(1)?), id });
         }
@@ -111,9 +111,9 @@ pub fn index(
     Ok(reached)
 }
 
-/// Brings one row up to date; returns the bytes of text that it has. Rows made after `from` were
-/// never indexed: there is nothing to remove, and removing what is not there is dear (it leaves a
-/// mark in every segment of the index).
+/// Brings one row up to date; returns the bytes of text that it has. Rows created after `from` were
+/// never indexed and are not deleted first: deleting a missing row is expensive (it leaves a mark
+/// in every segment of the index).
 fn follow(
     connection: &Connection,
     shared: &Shared,

@@ -43,7 +43,7 @@ pub struct Shared {
     pub room: Room,
 }
 
-/// Device and number: what a file is beside its name.
+/// Device and number: the identity of a file apart from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId(u64, u64);
 
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// What the database said, in terms of who can do something about it.
+/// An error of the database, by what helps.
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Error {
         /// Writing, syncing (a file, a folder), truncating, and growing the shared memory.
@@ -79,9 +79,9 @@ impl From<rusqlite::Error> for Error {
             (ErrorCode::DiskFull, _) => Error::Full,
             (ErrorCode::OperationInterrupted, _) => Error::Timeout,
             (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Error::Busy,
-            // A quota, a limit on file sizes and a broken disk all are failed writes to the
-            // database. The system's own code tells them apart: the call that failed set it a
-            // moment ago on this thread, and nothing failed since.
+            // For the database, a quota, a limit on file sizes and a broken disk are all failed
+            // writes. The error code of the system distinguishes them: the failed call has just set
+            // it on this thread.
             (ErrorCode::CannotOpen, _) => by_cause(io::Error::last_os_error(), error),
             (_, code) if WRITING.contains(&code) => by_cause(io::Error::last_os_error(), error),
             _ => Error::Failed(Box::new(error)),

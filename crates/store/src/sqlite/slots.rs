@@ -12,9 +12,9 @@ pub struct Slots {
 
 struct State {
     free: usize,
-    /// Number of the next one who comes.
+    /// Ticket number of the next read that comes.
     next: u64,
-    /// Number of the next one to be let in.
+    /// Ticket number of the next read to be let in.
     serving: u64,
 }
 
@@ -27,13 +27,13 @@ impl Slots {
         Arc::new(Slots { state, turned: Condvar::new() })
     }
 
-    /// Waits for a turn, behind all who wait already.
+    /// Waits for a turn, behind all that wait already.
     pub fn enter(self: &Arc<Slots>) -> Slot {
         self.wait();
         Slot(self.clone())
     }
 
-    /// Lets the others have their turns, if any wait. To be called by who has one.
+    /// Lets the others have their turns, if any wait. The caller must have a slot.
     pub fn pass(&self) {
         let state = self.state.lock();
         if state.next == state.serving {

@@ -1,6 +1,6 @@
 //! The end of the log file after a COMMIT that failed. The frames of the transaction may stand
 //! there complete: the database does not count them, but the next process that opens the file
-//! would. They are cut off before anybody hears that the write was refused.
+//! would. They are cut off before the caller learns that the write was refused.
 
 use super::open;
 use crate::Error;
@@ -28,7 +28,7 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 /// Cuts the log file behind its newest commit and syncs it. When this returns `Ok`, nothing of a
 /// failed transaction is left. `writer` must be outside of a transaction.
 pub fn cut(writer: &Connection, path: &Path) -> Result<(), Error> {
-    // With the write lock nobody else appends to the file.
+    // With the write lock, no other process appends to the file.
     writer.execute_batch("BEGIN IMMEDIATE")?;
     let done = cut_locked(path);
     // A transaction that changed nothing leaves nothing, however it ends.

@@ -3,7 +3,7 @@
 
 use super::shared::Shared;
 use crate::upkeep::transition_name;
-use crate::{Due, Error, Timer, Unknown};
+use crate::{Due, Error, Timer, UnknownTimer};
 use model::decide::TimerDraft;
 use model::{Collection, Schema, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -25,7 +25,7 @@ const DUE_OF_SCOPE: &str = "SELECT due, scope, collection, parent, record, trans
 const SET_ASIDE: &str = "UPDATE timers SET due = ?4 \
     WHERE record = ?1 AND collection = ?2 AND transition = ?3";
 const CLEAR: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2";
-const VOID: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2 AND transition = ?3";
+const REMOVE: &str = "DELETE FROM timers WHERE record = ?1 AND collection = ?2 AND transition = ?3";
 const SET: &str = "INSERT INTO timers (due, scope, collection, parent, record, transition) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
@@ -110,7 +110,7 @@ impl Due {
     fn add(&mut self, shared: &Shared, row: &Row<'_>) -> Result<(), rusqlite::Error> {
         let (name, transition): (String, String) = (row.get(2)?, row.get(5)?);
         let Some((collection, place)) = resolve(&shared.schema, &name, &transition) else {
-            self.unknown.push(Unknown { collection: name, id: row.get(4)?, transition });
+            self.unknown.push(UnknownTimer { collection: name, id: row.get(4)?, transition });
             return Ok(());
         };
         self.timers.push(Timer {
@@ -126,8 +126,8 @@ impl Due {
 }
 
 /// Keeps a timer that cannot fire, but never reports it as due.
-pub fn set_aside(connection: &Connection, timer: &Unknown) -> Result<(), rusqlite::Error> {
-    let Unknown { collection, id, transition } = timer;
+pub fn set_aside(connection: &Connection, timer: &UnknownTimer) -> Result<(), rusqlite::Error> {
+    let UnknownTimer { collection, id, transition } = timer;
     connection.prepare_cached(SET_ASIDE)?.execute(params![id, collection, transition, NEVER])?;
     Ok(())
 }
@@ -154,15 +154,15 @@ pub fn replace(
     Ok(())
 }
 
-/// Removes one timer that came to nothing.
-pub fn void(
+/// Removes one timer of a record.
+pub fn remove(
     connection: &Connection,
     collection: &Collection,
     record: &str,
     transition: usize,
 ) -> Result<(), rusqlite::Error> {
     let Some(name) = transition_name(collection, transition) else { return Ok(()) };
-    connection.prepare_cached(VOID)?.execute(params![record, collection.name, name])?;
+    connection.prepare_cached(REMOVE)?.execute(params![record, collection.name, name])?;
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Upgrading a SQLite database: its tables, indexes and fixed layout. What is done, and to which row,
-//! is `crate::upgrade`'s.
+//! Upgrading a SQLite database: its tables, indexes and fixed layout. `crate::upgrade` decides what
+//! is done, and to which row.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{
@@ -94,7 +94,7 @@ fn create_fixed(connection: &Connection, is_new: bool, now: Timestamp) -> Result
     Ok(usage::begin(connection, now)?)
 }
 
-/// Keeps the schema file beside the data it fits: the next start compares with it.
+/// Stores the schema file with the data: the next start compares with it.
 fn keep_text(connection: &Connection, text: &str) -> Result<(), rusqlite::Error> {
     if open::text(connection)?.as_deref() != Some(text) {
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema_text', ?1)", [text])?;
@@ -102,7 +102,7 @@ fn keep_text(connection: &Connection, text: &str) -> Result<(), rusqlite::Error>
     Ok(())
 }
 
-/// Makes the indexes that are missing and drops those that nobody asks for any more.
+/// Creates the indexes that are missing and drops those that are not needed any more.
 fn reconcile_indexes(
     connection: &Connection,
     schema: &Schema,

@@ -1,13 +1,13 @@
-//! Counts of requests by account and by what they used, as they were handed over: each time what
-//! was added since. Beside everything else, no event tells of them.
+//! Counts of requests by account and subject. Each call adds what was counted since the last one.
+//! No event reports them.
 
 use crate::Error;
 use crate::usage::{NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 use model::Timestamp;
 use rusqlite::{Connection, params};
 
-/// Made by whoever serves, in files of older releases too. The subjects were versions alone once,
-/// and the column has kept that name.
+/// Created by the server, in files of older releases too. At first the subjects were versions only,
+/// hence the name of the column.
 pub const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS version_usage (
   account TEXT NOT NULL, version TEXT NOT NULL, requests INTEGER NOT NULL, last INTEGER NOT NULL,

@@ -1,6 +1,5 @@
-//! Collections that are kept beside the records: the log as `events`, deliveries and their
-//! attempts. Each is a view with the columns every list and read expects; what is served of a row
-//! is put together here.
+//! Collections that are not stored as records: the log as `events`, deliveries and their attempts.
+//! Each is a view with the columns that every list and read expects.
 
 use super::erasure;
 use super::layout::{Source, Table, quote, table_name};
@@ -25,13 +24,13 @@ pub fn events_select(schema: &Schema) -> String {
     )
 }
 
-/// How far the endpoint `w` has come; without a row of its own, as far as the row of the head says
-/// (see `outbox::HEAD`).
+/// The position of the endpoint `w`; without a row of its own, that of the head (see
+/// `outbox::HEAD`).
 pub const POSITION_OF_ENDPOINT: &str = "coalesce((SELECT p.seq FROM positions p WHERE \
     p.endpoint = w.n), max(w.n, coalesce((SELECT p.seq FROM positions p WHERE p.endpoint = 0), \
     0)))";
 
-/// Whether the endpoint `w` has yet to look at the event `t`.
+/// Whether the event `t` is still to be delivered to the endpoint `w`.
 fn waits() -> String {
     format!(
         "w.scope = t.scope AND w.f_status = 'enabled' AND t.n > {POSITION_OF_ENDPOINT} AND NOT \
@@ -73,10 +72,10 @@ fn definitions() -> [(&'static str, String); 3] {
                  updated, 1 AS shape, ",
                 erasure::object!("log"),
                 " AS body, ",
-                erasure::aside!("log", "previous"),
+                erasure::or_null!("log", "previous"),
                 " AS hidden, type AS f_type, created / 1000 AS f_created, record AS f_resource, \
                  api_version, request, idempotency_key, collection, ",
-                erasure::aside!("log", "hidden"),
+                erasure::or_null!("log", "hidden"),
                 " AS aside FROM log WHERE collection NOT IN ('accounts', 'keys')"
             ),
         ),
@@ -100,7 +99,7 @@ fn definitions() -> [(&'static str, String); 3] {
     ]
 }
 
-/// Makes the views, or makes them anew where they have changed.
+/// Creates the views, and creates them again where they have changed.
 pub fn make(connection: &Connection) -> Result<(), rusqlite::Error> {
     for (name, sql) in definitions() {
         let name = table_name(name);
@@ -200,7 +199,7 @@ pub fn filter(schema: &Schema, table: &Table, filter: &Filter) -> Option<(String
         }
         (Source::Deliveries, "status") => {
             let numbers = numbers();
-            // The index of open deliveries is only of use to who says that success is not meant.
+            // The database uses the index of open deliveries only if success is excluded.
             let open =
                 if numbers.contains(&Scalar::Integer(1)) { "" } else { "t.status_n <> 1 AND " };
             let test = match numbers.len() {

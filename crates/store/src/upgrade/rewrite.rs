@@ -1,5 +1,5 @@
-//! Bringing the rows of one collection to the newest version: text, hidden part and typed columns. A
-//! row that cannot be rewritten is named, and then nothing is changed.
+//! Bringing the rows of one collection to the newest version: text, hidden part and typed columns.
+//! If a row cannot be rewritten, the error names it, and nothing is changed.
 
 use super::{EXAMPLES, Row, Tables};
 use crate::Error;

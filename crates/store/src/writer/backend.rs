@@ -3,7 +3,7 @@
 use super::expiring::{Expiry, Slice};
 use crate::commit::Rows;
 use crate::usage::Used;
-use crate::{Error, Settlement, Unknown};
+use crate::{Error, Settlement, UnknownTimer};
 use model::Timestamp;
 
 /// The transactions of one database, on the writer's thread.
@@ -52,7 +52,7 @@ pub trait Backend: Send + 'static {
     fn expire_keys(&mut self, now: Timestamp) -> Result<bool, Error>;
 
     /// Keeps timers that cannot fire, but never reports them as due.
-    fn set_aside(&mut self, timers: &[Unknown]) -> Result<(), Error>;
+    fn set_aside(&mut self, timers: &[UnknownTimer]) -> Result<(), Error>;
 
     fn add_usage(&mut self, added: &[Used]) -> Result<(), Error>;
 

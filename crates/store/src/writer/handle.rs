@@ -2,11 +2,11 @@
 
 use super::queue::{Job, Queue};
 use super::{Backend, PART_PAUSE, QUEUE, SEARCH_WAIT, Writer, ended};
-use crate::commit::Outcome;
-use crate::fair::Party;
+use crate::commit::WriteResult;
+use crate::fair::Tenant;
 use crate::state::State;
 use crate::usage::Used;
-use crate::{Error, Expired, Settlement, SkippedRange, Unknown};
+use crate::{Error, Expired, Settlement, SkippedRange, UnknownTimer};
 use model::{Scope, Timestamp, Write};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// `serves`: erasures go on, which a command beside the server leaves to it.
+    /// `serves`: this process continues erasures; a command next to the server does not.
     pub fn start(backend: impl Backend, state: Arc<State>, serves: bool) -> Result<Handle, Error> {
         let queue = Arc::new(Queue::new(QUEUE));
         let writer = Writer::new(backend, queue.clone(), state.clone(), serves);
@@ -33,11 +33,11 @@ impl Handle {
         Ok(Handle { queue, thread: Some(thread), state })
     }
 
-    pub async fn write(&self, write: Write) -> Outcome {
+    pub async fn write(&self, write: Write) -> WriteResult {
         let (answer, outcome) = oneshot::channel();
         self.state.counters.queue.fetch_add(1, Ordering::Relaxed);
-        let party = Party::from(write.scope);
-        if let Err(error) = self.queue.push(party, Job::Write(Box::new(write), answer)) {
+        let tenant = Tenant::from(write.scope);
+        if let Err(error) = self.queue.push(tenant, Job::Write(Box::new(write), answer)) {
             self.state.counters.queue.fetch_sub(1, Ordering::Relaxed);
             return Err(error);
         }
@@ -46,7 +46,7 @@ impl Handle {
 
     pub async fn settle(&self, settlement: Settlement) -> Result<(), Error> {
         let (answer, settled) = oneshot::channel();
-        self.queue.push(Party::Service, Job::Settle(Box::new(settlement), answer))?;
+        self.queue.push(Tenant::Service, Job::Settle(Box::new(settlement), answer))?;
         settled.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -58,11 +58,11 @@ impl Handle {
         backlog: Timestamp,
         max: usize,
     ) -> Result<Expired, Error> {
-        // By endpoint: each part of an event says anew what is skipped.
+        // By endpoint: each part of an event reports again what is skipped.
         let mut skipped: BTreeMap<(i64, String), SkippedRange> = BTreeMap::new();
         loop {
             let (answer, expired) = oneshot::channel();
-            self.queue.push(Party::Service, Job::Expire(moment, backlog, max, answer))?;
+            self.queue.push(Tenant::Service, Job::Expire(moment, backlog, max, answer))?;
             let (part, unfinished) = match expired.await.unwrap_or_else(|_| Err(ended())) {
                 Ok(part) => part,
                 // What is skipped already is not to be lost; the next call fails, too.
@@ -84,13 +84,13 @@ impl Handle {
 
     pub async fn add_usage(&self, added: Vec<Used>) -> Result<(), Error> {
         let (answer, kept) = oneshot::channel();
-        self.queue.push(Party::Service, Job::Usage(added, answer))?;
+        self.queue.push(Tenant::Service, Job::Usage(added, answer))?;
         kept.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    pub async fn set_aside(&self, unknown: Vec<Unknown>) -> Result<(), Error> {
+    pub async fn set_aside(&self, unknown: Vec<UnknownTimer>) -> Result<(), Error> {
         let (answer, kept) = oneshot::channel();
-        self.queue.push(Party::Service, Job::SetAside(unknown, answer))?;
+        self.queue.push(Tenant::Service, Job::SetAside(unknown, answer))?;
         kept.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -101,7 +101,7 @@ impl Handle {
             return Ok(true);
         }
         let (answer, reached) = oneshot::channel();
-        self.queue.push(Party::from(scope), Job::Search(seq, answer))?;
+        self.queue.push(Tenant::from(scope), Job::Search(seq, answer))?;
         match tokio::time::timeout(SEARCH_WAIT, reached).await {
             Ok(reached) => reached.map_err(|_| ended()),
             Err(_) => Ok(false),
@@ -110,7 +110,7 @@ impl Handle {
 
     pub async fn probe(&self) -> Result<(), Error> {
         let (answer, works) = oneshot::channel();
-        self.queue.push(Party::Service, Job::Probe(answer))?;
+        self.queue.push(Tenant::Service, Job::Probe(answer))?;
         works.await.unwrap_or_else(|_| Err(ended()))
     }
 }

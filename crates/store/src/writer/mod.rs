@@ -13,10 +13,10 @@ pub use backend::Backend;
 pub use expiring::{Expiry, Slice};
 pub use handle::Handle;
 
-use crate::commit::{self, Commit, Effect, Outcome};
-use crate::fair::Party;
+use crate::commit::{self, Commit, Effect, WriteResult};
+use crate::fair::Tenant;
 use crate::state::State;
-use crate::{Error, Heartbeat, Repeats, Settlement, Unknown};
+use crate::{Error, Heartbeat, Repeats, Settlement, UnknownTimer};
 use expiring::Expiring;
 use model::Write;
 use queue::{Job, Queue};
@@ -35,7 +35,7 @@ const BATCH: usize = 256;
 /// ones takes half as long.
 const BATCH_TIME: Duration = Duration::from_millis(15);
 /// A write that takes longer is slow: until its account sends a fast one, its writes are not put
-/// into the batch of others, who would wait for them.
+/// into the batch of other accounts, which would wait for them.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
 /// Writes that may wait; half of them may be of one account.
 const QUEUE: usize = 8192;
@@ -52,7 +52,7 @@ const SEARCH_LAG: i64 = 2_000;
 const SEARCH_WAIT: Duration = Duration::from_secs(2);
 /// Written to see whether a full disk has room again: as much as a few writes need.
 const PROBE_BYTES: i64 = 64 << 10;
-/// Between two slices of an erasure, while nobody writes.
+/// Between two slices of an erasure, while no writes come.
 const ERASURE_PAUSE: Duration = Duration::from_millis(1);
 /// Between two parts of one event that is removed in parts: other writes come in between.
 const PART_PAUSE: Duration = Duration::from_millis(3);
@@ -78,12 +78,12 @@ struct Writer<B> {
     erased: i64,
     erase_after: Instant,
     serves: bool,
-    /// What the transaction under way is about: where it fails, that is the cause.
+    /// The part of the transaction that is in progress: if it fails, that is the cause.
     stage: Stage,
     /// Whether the last transaction failed by a panic.
     panicked: bool,
     /// Whose last write was slow.
-    slow: Option<Party>,
+    slow: Option<Tenant>,
     heartbeat: Heartbeat,
     search_heartbeat: Heartbeat,
 }
@@ -96,17 +96,17 @@ enum Stage {
     Elsewhere,
 }
 
-/// A job with who waits for it.
+/// A job with the way to answer its caller.
 struct Waiting<T, A> {
-    party: Party,
+    tenant: Tenant,
     job: Box<T>,
     answer: oneshot::Sender<A>,
 }
 
-/// What is committed together, with those who wait for it.
+/// Jobs that are committed together.
 #[derive(Default)]
 struct Batch {
-    writes: Vec<Waiting<Write, Outcome>>,
+    writes: Vec<Waiting<Write, WriteResult>>,
     settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
 }
 
@@ -142,10 +142,10 @@ impl<B: Backend> Writer<B> {
     }
 
     fn run(mut self) {
-        while let Some(jobs) = self.queue.take(BATCH, self.patience()) {
+        while let Some(jobs) = self.queue.take(BATCH, self.wait_time()) {
             self.heartbeat.beat();
-            // Whoever waited for something that panicked hears that it was abandoned.
-            if catch_unwind(AssertUnwindSafe(|| self.turn(jobs))).is_err() {
+            // Callers whose jobs are lost by a panic get an error: their channels are dropped.
+            if catch_unwind(AssertUnwindSafe(|| self.step(jobs))).is_err() {
                 tracing::error!("the writer panicked between two commits; it goes on");
                 self.backend.leave();
             }
@@ -153,7 +153,7 @@ impl<B: Backend> Writer<B> {
     }
 
     /// How long to wait for a job before something else is to be done.
-    fn patience(&self) -> Duration {
+    fn wait_time(&self) -> Duration {
         let behind = self.state.search_lag() > 0;
         match (self.searches.is_empty(), behind) {
             (false, _) => Duration::ZERO,
@@ -163,11 +163,11 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    fn turn(&mut self, jobs: Vec<(Party, Job)>) {
+    fn step(&mut self, jobs: Vec<(Tenant, Job)>) {
         let idle = jobs.is_empty();
         let mut batch = Batch::default();
-        for (party, job) in jobs {
-            self.take(party, job, &mut batch);
+        for (tenant, job) in jobs {
+            self.take(tenant, job, &mut batch);
         }
         if batch.len() == 0 {
             self.notice_others();
@@ -198,7 +198,7 @@ impl<B: Backend> Writer<B> {
             Ok(Some(scope)) => self.erased = scope,
             Ok(None) => self.erasing = false,
             Err(error) => {
-                // Nobody reads what waits to be erased: it can wait. Others may succeed.
+                // No read returns what is still to be erased, so it can wait. Others may succeed.
                 tracing::error!(%error, "an erasure cannot go on now");
                 self.erase_after = Instant::now() + FEED_PAUSE;
                 self.erased = self.erased.saturating_add(1);
@@ -206,13 +206,13 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    fn take(&mut self, party: Party, job: Job, batch: &mut Batch) {
+    fn take(&mut self, tenant: Tenant, job: Job, batch: &mut Batch) {
         match job {
             Job::Write(job, answer) => {
                 self.state.counters.queue.fetch_sub(1, Ordering::Relaxed);
-                batch.writes.push(Waiting { party, job, answer });
+                batch.writes.push(Waiting { tenant, job, answer });
             }
-            Job::Settle(job, answer) => batch.settlements.push(Waiting { party, job, answer }),
+            Job::Settle(job, answer) => batch.settlements.push(Waiting { tenant, job, answer }),
             Job::Expire(moment, backlog, max, answer) => {
                 let _ = answer.send(self.expire(moment, backlog, max));
             }
@@ -276,28 +276,28 @@ impl<B: Backend> Writer<B> {
     /// account's others wait for the next batch.
     fn without(
         &mut self,
-        writes: Vec<Waiting<Write, Outcome>>,
+        writes: Vec<Waiting<Write, WriteResult>>,
         place: usize,
-    ) -> Vec<Waiting<Write, Outcome>> {
-        let party = writes[place].party;
+    ) -> Vec<Waiting<Write, WriteResult>> {
+        let tenant = writes[place].tenant;
         let (mut left, mut others) = (Vec::new(), Vec::new());
         for (at, waiting) in writes.into_iter().enumerate() {
             if at == place {
                 let outcome = self.write_alone(&waiting.job);
                 let _ = waiting.answer.send(outcome);
-            } else if waiting.party == party {
+            } else if waiting.tenant == tenant {
                 others.push(waiting);
             } else {
                 left.push(waiting);
             }
         }
-        self.requeue(others, &HashSet::from([party]));
+        self.requeue(others, &HashSet::from([tenant]));
         left
     }
 
     fn each_alone(
         &mut self,
-        writes: Vec<Waiting<Write, Outcome>>,
+        writes: Vec<Waiting<Write, WriteResult>>,
         settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
     ) {
         for waiting in writes {
@@ -311,19 +311,23 @@ impl<B: Backend> Writer<B> {
     }
 
     /// Writes that a batch had no time for go back to the head of their queues.
-    fn put_back(&self, later: Vec<Waiting<Write, Outcome>>, served: &[Waiting<Write, Outcome>]) {
+    fn put_back(
+        &self,
+        later: Vec<Waiting<Write, WriteResult>>,
+        served: &[Waiting<Write, WriteResult>],
+    ) {
         if !later.is_empty() {
-            self.requeue(later, &served.iter().map(|waiting| waiting.party).collect());
+            self.requeue(later, &served.iter().map(|waiting| waiting.tenant).collect());
         }
     }
 
-    fn requeue(&self, writes: Vec<Waiting<Write, Outcome>>, served: &HashSet<Party>) {
+    fn requeue(&self, writes: Vec<Waiting<Write, WriteResult>>, served: &HashSet<Tenant>) {
         self.state.counters.queue.fetch_add(writes.len() as u64, Ordering::Relaxed);
-        let job = |Waiting { party, job, answer }| (party, Job::Write(job, answer));
+        let job = |Waiting { tenant, job, answer }| (tenant, Job::Write(job, answer));
         self.queue.put_back(writes.into_iter().map(job).collect(), served);
     }
 
-    fn write_alone(&mut self, write: &Write) -> Outcome {
+    fn write_alone(&mut self, write: &Write) -> WriteResult {
         match self.transact(&[write], &[]) {
             Ok(mut outcomes) => outcomes.pop().unwrap_or_else(|| Err(ended())),
             Err(error) => Err(error),
@@ -367,7 +371,7 @@ impl<B: Backend> Writer<B> {
         &mut self,
         writes: &[&Write],
         settlements: &[&Settlement],
-    ) -> Result<Vec<Outcome>, Error> {
+    ) -> Result<Vec<WriteResult>, Error> {
         let mut result = self.attempt(writes, settlements);
         if matches!(result, Err(Error::Full)) && self.backend.make_room() {
             result = self.attempt(writes, settlements);
@@ -387,9 +391,9 @@ impl<B: Backend> Writer<B> {
         result
     }
 
-    fn set_aside(&mut self, timers: &[Unknown]) -> Result<(), Error> {
+    fn set_aside(&mut self, timers: &[UnknownTimer]) -> Result<(), Error> {
         self.alone(|backend| backend.set_aside(timers))?;
-        timers.iter().for_each(Unknown::report);
+        timers.iter().for_each(UnknownTimer::report);
         let counters = &self.state.counters;
         counters.timers_failed.fetch_add(timers.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -399,7 +403,7 @@ impl<B: Backend> Writer<B> {
         &mut self,
         writes: &[&Write],
         settlements: &[&Settlement],
-    ) -> Result<Vec<Outcome>, Error> {
+    ) -> Result<Vec<WriteResult>, Error> {
         (self.stage, self.panicked) = (Stage::Elsewhere, false);
         self.backend.prepare()?;
         let work = AssertUnwindSafe(|| self.try_transact(writes, settlements));
@@ -414,7 +418,7 @@ impl<B: Backend> Writer<B> {
         &mut self,
         writes: &[&Write],
         settlements: &[&Settlement],
-    ) -> Result<Vec<Outcome>, Error> {
+    ) -> Result<Vec<WriteResult>, Error> {
         self.backend.begin()?;
         let foreign = self.backend.others_committed()?;
         let newest = self.backend.newest()?;
@@ -426,9 +430,9 @@ impl<B: Backend> Writer<B> {
         let mut commit = Commit::new(self.backend.rows(), schema, versions, newest, steady());
         let (mut outcomes, began) = (Vec::with_capacity(writes.len()), Instant::now());
         for together in writes.chunks(commit.batch()) {
-            let (party, start) = (Some(Party::from(together[0].scope)), Instant::now());
+            let (tenant, start) = (Some(Tenant::from(together[0].scope)), Instant::now());
             let place = outcomes.len();
-            if place > 0 && (start - began > BATCH_TIME || self.slow == party) {
+            if place > 0 && (start - began > BATCH_TIME || self.slow == tenant) {
                 break;
             }
             self.stage = match together {
@@ -437,12 +441,11 @@ impl<B: Backend> Writer<B> {
             };
             outcomes.extend(commit.apply(together)?);
             if start.elapsed() > SLOW_WRITE {
-                self.slow = party;
-            } else if self.slow == party {
+                self.slow = tenant;
+            } else if self.slow == tenant {
                 self.slow = None;
             }
-            // A batch is milliseconds of work: whoever reads on this core need not wait for all of
-            // it.
+            // A batch is milliseconds of work: reads on this core need not wait for all of it.
             std::thread::yield_now();
         }
         let progress = commit.finish();
@@ -462,7 +465,7 @@ impl<B: Backend> Writer<B> {
         let _ = guarded(|| {
             #[cfg(test)]
             self.state.faults.strike("publish");
-            // First of all: whoever learns of this commit below must find it when reading.
+            // First: a caller that learns of this commit below must find it when it reads.
             self.backend.changed();
             self.state.publish(&progress, outcomes.len());
             Ok(())
@@ -478,8 +481,8 @@ impl<B: Backend> Writer<B> {
         Ok(outcomes)
     }
 
-    /// Removes expired idempotency rows in the transaction under way. One that fails must neither
-    /// spoil the writes of the batch nor be tried with every batch.
+    /// Removes expired responses in the open transaction. A failure must neither fail the writes of
+    /// the batch nor be repeated with every batch.
     fn expire_keys(&mut self) -> Result<(), Error> {
         self.expiry = Instant::now() + EXPIRY;
         match self.backend.expire_keys((self.state.steady)()) {
@@ -601,7 +604,7 @@ fn panicked() -> Error {
     Error::Failed("a panic, which is logged above".into())
 }
 
-/// Errors are not `Clone`, and everyone of a batch is told the same.
+/// Errors are not `Clone`, and every caller of a batch gets the same.
 fn same(error: &Error) -> Error {
     match error {
         Error::Full => Error::Full,

@@ -4,7 +4,7 @@
 use super::super::testbed::{Bed, HERE, THERE};
 use super::super::{log, open};
 use super::*;
-use crate::commit::{Commit, Outcome};
+use crate::commit::{Commit, WriteResult};
 use model::write::{Change, Committed, Idempotency, Response};
 use model::{Timestamp, Write};
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ fn write(bed: &Bed, chance: &mut Chance, known: &Known) -> Write {
     write
 }
 
-fn learn(known: &mut Known, write: &Write, bed: &Bed, outcome: &Outcome) {
+fn learn(known: &mut Known, write: &Write, bed: &Bed, outcome: &WriteResult) {
     let Ok(Ok(Committed::Fresh(Response::Created(record)))) = outcome else { return };
     match write.collection {
         ix if ix == bed.ix("people") => known.people.push(record.id.clone()),
@@ -142,7 +142,7 @@ fn learn(known: &mut Known, write: &Write, bed: &Bed, outcome: &Outcome) {
 }
 
 /// Applies a round in one transaction.
-fn apply(bed: &Bed, at_once: usize, writes: &[Write]) -> Vec<Outcome> {
+fn apply(bed: &Bed, at_once: usize, writes: &[Write]) -> Vec<WriteResult> {
     let shared = &bed.store.shared;
     shared.loaded_at_once.store(at_once, Ordering::Relaxed);
     let connection = open::connect(&shared.path).unwrap();

@@ -76,6 +76,8 @@ pub struct StoredRecord {
     pub fields: Fields,
     pub body: String,
     pub hidden: Option<String>,
+    /// Whether every field with a typed column has the value that it had before.
+    pub same_columns: bool,
 }
 
 /// An event before it has its place in the log.

@@ -5,7 +5,7 @@ use super::{Decision, Draft, Effect, ResponseKind, Stage, StoredRecord, TimerDra
 use crate::event::Hidden;
 use crate::id::{self, Entropy};
 use crate::record::{self, Fields};
-use crate::schema::Collection;
+use crate::schema::{Collection, Field};
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub fn created(
     let timers = timers(collection, &fields, now);
     let hidden = record::encode_hidden(collection, &fields);
     Decision {
-        effect: Effect::Put(StoredRecord { id, fields, body, hidden }),
+        effect: Effect::Put(StoredRecord { id, fields, body, hidden, same_columns: false }),
         events: vec![event],
         timers: Some(timers),
         response: ResponseKind::Created,
@@ -58,14 +58,15 @@ pub fn changed(
     };
     let entered = state(stage.collection, &stage.before) != state(stage.collection, &after);
     let hidden = record::encode_hidden(stage.collection, &after);
+    let same = |field: &Field| {
+        let (before, now) = (stage.before.get(&field.name), after.get(&field.name));
+        before.unwrap_or(&Value::Null) == now.unwrap_or(&Value::Null)
+    };
+    let same_columns = stage.collection.columns().all(same);
+    let id = stage.current.id.clone();
     Decision {
         timers: entered.then(|| timers(stage.collection, &after, now)),
-        effect: Effect::Put(StoredRecord {
-            id: stage.current.id.clone(),
-            fields: after,
-            body,
-            hidden,
-        }),
+        effect: Effect::Put(StoredRecord { id, fields: after, body, hidden, same_columns }),
         events: vec![event],
         response,
         reveal: None,

@@ -75,9 +75,8 @@ impl<'s> Effects<'s> {
         timers: Option<Vec<TimerDraft>>,
     ) {
         let collection = &self.schema.collections[write.collection];
-        let StoredRecord { id, fields, body, hidden } = kept;
-        let new = columns(collection, &fields);
-        let same = current.is_some_and(|old| columns(collection, &old.fields()) == new);
+        let StoredRecord { id, fields, body, hidden, same_columns } = kept;
+        let columns = (!same_columns).then(|| columns(collection, &fields));
         let record = Record {
             id: id.clone(),
             number: current.map_or(self.next_seq, |record| record.number),
@@ -93,7 +92,7 @@ impl<'s> Effects<'s> {
             record,
             fields,
             is_new: current.is_none(),
-            columns: (!same).then_some(new),
+            columns,
         }));
         self.append(write, &id, events);
         if let Some(timers) = timers.filter(|_| !collection.timed.is_empty()) {

@@ -92,7 +92,7 @@ impl Admission {
 
     /// One quota for an address, or for the network (/64) of an IPv6 address.
     fn address_bucket(&self, exchange: &Exchange) -> Arc<Bucket> {
-        self.limiter.bucket(&wire::household(exchange.client).to_string())
+        self.limiter.bucket(&wire::client_network(exchange.client).to_string())
     }
 }
 

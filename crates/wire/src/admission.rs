@@ -3,13 +3,14 @@
 //! fields, upper case, wrong pseudo fields), by the h2 crate or by `h3/message`; what only another
 //! server in the chain might read differently is refused here. No I/O.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, UPGRADE};
+use http::header::{CONNECTION, COOKIE, EXPECT, HOST, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 use crate::fault::Fault;
-use crate::h1::{METHOD_BYTES, is_host};
-use crate::limits::Limits;
+use crate::fields::{declared_length, is_trimmed};
+use crate::host::is_host;
+use crate::limits::{Limits, METHOD_BYTES};
 
 const NO_HOST: Fault = Fault::Malformed("A request must name exactly one host.");
 const NOT_A_PATH: Fault = Fault::Malformed("The request target must be a path.");
@@ -41,7 +42,7 @@ pub(crate) fn admit(parts: Parts, protocol: Option<&[u8]>, limits: &Limits) -> R
     }
     set_host(&uri, &mut headers)?;
     join_cookies(&mut headers)?;
-    let declared_bytes = declared(&headers)?;
+    let declared_bytes = declared_length(&headers)?;
     let uri = origin_form(uri, &method)?;
     if upgrade {
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -73,14 +74,6 @@ fn check_size(uri: &Uri, headers: &HeaderMap, limits: &Limits) -> Result<(), Fau
         return Err(Fault::HeadTooLarge);
     }
     Ok(())
-}
-
-/// RFC 9113 8.2.1, RFC 9114 4.2: a value does not begin or end with a space. HTTP/1.1 takes them
-/// off; here they would make two values of one.
-pub(crate) fn is_trimmed(value: &HeaderValue) -> bool {
-    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    let bytes = value.as_bytes();
-    !is_space(bytes.first()) && !is_space(bytes.last())
 }
 
 /// One `Host`, from the field, from `:authority`, or from both if they agree.
@@ -118,18 +111,6 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Fault> {
         .map_err(|_| Fault::Malformed("A header value is not valid."))?;
     headers.insert(COOKIE, joined);
     Ok(())
-}
-
-/// The protocol compares it with the body; twice the same is still one too many.
-fn declared(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    let Some(length) = lengths.next() else { return Ok(None) };
-    if lengths.next().is_some() {
-        return Err(Fault::Malformed("A request must carry at most one Content-Length."));
-    }
-    let digits = length.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    let length = digits.and_then(|digits| digits.parse().ok());
-    length.map(Some).ok_or(Fault::Malformed("The Content-Length header is not a number."))
 }
 
 fn origin_form(uri: Uri, method: &Method) -> Result<Uri, Fault> {

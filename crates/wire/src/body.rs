@@ -2,25 +2,23 @@
 //! from `pipe`, which the connection fills only while somebody waits for one, or from a stream of
 //! HTTP/2 or HTTP/3, which holds no more than its window.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::admission::is_trimmed;
 use crate::budget::Share;
-use crate::h1::is_forbidden;
-use crate::h2::Flaws;
-use crate::h3::Inflow;
+use crate::fault::BodyFault;
+use crate::fields::check_trailers;
 use crate::limits::Limits;
-use crate::memory::{Charge, Key};
+use crate::memory::Key;
 use crate::pace::Pace;
 use crate::pipe::Pipe;
 
@@ -46,46 +44,26 @@ struct Arriving {
 /// A body on a stream of HTTP/2 or HTTP/3.
 #[derive(Debug)]
 struct Stream {
-    incoming: Incoming,
+    incoming: Box<dyn Incoming>,
     declared_bytes: Option<u64>,
     invitation: Option<Invitation>,
     patience: Patience,
     ending: bool,
 }
 
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    Http2(Remainder),
-    Http3(Box<Inflow>),
-}
+/// The body of a request on a stream, as its protocol receives it.
+pub(crate) trait Incoming: fmt::Debug + Send + Sync {
+    /// The next piece, or none at the end.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>>;
 
-impl From<Remainder> for Incoming {
-    fn from(remainder: Remainder) -> Incoming {
-        Incoming::Http2(remainder)
-    }
-}
+    /// The trailers, after the end. They have arrived with it, or there are none.
+    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderMap>>;
 
-impl From<Inflow> for Incoming {
-    fn from(inflow: Inflow) -> Incoming {
-        Incoming::Http3(Box::new(inflow))
-    }
-}
+    /// Charges what may arrive ahead of the reader to this holder. False if it holds all it may.
+    fn charge_to(&self, key: Key) -> bool;
 
-/// Why a body could not be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyFault {
-    /// More bytes than the reader's limit, declared or sent.
-    TooLarge,
-    /// Too slow: `Limits::body_timeout` or `Limits::body_stall`.
-    Timeout,
-    /// The client went away in the middle.
-    Incomplete,
-    /// The chunked framing is broken, or the body is not as long as declared.
-    Malformed,
-    /// A field stands behind the body that frames, routes or authorises a request.
-    ForbiddenTrailer,
-    /// The budget it is charged to has no room for it.
-    NoRoom,
+    /// The reader is gone before the end.
+    fn abandon(&mut self) {}
 }
 
 impl Body {
@@ -99,13 +77,13 @@ impl Body {
     }
 
     pub(crate) fn stream(
-        incoming: impl Into<Incoming>,
+        incoming: impl Incoming + 'static,
         declared_bytes: Option<u64>,
         invitation: Option<Invitation>,
         limits: &Limits,
     ) -> Body {
         let patience = Patience::new(limits);
-        let incoming = incoming.into();
+        let incoming = Box::new(incoming);
         let stream = Stream { incoming, declared_bytes, invitation, patience, ending: false };
         Body(Source::Stream(Box::new(stream)))
     }
@@ -210,15 +188,13 @@ impl Body {
             Source::Stream(stream) => {
                 let (outcome, trailers) = match ready!(stream.poll(cx)) {
                     Ok(Some(piece)) => return Poll::Ready(Ok(Some(piece))),
-                    Ok(None) => match ready!(stream.poll_trailers(cx)) {
-                        Some(all) if all.keys().any(is_forbidden) => {
-                            (Err(BodyFault::ForbiddenTrailer), None)
+                    Ok(None) => {
+                        let trailers = ready!(stream.incoming.poll_trailers(cx));
+                        match trailers.as_ref().map_or(Ok(()), check_trailers) {
+                            Ok(()) => (Ok(None), trailers),
+                            Err(fault) => (Err(fault), None),
                         }
-                        Some(all) if !all.values().all(is_trimmed) => {
-                            (Err(BodyFault::Malformed), None)
-                        }
-                        trailers => (Ok(None), trailers),
-                    },
+                    }
                     Err(fault) => (Err(fault), None),
                 };
                 self.0 = Source::Ended(trailers.map(Box::new));
@@ -286,137 +262,13 @@ impl Stream {
         self.ending = matches!(polled, Ok(None));
         Poll::Ready(self.patience.progress(polled))
     }
-
-    /// They have arrived with the end, or there are none.
-    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderMap>> {
-        match &mut self.incoming {
-            Incoming::Http2(remainder) => {
-                remainder.lock().incoming.poll_trailers(cx).map(|all| all.ok().flatten())
-            }
-            Incoming::Http3(inflow) => Poll::Ready(inflow.take_trailers()),
-        }
-    }
-}
-
-impl Incoming {
-    fn charge_to(&self, key: Key) -> bool {
-        match self {
-            Incoming::Http2(remainder) => remainder.charge_to(key),
-            Incoming::Http3(inflow) => inflow.charge_to(key),
-        }
-    }
-
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
-        let mut left = match self {
-            Incoming::Http2(remainder) => remainder.lock(),
-            Incoming::Http3(inflow) => return inflow.poll_data(cx),
-        };
-        let polled = ready!(left.incoming.poll_data(cx));
-        if !matches!(polled, Some(Ok(_))) {
-            left.charge = None;
-        }
-        Poll::Ready(match polled {
-            // What is taken makes room for more; a stream that is gone needs none.
-            Some(Ok(piece)) => {
-                let _ = left.incoming.flow_control().release_capacity(piece.len());
-                Ok(Some(piece))
-            }
-            // h2 says so where the length is not the declared one. A client may use the same word.
-            Some(Err(error))
-                if error.reason() == Some(Reason::PROTOCOL_ERROR) && !error.is_remote() =>
-            {
-                Err(BodyFault::Malformed)
-            }
-            Some(Err(_)) => Err(BodyFault::Incomplete),
-            None if left.is_flawed() => Err(BodyFault::Malformed),
-            None => Ok(None),
-        })
-    }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if let (false, Incoming::Http2(remainder)) = (self.ending, &self.incoming) {
-            remainder.leave();
+        if !self.ending {
+            self.incoming.abandon();
         }
-    }
-}
-
-/// The part of a body of HTTP/2 that its reader does not want. Whoever answers takes it meanwhile:
-/// what nobody takes would fill the window of all streams, and a client that is stopped in the
-/// middle of sending may never look at the answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Remainder(Arc<Mutex<Left>>);
-
-#[derive(Debug)]
-struct Left {
-    incoming: RecvStream,
-    /// For what may arrive and is not read; none once nothing more can.
-    charge: Option<Charge>,
-    unwanted: bool,
-    discarding: Option<Waker>,
-    /// Where the connection notes what is wrong with it.
-    flaws: Option<Arc<Flaws>>,
-}
-
-impl Left {
-    fn is_flawed(&self) -> bool {
-        let stream = self.incoming.stream_id().as_u32();
-        self.flaws.as_ref().is_some_and(|flaws| flaws.has(stream))
-    }
-}
-
-impl Remainder {
-    pub(crate) fn new(incoming: RecvStream, charge: Charge, flaws: Arc<Flaws>) -> Remainder {
-        Remainder::with(incoming, Some(charge), Some(flaws))
-    }
-
-    fn with(incoming: RecvStream, charge: Option<Charge>, flaws: Option<Arc<Flaws>>) -> Remainder {
-        let left = Left { incoming, charge, unwanted: false, discarding: None, flaws };
-        Remainder(Arc::new(Mutex::new(left)))
-    }
-
-    /// Nobody has asked for it.
-    pub(crate) fn unwanted(incoming: RecvStream) -> Remainder {
-        let remainder = Remainder::with(incoming, None, None);
-        remainder.leave();
-        remainder
-    }
-
-    fn charge_to(&self, key: Key) -> bool {
-        self.lock().charge.as_mut().is_none_or(|charge| charge.move_to(key))
-    }
-
-    /// Whether its reader has left something.
-    pub(crate) fn is_unwanted(&self) -> bool {
-        self.lock().unwanted
-    }
-
-    /// Forgets what has arrived, once it is not wanted; ready at its end.
-    pub(crate) fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut left = self.lock();
-        if !left.unwanted {
-            left.discarding = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        while let Some(Ok(piece)) = ready!(left.incoming.poll_data(cx)) {
-            let _ = left.incoming.flow_control().release_capacity(piece.len());
-        }
-        Poll::Ready(())
-    }
-
-    /// From now on what arrives is forgotten at once, and so not held.
-    fn leave(&self) {
-        let mut left = self.lock();
-        left.unwanted = true;
-        left.charge = None;
-        if let Some(waker) = left.discarding.take() {
-            waker.wake();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Left> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

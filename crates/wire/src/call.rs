@@ -14,7 +14,7 @@ use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::memory::{Charge, Charges, Key, Memory};
 use crate::payload::Payload;
-use crate::worker::Worker;
+use crate::worker::{Worker, take_place};
 
 /// An answer that is being worked out, and one of the places for those at work.
 pub(crate) struct Working<'w> {
@@ -109,15 +109,6 @@ pub(crate) fn covered(
     let response = refusal(worker, fault);
     let charges = memory.charges(Key::answer(response.holder, asker.client));
     Covered { charge: charges.take_answer(&response.body), response, charges }
-}
-
-/// Counts one more of what is limited, if there is room. Whoever got it counts it down again.
-pub(crate) fn take_place(taken: &AtomicUsize, limit: usize) -> bool {
-    let room = taken.fetch_add(1, Ordering::Relaxed) < limit;
-    if !room {
-        taken.fetch_sub(1, Ordering::Relaxed);
-    }
-    room
 }
 
 /// The place of a running exchange, given back when the call ends or is broken off.

@@ -35,13 +35,20 @@ impl<E: Ends> Channel<E> {
         Channel(Mutex::new(ends))
     }
 
-    /// Ready when there is something to read, or the client is gone.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).poll_readable(cx)
-    }
-
     fn ends(&mut self) -> &mut E {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes both ways, on a stream of any protocol.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {
+    /// Ready when there is something to read, or the client is gone.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+impl<E: Ends + Send> Duplex for Channel<E> {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).poll_readable(cx)
     }
 }
 

@@ -6,6 +6,7 @@ use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
 use crate::body::Body;
 use crate::hints::Hints;
+use crate::memory::Holder;
 use crate::payload::Payload;
 
 /// One request as the service sees it, already admitted: framing is unambiguous, there is exactly
@@ -41,19 +42,6 @@ pub struct Response {
     pub headers: HeaderMap,
     pub body: Payload,
     pub holder: Holder,
-}
-
-/// Who an answer is charged to until its client has taken it (`Limits::held_bytes`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Holder {
-    /// The address of the client.
-    #[default]
-    Client,
-    /// The account of the caller, by its number: accounts behind one address do not share a part.
-    Account(i64),
-    /// The address of the client, apart from everything else it holds. For the pages of operators,
-    /// who can so look at a server of which others at their address hold all they may.
-    Operator,
 }
 
 impl Response {

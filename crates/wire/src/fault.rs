@@ -1,4 +1,5 @@
-//! Why wire itself turns a request away. The service gives each fault its body.
+//! Why wire itself refuses a request, for which the service makes the response, and why a body
+//! cannot be read.
 
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
@@ -67,6 +68,23 @@ impl Fault {
             Fault::Internal => "The server failed to answer this request.",
         }
     }
+}
+
+/// Why a body could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFault {
+    /// More bytes than the reader's limit, declared or sent.
+    TooLarge,
+    /// Too slow: `Limits::body_timeout` or `Limits::body_stall`.
+    Timeout,
+    /// The client went away in the middle.
+    Incomplete,
+    /// The chunked framing is broken, or the body is not as long as declared.
+    Malformed,
+    /// A field stands behind the body that frames, routes or authorises a request.
+    ForbiddenTrailer,
+    /// The budget it is charged to has no room for it.
+    NoRoom,
 }
 
 /// Whether it is a client of event streams, and not only one that takes anything.

@@ -26,15 +26,18 @@ mod stream;
 mod terms;
 
 mod listen;
+mod serve;
 mod worker;
-mod eviction;
 
 pub mod tls;
 
 mod accept;
 mod admission;
+mod answering;
 mod call;
 mod fields;
+mod host;
+mod preface;
 mod h1;
 mod h2;
 mod h3;
@@ -45,18 +48,19 @@ pub mod websocket;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use body::{Body, BodyFault};
+pub use body::Body;
 pub use budget::{Budget, Share};
-pub use exchange::{Exchange, Holder, Response};
-pub use fault::{Fault, accepted, wants_events};
+pub use exchange::{Exchange, Response};
+pub use fault::{BodyFault, Fault, accepted, wants_events};
 #[doc(hidden)]
 pub use h1::offline;
 pub use hints::{EarlyHints, Hints};
 pub use limits::Limits;
 pub use listen::{Listener, Running, Usage};
+pub use memory::Holder;
 pub use outgoing::{Client, OutgoingFault};
 pub use payload::{Chunks, Cut, Gone, Payload, Sender, TakeOver};
-pub use peer::{Networks, NetworksFault, household};
+pub use peer::{Networks, NetworksFault, client_network};
 pub use raw::Raw;
 pub use shutdown::{Shutdown, Trigger};
 pub use tls::Tls;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The longest method registered has 17 letters.
+pub(crate) const METHOD_BYTES: usize = 32;
+
 /// Named limits with defaults. All of them can be set; none can be switched off.
 #[derive(Clone, Debug)]
 pub struct Limits {

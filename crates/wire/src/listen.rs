@@ -22,6 +22,7 @@ use crate::h3;
 use crate::hints::EarlyHints;
 use crate::limits::Limits;
 use crate::peer::Networks;
+use crate::serve;
 use crate::shutdown::Shutdown;
 use crate::terms::Terms;
 use crate::tls::Tls;
@@ -131,7 +132,7 @@ impl Listener {
             // Connections inherit it.
             #[cfg(target_os = "linux")]
             SockRef::from(&socket).set_tcp_user_timeout(Some(part.limits.unacknowledged))?;
-            let serve = move |worker: Rc<Worker>| worker.run(socket);
+            let serve = move |worker: Rc<Worker>| serve::serve(worker, socket);
             workers.push(part.clone().start(format!("wire-{number}"), serve)?);
         }
         Ok(Running { workers, shared: part.shared })

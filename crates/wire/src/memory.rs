@@ -14,9 +14,8 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::budget::{Budget, Share, Wait};
-use crate::exchange::Holder;
 use crate::payload::Payload;
-use crate::peer::household;
+use crate::peer::client_network;
 
 /// What a connection may hold without a look at the budget, which all threads share. 4 KiB: most
 /// requests and answers; 80 MB for as many connections as there may be.
@@ -25,6 +24,19 @@ const FREE_BYTES: usize = 4 * 1024;
 const STEP_BYTES: usize = 16 * 1024;
 /// An answer counts at most as this part of the budget: a larger one could never be sent.
 const ANSWER_PART: usize = 4;
+
+/// Who an answer is charged to until its client has taken it (`Limits::held_bytes`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holder {
+    /// The address of the client.
+    #[default]
+    Client,
+    /// The account of the caller, by its number: accounts behind one address do not share a part.
+    Account(i64),
+    /// The address of the client, apart from everything else it holds. For the pages of operators,
+    /// who can so look at a server of which others at their address hold all they may.
+    Operator,
+}
 
 /// Who holds a part of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +58,7 @@ pub(crate) struct Network(u64);
 
 impl From<IpAddr> for Network {
     fn from(address: IpAddr) -> Network {
-        Network(match household(address) {
+        Network(match client_network(address) {
             IpAddr::V4(address) => u64::from(address.to_bits()),
             IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
         })

@@ -1,6 +1,7 @@
 //! The body of an answer: bytes that are there, a stream of pieces taken as fast as the client
 //! reads, or the connection itself handed over to the service.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -12,9 +13,8 @@ use pin_project_lite::pin_project;
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 
+use crate::Answer;
 use crate::raw::Raw;
-use crate::worker::Listed;
-use crate::{Answer, h2, h3};
 
 /// What follows the head of an answer.
 pub enum Payload {
@@ -31,26 +31,15 @@ pub enum Payload {
 /// What the service does with a connection it has taken over. It runs in a small task of its own;
 /// the connection closes when it ends. A stream that waits costs what this future is large: a block
 /// (`move |raw| async move { … }`) holds the stream once, an `async fn` its argument twice.
-pub struct TakeOver(Box<dyn FnOnce(Raw, Holding) + Send>);
+pub struct TakeOver(Box<dyn FnOnce(Raw, Guard) + Send>);
 
-/// What the server counts a connection or a stream by, as long as somebody goes on with it.
-pub(crate) enum Holding {
-    /// Boxed: a connection has room for it, of the streams there may be more.
-    Connection {
-        _listed: Box<Listed>,
-    },
-    Http2 {
-        _under_way: h2::UnderWay,
-    },
-    Http3 {
-        _under_way: h3::UnderWay,
-    },
-}
+/// What the server counts a connection or a stream by. Dropped when the service is done with it.
+pub(crate) type Guard = Box<dyn Any>;
 
 impl TakeOver {
     /// Begins, in a task of its own: what answering needed is given back.
-    pub(crate) fn start(self, raw: Raw, holding: Holding) {
-        (self.0)(raw, holding);
+    pub(crate) fn start(self, raw: Raw, guard: Guard) {
+        (self.0)(raw, guard);
     }
 }
 
@@ -59,7 +48,7 @@ pin_project! {
     struct Running<F> {
         #[pin]
         future: F,
-        holding: Holding,
+        guard: Guard,
     }
 }
 
@@ -109,10 +98,10 @@ impl Payload {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Payload::TakeOver(TakeOver(Box::new(move |raw, holding| {
+        Payload::TakeOver(TakeOver(Box::new(move |raw, guard| {
             // Made before the task is, so that it has no room for the stream beside the service's.
             let future = run(raw);
-            drop(spawn_local(Running { future, holding }));
+            drop(spawn_local(Running { future, guard }));
         })))
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::body::BodyFault;
+use crate::fault::BodyFault;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pipe(Mutex<State>);

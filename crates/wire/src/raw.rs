@@ -8,10 +8,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::channel::pour;
+use crate::channel::{Duplex, pour};
 use crate::shutdown::Shutdown;
 use crate::stream::Stream;
-use crate::{h2, h3};
 
 /// What a [`crate::Payload::TakeOver`] is given: a connection, or one stream of an HTTP/2 or HTTP/3
 /// connection. Dropping it closes that. Whoever waits after a write flushes first: under TLS, bytes
@@ -26,8 +25,8 @@ pub struct Raw {
 enum Carrier {
     /// And the bytes that arrived together with the request and belong behind it; seldom any.
     Connection(Stream, Option<Box<Bytes>>),
-    Http2(h2::Channel),
-    Http3(Box<h3::Channel>),
+    /// One stream of HTTP/2 or HTTP/3.
+    Stream(Box<dyn Duplex>),
 }
 
 /// The same call on whatever carries the bytes.
@@ -38,11 +37,7 @@ macro_rules! on {
                 let $carrier = Pin::new(stream);
                 $call
             }
-            Carrier::Http2(channel) => {
-                let $carrier = Pin::new(channel);
-                $call
-            }
-            Carrier::Http3(channel) => {
+            Carrier::Stream(channel) => {
                 let $carrier = Pin::new(channel);
                 $call
             }
@@ -56,12 +51,8 @@ impl Raw {
         Raw { carrier: Carrier::Connection(stream, before), shutdown }
     }
 
-    pub(crate) fn over(channel: h2::Channel, shutdown: Shutdown) -> Raw {
-        Raw { carrier: Carrier::Http2(channel), shutdown }
-    }
-
-    pub(crate) fn over_quic(channel: h3::Channel, shutdown: Shutdown) -> Raw {
-        Raw { carrier: Carrier::Http3(Box::new(channel)), shutdown }
+    pub(crate) fn over(channel: impl Duplex + 'static, shutdown: Shutdown) -> Raw {
+        Raw { carrier: Carrier::Stream(Box::new(channel)), shutdown }
     }
 
     /// Ready when there is something to read, or the client is gone: whoever waits for it first
@@ -71,8 +62,7 @@ impl Raw {
         match &self.carrier {
             Carrier::Connection(_, Some(_)) => Poll::Ready(Ok(())),
             Carrier::Connection(stream, None) => stream.poll_read_ready(cx),
-            Carrier::Http2(channel) => channel.poll_readable(cx),
-            Carrier::Http3(channel) => channel.poll_readable(cx),
+            Carrier::Stream(channel) => channel.poll_readable(cx),
         }
     }
 

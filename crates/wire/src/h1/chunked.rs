@@ -5,6 +5,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memchr;
 
+use crate::fields::is_forbidden_trailer;
+
 /// A chunk size with extensions; extensions are unused on the real web and a known way to attack.
 const LINE_BYTES: usize = 256;
 /// All extensions of one body together: a byte of data must not cost a line of them for ever.
@@ -12,27 +14,6 @@ const EXTENSION_BYTES: usize = 16 * 1024;
 /// All trailers of one body. Checksums and timings are what they are used for.
 const TRAILER_BYTES: usize = 8 * 1024;
 const MAX_TRAILERS: usize = 32;
-
-/// Fields that frame, route or authorise a request: too late behind the body (RFC 9110 6.5.1).
-const FORBIDDEN: [&str; 17] = [
-    "authorization",
-    "cache-control",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "cookie",
-    "expect",
-    "host",
-    "keep-alive",
-    "max-forwards",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 #[derive(Debug)]
 pub(crate) struct Chunked {
@@ -161,17 +142,12 @@ fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, Broken> {
     for line in lines {
         let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Broken::Framing)?;
         let value = HeaderValue::from_bytes(line.value).map_err(|_| Broken::Framing)?;
-        if is_forbidden(&name) {
+        if is_forbidden_trailer(&name) {
             return Err(Broken::Trailer);
         }
         fields.append(name, value);
     }
     Ok(Some(fields))
-}
-
-/// Whether a field may not come behind a body.
-pub(crate) fn is_forbidden(name: &HeaderName) -> bool {
-    FORBIDDEN.contains(&name.as_str())
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {

@@ -15,22 +15,20 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::admission::Framing;
-use super::buffer::Buffer;
 use super::encode::{self, After};
 use super::head::{self, Head, Scan};
 use super::inflow::{Inflow, Progress, read_into};
-use super::link::{Link, Phase};
 use super::outflow::{Gone, Next, Outgoing, Work};
 use crate::body::Body;
 use crate::call::{self, Working};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
-use crate::h2::{PREFACE, PREFACE_HEAD_BYTES};
 use crate::hints::Hints;
 use crate::payload::{Payload, TakeOver};
+use crate::preface;
 use crate::raw::Raw;
 use crate::stream::Stream;
-use crate::worker::Worker;
+use crate::worker::{Buffer, Link, Phase, Worker};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Requests answered in a row before other connections have their turn.
@@ -140,14 +138,10 @@ impl Connection {
         Leaving::Closed
     }
 
-    /// Whether the bytes at hand are the beginning of HTTP/2, and may be. Not all of it need be
-    /// here: whoever reads it next waits for the rest.
+    /// Whether the bytes at hand are the beginning of HTTP/2, and may be.
     fn has_preface(&self) -> bool {
         let data = self.buffer.as_ref().map_or(&[][..], |buffer| buffer.data());
-        let length = data.len().min(PREFACE.len());
-        self.link.worker.terms.takes_http2_unasked()
-            && length >= PREFACE_HEAD_BYTES
-            && data[..length] == PREFACE[..length]
+        self.link.worker.terms.takes_http2_unasked() && preface::is_http2(data)
     }
 
     fn into_http2(mut self) -> Leaving {

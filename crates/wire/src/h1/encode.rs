@@ -3,7 +3,7 @@
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, StatusCode};
 
-use super::date::Date;
+use crate::worker::Date;
 
 /// How the client learns where the body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

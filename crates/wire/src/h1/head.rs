@@ -10,14 +10,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use memchr::{memchr, memchr_iter};
 
-use super::admission::{Admission, Framing, is_host};
+use super::admission::{Admission, Framing};
 use crate::fault::Fault;
-use crate::limits::Limits;
+use crate::host::is_host;
+use crate::limits::{Limits, METHOD_BYTES};
 
 /// Method, two spaces, version: what a request line has beside its target.
 const LINE_SLACK_BYTES: usize = 64;
-/// The longest method registered has 17 letters.
-pub(crate) const METHOD_BYTES: usize = 32;
 /// Empty lines before a request: RFC 9112 2.2 asks to take at least one. More is a flood.
 const MAX_EMPTY_LINES: usize = 4;
 /// So many headers are held on the stack; more cost an allocation for each request.

@@ -11,11 +11,11 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use super::admission::Framing;
-use super::buffer::{Buffer, Buffers};
 use super::chunked::{Broken, Chunked, Piece};
-use crate::body::BodyFault;
+use crate::fault::BodyFault;
 use crate::pipe::Pipe;
 use crate::stream::Stream;
+use crate::worker::{Buffer, Buffers};
 
 /// The most one piece of a body of known length has.
 const PIECE_BYTES: u64 = 64 * 1024;

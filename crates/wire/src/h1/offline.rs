@@ -6,12 +6,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, Version};
 
-use super::buffer::Buffer;
 use super::head::{self, Scan};
 use super::inflow::{Decoder, Step};
-use crate::body::BodyFault;
-use crate::fault::Fault;
+use crate::fault::{BodyFault, Fault};
 use crate::limits::Limits;
+use crate::worker::Buffer;
 
 /// What became of one request.
 #[derive(Clone, Debug, PartialEq)]

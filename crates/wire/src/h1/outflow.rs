@@ -14,15 +14,16 @@ use tokio::io::AsyncWrite;
 use super::connection::Connection;
 use super::encode::{self, After, Length};
 use super::inflow::Progress;
-use super::link::Phase;
 use crate::budget::Share;
 use crate::call;
 use crate::exchange::Response;
 use crate::fault::Fault;
+use crate::fields::{self, has_no_body};
 use crate::memory::{self, Key, Network};
 use crate::pace::Pace;
 use crate::payload::{Chunks, Payload, TakeOver};
 use crate::stream::Written;
+use crate::worker::Phase;
 
 /// Copying so many bytes behind the head costs less than a second slice for the kernel.
 const COPIED_BYTES: usize = 4 * 1024;
@@ -298,30 +299,18 @@ impl Streaming {
     }
 }
 
-fn has_no_body(status: StatusCode) -> bool {
-    status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-}
-
 /// How the end of this answer is told.
 fn length(response: &mut Response, outgoing: Outgoing) -> Length {
-    let status = response.status;
-    if status == StatusCode::NOT_MODIFIED {
-        return Length::None;
-    }
-    if has_no_body(status) {
-        // RFC 9110 8.6: these must not even say how long nothing is.
-        response.headers.remove(CONTENT_LENGTH);
-        return Length::None;
-    }
-    match response.body.length_bytes() {
-        // Whoever passes on the answer of another knows only what that one said.
-        Some(0) if outgoing.is_head && response.headers.contains_key(CONTENT_LENGTH) => {
+    let Response { status, headers, body, .. } = response;
+    match fields::response_length(*status, headers, body, outgoing.is_head) {
+        fields::Length::NoBody => {
+            headers.remove(CONTENT_LENGTH);
             Length::None
         }
-        Some(bytes) => Length::Bytes(bytes),
-        None if outgoing.is_head => Length::None,
-        None if matches!(response.body, Payload::TakeOver(_)) => Length::Close,
-        None if outgoing.version == Version::HTTP_10 => Length::Close,
-        None => Length::Chunked,
+        fields::Length::AsSaid => Length::None,
+        fields::Length::Bytes(bytes) => Length::Bytes(bytes),
+        fields::Length::Unknown if matches!(body, Payload::TakeOver(_)) => Length::Close,
+        fields::Length::Unknown if outgoing.version == Version::HTTP_10 => Length::Close,
+        fields::Length::Unknown => Length::Chunked,
     }
 }

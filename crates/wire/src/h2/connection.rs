@@ -16,13 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::stream::Line;
+use super::stream::ConnectionContext;
 use super::tap::Tap;
 use super::{settings, stream};
-use crate::exchange::Holder;
-use crate::h1::{Link, Phase};
-use crate::memory::{Charge, Charges, Key, Memory, QueuedCharges};
+use crate::memory::{Charge, Charges, Holder, Key, Memory, QueuedCharges};
 use crate::pace::Pace;
+use crate::worker::{InFlight, Link, Phase};
 
 /// A stream that was accepted and not looked at yet.
 type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
@@ -179,13 +178,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
 
     /// Answers at once what can be; a task is made only for what has to wait.
     fn start(&self, (request, respond): Accepted, cx: &mut Context<'_>) {
-        let place = UnderWay::enter(&self.link);
-        let line = Line {
+        let in_flight = InFlight::new(&self.link);
+        let context = ConnectionContext {
             link: self.link.clone(),
             memory: self.memory.clone(),
-            flaws: self.tap.look().frames.flaws().clone(),
+            violations: self.tap.look().frames.violations().clone(),
         };
-        let mut answering = Box::pin(stream::answer(line, request, respond, place));
+        let mut answering = Box::pin(stream::answer(context, request, respond, in_flight));
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx))) {
             Ok(Poll::Pending) => drop(spawn_local(answering)),
             Ok(Poll::Ready(())) => {}
@@ -313,28 +312,6 @@ impl Holding {
     }
 }
 
-/// Counts a stream while it is answered.
-pub(crate) struct UnderWay(Rc<Link>);
-
-impl UnderWay {
-    fn enter(link: &Rc<Link>) -> UnderWay {
-        link.begin_stream();
-        UnderWay(link.clone())
-    }
-
-    /// Streams of the connection that are being answered.
-    pub(super) fn streams(&self) -> usize {
-        usize::from(self.0.streams())
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let UnderWay(link) = self;
-        link.end_stream();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::pending;
@@ -346,7 +323,7 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::h2::PREFACE;
+    use crate::preface::PREFACE;
     use crate::worker::{Shared, Worker};
     use crate::{Answer, Exchange, Fault, Limits, Payload, Raw, Response, Service, Shutdown};
 

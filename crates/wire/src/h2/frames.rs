@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::PREFACE;
-use super::fields::{Flaw, Flaws, Table};
+use super::blocks::{Table, Violation, Violations};
+use crate::preface::PREFACE;
 
 const HEADER_BYTES: usize = 9;
 const HEADERS: u8 = 1;
@@ -68,7 +68,7 @@ pub(super) struct Frames {
     frame_start: usize,
     table: Table,
     is_broken: bool,
-    flaws: Arc<Flaws>,
+    violations: Arc<Violations>,
 }
 
 impl Frames {
@@ -81,7 +81,7 @@ impl Frames {
             frame_start: 0,
             table: Table::new(),
             is_broken: false,
-            flaws: Arc::default(),
+            violations: Arc::default(),
             preface_left: PREFACE.len(),
             header: [0; HEADER_BYTES],
             header_bytes: 0,
@@ -138,8 +138,8 @@ impl Frames {
     }
 
     /// What was found in the client's requests.
-    pub(super) fn flaws(&self) -> &Arc<Flaws> {
-        &self.flaws
+    pub(super) fn violations(&self) -> &Arc<Violations> {
+        &self.violations
     }
 
     /// Whether a head has begun and not ended: meanwhile no other stream can say anything.
@@ -242,13 +242,13 @@ impl Frames {
         };
         let is_new = self.stream > self.newest_stream;
         self.newest_stream = self.newest_stream.max(self.stream);
-        let flaw = match is_new {
-            true => found.fragment.then_some(Flaw::Fragment),
+        let violation = match is_new {
+            true => found.fragment.then_some(Violation::Fragment),
             // h2 itself resets the stream if it goes on behind them.
-            false => (found.pseudo && self.is_last).then_some(Flaw::LatePseudo),
+            false => (found.pseudo && self.is_last).then_some(Violation::LatePseudo),
         };
-        if let Some(flaw) = flaw {
-            self.excess |= !self.flaws.note(self.stream, flaw);
+        if let Some(violation) = violation {
+            self.excess |= !self.violations.note(self.stream, violation);
         }
     }
 }

@@ -2,27 +2,23 @@
 //! trailers; or the stream handed over to the service.
 
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
+use http::HeaderMap;
 use tokio::time::{Instant, timeout};
 
 use super::channel::{Channel, Ends};
-use super::connection::UnderWay;
-use crate::body::Remainder;
+use super::remainder::Remainder;
+use crate::answering::{self, Aborted, Sending, StreamPace};
 use crate::call::Covered;
 use crate::exchange::Response;
-use crate::fields;
-use crate::limits::Limits;
-use crate::memory::Charges;
-use crate::pace::{Pace, floor_of_stream};
-use crate::payload::{Chunks, Cut, Holding, Payload};
+use crate::payload::Payload;
 use crate::raw::Raw;
-use crate::worker::Worker;
+use crate::worker::{InFlight, Worker};
 
 /// What of the request decides about its answer.
 pub(super) struct Outgoing {
@@ -42,24 +38,21 @@ impl Outgoing {
     }
 }
 
-/// The client is gone, too slow for too long, or the answer cannot be completed.
-struct Broken;
-
 pub(super) async fn send(
     worker: &Worker,
     mut respond: SendResponse<Bytes>,
     Covered { mut response, charge, charges }: Covered,
     mut outgoing: Outgoing,
-    under_way: UnderWay,
+    in_flight: InFlight,
 ) {
     worker.terms.advertise(&mut response.headers);
-    let ends = fields::complete(worker, &mut response, outgoing.is_head);
+    let ends = answering::complete(worker, &mut response, outgoing.is_head);
     let Response { status, headers, body, .. } = response;
     let mut head = http::Response::new(());
     *head.status_mut() = status;
     *head.headers_mut() = headers;
     let Ok(stream) = respond.send_response(head, ends) else { return };
-    let mut sending = Sending { stream, limits: &worker.limits, pace: Pace::default(), under_way };
+    let mut sending = SendingStream { stream, pace: StreamPace::new(&worker.limits, in_flight) };
     let sent = match body {
         _ if ends => Ok(()),
         Payload::Whole(bytes) => {
@@ -67,24 +60,26 @@ pub(super) async fn send(
                 Some(charge) => charge.cover(bytes),
                 None => bytes,
             };
-            beside(&outgoing, sending.data(bytes, true)).await
+            discarding(&outgoing, sending.data(bytes, true)).await
         }
         Payload::Stream(chunks) => {
             drop(charge);
-            beside(&outgoing, sending.body(chunks, &charges)).await
+            let patience = worker.limits.write_stall;
+            let body = answering::send_body(&mut sending, chunks, &charges, patience);
+            discarding(&outgoing, body).await
         }
         Payload::TakeOver(run) => {
             drop(charge);
-            let Sending { stream, under_way, .. } = sending;
+            let SendingStream { stream, pace } = sending;
             let channel = Channel::new(Ends::new(stream, outgoing.channel.take(), charges));
             let raw = Raw::over(channel, worker.shutdown.clone());
-            return run.start(raw, Holding::Http2 { _under_way: under_way });
+            return run.start(raw, Box::new(pace.in_flight));
         }
         // Awaited before.
-        Payload::Later(_) => Err(Broken),
+        Payload::Later(_) => Err(Aborted),
     };
     if sent.is_err() {
-        // The client must not take half an answer for a whole one.
+        // The client must not take half a response for a whole one.
         sending.stream.send_reset(Reason::INTERNAL_ERROR);
     } else if let Some(remainder) = outgoing.remainder
         && remainder.is_unwanted()
@@ -95,8 +90,8 @@ pub(super) async fn send(
     }
 }
 
-/// Sends, and takes meanwhile what nobody wants.
-async fn beside<T>(outgoing: &Outgoing, sending: impl Future<Output = T>) -> T {
+/// Sends, and discards in the meantime what the service does not want of the body.
+async fn discarding<T>(outgoing: &Outgoing, sending: impl Future<Output = T>) -> T {
     let mut sending = pin!(sending);
     poll_fn(|cx| {
         outgoing.poll_discard(cx);
@@ -105,17 +100,15 @@ async fn beside<T>(outgoing: &Outgoing, sending: impl Future<Output = T>) -> T {
     .await
 }
 
-/// A stream that an answer is sent on.
-struct Sending<'a> {
+/// A stream that a response is sent on.
+struct SendingStream<'a> {
     stream: SendStream<Bytes>,
-    limits: &'a Limits,
-    pace: Pace,
-    under_way: UnderWay,
+    pace: StreamPace<'a>,
 }
 
-impl Sending<'_> {
+impl SendingStream<'_> {
     /// Sends all of it, waiting for the client's windows.
-    async fn data(&mut self, mut bytes: Bytes, last: bool) -> Result<(), Broken> {
+    async fn data(&mut self, mut bytes: Bytes, last: bool) -> Result<(), Aborted> {
         while !bytes.is_empty() {
             self.stream.reserve_capacity(bytes.len());
             if self.stream.capacity() == 0 {
@@ -124,14 +117,14 @@ impl Sending<'_> {
             }
             let piece = bytes.split_to(bytes.len().min(self.stream.capacity()));
             let ends = last && bytes.is_empty();
-            self.stream.send_data(piece, ends).map_err(|_| Broken)?;
+            self.stream.send_data(piece, ends).map_err(|_| Aborted)?;
         }
         Ok(())
     }
 
     /// Waits until the client takes more, if it takes enough.
-    async fn capacity(&mut self) -> Result<(), Broken> {
-        let (stream, limits) = (&mut self.stream, self.limits);
+    async fn capacity(&mut self) -> Result<(), Aborted> {
+        let stream = &mut self.stream;
         let began = Instant::now();
         let capacity = poll_fn(|cx| {
             if stream.poll_reset(cx).is_ready() {
@@ -139,59 +132,27 @@ impl Sending<'_> {
             }
             stream.poll_capacity(cx)
         });
-        let bytes = match timeout(limits.write_stall, capacity).await {
-            Ok(Some(Ok(bytes))) => bytes,
-            _ => return Err(Broken),
-        };
-        let floor = floor_of_stream(limits.floor_bytes, self.under_way.streams());
-        match self.pace.keeps(began.elapsed(), bytes, limits.write_stall, floor) {
-            true => Ok(()),
-            false => Err(Broken),
+        match timeout(self.pace.limits.write_stall, capacity).await {
+            Ok(Some(Ok(bytes))) => self.pace.keeps(began.elapsed(), bytes),
+            _ => Err(Aborted),
         }
-    }
-
-    async fn body(&mut self, mut chunks: Box<dyn Chunks>, charges: &Charges) -> Result<(), Broken> {
-        let declared = chunks.length_bytes();
-        let mut left = declared.unwrap_or(u64::MAX);
-        loop {
-            match next(&mut self.stream, &mut *chunks).await {
-                Some(Ok(piece)) => {
-                    // More than was declared is as wrong as less.
-                    left = left.checked_sub(piece.len() as u64).ok_or(Broken)?;
-                    let charge = charges.wait(piece.len(), self.limits.write_stall).await;
-                    self.data(charge.ok_or(Broken)?.cover(piece), false).await?;
-                }
-                Some(Err(Cut)) => {
-                    tracing::debug!("the source of an answer broke off");
-                    return Err(Broken);
-                }
-                None if declared.is_some() && left > 0 => return Err(Broken),
-                None => break,
-            }
-        }
-        let trailers = chunks.trailers().map(|mut trailers| {
-            fields::strip(&mut trailers);
-            trailers
-        });
-        let ended = match trailers.filter(|trailers| !trailers.is_empty()) {
-            Some(trailers) => self.stream.send_trailers(trailers),
-            None => self.stream.send_data(Bytes::new(), true),
-        };
-        ended.map_err(|_| Broken)
     }
 }
 
-/// The next piece; a client that takes its request back and a source that panics both cut it.
-async fn next(
-    stream: &mut SendStream<Bytes>,
-    chunks: &mut dyn Chunks,
-) -> Option<Result<Bytes, Cut>> {
-    poll_fn(|cx| {
-        let polled = catch_unwind(AssertUnwindSafe(|| chunks.poll_chunk(cx)));
-        match polled.unwrap_or(Poll::Ready(Some(Err(Cut)))) {
-            Poll::Ready(piece) => Poll::Ready(piece),
-            Poll::Pending => stream.poll_reset(cx).map(|_| Some(Err(Cut))),
-        }
-    })
-    .await
+impl Sending for SendingStream<'_> {
+    async fn piece(&mut self, piece: Bytes) -> Result<(), Aborted> {
+        self.data(piece, false).await
+    }
+
+    async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), Aborted> {
+        let ended = match trailers {
+            Some(trailers) => self.stream.send_trailers(trailers),
+            None => self.stream.send_data(Bytes::new(), true),
+        };
+        ended.map_err(|_| Aborted)
+    }
+
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stream.poll_reset(cx).map(drop)
+    }
 }

@@ -9,10 +9,12 @@ use tokio::io::ReadBuf;
 
 use super::frames;
 use super::inflow::{Inflow, Leftover};
-use super::outflow::{Broken, Outlet, Stopped};
+use super::outflow::{Outlet, Stopped};
 use super::window::{Window, Windows};
-use crate::body::BodyFault;
+use crate::answering::Aborted;
+use crate::body::Incoming as _;
 use crate::channel::{self, pour};
+use crate::fault::BodyFault;
 use crate::memory::{Charges, QueuedCharges};
 
 /// The most that one frame holds.
@@ -136,7 +138,7 @@ impl channel::Ends for Ends {
     }
 }
 
-fn broken(_: Broken) -> io::Error {
+fn broken(_: Aborted) -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 

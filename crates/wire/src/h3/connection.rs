@@ -1,7 +1,7 @@
 //! One connection: accepts its streams, answers those that need no waiting in its own task and the
 //! others in tasks of theirs, watches the clock, and ends in good order. One thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use quinn::{Connection, RecvStream, SendStream, VarInt};
-use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -20,9 +19,8 @@ use super::control::Roles;
 use super::frames::{self, Code};
 use super::window::Windows;
 use super::{control, settings, stream};
-use crate::h1::{Link, Phase};
 use crate::memory::Memory;
-use crate::worker::Worker;
+use crate::worker::{Event, InFlight, Link, Phase, Worker};
 
 /// Requests that a client may take back before they are answered, at once and then each second: as
 /// resets on HTTP/2.
@@ -33,7 +31,7 @@ const LEAVE_ROUND_TRIPS: u32 = 4;
 const LEAVE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// What the streams of a connection share.
-pub(super) struct Line {
+pub(super) struct ConnectionContext {
     pub(super) worker: Rc<Worker>,
     pub(super) link: Rc<Link>,
     pub(super) connection: Connection,
@@ -43,15 +41,11 @@ pub(super) struct Line {
     /// The client's address, proved by the handshake.
     pub(super) peer: SocketAddr,
     pub(super) roles: Roles,
-    /// Streams being answered.
-    under_way: Cell<usize>,
-    leaving: Cell<bool>,
-    quiet: Notify,
     /// How many more requests the client may take back, and since when so many.
     patience: RefCell<(u32, Instant)>,
 }
 
-impl Line {
+impl ConnectionContext {
     /// The client has broken the protocol.
     pub(super) fn fail(&self, code: VarInt) {
         self.connection.close(code, b"");
@@ -76,36 +70,6 @@ impl Line {
     }
 }
 
-/// Counts a stream while it is answered.
-pub(crate) struct UnderWay(Rc<Line>);
-
-impl UnderWay {
-    fn enter(line: &Rc<Line>) -> UnderWay {
-        line.under_way.set(line.under_way.get() + 1);
-        UnderWay(line.clone())
-    }
-
-    /// Streams of the connection that are being answered.
-    pub(super) fn streams(&self) -> usize {
-        self.0.under_way.get()
-    }
-
-    /// Whether the connection ends with the last stream that is under way.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.0.leaving.get()
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let UnderWay(line) = self;
-        line.under_way.set(line.under_way.get() - 1);
-        if line.under_way.get() == 0 {
-            line.quiet.notify_one();
-        }
-    }
-}
-
 /// How far the farewell has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -117,7 +81,7 @@ enum Stage {
 }
 
 struct Serving {
-    line: Rc<Line>,
+    context: Rc<ConnectionContext>,
     control: SendStream,
     stage: Stage,
     /// The stream that comes next.
@@ -133,7 +97,7 @@ pub(super) async fn serve(link: Rc<Link>, connection: Connection) {
     let peer = connection.remote_address();
     link.speaks_for(peer);
     let memory = Memory::new(worker.shared.memory.clone());
-    let line = Rc::new(Line {
+    let context = Rc::new(ConnectionContext {
         worker,
         link,
         peer,
@@ -141,34 +105,31 @@ pub(super) async fn serve(link: Rc<Link>, connection: Connection) {
         memory,
         connection,
         roles: Roles::default(),
-        under_way: Cell::new(0),
-        leaving: Cell::new(false),
-        quiet: Notify::new(),
         patience,
     });
-    let limits = &line.worker.limits;
-    let Ok(Some(control)) = timeout(limits.handshake_timeout, begin(&line)).await else {
-        return line.fail(Code::NO_ERROR);
+    let limits = &context.worker.limits;
+    let Ok(Some(control)) = timeout(limits.handshake_timeout, begin(&context)).await else {
+        return context.fail(Code::NO_ERROR);
     };
-    line.link.enter(Phase::Idle);
+    context.link.enter(Phase::Idle);
     let timer = Box::pin(sleep(Duration::ZERO));
-    Serving { line: line.clone(), control, stage: Stage::Open, next: 0, timer }.run().await;
-    line.link.leave();
+    Serving { context: context.clone(), control, stage: Stage::Open, next: 0, timer }.run().await;
+    context.link.leave();
     // The streams' tasks end with it.
-    line.fail(Code::NO_ERROR);
+    context.fail(Code::NO_ERROR);
 }
 
 /// Our control stream, with the settings.
-async fn begin(line: &Line) -> Option<SendStream> {
-    let mut control = line.connection.open_uni().await.ok()?;
-    control.write_all(&settings::control(&line.worker.limits)).await.ok()?;
+async fn begin(context: &ConnectionContext) -> Option<SendStream> {
+    let mut control = context.connection.open_uni().await.ok()?;
+    control.write_all(&settings::control(&context.worker.limits)).await.ok()?;
     Some(control)
 }
 
 impl Serving {
     async fn run(mut self) {
-        let line = self.line.clone();
-        let mut shutdown = line.worker.shutdown.clone();
+        let context = self.context.clone();
+        let mut shutdown = context.worker.shutdown.clone();
         let fired = shutdown.fired();
         tokio::pin!(fired);
         // Set when it is needed.
@@ -176,22 +137,23 @@ impl Serving {
         while !self.is_over() {
             tokio::select! {
                 biased;
-                accepted = line.connection.accept_bi() => match accepted {
+                accepted = context.connection.accept_bi() => match accepted {
                     Ok((sending, receiving)) => self.start(sending, receiving).await,
                     Err(error) => {
                         tracing::debug!(%error, "an HTTP/3 connection ended");
                         return;
                     }
                 },
-                accepted = line.connection.accept_uni() => match accepted {
-                    Ok(receiving) => drop(spawn_local(control::read(line.clone(), receiving))),
+                accepted = context.connection.accept_uni() => match accepted {
+                    Ok(receiving) => drop(spawn_local(control::read(context.clone(), receiving))),
                     Err(_) => return,
                 },
-                () = line.quiet.notified() => self.rest(),
                 () = &mut fired, if self.stage == Stage::Open => self.leave().await,
-                () = poll_fn(|cx| line.link.poll_overdue(cx)), if self.stage == Stage::Open => {
-                    self.overdue().await;
-                }
+                event = poll_fn(|cx| context.link.poll_event(cx)) => match event {
+                    // From now on the connection is idle.
+                    Event::Answered => context.link.enter(Phase::Idle),
+                    Event::Overdue => self.overdue().await,
+                },
                 () = &mut self.timer, if !self.timer.is_elapsed() => self.part().await,
             }
         }
@@ -199,19 +161,12 @@ impl Serving {
 
     /// Whether nothing more is to come and nothing to be done.
     fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Last(_)) && self.line.under_way.get() == 0
-    }
-
-    /// The last answer is complete: from now on the connection is idle.
-    fn rest(&mut self) {
-        if self.line.under_way.get() == 0 {
-            self.line.link.enter(Phase::Idle);
-        }
+        matches!(self.stage, Stage::Last(_)) && self.context.link.streams() == 0
     }
 
     /// The connection was idle for too long, or its place is needed.
     async fn overdue(&mut self) {
-        if self.line.under_way.get() == 0 {
+        if self.stage == Stage::Open && self.context.link.streams() == 0 {
             self.leave().await;
         }
     }
@@ -226,8 +181,8 @@ impl Serving {
 
     async fn leave(&mut self) {
         self.stage = Stage::Leaving;
-        self.line.leaving.set(true);
-        let wait = self.line.connection.rtt().saturating_mul(LEAVE_ROUND_TRIPS);
+        self.context.link.leave_soon();
+        let wait = self.context.connection.rtt().saturating_mul(LEAVE_ROUND_TRIPS);
         self.timer.as_mut().reset(Instant::now() + wait.clamp(LEAVE.0, LEAVE.1));
         self.say_goodbye(frames::LAST_STREAM).await;
     }
@@ -239,7 +194,7 @@ impl Serving {
         frames::write_head(&mut frame, frames::GOAWAY, number.len() as u64);
         frame.extend_from_slice(&number);
         // A client that does not take a few bytes learns of it by the end of the connection.
-        let linger = self.line.worker.limits.linger_timeout;
+        let linger = self.context.worker.limits.linger_timeout;
         let _ = timeout(linger, self.control.write_all(&frame)).await;
     }
 
@@ -253,10 +208,10 @@ impl Serving {
             return;
         }
         self.next = self.next.max(id + 4);
-        self.line.link.enter(Phase::Answering);
-        let place = UnderWay::enter(&self.line);
-        let line = self.line.clone();
-        let mut answering = Box::pin(stream::answer(line, sending, receiving, place));
+        self.context.link.enter(Phase::Answering);
+        let in_flight = InFlight::new(&self.context.link);
+        let context = self.context.clone();
+        let mut answering = Box::pin(stream::answer(context, sending, receiving, in_flight));
         let pending = poll_fn(|cx| {
             let polled = catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
             Poll::Ready(match polled {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes};
 use quinn::{RecvStream, VarInt};
 
-use super::connection::Line;
+use super::connection::ConnectionContext;
 use super::frames::{self, Code};
 
 /// The most a frame of the control stream may hold of what is read at once. Settings are some ten
@@ -34,29 +34,29 @@ enum Stop {
 }
 
 /// Reads one of them to its end.
-pub(super) async fn read(line: Rc<Line>, receiving: RecvStream) {
+pub(super) async fn read(context: Rc<ConnectionContext>, receiving: RecvStream) {
     let mut source = Source { receiving, held: Bytes::new() };
     let Ok(kind) = source.number().await else { return };
     let role = match kind {
-        frames::CONTROL_STREAM => &line.roles.control,
-        frames::ENCODER_STREAM => &line.roles.encoder,
-        frames::DECODER_STREAM => &line.roles.decoder,
+        frames::CONTROL_STREAM => &context.roles.control,
+        frames::ENCODER_STREAM => &context.roles.encoder,
+        frames::DECODER_STREAM => &context.roles.decoder,
         // Only servers push.
-        frames::PUSH_STREAM => return line.fail(Code::STREAM_CREATION_ERROR),
+        frames::PUSH_STREAM => return context.fail(Code::STREAM_CREATION_ERROR),
         _ => {
             let _ = source.receiving.stop(Code::STREAM_CREATION_ERROR);
             return;
         }
     };
     if role.replace(true) {
-        return line.fail(Code::STREAM_CREATION_ERROR);
+        return context.fail(Code::STREAM_CREATION_ERROR);
     }
     let stop = match kind {
         frames::CONTROL_STREAM => source.control().await,
         frames::ENCODER_STREAM => source.encoder().await,
         _ => source.decoder().await,
     };
-    line.fail(match stop {
+    context.fail(match stop {
         Stop::Broken(code) => code,
         // They live as long as the connection. Where that has ended first this changes nothing.
         Stop::Ended => Code::CLOSED_CRITICAL_STREAM,

@@ -17,9 +17,8 @@ use tokio::time::timeout;
 use super::connection;
 use super::frames::Code;
 use super::settings;
-use crate::call::take_place;
 use crate::tls::Tls;
-use crate::worker::{UnderWay, Worker};
+use crate::worker::{Handshake, Worker};
 
 /// What the system holds of packets that we have not read, or it has not sent. 4 MiB: some 30 ms at
 /// 1 Gbit/s; the system gives less where its own limit is lower.
@@ -43,15 +42,17 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: UdpSocket, tls: Tls) -> io
     let endpoint = Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime))?;
     let mut shutdown = worker.shutdown.clone();
     let mut clock = worker.clock();
-    let Some(mut pleas) = worker.idle.pleas() else { return Ok(()) };
+    let Some(mut evictions) = worker.connections.eviction_requests() else { return Ok(()) };
     let fired = shutdown.fired();
     tokio::pin!(fired);
     let mut next = 0;
     loop {
         tokio::select! {
             () = &mut fired => break,
-            _ = clock.tick() => worker.check_all(),
-            Some(plea) = pleas.recv() => drop(plea.send(worker.end_idle())),
+            _ = clock.tick() => worker.check_connections(),
+            Some(request) = evictions.recv() => {
+                let _ = request.send(worker.end_idle_connection());
+            }
             incoming = endpoint.accept() => match incoming {
                 Some(incoming) => open(&worker, next, incoming),
                 None => break,
@@ -60,8 +61,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: UdpSocket, tls: Tls) -> io
         next += 1;
     }
     worker.draining.set(true);
-    drop(pleas);
-    // Whoever comes now is better off with another server.
+    drop(evictions);
+    // New clients are better off with another server.
     endpoint.set_server_config(None);
     worker.drain(clock).await;
     endpoint.close(Code::NO_ERROR, b"");
@@ -72,20 +73,20 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: UdpSocket, tls: Tls) -> io
 
 fn open(worker: &Rc<Worker>, id: u64, incoming: Incoming) {
     let limits = &worker.limits;
-    let is_rush = worker.handshakes() >= limits.retry_handshakes;
+    let is_rush = worker.connections.handshakes() >= limits.retry_handshakes;
     if is_rush && !incoming.remote_address_validated() {
-        // Costs us a packet and no memory, and whoever lies about its address never answers.
+        // Costs us a packet and no memory, and a client that lies about its address never answers.
         if let Err(error) = incoming.retry() {
             error.into_incoming().refuse();
         }
         return;
     }
-    if take_place(&worker.shared.connections, limits.max_connections) {
+    if worker.take_connection() {
         return admit(worker, id, incoming);
     }
     let worker = worker.clone();
     spawn_local(async move {
-        match worker.take_idle_place().await {
+        match worker.take_idle_connection().await {
             true => admit(&worker, id, incoming),
             false => incoming.refuse(),
         }
@@ -93,8 +94,8 @@ fn open(worker: &Rc<Worker>, id: u64, incoming: Incoming) {
 }
 
 fn admit(worker: &Rc<Worker>, id: u64, incoming: Incoming) {
-    let (mut listed, link) = worker.list(id, incoming.remote_address());
-    let under_way = UnderWay::new(worker, id);
+    let mut registration = worker.register(id, incoming.remote_address());
+    let handshake = Handshake::new(worker, id);
     let worker = worker.clone();
     let patience = worker.limits.handshake_timeout;
     let task = spawn_local(async move {
@@ -102,18 +103,18 @@ fn admit(worker: &Rc<Worker>, id: u64, incoming: Incoming) {
         // What follows the handshake is a task of its own: what a handshake needs is given back,
         // and it is no longer among those that end to make room.
         match timeout(patience, connecting).await {
-            // Counted when the address is proved: anybody can write another's.
-            Ok(Ok(connection)) if !listed.settle(connection.remote_address().ip()) => {
+            // Counted when the address is proved: a client can write any address.
+            Ok(Ok(connection)) if !registration.count_for(connection.remote_address().ip()) => {
                 connection.close(Code::EXCESSIVE_LOAD, b"");
             }
             Ok(Ok(connection)) => drop(spawn_local(async move {
-                connection::serve(link, connection).await;
-                drop(listed);
+                connection::serve(registration.link().clone(), connection).await;
+                drop(registration);
             })),
             Ok(Err(error)) => tracing::debug!(%error, "a QUIC handshake failed"),
             Err(_) => tracing::debug!("a QUIC handshake took too long"),
         }
-        drop(under_way);
+        drop(handshake);
     });
-    worker.keep_handshake(id, task.abort_handle());
+    worker.connections.add_handshake(id, task.abort_handle(), worker.limits.max_handshakes);
 }

@@ -14,7 +14,8 @@ use quinn::{Connection, RecvStream, VarInt};
 use super::frames::{self, Code};
 use super::message;
 use super::window::Window;
-use crate::body::BodyFault;
+use crate::body::Incoming;
+use crate::fault::BodyFault;
 use crate::memory::Key;
 
 /// The most of a body that is taken from QUIC in one piece.
@@ -171,10 +172,6 @@ impl Inflow {
     }
 
     /// Charges what the client may send to this holder, if that has room.
-    pub(crate) fn charge_to(&self, key: Key) -> bool {
-        self.stream.leftover.charge_to(key)
-    }
-
     /// Kept until the answer is complete.
     pub(super) fn leftover(&self) -> Arc<Leftover> {
         self.stream.leftover.clone()
@@ -221,26 +218,6 @@ impl Inflow {
             Poll::Pending => Poll::Ready(Ok(false)),
         })
         .await
-    }
-
-    /// The next piece of the body, or none behind it.
-    pub(crate) fn poll_data(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, BodyFault>> {
-        Poll::Ready(match ready!(self.poll_piece(cx)) {
-            Ok(piece) => Ok(piece),
-            Err(End::Malformed | End::TooLarge) => {
-                self.stop(Code::MESSAGE_ERROR);
-                Err(BodyFault::Malformed)
-            }
-            Err(End::Gone | End::Incomplete) => Err(BodyFault::Incomplete),
-        })
-    }
-
-    /// The fields behind the body, once it was read to its end.
-    pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
-        self.trailers.take()
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, End>> {
@@ -372,4 +349,26 @@ enum Frame {
     /// The body goes on; `data_left` says how far.
     Data,
     End,
+}
+
+impl Incoming for Inflow {
+    /// The next piece of the body, or none behind it.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
+        Poll::Ready(match ready!(self.poll_piece(cx)) {
+            Ok(piece) => Ok(piece),
+            Err(End::Malformed | End::TooLarge) => {
+                self.stop(Code::MESSAGE_ERROR);
+                Err(BodyFault::Malformed)
+            }
+            Err(End::Gone | End::Incomplete) => Err(BodyFault::Incomplete),
+        })
+    }
+
+    fn poll_trailers(&mut self, _: &mut Context<'_>) -> Poll<Option<HeaderMap>> {
+        Poll::Ready(self.trailers.take())
+    }
+
+    fn charge_to(&self, key: Key) -> bool {
+        self.stream.leftover.charge_to(key)
+    }
 }

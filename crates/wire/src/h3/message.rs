@@ -3,12 +3,13 @@
 //! `admission`. No I/O.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::TE;
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
-use super::qpack::{Broken, Fields};
+use super::qpack::{DecodeError, Fields};
+use crate::fields::is_hop_by_hop;
 
 /// What each field counts beside its name and value (RFC 9114 4.2.2).
 const FIELD_BYTES: usize = 32;
@@ -23,8 +24,8 @@ pub(super) enum Refusal {
     TooLarge,
 }
 
-impl From<Broken> for Refusal {
-    fn from(_: Broken) -> Refusal {
+impl From<DecodeError> for Refusal {
+    fn from(_: DecodeError) -> Refusal {
         Refusal::Unreadable
     }
 }
@@ -78,7 +79,8 @@ fn read(
                 let name = HeaderName::from_lowercase(&name).map_err(|_| Refusal::Malformed)?;
                 let value =
                     HeaderValue::from_maybe_shared(value).map_err(|_| Refusal::Malformed)?;
-                if is_forbidden(&name, &value) {
+                // `te` alone may say that trailers are welcome.
+                if is_hop_by_hop(&name) && !(name == TE && value == "trailers") {
                     return Err(Refusal::Malformed);
                 }
                 headers.append(name, value);
@@ -86,15 +88,6 @@ fn read(
         }
     }
     Ok(headers)
-}
-
-/// What speaks of a connection has no place on a stream (RFC 9114 4.2).
-fn is_forbidden(name: &HeaderName, value: &HeaderValue) -> bool {
-    match *name {
-        CONNECTION | TRANSFER_ENCODING | UPGRADE => true,
-        TE => value != "trailers",
-        _ => matches!(name.as_str(), "keep-alive" | "proxy-connection"),
-    }
 }
 
 impl Pseudo {

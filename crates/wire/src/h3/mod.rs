@@ -22,7 +22,4 @@ mod settings;
 mod stream;
 mod window;
 
-pub(crate) use channel::Channel;
-pub(crate) use connection::UnderWay;
 pub(crate) use endpoint::{bind, serve};
-pub(crate) use inflow::Inflow;

@@ -3,28 +3,25 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version};
 use quinn::{RecvStream, SendStream};
 use tokio::time::timeout;
 
-use super::connection::{Line, UnderWay};
+use super::connection::ConnectionContext;
 use super::frames::Code;
 use super::inflow::{End, Inflow};
 use super::message::{self, Refusal};
 use super::outflow::{self, Outgoing, Outlet, Stopped};
 use crate::admission::{self, Head};
-use crate::body::{Body, Invitation};
-use crate::call::{self, Asker, Working};
-use crate::exchange::{Exchange, Response};
+use crate::answering::{self, Requesting};
+use crate::call::{self, Asker};
 use crate::fault::Fault;
-use crate::fields;
-use crate::hints::Hints;
 use crate::memory::Key;
+use crate::worker::InFlight;
 
 /// Why there is no request.
 enum No {
@@ -44,70 +41,80 @@ impl From<Fault> for No {
 
 /// Answers the request; returns early if the client takes it back.
 pub(super) async fn answer(
-    line: Rc<Line>,
+    context: Rc<ConnectionContext>,
     sending: SendStream,
     receiving: RecvStream,
-    under_way: UnderWay,
+    in_flight: InFlight,
 ) {
-    let worker = line.worker.clone();
+    let worker = context.worker.clone();
     let mut outlet = Outlet::new(sending);
     let limit = worker.limits.header_list_bytes() as usize;
-    let mut inflow = Inflow::new(line.connection.clone(), receiving, limit);
+    let mut inflow = Inflow::new(context.connection.clone(), receiving, limit);
     let mut outgoing = Outgoing {
         is_head: false,
         channel: None,
         interim: Bytes::new(),
         leftover: inflow.leftover(),
-        windows: line.windows.clone(),
+        windows: context.windows.clone(),
     };
     // As it was at the handshake: an address to which it moved since may not be proved yet.
-    let mut asker = Asker { client: line.peer.ip(), is_safe: true };
-    let outcome = match request(&line, &mut inflow, limit, &mut outgoing.is_head, &mut asker).await
-    {
-        Ok((head, bodiless)) => {
-            let upgrade = head.upgrade;
-            let begun = begin(&line, head, asker.client, inflow, bodiless, &mut outgoing);
-            match call::begin(&worker, begun.exchange) {
-                Err(fault) => Err(fault),
-                Ok(answer) => {
-                    let interim = Interim { hints: begun.hints, invitation: begun.invitation };
-                    match wait(answer, &mut outlet, interim, &mut outgoing.interim).await {
-                        Some(outcome) => {
-                            outcome.and_then(|response| fields::sendable(response, upgrade))
-                        }
-                        // Nobody waits for it any more.
-                        None => {
-                            outlet.reset(Code::REQUEST_CANCELLED);
-                            return line.cancelled();
+    let mut asker = Asker { client: context.peer.ip(), is_safe: true };
+    let outcome =
+        match request(&context, &mut inflow, limit, &mut outgoing.is_head, &mut asker).await {
+            Ok((head, bodiless)) => {
+                let upgrade = head.upgrade;
+                // What follows an upgrade is no body: it belongs to the service that takes it over.
+                let (body, channel) = match (upgrade, bodiless) {
+                    (true, _) => (None, Some(inflow)),
+                    (false, true) => (None, None),
+                    (false, false) => (Some(inflow), None),
+                };
+                outgoing.channel = channel;
+                let version = Version::HTTP_3;
+                let (exchange, interim) =
+                    answering::exchange(&context.link, version, asker.client, head, body);
+                match call::begin(&worker, exchange) {
+                    Err(fault) => Err(fault),
+                    Ok(working) => {
+                        let unsent = &mut outgoing.interim;
+                        let mut stream = Stream { outlet: &mut outlet, unsent, stopped: None };
+                        match answering::wait(working, interim, &mut stream).await {
+                            Some(outcome) => {
+                                outcome.and_then(|response| answering::sendable(response, upgrade))
+                            }
+                            // The client does not wait for it any more.
+                            None => {
+                                outlet.reset(Code::REQUEST_CANCELLED);
+                                return context.cancelled();
+                            }
                         }
                     }
                 }
             }
-        }
-        Err(No::Fault(fault)) => Err(fault),
-        Err(No::Reset(code)) => {
-            inflow.stop(code);
-            return outlet.reset(code);
-        }
-        Err(No::Gone) => {
-            outlet.reset(Code::REQUEST_CANCELLED);
-            return line.cancelled();
-        }
-    };
-    let answer = call::covered(&worker, outcome, &line.memory, asker);
-    outflow::send(&worker, outlet, answer, outgoing, under_way).await;
+            Err(No::Fault(fault)) => Err(fault),
+            Err(No::Reset(code)) => {
+                inflow.stop(code);
+                return outlet.reset(code);
+            }
+            Err(No::Gone) => {
+                outlet.reset(Code::REQUEST_CANCELLED);
+                return context.cancelled();
+            }
+        };
+    let answer = call::covered(&worker, outcome, &context.memory, asker);
+    outflow::send(&worker, outlet, answer, outgoing, in_flight).await;
 }
 
 /// The head, admitted, and whether the request ends with it.
 async fn request(
-    line: &Line,
+    context: &ConnectionContext,
     inflow: &mut Inflow,
     limit: usize,
     is_head: &mut bool,
     asker: &mut Asker,
 ) -> Result<(Head, bool), No> {
-    let limits = &line.worker.limits;
-    let block = match timeout(limits.head_timeout, read_head(line, inflow)).await {
+    let limits = &context.worker.limits;
+    let block = match timeout(limits.head_timeout, read_head(context, inflow)).await {
         Err(_) => return Err(No::Fault(Fault::HeadTimeout)),
         Ok(head) => head?,
     };
@@ -115,12 +122,12 @@ async fn request(
         Refusal::TooLarge => No::Fault(Fault::HeadTooLarge),
         Refusal::Malformed => No::Reset(Code::MESSAGE_ERROR),
         Refusal::Unreadable => {
-            line.fail(Code::DECOMPRESSION_FAILED);
+            context.fail(Code::DECOMPRESSION_FAILED);
             No::Gone
         }
     })?;
     *is_head = parts.method == Method::HEAD;
-    let client = line.link.client(&parts.headers)?;
+    let client = context.link.client(&parts.headers)?;
     *asker = Asker { client, is_safe: parts.method.is_safe() };
     let head = admission::admit(parts, protocol.as_deref(), limits)?;
     // Whoever lies about the length of nothing is found out before the service hears of it.
@@ -129,15 +136,15 @@ async fn request(
     // A stream that is handed over is read as it comes.
     leftover.release();
     if !bodiless && !head.upgrade {
-        let window = line.windows.open(head.declared_bytes, Key::arriving(client));
+        let window = context.windows.open(head.declared_bytes, Key::arriving(client));
         leftover.keep(window.ok_or_else(|| Fault::overloaded(&head.headers))?);
     }
     Ok((head, bodiless))
 }
 
 /// Half heads are counted: those of all connections must not take the memory of all others.
-async fn read_head(line: &Line, inflow: &mut Inflow) -> Result<Bytes, No> {
-    let half_heads = &line.worker.half_heads;
+async fn read_head(context: &ConnectionContext, inflow: &mut Inflow) -> Result<Bytes, No> {
+    let half_heads = &context.worker.half_heads;
     let mut counted = Counted { total: half_heads, bytes: 0 };
     let mut is_late = false;
     poll_fn(|cx| {
@@ -145,13 +152,13 @@ async fn read_head(line: &Line, inflow: &mut Inflow) -> Result<Bytes, No> {
         if polled.is_pending() {
             if !std::mem::replace(&mut is_late, true) {
                 // What follows the missing part may have come before it.
-                let key = Key::arriving(line.peer.ip());
-                let window = line.windows.open(None, key);
+                let key = Key::arriving(context.peer.ip());
+                let window = context.windows.open(None, key);
                 let window = window.ok_or(No::Reset(Code::REQUEST_REJECTED))?;
                 inflow.leftover().keep(window);
             }
             counted.set(inflow.held_bytes());
-            if half_heads.get() > line.worker.limits.buffer_bytes {
+            if half_heads.get() > context.worker.limits.buffer_bytes {
                 return Poll::Ready(Err(No::Fault(Fault::Overloaded)));
             }
         }
@@ -188,88 +195,26 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// What the service is given, and what we keep of it.
-struct Begun {
-    exchange: Exchange,
-    hints: Hints,
-    invitation: Option<Invitation>,
+/// A stream whose response is waited for.
+struct Stream<'a> {
+    outlet: &'a mut Outlet,
+    /// Interim responses that have not left yet.
+    unsent: &'a mut Bytes,
+    stopped: Option<Stopped>,
 }
 
-fn begin(
-    line: &Line,
-    head: Head,
-    client: IpAddr,
-    inflow: Inflow,
-    bodiless: bool,
-    outgoing: &mut Outgoing,
-) -> Begun {
-    let worker = &line.worker;
-    let hints = match worker.terms.early_hints.allowed(Version::HTTP_3, false) {
-        true => Hints::open(),
-        false => Hints::default(),
-    };
-    let mut invitation = None;
-    let body = if head.upgrade {
-        // What follows is no body: it belongs to whoever takes the stream over.
-        outgoing.channel = Some(inflow);
-        Body::empty()
-    } else if bodiless {
-        Body::empty()
-    } else {
-        invitation = head.expects_continue.then(Invitation::default);
-        Body::stream(inflow, head.declared_bytes, invitation.clone(), &worker.limits)
-    };
-    let exchange = Exchange {
-        method: head.method,
-        uri: head.uri,
-        version: Version::HTTP_3,
-        headers: head.headers,
-        peer: line.peer,
-        client,
-        body,
-        hints: hints.clone(),
-    };
-    Begun { exchange, hints, invitation }
-}
+impl Requesting for Stream<'_> {
+    fn inform(&mut self, status: StatusCode, headers: HeaderMap) {
+        let mut out = self.unsent.to_vec();
+        outflow::write_head(&mut out, status, &headers);
+        *self.unsent = out.into();
+    }
 
-/// What may be sent before the answer.
-struct Interim {
-    hints: Hints,
-    invitation: Option<Invitation>,
-}
-
-/// The service's answer; none if the client has taken the request back or is gone. Interim answers
-/// leave meanwhile; what of them has not is left in `unsent`.
-async fn wait(
-    mut answer: Working<'_>,
-    outlet: &mut Outlet,
-    mut interim: Interim,
-    unsent: &mut Bytes,
-) -> Option<Result<Response, Fault>> {
-    let mut stopped: Option<Stopped> = None;
-    poll_fn(|cx| {
-        let outcome = answer.poll(cx);
-        for mut headers in interim.hints.take(cx) {
-            fields::strip(&mut headers);
-            inform(unsent, StatusCode::EARLY_HINTS, &headers);
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Poll::Ready(Err(_)) = self.outlet.poll_write_all(cx, self.unsent) {
+            return Poll::Ready(());
         }
-        if let Poll::Ready(outcome) = outcome {
-            return Poll::Ready(Some(outcome));
-        }
-        if interim.invitation.as_ref().is_some_and(|invitation| invitation.wanted(cx)) {
-            interim.invitation = None;
-            inform(unsent, StatusCode::CONTINUE, &HeaderMap::new());
-        }
-        if let Poll::Ready(Err(_)) = outlet.poll_write_all(cx, unsent) {
-            return Poll::Ready(None);
-        }
-        stopped.get_or_insert_with(|| outlet.stopped()).as_mut().poll(cx).map(|()| None)
-    })
-    .await
-}
-
-fn inform(unsent: &mut Bytes, status: StatusCode, headers: &HeaderMap) {
-    let mut out = unsent.to_vec();
-    outflow::write_head(&mut out, status, headers);
-    *unsent = out.into();
+        let stopped = self.stopped.get_or_insert_with(|| self.outlet.stopped());
+        stopped.as_mut().poll(cx)
+    }
 }

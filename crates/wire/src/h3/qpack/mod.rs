@@ -12,31 +12,31 @@ use crate::huffman;
 
 /// The bytes are no fields: the connection cannot go on (RFC 9204 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub(super) struct DecodeError;
 
 /// Reads the fields of one block, one after the other.
 #[derive(Debug)]
 pub(super) struct Fields(Bytes);
 
 impl Fields {
-    pub(super) fn read(mut block: Bytes) -> Result<Fields, Broken> {
+    pub(super) fn read(mut block: Bytes) -> Result<Fields, DecodeError> {
         let insertions = integer(&mut block, 8)?;
         let _base = integer(&mut block, 7)?;
         // What is not in the static table cannot be: there is no other.
-        if insertions == 0 { Ok(Fields(block)) } else { Err(Broken) }
+        if insertions == 0 { Ok(Fields(block)) } else { Err(DecodeError) }
     }
 
     /// The next name and value, as they were sent: nothing says that they are valid.
-    pub(super) fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, Broken> {
+    pub(super) fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, DecodeError> {
         let block = &mut self.0;
         let Some(first) = block.first().copied() else { return Ok(None) };
         let (name, value) = match first {
             0b1100_0000.. => {
-                let (name, value) = table::entry(integer(block, 6)?).ok_or(Broken)?;
+                let (name, value) = table::entry(integer(block, 6)?).ok_or(DecodeError)?;
                 (name.into(), value.into())
             }
             0b0101_0000..=0b0101_1111 | 0b0111_0000..=0b0111_1111 => {
-                let (name, _) = table::entry(integer(block, 4)?).ok_or(Broken)?;
+                let (name, _) = table::entry(integer(block, 4)?).ok_or(DecodeError)?;
                 (name.into(), text(block, 7)?)
             }
             0b0010_0000..=0b0011_1111 => {
@@ -44,16 +44,16 @@ impl Fields {
                 (name, text(block, 7)?)
             }
             // These point into the dynamic table.
-            _ => return Err(Broken),
+            _ => return Err(DecodeError),
         };
         Ok(Some((name, value)))
     }
 }
 
 /// A number behind the last bits of a first byte (RFC 7541 5.1).
-fn integer(block: &mut Bytes, prefix_bits: u32) -> Result<u64, Broken> {
+fn integer(block: &mut Bytes, prefix_bits: u32) -> Result<u64, DecodeError> {
     if block.is_empty() {
-        return Err(Broken);
+        return Err(DecodeError);
     }
     let full = (1_u64 << prefix_bits) - 1;
     let mut value = u64::from(block.get_u8()) & full;
@@ -63,7 +63,7 @@ fn integer(block: &mut Bytes, prefix_bits: u32) -> Result<u64, Broken> {
     // 63 bits: far beyond any length that can be true, and no sum here can overflow.
     for shift in (0..56).step_by(7) {
         if block.is_empty() {
-            return Err(Broken);
+            return Err(DecodeError);
         }
         let byte = u64::from(block.get_u8());
         value += (byte & 127) << shift;
@@ -71,19 +71,19 @@ fn integer(block: &mut Bytes, prefix_bits: u32) -> Result<u64, Broken> {
             return Ok(value);
         }
     }
-    Err(Broken)
+    Err(DecodeError)
 }
 
 /// A text with its length, the bit above the length says whether it is coded.
-fn text(block: &mut Bytes, prefix_bits: u32) -> Result<Bytes, Broken> {
+fn text(block: &mut Bytes, prefix_bits: u32) -> Result<Bytes, DecodeError> {
     let coded = block.first().is_some_and(|first| first & (1 << prefix_bits) != 0);
-    let length = usize::try_from(integer(block, prefix_bits)?).map_err(|_| Broken)?;
+    let length = usize::try_from(integer(block, prefix_bits)?).map_err(|_| DecodeError)?;
     if length > block.len() {
-        return Err(Broken);
+        return Err(DecodeError);
     }
     let bytes = block.split_to(length);
     match coded {
-        true => huffman::decode(&bytes).map(Bytes::from).ok_or(Broken),
+        true => huffman::decode(&bytes).map(Bytes::from).ok_or(DecodeError),
         false => Ok(bytes),
     }
 }
@@ -141,7 +141,7 @@ mod tests {
     use http::HeaderValue;
     use http::header::{CONTENT_TYPE, DATE, HeaderName};
 
-    fn read(block: &[u8]) -> Result<Vec<(String, String)>, Broken> {
+    fn read(block: &[u8]) -> Result<Vec<(String, String)>, DecodeError> {
         let mut fields = Fields::read(Bytes::copy_from_slice(block))?;
         let mut all = Vec::new();
         let string = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
@@ -210,7 +210,7 @@ mod tests {
             b"\x00\x00\x51\x82\x00\x00\x00", // wrong code
             &endless,
         ] {
-            assert_eq!(read(block), Err(Broken), "{block:?}");
+            assert_eq!(read(block), Err(DecodeError), "{block:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ const TABLE_BYTES: usize = 4096;
 const ENTRY_BYTES: usize = 32;
 /// Requests of one connection that were found and are not answered yet; twice the streams that it
 /// may have. More are an attack.
-const MAX_FLAWS: usize = 256;
+const MAX_VIOLATIONS: usize = 256;
 /// The lengths of the names in the static table (RFC 7541 appendix A), from its first entry on.
 const STATIC_NAMES: [u8; 61] = [
     10, 7, 7, 5, 5, 7, 7, 7, 7, 7, 7, 7, 7, 7, 14, 15, 15, 13, 6, 27, 3, 5, 13, 13, 19, 16, 16, 14,
@@ -24,7 +24,7 @@ const STATIC_NAMES: [u8; 61] = [
 
 /// What is wrong with a request that h2 has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum Violation {
     /// Its path has a fragment.
     Fragment,
     /// There are pseudo fields behind its body.
@@ -33,27 +33,27 @@ pub(crate) enum Flaw {
 
 /// The requests of a connection in which something was found, by the numbers of their streams.
 #[derive(Debug, Default)]
-pub(crate) struct Flaws(Mutex<Vec<(u32, Flaw)>>);
+pub(crate) struct Violations(Mutex<Vec<(u32, Violation)>>);
 
-impl Flaws {
+impl Violations {
     /// False if there are too many.
-    pub(super) fn note(&self, stream: u32, flaw: Flaw) -> bool {
-        let mut flaws = self.lock();
-        flaws.push((stream, flaw));
-        flaws.len() <= MAX_FLAWS
+    pub(super) fn note(&self, stream: u32, violation: Violation) -> bool {
+        let mut violations = self.lock();
+        violations.push((stream, violation));
+        violations.len() <= MAX_VIOLATIONS
     }
 
     pub(crate) fn has(&self, stream: u32) -> bool {
-        self.lock().iter().any(|(flawed, _)| *flawed == stream)
+        self.lock().iter().any(|(other, _)| *other == stream)
     }
 
-    pub(super) fn take(&self, stream: u32) -> Option<Flaw> {
-        let mut flaws = self.lock();
-        let place = flaws.iter().position(|(flawed, _)| *flawed == stream)?;
-        Some(flaws.swap_remove(place).1)
+    pub(super) fn take(&self, stream: u32) -> Option<Violation> {
+        let mut violations = self.lock();
+        let place = violations.iter().position(|(other, _)| *other == stream)?;
+        Some(violations.swap_remove(place).1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(u32, Flaw)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(u32, Violation)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +67,7 @@ pub(super) struct Found {
 
 /// The block is no HPACK: what follows on the connection cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub(super) struct DecodeError;
 
 /// The table of one connection, for what its client sends.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Table {
     }
 
     /// Reads a whole block.
-    pub(super) fn read(&mut self, mut block: &[u8]) -> Result<Found, Broken> {
+    pub(super) fn read(&mut self, mut block: &[u8]) -> Result<Found, DecodeError> {
         let mut found = Found::default();
         while let Some(first) = block.first().copied() {
             let (kind, has_fragment) = match first {
@@ -140,7 +140,12 @@ impl Table {
 
     /// A name, by its number or in letters, and a value. The length of a value that is not kept is
     /// of no concern.
-    fn literal(&self, block: &mut &[u8], prefix_bits: u32, is_kept: bool) -> Result<Entry, Broken> {
+    fn literal(
+        &self,
+        block: &mut &[u8],
+        prefix_bits: u32,
+        is_kept: bool,
+    ) -> Result<Entry, DecodeError> {
         let name = match integer(block, prefix_bits)? {
             0 => Text::read(block)?.name(),
             number => self.entry(number)?.name,
@@ -161,10 +166,10 @@ impl Table {
     }
 
     /// The entry with this number, those of the static table before ours.
-    fn entry(&self, number: usize) -> Result<Entry, Broken> {
-        let index = number.checked_sub(1).ok_or(Broken)?;
+    fn entry(&self, number: usize) -> Result<Entry, DecodeError> {
+        let index = number.checked_sub(1).ok_or(DecodeError)?;
         let Some(bytes) = STATIC_NAMES.get(index) else {
-            return self.entries.get(index - STATIC_NAMES.len()).copied().ok_or(Broken);
+            return self.entries.get(index - STATIC_NAMES.len()).copied().ok_or(DecodeError);
         };
         let kind = match number {
             4 | 5 => Kind::Path,
@@ -184,9 +189,9 @@ impl Table {
         }
     }
 
-    fn resize(&mut self, bytes: usize) -> Result<(), Broken> {
+    fn resize(&mut self, bytes: usize) -> Result<(), DecodeError> {
         if bytes > TABLE_BYTES {
-            return Err(Broken);
+            return Err(DecodeError);
         }
         self.most_bytes = bytes;
         self.shrink(bytes);
@@ -210,7 +215,7 @@ struct Text {
 }
 
 impl Text {
-    fn read(block: &mut &[u8]) -> Result<Text, Broken> {
+    fn read(block: &mut &[u8]) -> Result<Text, DecodeError> {
         let (bytes, is_coded) = text(block)?;
         let mut text = Text { bytes: 0, has_fragment: false, start: [0; 5] };
         let mut look = |byte: u8| {
@@ -221,7 +226,7 @@ impl Text {
             text.has_fragment |= byte == b'#';
         };
         match is_coded {
-            true => huffman::each(bytes, look).ok_or(Broken)?,
+            true => huffman::each(bytes, look).ok_or(DecodeError)?,
             false => bytes.iter().for_each(|byte| look(*byte)),
         }
         Ok(text)
@@ -238,18 +243,18 @@ impl Text {
 }
 
 /// The bytes of a text, and whether they are in Huffman's code.
-fn text<'b>(block: &mut &'b [u8]) -> Result<(&'b [u8], bool), Broken> {
+fn text<'b>(block: &mut &'b [u8]) -> Result<(&'b [u8], bool), DecodeError> {
     let is_coded = block.first().is_some_and(|first| first & 128 != 0);
     let length = integer(block, 7)?;
-    let (bytes, rest) = block.split_at_checked(length).ok_or(Broken)?;
+    let (bytes, rest) = block.split_at_checked(length).ok_or(DecodeError)?;
     *block = rest;
     Ok((bytes, is_coded))
 }
 
 /// A number behind the last bits of a first byte (RFC 7541 5.1).
-fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, Broken> {
+fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, DecodeError> {
     let mut next = || {
-        let (first, rest) = block.split_first().ok_or(Broken)?;
+        let (first, rest) = block.split_first().ok_or(DecodeError)?;
         *block = rest;
         Ok(usize::from(*first))
     };
@@ -266,7 +271,7 @@ fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, Broken> {
             return Ok(value);
         }
     }
-    Err(Broken)
+    Err(DecodeError)
 }
 
 #[cfg(test)]
@@ -307,12 +312,12 @@ mod tests {
         assert_eq!((table.read(&one), table.bytes), (Ok(NOTHING), 4001));
         assert_eq!((table.read(&one), table.entries.len()), (Ok(NOTHING), 1));
         assert_eq!(table.read(&[0xbe]), Ok(NOTHING));
-        assert_eq!(table.read(&[0xbf]), Err(Broken));
+        assert_eq!(table.read(&[0xbf]), Err(DecodeError));
         assert_eq!((table.read(&[0x20]), table.bytes), (Ok(NOTHING), 0));
         assert_eq!((table.read(&one), table.entries.len()), (Ok(NOTHING), 0));
         for block in [&[0x80][..], &[0xbe], &[0x3f, 0xe2, 0x1f], &[0x00], &[0x00, 5, b'x'], &[0xff]]
         {
-            assert_eq!(table.read(block), Err(Broken), "{block:?}");
+            assert_eq!(table.read(block), Err(DecodeError), "{block:?}");
         }
     }
 
@@ -338,11 +343,12 @@ mod tests {
 
     #[test]
     fn flaws_are_taken_once_and_bounded() {
-        let flaws = Flaws::default();
-        assert!(flaws.note(1, Flaw::Fragment));
-        assert!(flaws.has(1) && !flaws.has(3));
-        assert_eq!((flaws.take(1), flaws.take(1)), (Some(Flaw::Fragment), None));
-        let all = (0..).take_while(|stream| flaws.note(*stream, Flaw::LatePseudo)).count();
-        assert_eq!(all, MAX_FLAWS);
+        let violations = Violations::default();
+        assert!(violations.note(1, Violation::Fragment));
+        assert!(violations.has(1) && !violations.has(3));
+        assert_eq!((violations.take(1), violations.take(1)), (Some(Violation::Fragment), None));
+        let all =
+            (0..).take_while(|stream| violations.note(*stream, Violation::LatePseudo)).count();
+        assert_eq!(all, MAX_VIOLATIONS);
     }
 }

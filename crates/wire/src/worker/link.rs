@@ -10,7 +10,8 @@ use http::HeaderMap;
 
 use crate::fault::Fault;
 use crate::peer;
-use crate::worker::Worker;
+
+use super::Worker;
 
 pub(crate) struct Link {
     pub(crate) worker: Rc<Worker>,
@@ -23,8 +24,10 @@ pub(crate) struct Link {
     evicted: Cell<bool>,
     /// A proxy connects and has not said for whom: what it says of single requests is not believed.
     is_nobodys: Cell<bool>,
-    /// HTTP/2: streams being answered. No connection has 65,536 of them.
+    /// HTTP/2 and HTTP/3: streams being answered. No connection has 65,536 of them.
     streams: Cell<u16>,
+    /// HTTP/3: the connection ends with the last of them.
+    leaving: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -47,6 +50,44 @@ pub(crate) enum Phase {
     Left,
 }
 
+/// What [`Link::poll_event`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Answered,
+    Overdue,
+}
+
+/// Counts a stream of HTTP/2 or HTTP/3 while it is answered.
+pub(crate) struct InFlight(Rc<Link>);
+
+impl InFlight {
+    pub(crate) fn new(link: &Rc<Link>) -> InFlight {
+        link.streams.set(link.streams.get() + 1);
+        InFlight(link.clone())
+    }
+
+    /// Streams of the connection that are being answered.
+    pub(crate) fn streams(&self) -> usize {
+        usize::from(self.0.streams.get())
+    }
+
+    /// Whether the connection ends with the last stream that is being answered.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.0.leaving.get()
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let InFlight(link) = self;
+        link.streams.set(link.streams.get() - 1);
+        if link.streams.get() == 0 {
+            // The connection's clock runs differently now.
+            link.wake();
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn new(worker: Rc<Worker>, peer: SocketAddr) -> Link {
         Link {
@@ -58,6 +99,7 @@ impl Link {
             evicted: Cell::new(false),
             is_nobodys: Cell::new(false),
             streams: Cell::new(0),
+            leaving: Cell::new(false),
             waker: RefCell::new(None),
         }
     }
@@ -132,16 +174,9 @@ impl Link {
         self.streams.get()
     }
 
-    pub(crate) fn begin_stream(&self) {
-        self.streams.set(self.streams.get() + 1);
-    }
-
-    pub(crate) fn end_stream(&self) {
-        self.streams.set(self.streams.get() - 1);
-        if self.streams.get() == 0 {
-            // The connection's clock runs differently now.
-            self.wake();
-        }
+    /// The connection ends with the last stream that is being answered.
+    pub(crate) fn leave_soon(&self) {
+        self.leaving.set(true);
     }
 
     /// Nothing here concerns the connection any more. A waker kept would keep its task's memory.
@@ -172,11 +207,14 @@ impl Link {
         self.overdue.take() && self.since.get() != self.worker.tick.get()
     }
 
-    /// Ready when the connection has waited too long, or its place is needed. For a task that does
-    /// other things at the same time.
-    pub(crate) fn poll_overdue(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// For a task that does other things at the same time: ready when the last stream has been
+    /// answered, or when the connection has waited too long or its place is needed.
+    pub(crate) fn poll_event(&self, cx: &mut Context<'_>) -> Poll<Event> {
         self.remember(cx.waker());
-        if self.overdue() { Poll::Ready(()) } else { Poll::Pending }
+        if self.phase.get() == Phase::Answering && self.streams.get() == 0 {
+            return Poll::Ready(Event::Answered);
+        }
+        if self.overdue() { Poll::Ready(Event::Overdue) } else { Poll::Pending }
     }
 
     pub(crate) fn wake(&self) {

@@ -10,18 +10,17 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-use crate::call::take_place;
-use crate::h1::Link;
-use crate::peer::household;
+use super::Link;
+use super::connections::take_place;
+use crate::peer::client_network;
 
 /// New connections of one thread that wait for the place of an idle one; one more is turned away at
 /// once. 64: as many as are answered 503 at a time. Their number also bounds the requests that
@@ -37,20 +36,20 @@ const CONNECTIONS_PER_CHOICE: usize = 256;
 
 /// A request to another thread for the place of one of its idle connections. The answer says
 /// whether one ends.
-pub(crate) type Plea = oneshot::Sender<bool>;
+pub(crate) type EvictionRequest = oneshot::Sender<bool>;
 
-/// What the threads of a listener share about room.
+/// What the threads of a listener share about evictions.
 #[derive(Default)]
-pub(crate) struct Room {
+pub(crate) struct Evictions {
     /// New connections that wait, of all threads.
     waiting: AtomicUsize,
     freed: Notify,
-    threads: Mutex<Vec<UnboundedSender<Plea>>>,
+    threads: Mutex<Vec<UnboundedSender<EvictionRequest>>>,
 }
 
-impl Room {
+impl Evictions {
     /// A connection has given its place back.
-    pub(crate) fn free(&self) {
+    pub(crate) fn place_freed(&self) {
         // Either this sees who waits, or who waits sees the place.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -75,8 +74,8 @@ impl Room {
     async fn ask_threads(&self) -> bool {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for thread in threads {
-            let (plea, answer) = oneshot::channel();
-            if thread.send(plea).is_ok() && answer.await == Ok(true) {
+            let (request, answer) = oneshot::channel();
+            if thread.send(request).is_ok() && answer.await == Ok(true) {
                 return true;
             }
         }
@@ -85,30 +84,30 @@ impl Room {
 }
 
 /// The idle connections of one thread.
-pub(crate) struct Idle {
+pub(crate) struct IdleConnections {
     waiting: Cell<usize>,
     /// Connections to end next, the first of them last.
     chosen: RefCell<Vec<u64>>,
     /// The tick of the last look that found none.
     found_none: Cell<Option<u64>>,
-    pleas: RefCell<Option<UnboundedReceiver<Plea>>>,
+    requests: RefCell<Option<UnboundedReceiver<EvictionRequest>>>,
 }
 
-impl Idle {
-    pub(crate) fn new(room: &Room) -> Idle {
-        let (sender, pleas) = unbounded_channel();
-        room.threads.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        Idle {
+impl IdleConnections {
+    pub(crate) fn new(evictions: &Evictions) -> IdleConnections {
+        let (sender, requests) = unbounded_channel();
+        evictions.threads.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        IdleConnections {
             waiting: Cell::new(0),
             chosen: RefCell::default(),
             found_none: Cell::new(None),
-            pleas: RefCell::new(Some(pleas)),
+            requests: RefCell::new(Some(requests)),
         }
     }
 
     /// The requests of other threads; for the loop that serves this one.
-    pub(crate) fn pleas(&self) -> Option<UnboundedReceiver<Plea>> {
-        self.pleas.take()
+    pub(crate) fn requests(&self) -> Option<UnboundedReceiver<EvictionRequest>> {
+        self.requests.take()
     }
 
     /// Ends one of these connections, if one has been idle long enough.
@@ -138,7 +137,7 @@ impl Idle {
     /// place comes too late.
     pub(crate) async fn take_place(
         &self,
-        room: &Room,
+        evictions: &Evictions,
         end_one: impl FnOnce() -> bool,
         (taken, limit): (&AtomicUsize, usize),
         patience: Duration,
@@ -146,12 +145,12 @@ impl Idle {
         if self.waiting.get() >= MAX_WAITING {
             return false;
         }
-        let _waiting = Waiting::new(&self.waiting, room);
+        let _waiting = Waiting::new(&self.waiting, evictions);
         let taken = async {
-            if !end_one() && !room.ask_threads().await {
+            if !end_one() && !evictions.ask_threads().await {
                 return false;
             }
-            room.take_freed(taken, limit).await;
+            evictions.take_freed(taken, limit).await;
             true
         };
         timeout(patience, taken).await.unwrap_or(false)
@@ -167,9 +166,10 @@ fn is_idle(link: &Link, tick: u64) -> bool {
 fn choose(links: &HashMap<u64, Rc<Link>>, tick: u64) -> Vec<u64> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for link in links.values() {
-        *counts.entry(household(link.peer().ip())).or_default() += 1;
+        *counts.entry(client_network(link.peer().ip())).or_default() += 1;
     }
-    let count_of = |link: &Link| counts.get(&household(link.peer().ip())).copied().unwrap_or(0);
+    let count_of =
+        |link: &Link| counts.get(&client_network(link.peer().ip())).copied().unwrap_or(0);
     let idle = links.iter().filter(|(_, link)| is_idle(link, tick));
     let mut idle: Vec<_> = idle
         .map(|(id, link)| (Reverse(count_of(link)), link.idle_since().unwrap_or(tick), *id))
@@ -182,21 +182,21 @@ fn choose(links: &HashMap<u64, Rc<Link>>, tick: u64) -> Vec<u64> {
 /// Counts a new connection while it waits.
 struct Waiting<'a> {
     here: &'a Cell<usize>,
-    room: &'a Room,
+    evictions: &'a Evictions,
 }
 
 impl Waiting<'_> {
-    fn new<'a>(here: &'a Cell<usize>, room: &'a Room) -> Waiting<'a> {
+    fn new<'a>(here: &'a Cell<usize>, evictions: &'a Evictions) -> Waiting<'a> {
         here.set(here.get() + 1);
-        room.waiting.fetch_add(1, Ordering::SeqCst);
+        evictions.waiting.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        Waiting { here, room }
+        Waiting { here, evictions }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.here.set(self.here.get() - 1);
-        self.room.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.evictions.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -6,8 +6,8 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// rest. Less may become any request with a P.
 const PREFACE_HEAD_BYTES: usize = 12;
 
-/// Whether bytes are the beginning of HTTP/2. Not all of it need be here: the reader that comes next
-/// waits for the rest.
+/// Whether bytes are the beginning of HTTP/2. Not all of it need be here: the next reader waits for
+/// the rest.
 pub(crate) fn is_http2(data: &[u8]) -> bool {
     let length = data.len().min(PREFACE.len());
     length >= PREFACE_HEAD_BYTES && data[..length] == PREFACE[..length]

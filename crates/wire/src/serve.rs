@@ -1,6 +1,6 @@
 //! The accept loop of one thread for TCP: connections from its own listening socket, what comes
-//! before HTTP on them (PROXY protocol, TLS), the protocol they speak, and a clear refusal for those
-//! that cannot be served. On the signal it stops accepting and drains.
+//! before HTTP on them (PROXY protocol, TLS), the protocol they speak, and a clear refusal for
+//! those that cannot be served. On the signal it stops accepting and drains.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,8 +22,8 @@ use crate::tls::{Accepted, Protocol};
 use crate::worker::{Handshake, Registration, Worker};
 
 /// The most connections over the limit that one thread answers at a time, by 503 or as a client of
-/// event streams needs it. A flood beyond it is closed without a response, which costs nothing; such
-/// clients retry as well.
+/// event streams needs it. A flood beyond it is closed without a response, which costs nothing;
+/// such clients retry as well.
 const MAX_REFUSALS: usize = 64;
 /// The same under TLS, where a response costs a handshake: a millisecond of work and some 20 KiB
 /// that the connections with a place pay for.

@@ -1,5 +1,5 @@
-//! One stream: its head is admitted, the service called, early hints and the response sent. What the
-//! service reads of the body comes straight from h2, which holds no more than the window allows.
+//! One stream: its head is admitted, the service called, early hints and the response sent. The
+//! body comes straight from h2, which holds no more than the window allows.
 
 use std::net::IpAddr;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Whether a key that opened a connection, or made the token that did, still holds.
 
 use crate::{Outside, auth};
-use live::Held;
+use live::Validity;
 use model::schema::CollectionIx;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
@@ -68,8 +68,8 @@ impl KeyStatuses {
     }
 }
 
-impl live::Standing for KeyStatus {
-    fn holds(&self) -> Pin<Box<dyn Future<Output = Held> + Send>> {
+impl live::ValidityCheck for KeyStatus {
+    fn check(&self) -> Pin<Box<dyn Future<Output = Validity> + Send>> {
         let (store, outside) = (self.store.clone(), self.outside.clone());
         let (keys, scope, key) = (self.keys, self.scope, self.key.clone());
         Box::pin(async move {
@@ -80,7 +80,7 @@ impl live::Standing for KeyStatus {
                 tokio::time::sleep(PAUSE).await;
             }
             // The client may connect again, and is asked for its key then.
-            Held::No
+            Validity::Revoked
         })
     }
 }
@@ -98,14 +98,16 @@ pub async fn holds(
     scope: Scope,
     key: &str,
     now: Timestamp,
-) -> Result<Held, store::Error> {
-    let Some(record) = store.record(scope, keys, None, key).await? else { return Ok(Held::No) };
+) -> Result<Validity, store::Error> {
+    let Some(record) = store.record(scope, keys, None, key).await? else {
+        return Ok(Validity::Revoked);
+    };
     let fields = record.fields();
     let revoked = fields.get("revoked_at").is_some_and(|at| !at.is_null());
     Ok(match auth::expiry(&fields) {
-        _ if revoked => Held::No,
-        None => Held::Yes,
-        Some(end) if end > now => Held::For(Duration::from_millis(end.0.abs_diff(now.0))),
-        Some(_) => Held::No,
+        _ if revoked => Validity::Revoked,
+        None => Validity::Valid,
+        Some(end) if end > now => Validity::ExpiresIn(Duration::from_millis(end.0.abs_diff(now.0))),
+        Some(_) => Validity::Revoked,
     })
 }

@@ -1,8 +1,9 @@
-//! What a client asks of a channel, read from query and headers; everything wrong with it is told.
+//! What a client asks of a channel, read from query and headers. Everything wrong with it is
+//! reported.
 
 use crate::bounds::{self, MAX_ID_BYTES};
 use crate::interest::{Interest, Interests, Permit};
-use crate::position::{Epoch, Place};
+use crate::position::{Epoch, ResumePoint};
 use crate::reset::Gap;
 use http::HeaderMap;
 use model::problem::{Code, Problem};
@@ -16,44 +17,44 @@ use std::time::Duration;
 
 /// Patterns of types in one subscription.
 pub const MAX_TYPES: usize = 50;
-/// What is said in passing.
+/// The types of ephemeral messages.
 pub const TYPING: &str = "typing";
-pub const PASSING: [&str; 2] = [TYPING, crate::presence::ONLINE];
+pub const EPHEMERAL: [&str; 2] = [TYPING, crate::presence::ONLINE];
 const LAST_EVENT_ID: &str = "last-event-id";
 /// The parameter that names a version: pages cannot set the header that does.
 pub const VERSION: &str = "version";
 
-/// Who opens a channel, as its credentials tell.
+/// The client that opens a channel, as its credentials say.
 #[derive(Clone, Debug)]
-pub struct Visitor {
+pub struct ChannelCaller {
     pub scope: Scope,
     pub permit: Permit,
-    /// For whom the connection is, where that is known.
+    /// The user of the connection, where it is known.
     pub user: Option<String>,
-    /// Names of the feeds it may write to over a socket.
+    /// The feeds it may write to over a socket.
     pub feeds: Feeds,
-    /// Whether it came with a channel token: its user is whom the key's owner has named.
+    /// Whether it has a channel token: then the owner of the key has named its user.
     pub by_token: bool,
     /// When the credentials end.
     pub expires_in: Option<Duration>,
-    pub standing: Arc<dyn Standing>,
-    /// Place in `Versions` of the version it is told in; the newest is at 0.
+    pub validity: Arc<dyn ValidityCheck>,
+    /// Index in `Versions` of the version it reads; the newest is at 0.
     pub version: usize,
     pub now: Timestamp,
 }
 
-/// Whether credentials that were good once still are.
-pub trait Standing: fmt::Debug + Send + Sync + 'static {
-    fn holds(&self) -> Pin<Box<dyn Future<Output = Held> + Send>>;
+/// Checks whether credentials are still valid.
+pub trait ValidityCheck: fmt::Debug + Send + Sync + 'static {
+    fn check(&self) -> Pin<Box<dyn Future<Output = Validity> + Send>>;
 }
 
-/// What became of credentials.
+/// Whether credentials are still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    Yes,
-    /// They end by themselves after this.
-    For(Duration),
-    No,
+pub enum Validity {
+    Valid,
+    /// They expire after this.
+    ExpiresIn(Duration),
+    Revoked,
 }
 
 /// Feeds that may be written to.
@@ -74,29 +75,29 @@ impl Feeds {
 
 /// A subscription and where it begins.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub struct SubscribeRequest {
     pub interest: Interest,
-    pub since: Option<Place>,
+    pub since: Option<ResumePoint>,
 }
 
-/// Where a connection begins, and what it must be told first.
+/// Where a connection begins, and which gap must be reported first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beginning {
+pub struct StartPosition {
     pub cursor: i64,
     pub gap: Option<(Gap, Option<i64>)>,
     pub resumes: bool,
 }
 
-impl Asked {
-    /// Reads the parameters of a stream; those in `others` are somebody else's.
+impl SubscribeRequest {
+    /// Reads the parameters of a stream. Those in `others` are read elsewhere.
     pub fn read(
         schema: &Schema,
         epoch: Epoch,
         pairs: &[(String, String)],
         headers: &HeaderMap,
         others: &[&str],
-    ) -> Result<Asked, Problem> {
-        let mut asked = Asked::default();
+    ) -> Result<SubscribeRequest, Problem> {
+        let mut asked = SubscribeRequest::default();
         for (name, value) in pairs {
             match name.as_str() {
                 "types" => asked.interest.types = types(schema, "types", value.split(','))?,
@@ -119,15 +120,17 @@ impl Asked {
     }
 
     /// Where it begins in a log that ends at `newest`.
-    pub fn begin(&self, newest: i64) -> Beginning {
-        let fresh = Beginning { cursor: newest, gap: None, resumes: false };
+    pub fn begin(&self, newest: i64) -> StartPosition {
+        let fresh = StartPosition { cursor: newest, gap: None, resumes: false };
         match self.since {
             None => fresh,
-            Some(Place::Foreign) => Beginning { gap: Some((Gap::Epoch, None)), ..fresh },
-            Some(Place::After(seq)) if seq > newest => {
-                Beginning { gap: Some((Gap::Ahead, Some(seq))), ..fresh }
+            Some(ResumePoint::Foreign) => StartPosition { gap: Some((Gap::Epoch, None)), ..fresh },
+            Some(ResumePoint::After(seq)) if seq > newest => {
+                StartPosition { gap: Some((Gap::Ahead, Some(seq))), ..fresh }
             }
-            Some(Place::After(seq)) => Beginning { cursor: seq, gap: None, resumes: true },
+            Some(ResumePoint::After(seq)) => {
+                StartPosition { cursor: seq, gap: None, resumes: true }
+            }
         }
     }
 }
@@ -138,7 +141,7 @@ pub fn version(pairs: &[(String, String)]) -> Option<&str> {
     named.map(|(_, date)| date.as_str())
 }
 
-impl Visitor {
+impl ChannelCaller {
     /// Whether it may subscribe to this. `names` are the collections as scopes name them.
     pub fn check(
         &self,
@@ -156,7 +159,7 @@ impl Visitor {
     }
 }
 
-/// `Last-Event-ID`, where it says something.
+/// `Last-Event-ID`, where it is not empty.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(LAST_EVENT_ID).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -174,7 +177,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 }
 
 /// A place in the log that a parameter names.
-pub fn place(epoch: Epoch, name: &str, text: &str) -> Result<Place, Problem> {
+pub fn place(epoch: Epoch, name: &str, text: &str) -> Result<ResumePoint, Problem> {
     epoch.read(text).ok_or_else(|| {
         let message = format!(
             "`{name}` must be a position such as `{}`, or the id of a feed's record; use the `id` \
@@ -185,7 +188,7 @@ pub fn place(epoch: Epoch, name: &str, text: &str) -> Result<Place, Problem> {
     })
 }
 
-/// Patterns of types that mean something.
+/// Patterns of types, each of which matches some type.
 pub fn types<'a>(
     schema: &Schema,
     name: &str,
@@ -195,7 +198,7 @@ pub fn types<'a>(
     for one in patterns.map(str::trim).filter(|one| !one.is_empty()) {
         // As they are: `o*` for `online` would mean orders too.
         let mut feeds = schema.collections.iter().filter_map(|c| c.feed.as_ref());
-        let known = PASSING.contains(&one) || feeds.any(|feed| feed.live_name == one);
+        let known = EPHEMERAL.contains(&one) || feeds.any(|feed| feed.live_name == one);
         if !known {
             pattern::check(schema, one).map_err(|message| invalid(name, one, message + "."))?;
         }
@@ -230,7 +233,7 @@ mod tests {
     use model::schema::{BOOKSHOP, parse};
 
     #[test]
-    fn types_are_those_of_events_of_feeds_and_of_what_is_said_in_passing() {
+    fn types_are_those_of_events_of_feeds_and_of_ephemeral_messages() {
         let schema = parse::parse(BOOKSHOP).unwrap();
         let read = |text: &str| types(&schema, "types", text.split(','));
         for good in ["message", "typing,online", "order.*, book.created", "*", "replay.*"] {

@@ -1,5 +1,5 @@
-//! What a subscription may ask for. One that credentials would never let anything through for is
-//! refused: silence would look like a service where nothing happens.
+//! What a subscription may ask for. One for which the credentials permit no event is refused:
+//! silence would look like a service where nothing happens.
 
 use crate::ask::TYPING;
 use crate::interest::{Interest, Permit};
@@ -16,7 +16,7 @@ pub const MAX_ID_BYTES: usize = 200;
 const SHOWN_IDS: usize = 3;
 
 /// Records and parents that credentials are limited to: what is about one of the records, or about
-/// a record below one of the parents, is let through.
+/// a record below one of the parents, is permitted.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
     pub resources: Vec<String>,
@@ -24,13 +24,13 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    pub fn let_through(&self, resource: &str, parent: Option<&str>) -> bool {
+    pub fn permits(&self, resource: &str, parent: Option<&str>) -> bool {
         self.resources.iter().any(|one| one == resource)
             || parent.is_some_and(|parent| self.parents.iter().any(|one| one == parent))
     }
 
-    /// Whether something said in passing is about one of the records or parents.
-    pub fn name(&self, about: Option<&str>) -> bool {
+    /// Whether an ephemeral message is about one of the records or parents.
+    pub fn names(&self, about: Option<&str>) -> bool {
         about.is_some_and(|id| self.resources.iter().chain(&self.parents).any(|one| one == id))
     }
 }
@@ -46,7 +46,7 @@ impl Bounds {
             presence::ONLINE => return false,
             _ => {}
         }
-        // Types that applications publish are about whatever they say.
+        // Types that applications publish may be about any record.
         let is_published = |kind: &str| pattern::matches(pattern, kind);
         if schema.events.published.iter().any(|kind| is_published(&kind.name)) {
             return true;
@@ -114,7 +114,7 @@ pub fn check(
     for one in interest.types.iter().filter(|one| *one != "*") {
         if !permit.types.is_empty() && !covered(permit, schema, one) {
             let known = permit.types.join(", ");
-            let message = format!("These credentials do not hear of `{one}`, only of: {known}.");
+            let message = format!("These credentials do not permit `{one}`, only: {known}.");
             return Err(refused("types", message));
         }
         if let Some(bounds) = &permit.bounds
@@ -139,7 +139,7 @@ fn check_bounds(permit: &Permit, interest: &Interest) -> Result<(), Problem> {
     let within = match (resource, parent) {
         (None, None) => true,
         (resource, parent) => {
-            bounds.let_through(resource.as_deref().unwrap_or_default(), parent.as_deref())
+            bounds.permits(resource.as_deref().unwrap_or_default(), parent.as_deref())
         }
     };
     if within {
@@ -154,7 +154,7 @@ fn check_bounds(permit: &Permit, interest: &Interest) -> Result<(), Problem> {
         false if name == "resource" => " Name the `parent` of the record as well.",
         _ => "",
     };
-    let message = format!("These credentials are for other records than `{shown}`.{hint}");
+    let message = format!("These credentials are limited to other records than `{shown}`.{hint}");
     Err(refused(name, message))
 }
 
@@ -180,7 +180,7 @@ fn covers(allowed: &str, asked: &str) -> bool {
 /// Whether some of what a pattern means may be read.
 fn readable(permit: &Permit, schema: &Schema, names: &Schema, asked: &str) -> bool {
     match asked {
-        TYPING => !permit.deaf,
+        TYPING => !permit.reads_no_feed,
         presence::ONLINE => permit.bounds.is_none() && permit.may(presence::SCOPE),
         _ => {
             let object = asked.split(['.', '*']).next().unwrap_or_default();
@@ -190,7 +190,7 @@ fn readable(permit: &Permit, schema: &Schema, names: &Schema, asked: &str) -> bo
             };
             let place = schema.collections.iter().position(|c| meant(&c));
             let name = place.and_then(|place| names.collections.get(place)).map(|c| &c.name);
-            // What belongs to no collection, or to several, is let through piece by piece.
+            // What belongs to no collection, or to several, is decided event by event.
             name.is_none_or(|name| permit.may(name) || permit.may("events"))
         }
     }
@@ -244,7 +244,7 @@ mod tests {
             (&[], &[book], "order.created", false),
             (&[], &[book], "book.created", false),
             (&[], &["order_1"], "review.created", false),
-            // An id that names no collection may be anybody's.
+            // An id that names no collection may be of any.
             (&["custom"], &[], "order.created", true),
             (&["old_1"], &[], "order.created", true),
         ] {
@@ -257,9 +257,9 @@ mod tests {
     fn bounds_are_about_records_or_what_is_below_parents() {
         let all = |texts: &[&str]| texts.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         let bounds = Bounds { resources: all(&["r"]), parents: all(&["p"]) };
-        assert!(bounds.let_through("r", None) && bounds.let_through("x", Some("p")));
-        assert!(!bounds.let_through("p", None) && !bounds.let_through("x", Some("r")));
-        assert!(bounds.name(Some("r")) && bounds.name(Some("p")));
-        assert!(!bounds.name(None) && !bounds.name(Some("x")));
+        assert!(bounds.permits("r", None) && bounds.permits("x", Some("p")));
+        assert!(!bounds.permits("p", None) && !bounds.permits("x", Some("r")));
+        assert!(bounds.names(Some("r")) && bounds.names(Some("p")));
+        assert!(!bounds.names(None) && !bounds.names(Some("x")));
     }
 }

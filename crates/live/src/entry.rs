@@ -1,7 +1,7 @@
 //! An event as the channels carry it: encoded once for each kind of channel and each version, when
-//! it is first wanted, and shared by everyone who is told of it.
+//! it is first wanted, and shared by all connections that receive it.
 
-use crate::passing::Kind;
+use crate::ephemeral::Kind;
 use crate::position::Epoch;
 use bytes::Bytes;
 use model::event::Event;
@@ -25,7 +25,7 @@ pub enum Encoding {
     Deflated(Deflate),
 }
 
-/// What encoding needs to know beside the event.
+/// What encoding needs besides the event.
 #[derive(Debug)]
 pub struct Codec {
     pub schema: Arc<Schema>,
@@ -39,10 +39,10 @@ pub struct Entry {
     pub event: Event,
     /// Whether those who want everything want it: it is none of the service's own objects.
     pub is_for_all: bool,
-    /// An erasure took what it said.
+    /// An erasure has removed its data.
     pub is_erased: bool,
     /// Whether the newest version has what it is about.
-    is_told: bool,
+    is_visible: bool,
     collection: Option<CollectionIx>,
     codec: Arc<Codec>,
     /// Of the newest version.
@@ -66,7 +66,7 @@ impl Entry {
         Entry {
             is_for_all: pattern::matches("*", &event.kind),
             is_erased: false,
-            is_told: collection.is_none_or(|ix| !codec.schema.collections[ix].removed),
+            is_visible: collection.is_none_or(|ix| !codec.schema.collections[ix].removed),
             collection,
             event,
             codec: codec.clone(),
@@ -130,10 +130,10 @@ impl Entry {
         older.get(place).unwrap_or(&self.frames)
     }
 
-    /// Whether clients of a version hear of it: of what their version has.
-    pub fn is_told_in(&self, version: usize) -> bool {
+    /// Whether clients of a version receive it: their version must have the collection.
+    pub fn is_visible_in(&self, version: usize) -> bool {
         match (version, self.collection) {
-            (0, _) => self.is_told,
+            (0, _) => self.is_visible,
             (_, None) => true,
             (_, Some(collection)) => {
                 let view = self.codec.versions.get(version);
@@ -215,14 +215,14 @@ pub fn sse(name: Option<&str>, id: Option<&str>, data: &str) -> Bytes {
     Bytes::from(out)
 }
 
-/// What is told to those who are there and kept nowhere.
+/// A message for the connections that are open now, which is not stored.
 #[derive(Debug)]
-pub struct Passing {
+pub struct Ephemeral {
     pub scope: Scope,
     pub kind: Kind,
-    /// The connection that said it, which is not told.
+    /// The connection that sent it, which does not receive it.
     pub from: Option<u32>,
-    /// The record that it is about, where the sender said so.
+    /// The record that it is about, if the sender named one.
     pub about: Option<Box<str>>,
     sse: OnceLock<Bytes>,
     socket: OnceLock<Bytes>,
@@ -230,26 +230,26 @@ pub struct Passing {
     members: String,
 }
 
-impl Passing {
-    pub fn new(scope: Scope, kind: Kind, from: Option<u32>, members: String) -> Passing {
+impl Ephemeral {
+    pub fn new(scope: Scope, kind: Kind, from: Option<u32>, members: String) -> Ephemeral {
         let (sse, socket) = (OnceLock::new(), OnceLock::new());
-        Passing { scope, kind, from, about: None, sse, socket, members }
+        Ephemeral { scope, kind, from, about: None, sse, socket, members }
     }
 
-    pub fn about(self, about: Option<String>) -> Passing {
-        Passing { about: about.map(String::into_boxed_str), ..self }
+    pub fn about(self, about: Option<String>) -> Ephemeral {
+        Ephemeral { about: about.map(String::into_boxed_str), ..self }
     }
 
     /// Roughly what it takes to keep it, encoded for both kinds of channel.
     pub fn size_bytes(&self) -> usize {
         let about = self.about.as_ref().map_or(0, |about| about.len());
-        3 * (self.members.len() + 64) + about + size_of::<Passing>()
+        3 * (self.members.len() + 64) + about + size_of::<Ephemeral>()
     }
 
     pub fn frame(&self, encoding: Encoding) -> Bytes {
         let (name, members) = (self.kind.name(), &self.members);
         match encoding {
-            // Without an id: a place in the log is not theirs to move.
+            // Without an id: ephemeral messages do not move the position in the log.
             Encoding::Sse => {
                 self.sse.get_or_init(|| sse(Some(name), None, &format!("{{{members}}}"))).clone()
             }
@@ -320,10 +320,10 @@ pub mod tests {
         let place = |encoding| entry.frame(encoding, 0).as_ptr();
         let places = [Encoding::Sse, Encoding::Socket, usual].map(place);
         assert!(places[0] != places[1] && places[1] != places[2]);
-        // Whoever asks next is given the same bytes.
+        // The next caller is given the same bytes.
         assert_eq!([Encoding::Sse, Encoding::Socket, usual].map(place), places);
-        let passing = Passing::new(Scope(1), Kind::Typing, None, "\"user\":\"ann\"".into());
-        let place = |encoding| passing.frame(encoding).as_ptr();
+        let ephemeral = Ephemeral::new(Scope(1), Kind::Typing, None, "\"user\":\"ann\"".into());
+        let place = |encoding| ephemeral.frame(encoding).as_ptr();
         assert_eq!(place(Encoding::Sse), place(Encoding::Sse));
         assert_eq!(place(Encoding::Socket), place(usual));
     }

@@ -1,11 +1,11 @@
-//! The middle of it all: follows the log once for everybody, keeps its newest part in memory, and
-//! knows the shards whose connections want to hear of it.
+//! Follows the log once for all connections, keeps its newest part in memory, and notifies the
+//! shards whose connections may want its events.
 
-use crate::entry::{Codec, Entry, Passing};
+use crate::entry::{Codec, Entry, Ephemeral};
+use crate::ephemeral::EphemeralBuffers;
 use crate::interest::Interests;
 use crate::limits::Limits;
 use crate::metrics::{Channel, Metrics};
-use crate::passing::Corridor;
 use crate::position::Epoch;
 use crate::presence::Presence;
 use crate::readers::Readers;
@@ -40,7 +40,7 @@ const RESERVED: usize = 10;
 const SMALL: usize = 100;
 /// Pause after the store failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The type of the event that tells of an erasure: what events say was changed.
+/// The type of the event of an erasure, which changes earlier events.
 const ERASED: &str = "erasure.created";
 
 static HUBS: AtomicU64 = AtomicU64::new(0);
@@ -52,14 +52,14 @@ pub struct Hub {
     pub limits: Limits,
     pub store: StoreRef,
     pub ring: Ring,
-    pub passing: Corridor,
+    pub ephemeral: EphemeralBuffers,
     pub presence: Presence,
     pub metrics: Metrics,
     pub readers: Arc<Readers>,
     shards: Mutex<Vec<Arc<Shard>>>,
-    crowd: Mutex<Crowd>,
+    counts: Mutex<ConnectionCounts>,
     /// The first connection has come.
-    visited: Notify,
+    first_connection: Notify,
     /// What the latest connections wanted, the newest last.
     wanted: Mutex<VecDeque<Arc<Interests>>>,
     leaving: AtomicBool,
@@ -68,7 +68,7 @@ pub struct Hub {
     clock: AtomicU64,
 }
 
-/// A store says nothing of itself.
+/// A store, for structs with `Debug`.
 #[derive(Clone)]
 pub struct StoreRef(pub Arc<dyn Store>);
 
@@ -79,12 +79,12 @@ impl std::fmt::Debug for StoreRef {
 }
 
 #[derive(Debug, Default)]
-struct Crowd {
+struct ConnectionCounts {
     all: usize,
     accounts: HashMap<i64, usize>,
 }
 
-impl Crowd {
+impl ConnectionCounts {
     fn admit(&mut self, account: i64, limits: &Limits) -> Result<(), Full> {
         let own = self.accounts.get(&account).copied().unwrap_or(0);
         let reserved = match own < limits.max_connections / SMALL {
@@ -113,7 +113,7 @@ impl Crowd {
     }
 }
 
-/// A record of which events say nothing any more, up to a place in the log.
+/// A record whose events up to a place in the log were erased.
 #[derive(Debug)]
 struct Erased {
     scope: Scope,
@@ -122,7 +122,7 @@ struct Erased {
 }
 
 impl Erased {
-    /// What an event says of an erasure, if it is one's.
+    /// The erasure that an event reports, if it is one's.
     fn read(event: &Event) -> Option<Erased> {
         if event.kind != ERASED {
             return None;
@@ -136,15 +136,15 @@ impl Erased {
 /// Which limit a connection would have broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The server's own, or it goes away.
+    /// The server's own, or it shuts down.
     Server,
     /// The account's.
     Account,
 }
 
 impl Hub {
-    /// Begins some events before the end of the log, so that those whom a restart cut off find in
-    /// memory what they missed.
+    /// Begins some events before the end of the log, so that clients that a restart disconnected
+    /// find in memory what they missed.
     pub async fn new(
         schema: Arc<Schema>,
         store: Arc<dyn Store>,
@@ -163,13 +163,13 @@ impl Hub {
                 epoch: Epoch(store.epoch()),
             }),
             ring: Ring::new(limits.ring_bytes, begin),
-            passing: Corridor::default(),
+            ephemeral: EphemeralBuffers::default(),
             presence: Presence::default(),
             metrics: Metrics::default(),
             readers: Readers::new(limits.readers),
             shards: Mutex::default(),
-            crowd: Mutex::default(),
-            visited: Notify::new(),
+            counts: Mutex::default(),
+            first_connection: Notify::new(),
             wanted: Mutex::default(),
             leaving: AtomicBool::new(false),
             connections: AtomicU32::new(0),
@@ -180,13 +180,13 @@ impl Hub {
         })
     }
 
-    /// Follows the log for ever, and keeps the time.
+    /// Follows the log and keeps the clock, until it is dropped.
     pub async fn run(self: Arc<Hub>) {
         tokio::join!(self.follow(), self.keep_time());
     }
 
-    /// Follows the log. While nobody is there it rests: whoever writes shall not be disturbed by a
-    /// look at each commit. A read that has begun is never given up: on a busy disk it may take
+    /// Follows the log. Without connections it waits, so that writers are not slowed down by a read
+    /// after each commit. A read that has begun is never cancelled: on a busy disk it may take
     /// longer than anything else here.
     async fn follow(&self) {
         let heartbeat = self.store.0.watchdog().watch("hub");
@@ -194,8 +194,8 @@ impl Hub {
         let mut rested = true;
         loop {
             heartbeat.rest();
-            if self.crowd.lock().all == 0 {
-                self.visited.notified().await;
+            if self.counts.lock().all == 0 {
+                self.first_connection.notified().await;
                 rested = true;
                 if let Some(position) = self.skip() {
                     follower = Follower::new(self.store.0.clone(), None, position);
@@ -234,7 +234,7 @@ impl Hub {
         }
     }
 
-    /// Leaves out what lies too far back to be in anybody's way; the place to go on from then.
+    /// Skips events that are too old to be needed. Returns the place to go on from.
     fn skip(&self) -> Option<i64> {
         let newest = *self.store.0.position().borrow();
         let begin = newest - i64::try_from(self.limits.preload).unwrap_or(i64::MAX);
@@ -245,8 +245,8 @@ impl Hub {
         })
     }
 
-    /// What went out of the log while nobody followed it is not in the ring either; looked at after
-    /// the reading, so that nothing can go in between.
+    /// Drops from the ring what retention has removed from the log in the meantime. Called after
+    /// the read, so that nothing can be removed in between.
     async fn forget_expired(&self) {
         match self.store.0.oldest().await {
             Ok(oldest) => self.ring.forget(oldest - 1),
@@ -271,8 +271,8 @@ impl Hub {
         self.report(&scopes, Some(head));
     }
 
-    /// Replaces what the ring holds of a record. Before the erasure itself is told: whoever has
-    /// heard of it is shown nothing of the record any more.
+    /// Replaces what the ring holds of a record, before the erasure itself is sent: a client that
+    /// has received it is shown nothing of the record any more.
     async fn erase(&self, erased: &Erased) {
         let Erased { scope, record, seq } = erased;
         let mut next = self.ring.erase(*scope, record, *seq, None);
@@ -292,15 +292,15 @@ impl Hub {
         Arc::new(if is_erased { entry.erased() } else { entry })
     }
 
-    /// Whether events of a collection are told to anybody.
+    /// Whether events of a collection are sent to clients.
     pub fn leaves(&self, collection: &str) -> bool {
         !pattern::is_internal(&self.codec.schema, collection)
     }
 
     /// Sends an ephemeral message to the connections that are there.
-    pub fn say(&self, passing: Passing) {
-        let scope = passing.scope;
-        self.passing.say(passing, self.clock.load(Relaxed));
+    pub fn publish(&self, ephemeral: Ephemeral) {
+        let scope = ephemeral.scope;
+        self.ephemeral.push(ephemeral, self.clock.load(Relaxed));
         self.report(&[scope], None);
     }
 
@@ -310,7 +310,7 @@ impl Hub {
         }
     }
 
-    /// What time has brought: users who did not come back, and messages that nobody needs any more.
+    /// Announces users who did not reconnect, and drops old messages.
     async fn sweep(&self) {
         let now = self.clock.fetch_add(1, Relaxed) + 1;
         loop {
@@ -318,11 +318,11 @@ impl Hub {
             if gone.is_empty() {
                 break;
             }
-            gone.into_iter().for_each(|one| self.say(one));
+            gone.into_iter().for_each(|one| self.publish(one));
             yield_now().await;
         }
-        let crowd = self.crowd.lock();
-        self.passing.sweep(now, |account| crowd.accounts.contains_key(&account));
+        let counts = self.counts.lock();
+        self.ephemeral.sweep(now, |account| counts.accounts.contains_key(&account));
     }
 
     pub fn number(&self) -> u64 {
@@ -356,7 +356,7 @@ impl Hub {
         interests
     }
 
-    /// A number nobody can foresee who does not know the seed; for spreading, not for secrets.
+    /// A number that is hard to predict without the seed; for spreading, not for secrets.
     pub fn chance(&self) -> u64 {
         // SplitMix64: consecutive seeds give independent numbers.
         let seed = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
@@ -365,13 +365,13 @@ impl Hub {
         mixed ^ mixed >> 31
     }
 
-    /// Milliseconds after which a client shall come again: spread, so that they do not come
-    /// together.
+    /// Milliseconds after which a client should reconnect: spread, so that clients do not come at
+    /// once.
     pub fn retry_ms(&self) -> u64 {
         1_000 + self.chance() % 4_000
     }
 
-    /// Sends everybody away, over some time.
+    /// Closes all connections, spread over some time.
     pub fn drain(&self) {
         self.leaving.store(true, Relaxed);
         for shard in &*self.shards.lock() {
@@ -389,35 +389,35 @@ impl Hub {
         self.metrics.render(out, lag, self.presence.count());
     }
 
-    /// A place for one more connection of an account.
+    /// A ticket for one more connection of an account.
     pub fn enter(self: &Arc<Hub>, scope: Scope, channel: Channel) -> Result<Ticket, Full> {
         let account = scope.account_number();
-        let mut crowd = self.crowd.lock();
+        let mut counts = self.counts.lock();
         let admitted = match self.is_leaving() {
             true => Err(Full::Server),
-            false => crowd.admit(account, &self.limits),
+            false => counts.admit(account, &self.limits),
         };
         if let Err(full) = admitted {
             self.metrics.refused.fetch_add(1, Relaxed);
             return Err(full);
         }
-        if crowd.all == 1 {
-            self.visited.notify_one();
+        if counts.all == 1 {
+            self.first_connection.notify_one();
         }
         self.metrics.opened(channel);
         Ok(Ticket { hub: self.clone(), account, channel })
     }
 
-    /// A connection of a user, for whom it is.
-    pub fn arrive(self: &Arc<Hub>, scope: Scope, user: &str, now: Timestamp) -> Arrival {
+    /// Marks a user as online, until the guard is dropped.
+    pub fn mark_online(self: &Arc<Hub>, scope: Scope, user: &str, now: Timestamp) -> OnlineGuard {
         if let Some(announcement) = self.presence.enter(scope, user, now) {
-            self.say(announcement);
+            self.publish(announcement);
         }
-        Arrival { hub: self.clone(), scope, user: user.into() }
+        OnlineGuard { hub: self.clone(), scope, user: user.into() }
     }
 }
 
-/// The place of an open connection.
+/// Counts an open connection, until it is dropped.
 #[derive(Debug)]
 pub struct Ticket {
     pub(crate) hub: Arc<Hub>,
@@ -434,19 +434,19 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.hub.metrics.closed(self.channel);
-        self.hub.crowd.lock().leave(self.account);
+        self.hub.counts.lock().leave(self.account);
     }
 }
 
-/// A user's being here by one connection.
+/// Keeps a user online by one connection.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct OnlineGuard {
     hub: Arc<Hub>,
     scope: Scope,
     pub user: Box<str>,
 }
 
-impl Drop for Arrival {
+impl Drop for OnlineGuard {
     fn drop(&mut self) {
         let grace = self.hub.limits.presence_grace.as_millis() / TICK.as_millis();
         let now = self.hub.clock.load(Relaxed);
@@ -463,25 +463,25 @@ mod tests {
     fn large_accounts_leave_room_for_small_ones() {
         let limits =
             Limits { max_connections: 1000, max_connections_per_account: 600, ..Limits::default() };
-        let mut crowd = Crowd::default();
+        let mut counts = ConnectionCounts::default();
         let mut fill = |account: i64| {
             let (mut count, mut full) = (0, None);
             while full.is_none() {
-                full = crowd.admit(account, &limits).err();
+                full = counts.admit(account, &limits).err();
                 count += usize::from(full.is_none());
             }
             (count, full)
         };
         assert_eq!(fill(1), (600, Some(Full::Account)));
         assert_eq!(fill(2), (300, Some(Full::Server)));
-        // A tenth is left for those who have few.
+        // A tenth is left for accounts with few connections.
         for account in 3..13 {
             assert_eq!(fill(account), (10, Some(Full::Server)), "{account}");
         }
         assert_eq!(fill(13), (0, Some(Full::Server)));
-        for (account, count) in crowd.accounts.clone() {
-            (0..count).for_each(|_| crowd.leave(account));
+        for (account, count) in counts.accounts.clone() {
+            (0..count).for_each(|_| counts.leave(account));
         }
-        assert_eq!((crowd.all, crowd.accounts.len()), (0, 0));
+        assert_eq!((counts.all, counts.accounts.len()), (0, 0));
     }
 }

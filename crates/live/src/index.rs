@@ -3,8 +3,8 @@
 //! what is found is a superset, which the interests themselves then narrow down.
 
 use crate::entry::Entry;
+use crate::ephemeral::Kind;
 use crate::interest::Interests;
-use crate::passing::Kind;
 use model::Scope;
 use model::caller::Access;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ enum Type<'a> {
 #[derive(Hash)]
 enum Key<'a> {
     Event(About<'a>, Type<'a>),
-    Passing(u8),
+    Ephemeral(u8),
     Everyone,
 }
 
@@ -50,16 +50,16 @@ pub fn everyone(scope: Scope) -> u64 {
 }
 
 /// The key of those who want ephemeral messages of a kind.
-pub fn passing(scope: Scope, kind: Kind) -> u64 {
-    hash(scope, &Key::Passing(kind as u8))
+pub fn ephemeral(scope: Scope, kind: Kind) -> u64 {
+    hash(scope, &Key::Ephemeral(kind as u8))
 }
 
 /// The keys under which a connection with these interests stands, each once.
 pub fn keys_of_interests(interests: &Interests) -> Box<[u64]> {
     let scope = interests.scope;
     let mut keys = vec![everyone(scope)];
-    let heard = Kind::ALL.into_iter().filter(|kind| interests.wants_passing(*kind));
-    keys.extend(heard.map(|kind| passing(scope, kind)));
+    let heard = Kind::ALL.into_iter().filter(|kind| interests.wants_ephemeral(*kind));
+    keys.extend(heard.map(|kind| ephemeral(scope, kind)));
     let permit = &interests.permit;
     for (interest, _) in &interests.wanted {
         // The narrowest that is known: one record, the children of one, or neither.
@@ -101,7 +101,7 @@ fn readable(interests: &Interests) -> Option<Vec<&str>> {
 }
 
 /// The keys of the connections that may want an event. To know the parent costs a look into the
-/// object, which is saved where nobody asks by parent.
+/// object, which is saved where no subscription names a parent.
 fn keys_of_event(entry: &Entry, by_parent: bool) -> Vec<u64> {
     let (scope, kind, name) = (entry.event.scope, entry.event.kind.as_str(), entry.name());
     let mut types = vec![Type::Any, Type::Collection(&entry.event.collection)];
@@ -121,7 +121,7 @@ fn keys_of_event(entry: &Entry, by_parent: bool) -> Vec<u64> {
 /// A connection under one of its keys.
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    seat: u32,
+    subscriber: u32,
     /// Which of its keys this is.
     key: u32,
 }
@@ -137,18 +137,18 @@ pub type Places = Box<[u32]>;
 
 impl Index {
     /// Adds a connection under all its keys.
-    pub fn add(&mut self, seat: usize, interests: &Interests) -> Places {
-        let seat = u32::try_from(seat).expect("there are fewer connections than that");
+    pub fn add(&mut self, subscriber: usize, interests: &Interests) -> Places {
+        let subscriber = u32::try_from(subscriber).expect("there are fewer connections than that");
         let add = |(key, hash): (usize, &u64)| {
             let members = self.members.entry(*hash).or_default();
-            members.push(Member { seat, key: key as u32 });
+            members.push(Member { subscriber, key: key as u32 });
             members.len() as u32 - 1
         };
         interests.keys().iter().enumerate().map(add).collect()
     }
 
-    /// Removes a connection. Another one takes its place under each key: `moved` is told which
-    /// connection that is, which of its keys, and where it stands now.
+    /// Removes a connection. Another one takes its place under each key: `moved` is called with
+    /// that connection, which of its keys, and where it stands now.
     pub fn remove(
         &mut self,
         interests: &Interests,
@@ -159,7 +159,7 @@ impl Index {
             let Some(members) = self.members.get_mut(hash) else { continue };
             members.swap_remove(*place as usize);
             match members.get(*place as usize) {
-                Some(member) => moved(member.seat as usize, member.key as usize, *place),
+                Some(member) => moved(member.subscriber as usize, member.key as usize, *place),
                 None if members.is_empty() => drop(self.members.remove(hash)),
                 None => {}
             }
@@ -170,12 +170,12 @@ impl Index {
     pub fn candidates(&self, entry: &Entry, by_parent: bool) -> Vec<u32> {
         let keys = keys_of_event(entry, by_parent);
         let found = keys.iter().filter_map(|key| self.members.get(key));
-        found.flatten().map(|member| member.seat).collect()
+        found.flatten().map(|member| member.subscriber).collect()
     }
 
     /// The connections under one key.
     pub fn under(&self, key: u64) -> Vec<u32> {
-        self.members.get(&key).into_iter().flatten().map(|member| member.seat).collect()
+        self.members.get(&key).into_iter().flatten().map(|member| member.subscriber).collect()
     }
 
     #[cfg(test)]
@@ -247,8 +247,8 @@ mod tests {
             scopes.iter().filter_map(|scope| Grant::parse(scope)).collect()
         });
         let types = if chance.below(3) == 0 { chance.some(&TYPES, 2) } else { Vec::new() };
-        let deaf = chance.below(5) == 0;
-        let permit = Permit { grants, types, deaf, bounds: None };
+        let reads_no_feed = chance.below(5) == 0;
+        let permit = Permit { grants, types, reads_no_feed, bounds: None };
         Interests::new(Scope(chance.pick(&[2, 3, 4])), permit, 0, wanted)
     }
 
@@ -261,38 +261,40 @@ mod tests {
         Entry::new(&codec(), event)
     }
 
-    type Seats = Slab<(Interests, Places)>;
+    type Subscribers = Slab<(Interests, Places)>;
 
-    fn remove(index: &mut Index, seats: &mut Seats, seat: usize) {
-        let (interests, places) = seats.remove(seat);
-        index.remove(&interests, &places, |seat, key, place| seats[seat].1[key] = place);
+    fn remove(index: &mut Index, subscribers: &mut Subscribers, subscriber: usize) {
+        let (interests, places) = subscribers.remove(subscriber);
+        index.remove(&interests, &places, |subscriber, key, place| {
+            subscribers[subscriber].1[key] = place
+        });
     }
 
     #[test]
     fn the_index_finds_exactly_those_whose_interests_want_an_event() {
         let mut chance = Chance(7);
-        let (mut index, mut seats) = (Index::default(), Seats::new());
+        let (mut index, mut subscribers) = (Index::default(), Subscribers::new());
         let (mut wanted, mut by_parent) = (0, 0);
         for round in 0..4000 {
-            if seats.len() < 60 || chance.below(2) == 0 && seats.len() < 120 {
+            if subscribers.len() < 60 || chance.below(2) == 0 && subscribers.len() < 120 {
                 let interests = interests(&mut chance);
-                let place = seats.vacant_key();
+                let place = subscribers.vacant_key();
                 let places = index.add(place, &interests);
-                seats.insert((interests, places));
+                subscribers.insert((interests, places));
             } else {
-                let keys: Vec<usize> = seats.iter().map(|(key, _)| key).collect();
-                remove(&mut index, &mut seats, chance.pick(&keys));
+                let keys: Vec<usize> = subscribers.iter().map(|(key, _)| key).collect();
+                remove(&mut index, &mut subscribers, chance.pick(&keys));
             }
             let entry = entry(&mut chance, round % 120);
-            let plain: BTreeSet<usize> = seats
+            let plain: BTreeSet<usize> = subscribers
                 .iter()
                 .filter_map(|(key, (interests, _))| interests.wants(&entry).then_some(key))
                 .collect();
             let found: BTreeSet<usize> = index
                 .candidates(&entry, true)
                 .into_iter()
-                .map(|seat| seat as usize)
-                .filter(|seat| seats[*seat].0.wants(&entry))
+                .map(|subscriber| subscriber as usize)
+                .filter(|subscriber| subscribers[*subscriber].0.wants(&entry))
                 .collect();
             assert_eq!(found, plain, "{entry:?}");
             wanted += plain.len();
@@ -300,28 +302,28 @@ mod tests {
             for kind in Kind::ALL {
                 for scope in [2, 3, 4].map(Scope) {
                     let hears = |(_, (one, _)): &(usize, &(Interests, Places))| {
-                        one.scope == scope && one.wants_passing(kind)
+                        one.scope == scope && one.wants_ephemeral(kind)
                     };
                     let plain: BTreeSet<usize> =
-                        seats.iter().filter(hears).map(|(key, _)| key).collect();
+                        subscribers.iter().filter(hears).map(|(key, _)| key).collect();
                     let found: BTreeSet<usize> = index
-                        .under(passing(scope, kind))
+                        .under(ephemeral(scope, kind))
                         .iter()
-                        .map(|seat| *seat as usize)
+                        .map(|subscriber| *subscriber as usize)
                         .collect();
                     assert_eq!(found, plain);
                 }
             }
         }
         assert!(wanted > 10_000 && by_parent > 100, "{wanted} {by_parent}: too easy");
-        let keys: Vec<usize> = seats.iter().map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|seat| remove(&mut index, &mut seats, seat));
+        let keys: Vec<usize> = subscribers.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|subscriber| remove(&mut index, &mut subscribers, subscriber));
         assert!(index.is_empty());
     }
 
     #[test]
     fn an_event_of_one_record_finds_one_of_ten_thousand() {
-        let (mut index, mut seats) = (Index::default(), Seats::new());
+        let (mut index, mut subscribers) = (Index::default(), Subscribers::new());
         let about = |number: usize| {
             let resource = Some(format!("book_{number}"));
             let wanted = vec![(Interest { resource, ..Interest::default() }, 0)];
@@ -330,7 +332,7 @@ mod tests {
         for number in 0..10_000 {
             let interests = about(number);
             let places = index.add(number, &interests);
-            seats.insert((interests, places));
+            subscribers.insert((interests, places));
         }
         let entry = |number: usize| {
             Entry::new(&codec(), event(2, 1, "book.updated", &format!("book_{number}"), "{}"))
@@ -338,10 +340,10 @@ mod tests {
         assert_eq!(index.candidates(&entry(777), true), [777]);
         // Everybody changes what they want: the cost of each is that of its own keys.
         for number in 0..10_000 {
-            remove(&mut index, &mut seats, number);
+            remove(&mut index, &mut subscribers, number);
             let interests = about(number + 5);
             let places = index.add(number, &interests);
-            assert_eq!(seats.insert((interests, places)), number);
+            assert_eq!(subscribers.insert((interests, places)), number);
         }
         assert_eq!(index.candidates(&entry(777), true), [772]);
         assert_eq!(index.candidates(&entry(3), true), [0; 0]);

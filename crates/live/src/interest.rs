@@ -1,9 +1,9 @@
-//! Who is told of what: what a connection's credentials allow, and what it asked for.
+//! Which events a connection receives: what its credentials permit, and what it asked for.
 
 use crate::bounds::Bounds;
-use crate::entry::{Entry, Passing};
+use crate::entry::{Entry, Ephemeral};
+use crate::ephemeral::Kind;
 use crate::index;
-use crate::passing::Kind;
 use crate::presence;
 use model::Scope;
 use model::caller::{Access, Grant};
@@ -21,29 +21,29 @@ pub struct Interest {
     pub parent: Option<String>,
 }
 
-/// What credentials let through.
+/// What credentials permit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permit {
     /// Of a restricted key; `None`: everything.
     pub grants: Option<Vec<Grant>>,
     /// Of a channel token; empty: every type.
     pub types: Vec<String>,
-    /// No feed may be read: who is about to write into one is none of their business.
-    pub deaf: bool,
+    /// No feed may be read, so who is typing into one is not shown.
+    pub reads_no_feed: bool,
     /// Of a channel token: the records it is for; `None`: all. Shared, since every connection has
     /// it twice.
     pub bounds: Option<Arc<Bounds>>,
 }
 
-/// Everything a connection is to be told.
+/// Everything a connection is to receive.
 #[derive(Debug)]
 pub struct Interests {
     pub scope: Scope,
     pub permit: Permit,
-    /// Place of the version in which it is told; the newest is at 0.
+    /// Index of the version in which events are sent; the newest is at 0.
     pub version: usize,
-    /// Each with the place from which on it counts: who subscribes to more and goes back in the log
-    /// for it is not told the rest again.
+    /// Each with the place from which on it counts: a client that subscribes to more and goes back
+    /// in the log for it does not receive the rest again.
     pub wanted: Vec<(Interest, i64)>,
     keys: OnceLock<Box<[u64]>>,
 }
@@ -56,7 +56,7 @@ impl Interest {
             && self.parent.as_deref().is_none_or(|id| entry.parent() == Some(id))
     }
 
-    fn wants_passing(&self, kind: Kind) -> bool {
+    fn wants_ephemeral(&self, kind: Kind) -> bool {
         let named = |pattern: &String| pattern::matches(pattern, kind.name());
         self.types.is_empty() || self.types.iter().any(named)
     }
@@ -68,37 +68,37 @@ fn names(pattern: &str, entry: &Entry) -> bool {
 }
 
 impl Permit {
-    fn lets(&self, entry: &Entry) -> bool {
+    fn permits(&self, entry: &Entry) -> bool {
         // The usual case: nothing is restricted.
         let unrestricted = self.grants.is_none() && self.types.is_empty();
         (unrestricted || self.reads(&entry.event.collection, &[&entry.event.kind, entry.name()]))
             && self
                 .bounds
                 .as_ref()
-                .is_none_or(|bounds| bounds.let_through(&entry.event.record, entry.parent()))
+                .is_none_or(|bounds| bounds.permits(&entry.event.record, entry.parent()))
     }
 
-    /// Whether what goes by these names may be told. Who may read the log may read all of it,
-    /// others what they may read as a record.
+    /// Whether events with these names are permitted. Credentials that may read the log may read
+    /// all of it, others what they may read as a record.
     pub fn reads(&self, collection: &str, names: &[&str]) -> bool {
         let named = |pattern: &String| names.iter().any(|name| pattern::matches(pattern, name));
         (self.types.is_empty() || self.types.iter().any(named))
             && (self.may(collection) || self.may("events"))
     }
 
-    fn lets_passing(&self, kind: Kind) -> bool {
+    fn permits_ephemeral(&self, kind: Kind) -> bool {
         let named = |pattern: &String| pattern::matches(pattern, kind.name());
         (self.types.is_empty() || self.types.iter().any(named))
             && match kind {
                 // Who is online is about no record.
                 Kind::Online => self.bounds.is_none() && self.may(presence::SCOPE),
-                Kind::Typing => !self.deaf,
+                Kind::Typing => !self.reads_no_feed,
             }
     }
 
-    /// Whether what was said in passing about this record may be heard, or said.
-    pub fn lets_about(&self, about: Option<&str>) -> bool {
-        self.bounds.as_ref().is_none_or(|bounds| bounds.name(about))
+    /// Whether an ephemeral message about this record may be received, or sent.
+    pub fn permits_about(&self, about: Option<&str>) -> bool {
+        self.bounds.as_ref().is_none_or(|bounds| bounds.names(about))
     }
 
     pub fn may(&self, collection: &str) -> bool {
@@ -123,19 +123,20 @@ impl Interests {
         #[cfg(test)]
         tests::TESTED.set(tests::TESTED.get() + 1);
         entry.event.scope == self.scope
-            && entry.is_told_in(self.version)
-            && self.permit.lets(entry)
+            && entry.is_visible_in(self.version)
+            && self.permit.permits(entry)
             && self.wanted.iter().any(|(one, from)| entry.event.seq > *from && one.wants(entry))
     }
 
     /// Whether ephemeral messages of a kind are wanted.
-    pub fn wants_passing(&self, kind: Kind) -> bool {
-        self.permit.lets_passing(kind) && self.wanted.iter().any(|(one, _)| one.wants_passing(kind))
+    pub fn wants_ephemeral(&self, kind: Kind) -> bool {
+        self.permit.permits_ephemeral(kind)
+            && self.wanted.iter().any(|(one, _)| one.wants_ephemeral(kind))
     }
 
-    /// Whether one of them may be heard.
-    pub fn hears(&self, passing: &Passing) -> bool {
-        self.permit.lets_about(passing.about.as_deref())
+    /// Whether one of them may be received.
+    pub fn may_receive(&self, ephemeral: &Ephemeral) -> bool {
+        self.permit.permits_about(ephemeral.about.as_deref())
     }
 
     /// Whether some of it is wanted by the parent of a record.
@@ -171,11 +172,11 @@ pub mod tests {
         let kind = Kind::of(name).unwrap();
         let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
         let types = types.iter().map(|one| (*one).to_owned()).collect();
-        Permit { grants, types, ..Permit::default() }.lets_passing(kind)
+        Permit { grants, types, ..Permit::default() }.permits_ephemeral(kind)
     }
 
     #[test]
-    fn who_comes_and_goes_is_told_to_those_who_may_see_who_is_there() {
+    fn presence_is_sent_only_to_credentials_that_may_read_it() {
         assert!(hears(None, &[], "online"));
         assert!(hears(None, &["online"], "online"));
         assert!(!hears(None, &["message"], "online"));

@@ -4,27 +4,27 @@ use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Open streams, sockets and held polls, of everyone and of one account.
+    /// Open streams, sockets and waiting polls, of all accounts and of one.
     pub max_connections: usize,
     pub max_connections_per_account: usize,
-    /// How long a long poll is held.
+    /// How long a long poll waits.
     pub poll_timeout: Duration,
-    /// A stream that carried nothing for so long carries a comment.
+    /// A stream on which nothing was sent for so long is sent a comment.
     pub heartbeat: Duration,
     pub ping_interval: Duration,
     /// Silence after a ping that ends a socket.
     pub pong_timeout: Duration,
-    /// A connection that takes no byte for so long is given up.
+    /// A connection that takes no byte for so long is dropped.
     pub stall_timeout: Duration,
-    /// A connection that did not come up with the log for so long is told to come again.
+    /// A connection that was behind the log for so long is closed, to reconnect.
     pub behind_timeout: Duration,
-    /// Over which time connections are sent away when the server goes.
+    /// Over which time connections are closed when the server shuts down.
     pub drain_window: Duration,
-    /// A user whose last connection broke is given so long to come back.
+    /// A user whose last connection ended has so long to reconnect.
     pub presence_grace: Duration,
     /// Memory for the newest part of the log.
     pub ring_bytes: usize,
-    /// Events loaded at start: those whom a restart cut off come back for them.
+    /// Events loaded at start, for clients that a restart disconnected.
     pub preload: usize,
     /// Connections that read the log at a time; the others wait for their turn. One account gets
     /// half of the places at most, and less the more accounts read.

@@ -1,5 +1,5 @@
 //! Figures of the live channels, in the text format of Prometheus. Counted with atomics, rendered
-//! by whoever is asked.
+//! on request.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ const CHANNELS: [(&str, Channel); 3] =
 pub enum Resumed {
     FromMemory,
     FromLog,
-    /// Not all of it: it was told so.
+    /// Not all of it, which was reported to it.
     WithGap,
 }
 
@@ -32,7 +32,7 @@ pub struct Metrics {
     pub(crate) refused: AtomicU64,
     /// Ephemeral messages that a connection was too slow for.
     pub(crate) dropped: AtomicU64,
-    /// Connections that were told so.
+    /// Connections to which that was reported.
     pub(crate) presence_resets: AtomicU64,
     /// Connections ended because they took nothing, or never caught up.
     pub(crate) slow: AtomicU64,

@@ -1,13 +1,13 @@
 //! Short and long polls of a feed: the records after a place, at once or as soon as there are some.
 
-use crate::ask::{VERSION, Visitor, invalid, place};
-use crate::hub::{Arrival, Full, Hub, Ticket};
+use crate::ask::{ChannelCaller, VERSION, invalid, place};
+use crate::hub::{Full, Hub, OnlineGuard, Ticket};
 use crate::interest::{Interest, Interests};
 use crate::metrics::Channel;
-use crate::position::{Epoch, Place};
+use crate::position::{Epoch, ResumePoint};
 use crate::ring::Reach;
-use crate::seat::Seat;
 use crate::shard::ticks;
+use crate::slot::Slot;
 use model::Scope;
 use model::problem::Problem;
 use model::query::{Filter, Page, Query, SortKey, Test};
@@ -22,21 +22,21 @@ use tokio::time::timeout;
 
 /// Records in one answer, unless the client says otherwise.
 pub const LIMIT: u32 = 100;
-/// Longer than it takes to hear of a commit, also of another process.
+/// Longer than it takes until a commit is known, also one of another process.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// What a poll asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asking {
+pub struct PollRequest {
     pub feed: CollectionIx,
-    pub since: Place,
+    pub since: ResumePoint,
     pub wait: bool,
     pub limit: u32,
 }
 
-/// What a poll is answered.
+/// The response to a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct PollResponse {
     /// A JSON array.
     pub body: String,
     /// Where to go on.
@@ -46,22 +46,22 @@ pub struct Answer {
 }
 
 pub enum Polled {
-    Now(Answer),
-    Held(Box<Held>),
-    /// There is no room to wait in.
+    Now(PollResponse),
+    Waiting(Box<WaitingPoll>),
+    /// There are too many connections to wait.
     Full(Full),
 }
 
-impl Asking {
+impl PollRequest {
     pub fn read(
         feed: CollectionIx,
         epoch: Epoch,
         max: u32,
         pairs: &[(String, String)],
         others: &[&str],
-    ) -> Result<Asking, Problem> {
+    ) -> Result<PollRequest, Problem> {
         let limit = LIMIT.min(max);
-        let mut asking = Asking { feed, since: Place::After(0), wait: false, limit };
+        let mut asking = PollRequest { feed, since: ResumePoint::After(0), wait: false, limit };
         for (name, value) in pairs {
             match name.as_str() {
                 "since" => asking.since = place(epoch, "since", value)?,
@@ -92,43 +92,50 @@ fn flag(value: &str) -> Result<bool, Problem> {
     }
 }
 
-/// What there is, or a place to wait for it.
+/// The records that are there, or a poll that waits for some.
 pub async fn poll(
     hub: &Arc<Hub>,
-    visitor: &Visitor,
-    asking: Asking,
+    caller: &ChannelCaller,
+    asking: PollRequest,
 ) -> Result<Polled, store::Error> {
-    // Read before the records are: what comes in between is told twice rather than never.
+    // Read before the records are: what comes in between is sent twice rather than never.
     let newest = *hub.store.0.position().borrow();
     let since = match asking.since {
-        Place::After(seq) if seq <= newest => seq,
-        // Nothing could ever come of waiting there.
-        _ => return Ok(Polled::Now(Answer { body: "[]".into(), position: newest, gap: true })),
+        ResumePoint::After(seq) if seq <= newest => seq,
+        // Waiting there would never return anything.
+        _ => {
+            return Ok(Polled::Now(PollResponse {
+                body: "[]".into(),
+                position: newest,
+                gap: true,
+            }));
+        }
     };
-    let reading = Reading { scope: visitor.scope, version: visitor.version, since, newest };
+    let reading = Reading { scope: caller.scope, version: caller.version, since, newest };
     let answer = read(hub, &asking, reading).await?;
     if !asking.wait || answer.body != "[]" {
         return Ok(Polled::Now(answer));
     }
-    let ticket = match hub.enter(visitor.scope, Channel::Poll) {
+    let ticket = match hub.enter(caller.scope, Channel::Poll) {
         Ok(ticket) => ticket,
-        // The end of this server is no reason for an error: who asks again finds the next one.
+        // A shutdown is no reason for an error: the next request finds another server.
         Err(_) if hub.is_leaving() => return Ok(Polled::Now(answer)),
         Err(full) => return Ok(Polled::Full(full)),
     };
-    let arrival = visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
+    let online = caller.user.as_ref().map(|user| hub.mark_online(caller.scope, user, caller.now));
     let collection = &hub.codec.schema.collections[asking.feed];
     let types = vec![collection.events.created.clone()];
-    let interests = hub.shared(visitor.interests(Interest { types, ..Interest::default() }, 0));
-    let seat = Seat::take(hub, interests.clone(), newest);
-    seat.hurries();
+    let interests = hub.shared(caller.interests(Interest { types, ..Interest::default() }, 0));
+    let slot = Slot::take(hub, interests.clone(), newest);
+    slot.hurries();
     let timeout = hub.limits.poll_timeout;
     // Not beyond the end of the credentials.
-    let end = visitor.expires_in.map_or(u32::MAX, |end| ticks(end).saturating_sub(2));
+    let end = caller.expires_in.map_or(u32::MAX, |end| ticks(end).saturating_sub(2));
     let patience = ticks(timeout).min(end);
-    let (cursor, _arrival) = (newest, arrival);
-    let held = Held { seat, interests, cursor, asking, patience, end: None, ticket, _arrival };
-    Ok(Polled::Held(Box::new(held)))
+    let (cursor, _online) = (newest, online);
+    let held =
+        WaitingPoll { slot, interests, cursor, asking, patience, end: None, ticket, _online };
+    Ok(Polled::Waiting(Box::new(held)))
 }
 
 /// Whose records, as which version shows them, from where on in a log of which length.
@@ -140,7 +147,11 @@ struct Reading {
 }
 
 /// The records after a place.
-async fn read(hub: &Hub, asking: &Asking, reading: Reading) -> Result<Answer, store::Error> {
+async fn read(
+    hub: &Hub,
+    asking: &PollRequest,
+    reading: Reading,
+) -> Result<PollResponse, store::Error> {
     let Reading { scope, version, since, newest } = reading;
     let first = Scalar::Integer(since.saturating_add(1));
     let query = Query {
@@ -155,7 +166,7 @@ async fn read(hub: &Hub, asking: &Asking, reading: Reading) -> Result<Answer, st
     let page = hub.store.0.list(scope, asking.feed, &query).await?;
     let last = page.records.last().and_then(|record| record.id.parse::<i64>().ok());
     if let Some(last) = last.filter(|last| *last > newest) {
-        // What is committed can be read a moment before it is told. Whoever is quick to come back
+        // A commit can be read a moment before it is announced. A client that polls again quickly
         // must not be ahead of the log.
         let mut told = hub.store.0.position();
         let _ = timeout(MOMENT, told.wait_for(|newest| *newest >= last)).await;
@@ -169,7 +180,7 @@ async fn read(hub: &Hub, asking: &Asking, reading: Reading) -> Result<Answer, st
         None => array(page.records.iter().map(|record| record.body.as_str().into())),
         Some(lens) => array(page.records.iter().map(|record| lens.show(record).into())),
     };
-    Ok(Answer { body, position, gap: false })
+    Ok(PollResponse { body, position, gap: false })
 }
 
 fn array<'a>(texts: impl Iterator<Item = Cow<'a, str>>) -> String {
@@ -185,21 +196,21 @@ fn array<'a>(texts: impl Iterator<Item = Cow<'a, str>>) -> String {
 }
 
 /// A poll that waits. It costs no query until there is something.
-pub struct Held {
-    seat: Seat,
+pub struct WaitingPoll {
+    slot: Slot,
     interests: Arc<Interests>,
     cursor: i64,
-    asking: Asking,
+    asking: PollRequest,
     /// Ticks to wait, and the one at which that is over.
     patience: u32,
     end: Option<u32>,
     ticket: Ticket,
-    _arrival: Option<Arrival>,
+    _online: Option<OnlineGuard>,
 }
 
-impl Held {
+impl WaitingPoll {
     /// The records, or none when the time is over.
-    pub async fn wait(mut self: Box<Held>) -> Answer {
+    pub async fn wait(mut self: Box<WaitingPoll>) -> PollResponse {
         match poll_fn(|cx| self.look(cx)).await {
             Some(answer) => answer,
             // Faster than memory: the records are all there. Boxed: room for it must not be kept
@@ -208,20 +219,20 @@ impl Held {
         }
     }
 
-    async fn read(&self) -> Answer {
+    async fn read(&self) -> PollResponse {
         let hub = self.ticket.hub();
         let newest = *hub.store.0.position().borrow();
         let Interests { scope, version, .. } = *self.interests;
         let reading = Reading { scope, version, since: self.cursor, newest };
         let read = read(hub, &self.asking, reading).await;
-        read.unwrap_or(Answer { body: "[]".into(), position: self.cursor, gap: false })
+        read.unwrap_or(PollResponse { body: "[]".into(), position: self.cursor, gap: false })
     }
 
-    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Option<PollResponse>> {
         let hub = self.ticket.hub().clone();
         loop {
-            let turn = self.seat.turn(cx.waker());
-            self.cursor = self.cursor.max(turn.cursor);
+            let wakeup = self.slot.wakeup(cx.waker());
+            self.cursor = self.cursor.max(wakeup.cursor);
             let mut found = Vec::new();
             let limit = self.asking.limit as usize;
             let reach = hub.ring.view(self.interests.scope, self.cursor, |entry| {
@@ -239,16 +250,20 @@ impl Held {
                 let version = self.interests.version;
                 let body = array(found.iter().map(|entry| entry.object(version)));
                 hub.metrics.sent(Channel::Poll, found.len());
-                return Poll::Ready(Some(Answer { body, position: head, gap: false }));
+                return Poll::Ready(Some(PollResponse { body, position: head, gap: false }));
             }
             self.cursor = head;
-            let end = *self.end.get_or_insert(turn.now + self.patience);
-            let over = turn.now >= end;
-            if turn.leaving || over {
-                return Poll::Ready(Some(Answer { body: "[]".into(), position: head, gap: false }));
+            let end = *self.end.get_or_insert(wakeup.now + self.patience);
+            let over = wakeup.now >= end;
+            if wakeup.leaving || over {
+                return Poll::Ready(Some(PollResponse {
+                    body: "[]".into(),
+                    position: head,
+                    gap: false,
+                }));
             }
-            self.seat.wake_at(end);
-            if self.seat.rest(self.cursor) {
+            self.slot.wake_at(end);
+            if self.slot.park(self.cursor) {
                 return Poll::Pending;
             }
         }
@@ -260,9 +275,9 @@ mod tests {
     use super::*;
     use model::problem::Code;
 
-    fn ask(name: &str, value: &str) -> Result<Asking, Problem> {
+    fn ask(name: &str, value: &str) -> Result<PollRequest, Problem> {
         let pairs = [(name.to_owned(), value.to_owned())];
-        Asking::read(0, Epoch(0xab), 1000, &pairs, &["user"])
+        PollRequest::read(0, Epoch(0xab), 1000, &pairs, &["user"])
     }
 
     #[test]
@@ -276,22 +291,22 @@ mod tests {
         }
     }
 
-    fn task_bytes<F: Future>(_: impl FnOnce(Box<Held>) -> F) -> usize {
+    fn task_bytes<F: Future>(_: impl FnOnce(Box<WaitingPoll>) -> F) -> usize {
         size_of::<F>()
     }
 
     #[test]
     fn a_held_poll_stays_small() {
-        // Each held poll keeps this, beside its connection and its seat.
-        let bytes = size_of::<Held>() + task_bytes(Held::wait);
+        // Each waiting poll keeps this, in addition to its connection and its slot.
+        let bytes = size_of::<WaitingPoll>() + task_bytes(WaitingPoll::wait);
         assert!(bytes <= 256, "{bytes}");
     }
 
     #[test]
-    fn what_is_no_parameter_and_no_value_is_told() {
+    fn unknown_parameters_and_bad_values_are_reported() {
         assert!(ask("wait", "true").unwrap().wait && ask("wait", "1").unwrap().wait);
         assert!(!ask("wait", "false").unwrap().wait);
-        assert_eq!(ask("since", "000000ab.7").unwrap().since, Place::After(7));
+        assert_eq!(ask("since", "000000ab.7").unwrap().since, ResumePoint::After(7));
         for (name, value) in [("wait", "yes"), ("wait", ""), ("since", "-1"), ("since", "")] {
             let problem = ask(name, value).unwrap_err();
             assert_eq!((problem.code, problem.param.as_deref()), (INVALID, Some(name)), "{value}");

@@ -9,7 +9,7 @@ pub struct Epoch(pub u32);
 
 /// What a client's words for a place mean here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ResumePoint {
     /// Just after this sequence number of our log.
     After(i64),
     /// In another log: a restored copy, or a database made anew.
@@ -22,14 +22,14 @@ impl Epoch {
     }
 
     /// Reads a place; none if it is not written like one.
-    pub fn read(self, text: &str) -> Option<Place> {
+    pub fn read(self, text: &str) -> Option<ResumePoint> {
         let Some((epoch, seq)) = text.split_once('.') else {
-            return number(text).map(Place::After);
+            return number(text).map(ResumePoint::After);
         };
         let seq = number(seq)?;
         let digits = epoch.len() == 8 && epoch.bytes().all(|b| b.is_ascii_hexdigit());
         let epoch = u32::from_str_radix(epoch, 16).ok().filter(|_| digits)?;
-        Some(if Epoch(epoch) == self { Place::After(seq) } else { Place::Foreign })
+        Some(if Epoch(epoch) == self { ResumePoint::After(seq) } else { ResumePoint::Foreign })
     }
 }
 
@@ -60,9 +60,9 @@ mod tests {
     fn a_position_is_read_as_it_was_shown() {
         let epoch = Epoch(0xab);
         assert_eq!(epoch.at(17).to_string(), "000000ab.17");
-        assert_eq!(epoch.read("000000ab.17"), Some(Place::After(17)));
-        assert_eq!(epoch.read("17"), Some(Place::After(17)));
-        assert_eq!(epoch.read("000000ac.17"), Some(Place::Foreign));
+        assert_eq!(epoch.read("000000ab.17"), Some(ResumePoint::After(17)));
+        assert_eq!(epoch.read("17"), Some(ResumePoint::After(17)));
+        assert_eq!(epoch.read("000000ac.17"), Some(ResumePoint::Foreign));
     }
 
     #[test]

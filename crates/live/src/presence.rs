@@ -1,8 +1,8 @@
-//! Who is online: users by account and mode, however many connections each has. Coming and going
-//! is announced once per user; who comes back within the grace time was never away.
+//! Who is online: users by account and mode, however many connections each has. That a user
+//! comes or goes is announced once; one who reconnects within the grace time was never away.
 
-use crate::entry::Passing;
-use crate::passing::Kind;
+use crate::entry::Ephemeral;
+use crate::ephemeral::Kind;
 use model::record::push_text;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ pub const MAX_SHOWN: usize = 1000;
 /// Users announced as away while others wait to come or go.
 const MAX_GONE: usize = 256;
 
-/// What a restricted key must be allowed to read to hear of it.
+/// What a restricted key must be allowed to read to receive it.
 pub const SCOPE: &str = "presence";
 
 /// The name of the announcement.
@@ -43,7 +43,7 @@ struct User {
     away_at: Option<u64>,
 }
 
-/// One who is online, as it is shown.
+/// A user who is online, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
     pub user: String,
@@ -53,7 +53,7 @@ pub struct Present {
 
 impl Presence {
     /// One more connection of a user; the announcement, if it is the first.
-    pub fn enter(&self, scope: Scope, user: &str, now: Timestamp) -> Option<Passing> {
+    pub fn enter(&self, scope: Scope, user: &str, now: Timestamp) -> Option<Ephemeral> {
         let mut state = self.state.lock();
         let users = state.users.entry(scope).or_default();
         if let Some(known) = users.get_mut(user) {
@@ -82,7 +82,7 @@ impl Presence {
     }
 
     /// Announces those who did not come back, some at a time.
-    pub fn sweep(&self, now: u64) -> Vec<Passing> {
+    pub fn sweep(&self, now: u64) -> Vec<Ephemeral> {
         let mut gone = Vec::new();
         let mut state = self.state.lock();
         let State { users, leaving } = &mut *state;
@@ -122,11 +122,11 @@ impl Presence {
     }
 }
 
-fn announcement(scope: Scope, user: &str, online: bool) -> Passing {
+fn announcement(scope: Scope, user: &str, online: bool) -> Ephemeral {
     let mut members = String::from("\"user\":");
     push_text(&mut members, user);
     members.push_str(if online { ",\"online\":true" } else { ",\"online\":false" });
-    Passing::new(scope, Kind::Online, None, members)
+    Ephemeral::new(scope, Kind::Online, None, members)
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
         assert!(presence.sweep(1000).is_empty());
         presence.leave(SCOPE, "ann", 10);
         assert!(presence.sweep(9).is_empty());
-        // Back in time: nobody heard of it.
+        // Back in time: nothing is announced.
         assert!(!enter());
         assert!(presence.sweep(1000).is_empty());
         presence.leave(SCOPE, "ann", 10);

@@ -1,6 +1,6 @@
-//! Who reads the log next. Connections that memory does not reach read it a few at a time; the
-//! places are shared by accounts, so that an account with a thousand slow readers takes a part of
-//! them and keeps nobody else waiting.
+//! Which connection reads the log next. Those that are too far behind for the ring read it a few at
+//! a time. Accounts share the slots, so that one with a thousand slow readers takes a part of them
+//! and keeps no other account waiting.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -18,12 +18,12 @@ pub struct Readers {
 struct Queue {
     /// Accounts with a waiting connection, each once; the first one is next.
     accounts: VecDeque<i64>,
-    waiting: HashMap<i64, VecDeque<oneshot::Sender<Place>>>,
+    waiting: HashMap<i64, VecDeque<oneshot::Sender<ReadSlot>>>,
 }
 
 /// The right to read the log once. Dropping it lets the next one read.
 #[derive(Debug)]
-pub struct Place {
+pub struct ReadSlot {
     share: Option<Share<i64>>,
     readers: Arc<Readers>,
 }
@@ -33,36 +33,36 @@ impl Readers {
         Arc::new(Readers { budget: Budget::new(places.max(1)), queue: Mutex::default() })
     }
 
-    /// Waits for a place.
-    pub async fn place(self: &Arc<Readers>, account: i64) -> Place {
+    /// Waits for a slot.
+    pub async fn place(self: &Arc<Readers>, account: i64) -> ReadSlot {
         loop {
             let turn = {
                 let mut queue = self.queue.lock();
-                // Who waits already comes first.
+                // Connections that wait already come first.
                 let share = match queue.waiting.contains_key(&account) {
                     false => self.budget.take(account, 1),
                     true => None,
                 };
                 if share.is_some() {
-                    return Place { share, readers: self.clone() };
+                    return ReadSlot { share, readers: self.clone() };
                 }
                 queue.join(account)
             };
-            // Whoever had the sender is gone; that happens to no queue that is still there.
+            // The sender is dropped only with the queue.
             if let Ok(place) = turn.await {
                 return place;
             }
         }
     }
 
-    /// Gives free places to those who wait, one account after the other.
+    /// Gives free slots to waiting connections, one account after the other.
     fn grant(self: &Arc<Readers>) {
         loop {
             let next = self.queue.lock().next(&self.budget);
             let Some((sender, share)) = next else { return };
-            let place = Place { share: Some(share), readers: self.clone() };
-            // A connection that is gone wants no place: its share goes to the next one. Taken out
-            // first, so that dropping the place does not come back here.
+            let place = ReadSlot { share: Some(share), readers: self.clone() };
+            // The share of a connection that is gone goes to the next one. Taken out first, so that
+            // dropping the slot does not call this again.
             if let Err(mut unwanted) = sender.send(place) {
                 drop(unwanted.share.take());
             }
@@ -71,7 +71,7 @@ impl Readers {
 }
 
 impl Queue {
-    fn join(&mut self, account: i64) -> oneshot::Receiver<Place> {
+    fn join(&mut self, account: i64) -> oneshot::Receiver<ReadSlot> {
         let (sender, receiver) = oneshot::channel();
         let waiting = self.waiting.entry(account).or_default();
         if waiting.is_empty() {
@@ -81,8 +81,11 @@ impl Queue {
         receiver
     }
 
-    /// The next connection for which there is a place.
-    fn next(&mut self, budget: &Arc<Budget<i64>>) -> Option<(oneshot::Sender<Place>, Share<i64>)> {
+    /// The next connection for which there is a slot.
+    fn next(
+        &mut self,
+        budget: &Arc<Budget<i64>>,
+    ) -> Option<(oneshot::Sender<ReadSlot>, Share<i64>)> {
         for _ in 0..self.accounts.len() {
             let account = self.accounts.pop_front()?;
             let Some(share) = budget.take(account, 1) else {
@@ -102,7 +105,7 @@ impl Queue {
     }
 }
 
-impl Drop for Place {
+impl Drop for ReadSlot {
     fn drop(&mut self) {
         if self.share.take().is_some() {
             self.readers.grant();
@@ -117,14 +120,14 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
 
-    type Waiting = Pin<Box<dyn Future<Output = Place>>>;
+    type Waiting = Pin<Box<dyn Future<Output = ReadSlot>>>;
 
     fn ask(readers: &Arc<Readers>, account: i64) -> Waiting {
         let readers = readers.clone();
         Box::pin(async move { readers.place(account).await })
     }
 
-    fn poll(waiting: &mut Waiting) -> Option<Place> {
+    fn poll(waiting: &mut Waiting) -> Option<ReadSlot> {
         match waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(place) => Some(place),
             Poll::Pending => None,
@@ -135,7 +138,7 @@ mod tests {
     fn an_account_with_many_slow_readers_leaves_places_for_another() {
         let readers = Readers::new(8);
         let mut many: Vec<Waiting> = (0..1000).map(|_| ask(&readers, 1)).collect();
-        let mut places: Vec<Place> = many.iter_mut().filter_map(poll).collect();
+        let mut places: Vec<ReadSlot> = many.iter_mut().filter_map(poll).collect();
         assert_eq!(places.len(), 4, "half of them");
         // Another account reads at once.
         let other = poll(&mut ask(&readers, 2)).expect("a place is free");

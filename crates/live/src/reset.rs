@@ -1,9 +1,9 @@
-//! What a client is told when its place in the log cannot be gone on from: what was lost, from
-//! where on it is told again, and what to read meanwhile.
+//! What a client receives when it cannot resume from its position: what was lost, from which
+//! position on events are sent again, and what to read instead.
 
 use crate::entry::{Codec, Encoding, sse};
+use crate::ephemeral::{Kind, Kinds};
 use crate::interest::{Interest, Interests};
-use crate::passing::{Kind, Kinds};
 use crate::presence;
 use bytes::Bytes;
 use model::schema::Schema;
@@ -64,7 +64,7 @@ pub fn frame(
     }
 }
 
-/// What a connection is told that missed ephemeral messages of these kinds. Without a position: it
+/// What a connection receives that missed ephemeral messages of these kinds. Without a position: it
 /// missed nothing of the log.
 pub fn presence(codec: &Codec, interests: &Interests, encoding: Encoding, missed: Kinds) -> Bytes {
     let missed: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| missed.contains(*kind)).collect();

@@ -45,7 +45,7 @@ struct State {
 /// The events of one account and mode.
 #[derive(Debug)]
 struct Part {
-    slots: VecDeque<Slot>,
+    slots: VecDeque<Stored>,
     /// The newest event of each record, by the hash of its id.
     newest: HashMap<u64, i64>,
     bytes: usize,
@@ -54,7 +54,7 @@ struct Part {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct Stored {
     entry: Arc<Entry>,
     /// The event before it of a record with the same hash; 0 if there is none.
     older: i64,
@@ -223,7 +223,7 @@ impl State {
         self.bytes += part.bytes - before;
         self.entries += 1;
         let older = part.newest.insert(hash, entry.event.seq).unwrap_or(0);
-        part.slots.push_back(Slot { entry, older, at });
+        part.slots.push_back(Stored { entry, older, at });
         self.sizes.remove(&(before, scope));
         self.sizes.insert((part.bytes, scope));
     }
@@ -231,7 +231,7 @@ impl State {
     fn drop_oldest(&mut self, scope: Scope, hasher: &RandomState) {
         let Some(part) = self.parts.get_mut(&scope) else { return };
         self.sizes.remove(&(part.bytes, scope));
-        if let Some(Slot { entry, .. }) = part.slots.pop_front() {
+        if let Some(Stored { entry, .. }) = part.slots.pop_front() {
             let (seq, size) = (entry.event.seq, entry.size_bytes());
             self.fronts.remove(&(seq, scope));
             part.floor = seq;

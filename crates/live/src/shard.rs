@@ -1,12 +1,12 @@
 //! The connections of one thread. They are parked until the pump, one task per thread, finds an
-//! event that one of them wants, or its time has come. The pump works in slices, one account after
+//! event that one of them wants, or its tick has come. The pump works in slices, one account after
 //! the other, and wakes no more connections than can run soon: an account with very many of them
 //! delays another account's events by a few slices, however many there are.
 
+use crate::ephemeral::{EphemeralBuffers, Kind, PerKind};
 use crate::hub::Hub;
 use crate::index::{self, Index, Places};
 use crate::interest::Interests;
-use crate::passing::{Corridor, Kind, PerKind};
 use crate::ring::{Following, Ring};
 use crate::wheel::Wheel;
 use model::Scope;
@@ -49,12 +49,12 @@ pub struct Shard {
 
 #[derive(Debug)]
 pub struct State {
-    pub seats: Slab<Occupant>,
+    pub subscribers: Slab<Subscriber>,
     index: Index,
     accounts: HashMap<Scope, Account>,
     /// Accounts with something new, in turn.
     queue: VecDeque<Scope>,
-    /// Connections whose time may have come.
+    /// Connections whose tick may have come.
     due: VecDeque<usize>,
     wheel: Wheel,
     /// The end of the log when the hub last reported. An account that is not in the queue has seen
@@ -72,7 +72,7 @@ pub struct State {
 /// The connections of one account and mode on this thread.
 #[derive(Debug)]
 struct Account {
-    seats: usize,
+    subscribers: usize,
     /// How many of them name the parent of a record.
     by_parent: usize,
     /// Events up to here were tested against every interest.
@@ -89,7 +89,7 @@ struct Account {
 #[derive(Debug)]
 struct Pass {
     what: What,
-    seats: Vec<u32>,
+    subscribers: Vec<u32>,
     next: usize,
 }
 
@@ -99,7 +99,7 @@ enum What {
     /// Everything up to here: memory did not reach back far enough to test it.
     Everything(i64),
     /// Messages from a number on, with the connections that sent them.
-    Passing {
+    Ephemeral {
         kind: Kind,
         first: u64,
         from: Vec<Option<u32>>,
@@ -109,7 +109,7 @@ enum What {
 
 /// What the shard knows of a connection.
 #[derive(Debug)]
-pub struct Occupant {
+pub struct Subscriber {
     pub waker: Option<Waker>,
     pub interests: Arc<Interests>,
     places: Places,
@@ -124,7 +124,7 @@ pub struct Occupant {
     /// It ends as soon as it is called.
     pub hurries: bool,
     /// Number of the first ephemeral message of each kind that waits for it; 0 for none.
-    pub passing: PerKind<u64>,
+    pub ephemeral: PerKind<u64>,
     pub due: u32,
     pub filed: u32,
     number: u32,
@@ -164,7 +164,7 @@ impl Shard {
     /// Begins at the end of the log.
     pub fn new(head: i64) -> Shard {
         let state = State {
-            seats: Slab::new(),
+            subscribers: Slab::new(),
             index: Index::default(),
             accounts: HashMap::new(),
             queue: VecDeque::new(),
@@ -197,18 +197,18 @@ impl Shard {
         }
     }
 
-    /// Calls every connection to its end, each at a moment of its own within the window.
+    /// Closes every connection, each at a tick of its own within the window.
     pub fn drain(&self, window: Duration, mut chance: impl FnMut() -> u64) {
         let mut state = self.state.lock();
         let span = u64::from(ticks(window));
-        let keys: Vec<usize> = state.seats.iter().map(|(key, _)| key).collect();
+        let keys: Vec<usize> = state.subscribers.iter().map(|(key, _)| key).collect();
         for key in keys {
             let due = state.now + u32::try_from(chance() % span).unwrap_or(0);
             let now = state.now;
-            let seat = &mut state.seats[key];
-            seat.called = true;
-            if seat.hurries {
-                seat.due = now;
+            let subscriber = &mut state.subscribers[key];
+            subscriber.called = true;
+            if subscriber.hurries {
+                subscriber.due = now;
                 state.wake(key);
             } else {
                 state.file(key, due);
@@ -219,12 +219,12 @@ impl Shard {
     /// The farthest that a connection which is not parked is behind the log.
     pub fn lag(&self, head: i64) -> i64 {
         let state = self.state.lock();
-        let moving = state.seats.iter().filter(|(_, seat)| !seat.parked);
-        moving.map(|(_, seat)| head - seat.cursor).max().unwrap_or(0)
+        let moving = state.subscribers.iter().filter(|(_, subscriber)| !subscriber.parked);
+        moving.map(|(_, subscriber)| head - subscriber.cursor).max().unwrap_or(0)
     }
 
-    /// One slice of work: connections whose time has come, then the next account.
-    fn step(&self, ring: &Ring, passing: &Corridor) -> Step {
+    /// One slice of work: connections whose tick has come, then the next account.
+    fn step(&self, ring: &Ring, ephemeral: &EphemeralBuffers) -> Step {
         let mut state = self.state.lock();
         if state.woken >= WINDOW {
             state.full = true;
@@ -232,7 +232,7 @@ impl Shard {
         }
         state.wake_due();
         if let Some(scope) = state.queue.pop_front()
-            && state.work(scope, ring, passing)
+            && state.work(scope, ring, ephemeral)
         {
             state.queue.push_back(scope);
         }
@@ -242,33 +242,33 @@ impl Shard {
     fn tick(&self, now: u32) {
         let mut state = self.state.lock();
         state.now = now;
-        // Whatever kept those who were woken from running must not stop the others for ever.
+        // Woken connections that cannot run must not stop the others for ever.
         (state.woken, state.full) = (0, false);
         for key in state.wheel.turn(now) {
-            // A place may belong to somebody else by now.
-            let Some(seat) = state.seats.get_mut(key) else { continue };
-            if seat.filed > now {
+            // The index may belong to another connection by now.
+            let Some(subscriber) = state.subscribers.get_mut(key) else { continue };
+            if subscriber.filed > now {
                 continue;
             }
-            if seat.due <= now {
+            if subscriber.due <= now {
                 state.due.push_back(key);
             } else {
-                let due = seat.due;
+                let due = subscriber.due;
                 state.file(key, due);
             }
         }
     }
 
-    /// Whether there is nobody left to serve; then the pump is no longer counted on.
+    /// Whether no connection is left; then the pump ends.
     fn is_left(&self) -> bool {
         let mut state = self.state.lock();
-        state.pumped = !state.seats.is_empty();
+        state.pumped = !state.subscribers.is_empty();
         !state.pumped
     }
 
-    /// Somebody ran who had been woken: the pump may go on.
+    /// A woken connection has run: the pump may go on.
     pub fn ran(&self, state: &mut State, key: usize) {
-        if std::mem::take(&mut state.seats[key].woken) {
+        if std::mem::take(&mut state.subscribers[key].woken) {
             state.woken = state.woken.saturating_sub(1);
             if state.full && state.woken <= WINDOW / 2 {
                 state.full = false;
@@ -279,29 +279,29 @@ impl Shard {
 }
 
 impl State {
-    /// A place for one more connection.
+    /// Adds a connection.
     pub fn add(
         &mut self,
         interests: Arc<Interests>,
         cursor: i64,
         number: u32,
-        (ring, passing): (&Ring, &Corridor),
+        (ring, ephemeral): (&Ring, &EphemeralBuffers),
     ) -> usize {
         let scope = interests.scope;
         let account = self.accounts.entry(scope).or_insert_with(|| Account {
-            seats: 0,
+            subscribers: 0,
             by_parent: 0,
             seen: ring.head(),
-            heard: passing.newest(scope),
+            heard: ephemeral.newest(scope),
             queued: false,
             pass: None,
             events_next: true,
         });
-        account.seats += 1;
+        account.subscribers += 1;
         account.by_parent += usize::from(interests.name_parents());
-        let key = self.seats.vacant_key();
+        let key = self.subscribers.vacant_key();
         let places = self.index.add(key, &interests);
-        self.seats.insert(Occupant {
+        self.subscribers.insert(Subscriber {
             waker: None,
             interests,
             places,
@@ -310,7 +310,7 @@ impl State {
             woken: false,
             called: false,
             hurries: false,
-            passing: [0; 2],
+            ephemeral: [0; 2],
             due: u32::MAX,
             filed: u32::MAX,
             number,
@@ -324,12 +324,14 @@ impl State {
 
     /// Another set of interests of the same account and mode.
     pub fn change(&mut self, key: usize, interests: Arc<Interests>) {
-        let State { seats, index, accounts, .. } = self;
-        let seat = &mut seats[key];
-        let old = std::mem::replace(&mut seat.interests, interests.clone());
-        let places = std::mem::take(&mut seat.places);
-        index.remove(&old, &places, |seat, key, place| seats[seat].places[key] = place);
-        seats[key].places = index.add(key, &interests);
+        let State { subscribers, index, accounts, .. } = self;
+        let subscriber = &mut subscribers[key];
+        let old = std::mem::replace(&mut subscriber.interests, interests.clone());
+        let places = std::mem::take(&mut subscriber.places);
+        index.remove(&old, &places, |subscriber, key, place| {
+            subscribers[subscriber].places[key] = place
+        });
+        subscribers[key].places = index.add(key, &interests);
         if let Some(account) = accounts.get_mut(&interests.scope) {
             account.by_parent += usize::from(interests.name_parents());
             account.by_parent -= usize::from(old.name_parents());
@@ -337,16 +339,16 @@ impl State {
     }
 
     pub fn remove(&mut self, key: usize) {
-        let State { seats, index, accounts, .. } = self;
-        let gone = seats.remove(key);
-        index.remove(&gone.interests, &gone.places, |seat, key, place| {
-            seats[seat].places[key] = place;
+        let State { subscribers, index, accounts, .. } = self;
+        let gone = subscribers.remove(key);
+        index.remove(&gone.interests, &gone.places, |subscriber, key, place| {
+            subscribers[subscriber].places[key] = place;
         });
         let scope = gone.interests.scope;
         let Some(account) = accounts.get_mut(&scope) else { return };
-        account.seats -= 1;
+        account.subscribers -= 1;
         account.by_parent -= usize::from(gone.interests.name_parents());
-        if account.seats == 0 {
+        if account.subscribers == 0 {
             accounts.remove(&scope);
         }
     }
@@ -367,15 +369,15 @@ impl State {
         match account.pass.as_ref().map(|pass| &pass.what) {
             Some(What::Event(entry)) => entry.event.seq,
             Some(What::Everything(upto)) => *upto,
-            Some(What::Passing { .. }) | None => account.seen,
+            Some(What::Ephemeral { .. }) | None => account.seen,
         }
     }
 
     pub fn file(&mut self, key: usize, due: u32) {
         let filed = self.wheel.file(key, due);
-        let seat = &mut self.seats[key];
-        seat.due = due;
-        seat.filed = filed;
+        let subscriber = &mut self.subscribers[key];
+        subscriber.due = due;
+        subscriber.filed = filed;
     }
 
     fn enqueue(&mut self, scope: Scope) -> bool {
@@ -387,28 +389,28 @@ impl State {
     }
 
     fn wake(&mut self, key: usize) {
-        let Some(seat) = self.seats.get_mut(key) else { return };
-        let Some(waker) = &seat.waker else { return };
+        let Some(subscriber) = self.subscribers.get_mut(key) else { return };
+        let Some(waker) = &subscriber.waker else { return };
         waker.wake_by_ref();
-        self.woken += usize::from(!std::mem::replace(&mut seat.woken, true));
+        self.woken += usize::from(!std::mem::replace(&mut subscriber.woken, true));
     }
 
     fn wake_due(&mut self) {
         for _ in 0..SLICE {
             let Some(key) = self.due.pop_front() else { return };
-            if self.seats.get(key).is_some_and(|seat| seat.due <= self.now) {
+            if self.subscribers.get(key).is_some_and(|subscriber| subscriber.due <= self.now) {
                 self.wake(key);
             }
         }
     }
 
     /// Works for an account for one slice; whether there may be more.
-    fn work(&mut self, scope: Scope, ring: &Ring, passing: &Corridor) -> bool {
+    fn work(&mut self, scope: Scope, ring: &Ring, ephemeral: &EphemeralBuffers) -> bool {
         let (mut woken, mut tests) = (0, 0);
         while woken < SLICE && tests < TESTS {
             let Some(account) = self.accounts.get_mut(&scope) else { return false };
             let next = account.pass.take();
-            let next = next.or_else(|| account.next_pass(scope, &self.index, ring, passing));
+            let next = next.or_else(|| account.next_pass(scope, &self.index, ring, ephemeral));
             let Some(mut pass) = next else {
                 account.queued = false;
                 return false;
@@ -416,17 +418,17 @@ impl State {
             tests += LOOKUP;
             while woken < SLICE
                 && tests < TESTS
-                && let Some(seat) = pass.seats.get(pass.next)
+                && let Some(subscriber) = pass.subscribers.get(pass.next)
             {
                 pass.next += 1;
                 tests += 1;
-                if self.test(scope, *seat as usize, &pass.what) {
-                    self.wake(*seat as usize);
+                if self.test(scope, *subscriber as usize, &pass.what) {
+                    self.wake(*subscriber as usize);
                     woken += 1;
                 }
             }
             let Some(account) = self.accounts.get_mut(&scope) else { return false };
-            match pass.next == pass.seats.len() {
+            match pass.next == pass.subscribers.len() {
                 true => account.finish(&pass.what),
                 false => account.pass = Some(pass),
             }
@@ -434,64 +436,67 @@ impl State {
         true
     }
 
-    /// Whether a connection is to be woken. The place may belong to somebody else by now.
+    /// Whether a connection is to be woken. The index may belong to another one by now.
     fn test(&mut self, scope: Scope, key: usize, what: &What) -> bool {
         let seen = self.accounts.get(&scope).map_or(0, |account| account.seen);
-        let Some(seat) = self.seats.get_mut(key) else { return false };
+        let Some(subscriber) = self.subscribers.get_mut(key) else { return false };
         let cursor = match what {
             What::Event(entry) => {
                 let seq = entry.event.seq;
-                if !seat.parked || seq <= seat.cursor || !seat.interests.wants(entry) {
+                if !subscriber.parked
+                    || seq <= subscriber.cursor
+                    || !subscriber.interests.wants(entry)
+                {
                     return false;
                 }
                 seq - 1
             }
             // What its account has seen was tested for it, and may be gone from the log by now.
-            What::Everything(_) if seat.parked && seat.interests.scope == scope => {
-                seat.cursor.max(seen)
+            What::Everything(_) if subscriber.parked && subscriber.interests.scope == scope => {
+                subscriber.cursor.max(seen)
             }
             What::Everything(_) => return false,
-            What::Passing { kind, first, from, .. } => {
-                return seat.hears(scope, *kind, *first, from);
+            What::Ephemeral { kind, first, from, .. } => {
+                return subscriber.note_ephemeral(scope, *kind, *first, from);
             }
         };
-        seat.parked = false;
-        seat.cursor = cursor;
+        subscriber.parked = false;
+        subscriber.cursor = cursor;
         true
     }
 }
 
 impl Account {
-    /// What is to be tested next, and against whom.
+    /// What is to be tested next, and against which connections.
     fn next_pass(
         &mut self,
         scope: Scope,
         index: &Index,
         ring: &Ring,
-        passing: &Corridor,
+        ephemeral: &EphemeralBuffers,
     ) -> Option<Pass> {
         self.events_next = !self.events_next;
         let (events, messages) = (Account::next_event, Account::next_messages);
         let pass =
             match self.events_next {
-                true => messages(self, scope, index, passing)
+                true => messages(self, scope, index, ephemeral)
                     .or_else(|| events(self, scope, index, ring)),
                 false => events(self, scope, index, ring)
-                    .or_else(|| messages(self, scope, index, passing)),
+                    .or_else(|| messages(self, scope, index, ephemeral)),
             };
-        let (what, seats) = pass?;
-        Some(Pass { what, seats, next: 0 })
+        let (what, subscribers) = pass?;
+        Some(Pass { what, subscribers, next: 0 })
     }
 
     fn next_event(&mut self, scope: Scope, index: &Index, ring: &Ring) -> Option<(What, Vec<u32>)> {
         match ring.following(scope, self.seen) {
             Following::Nothing => None,
             Following::Entry(entry) => {
-                let seats = index.candidates(&entry, self.by_parent > 0);
-                Some((What::Event(entry), seats))
+                let subscribers = index.candidates(&entry, self.by_parent > 0);
+                Some((What::Event(entry), subscribers))
             }
-            // The account's part of the memory turned faster than this: each connection looks for
-            // itself.
+            // The ring has dropped events of this account that were not tested: each connection
+            // reads for itself.
             Following::Behind(head) => {
                 Some((What::Everything(head), index.under(index::everyone(scope))))
             }
@@ -502,21 +507,21 @@ impl Account {
         &mut self,
         scope: Scope,
         index: &Index,
-        passing: &Corridor,
+        ephemeral: &EphemeralBuffers,
     ) -> Option<(What, Vec<u32>)> {
         Kind::ALL.into_iter().find_map(|kind| {
             let first = self.heard[kind as usize] + 1;
             let mut from = Vec::new();
-            let extent = passing.view(scope, kind, first, |_, one| from.push(one.from));
+            let extent = ephemeral.view(scope, kind, first, |_, one| from.push(one.from));
             if extent.newest < first {
                 return None;
             }
             if extent.floor >= first {
-                // Some are gone: whoever waits for the first of them learns that.
+                // Some were dropped: a connection that waits for the first of them must know.
                 from.insert(0, None);
             }
-            let seats = index.under(index::passing(scope, kind));
-            Some((What::Passing { kind, first, from, newest: extent.newest }, seats))
+            let subscribers = index.under(index::ephemeral(scope, kind));
+            Some((What::Ephemeral { kind, first, from, newest: extent.newest }, subscribers))
         })
     }
 
@@ -524,26 +529,33 @@ impl Account {
         match what {
             What::Event(entry) => self.seen = entry.event.seq,
             What::Everything(upto) => self.seen = self.seen.max(*upto),
-            What::Passing { kind, newest, .. } => self.heard[*kind as usize] = *newest,
+            What::Ephemeral { kind, newest, .. } => self.heard[*kind as usize] = *newest,
         }
     }
 }
 
-impl Occupant {
-    /// Notes the first message that waits for it, of those that others sent; whether that is news.
-    fn hears(&mut self, scope: Scope, kind: Kind, first: u64, from: &[Option<u32>]) -> bool {
-        let waits = self.passing[kind as usize] != 0;
-        if waits || self.interests.scope != scope || !self.interests.wants_passing(kind) {
+impl Subscriber {
+    /// Notes the first message of another connection that waits for it. Returns whether none
+    /// waited before.
+    fn note_ephemeral(
+        &mut self,
+        scope: Scope,
+        kind: Kind,
+        first: u64,
+        from: &[Option<u32>],
+    ) -> bool {
+        let waits = self.ephemeral[kind as usize] != 0;
+        if waits || self.interests.scope != scope || !self.interests.wants_ephemeral(kind) {
             return false;
         }
         let foreign = from.iter().position(|sender| *sender != Some(self.number));
         let Some(foreign) = foreign else { return false };
-        self.passing[kind as usize] = first + foreign as u64;
+        self.ephemeral[kind as usize] = first + foreign as u64;
         true
     }
 }
 
-/// Serves a shard until its last connection is gone for a while.
+/// Serves a shard until it has had no connection for a while.
 pub async fn pump(hub: Arc<Hub>, shard: Arc<Shard>) {
     let heartbeat = hub.store.0.watchdog().watch("live");
     let began = Instant::now();
@@ -552,7 +564,7 @@ pub async fn pump(hub: Arc<Hub>, shard: Arc<Shard>) {
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         heartbeat.beat();
-        let step = shard.step(&hub.ring, &hub.passing);
+        let step = shard.step(&hub.ring, &hub.ephemeral);
         if !next_turn(&shard, step, &mut clock, &heartbeat).await {
             continue;
         }

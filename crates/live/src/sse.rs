@@ -1,12 +1,12 @@
-//! Server-sent events: a response that never ends. It begins with the position, so that a client
-//! which is cut off before its first event resumes, too.
+//! Server-sent events: a response that does not end. It begins with the position, so that a client
+//! that is disconnected before its first event can resume as well.
 
-use crate::ask::{Asked, Visitor};
+use crate::ask::{ChannelCaller, SubscribeRequest};
 use crate::entry::{Encoding, sse};
-use crate::hub::{Arrival, Full, Hub};
-use crate::line::{Line, Sent};
+use crate::hub::{Full, Hub, OnlineGuard};
 use crate::metrics::Channel;
 use crate::shard::ticks;
+use crate::subscription::{Sent, Subscription};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -18,25 +18,30 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
 use wire::{Payload, Raw, Response};
 
-/// Told before the end of the credentials, which is the end of the stream.
+/// Sent before the credentials expire, which ends the stream.
 const CLOSING: &str = "stream.closing";
 
 /// Opens a stream, if there is room for one.
-pub fn open(hub: &Arc<Hub>, visitor: &Visitor, asked: Asked) -> Result<Response, Full> {
-    let ticket = hub.enter(visitor.scope, Channel::Sse)?;
-    let arrival = visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
+pub fn open(
+    hub: &Arc<Hub>,
+    caller: &ChannelCaller,
+    asked: SubscribeRequest,
+) -> Result<Response, Full> {
+    let ticket = hub.enter(caller.scope, Channel::Sse)?;
+    let online = caller.user.as_ref().map(|user| hub.mark_online(caller.scope, user, caller.now));
     let begin = asked.begin(*hub.store.0.position().borrow());
-    let expires = visitor.expires_in;
-    let (hub, visitor) = (hub.clone(), visitor.clone());
+    let expires = caller.expires_in;
+    let (hub, caller) = (hub.clone(), caller.clone());
     let body = Payload::take_over(move |raw| {
-        let mut line = Line::new(ticket, Encoding::Sse, &visitor, asked.interest, begin);
-        line.own.push_front(greeting(&line, &hub));
+        let mut subscription =
+            Subscription::new(ticket, Encoding::Sse, &caller, asked.interest, begin);
+        subscription.replies.push_front(greeting(&subscription, &hub));
         let stream = Stream {
             expires: expires.and_then(|time| NonZeroU32::new(ticks(time).saturating_sub(2).max(1))),
-            line,
+            subscription,
             leaving: false,
             begun: false,
-            _arrival: arrival.map(Box::new),
+            _online: online.map(Box::new),
         };
         Running { stream, raw }
     });
@@ -53,31 +58,31 @@ pub fn headers() -> HeaderMap {
     headers
 }
 
-fn greeting(line: &Line, hub: &Hub) -> Bytes {
-    let position = hub.codec.epoch.at(line.cursor);
+fn greeting(subscription: &Subscription, hub: &Hub) -> Bytes {
+    let position = hub.codec.epoch.at(subscription.cursor);
     Bytes::from(format!("retry: {}\nid: {position}\n\n", hub.retry_ms()))
 }
 
-/// Sends a client away in the one way from which a browser comes back: any status but 200 would be
-/// the end for its EventSource.
-pub fn come_again(hub: &Hub, full: Full) -> Response {
-    // Whose own connections are too many need not hurry.
+/// A response that makes a browser retry later. After any status but 200 its EventSource never
+/// reconnects.
+pub fn retry_later(hub: &Hub, full: Full) -> Response {
+    // An account with too many connections of its own retries later.
     let factor = if full == Full::Account { 4 } else { 1 };
     let body = format!("retry: {}\n\n", hub.retry_ms() * factor);
     Response { headers: headers(), ..Response::new(StatusCode::OK, body) }
 }
 
 struct Stream {
-    line: Line,
+    subscription: Subscription,
     /// Tick, counted from the first look, at which the credentials end.
     expires: Option<NonZeroU32>,
-    /// Ends once everything was sent that is under way.
+    /// The stream ends once everything in progress was sent.
     leaving: bool,
     begun: bool,
-    _arrival: Option<Box<Arrival>>,
+    _online: Option<Box<OnlineGuard>>,
 }
 
-/// The task of a stream. By hand: an `async fn` keeps room for what it is given twice over.
+/// The task of a stream. Written by hand: an `async fn` keeps room for its arguments twice.
 struct Running {
     stream: Stream,
     raw: Raw,
@@ -97,84 +102,88 @@ impl Future for Running {
 
 impl Stream {
     fn begin(&mut self) {
-        self.line.now = self.line.seat.now();
-        self.line.written_at = self.line.now;
-        self.expires = self.expires.map(|ticks| ticks.saturating_add(self.line.now));
+        self.subscription.now = self.subscription.slot.now();
+        self.subscription.written_at = self.subscription.now;
+        self.expires = self.expires.map(|ticks| ticks.saturating_add(self.subscription.now));
         self.set_alarm();
     }
 
     fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
-        let turn = self.line.turn(cx);
-        if self.line.revoked && !self.leaving {
+        let wakeup = self.subscription.wakeup(cx);
+        if self.subscription.revoked && !self.leaving {
             self.close("key_revoked");
         }
         if is_gone(raw, cx) {
             return Poll::Ready(());
         }
-        if turn.due {
-            if self.line.is_stalled() {
+        if wakeup.due {
+            if self.subscription.is_stalled() {
                 return Poll::Ready(());
             }
-            self.check(turn.leaving);
+            self.check(wakeup.leaving);
         }
-        match self.line.poll_send(raw, cx, turn.passing) {
+        match self.subscription.poll_send(raw, cx, wakeup.ephemeral) {
             Sent::Gone => return Poll::Ready(()),
             Sent::Everything if self.leaving => return Poll::Ready(()),
             Sent::Everything | Sent::Waiting => {}
         }
-        if turn.due {
+        if wakeup.due {
             self.set_alarm();
         }
         Poll::Pending
     }
 
-    /// What time has brought.
+    /// Checks what is due.
     fn check(&mut self, leaving: bool) {
-        let line = &mut self.line;
+        let subscription = &mut self.subscription;
         if self.leaving {
             return;
         }
         if leaving {
             // A client that takes nothing at the moment has until the drain time is over.
-            let retry = line.ticket.hub.retry_ms();
-            line.own.push_back(Bytes::from(format!("retry: {retry}\n\n")));
-            (self.leaving, line.muted) = (true, true);
-        } else if self.expires.is_some_and(|at| at.get() <= line.now) {
+            let retry = subscription.ticket.hub.retry_ms();
+            subscription.replies.push_back(Bytes::from(format!("retry: {retry}\n\n")));
+            (self.leaving, subscription.muted) = (true, true);
+        } else if self.expires.is_some_and(|at| at.get() <= subscription.now) {
             self.close("token_expired");
-        } else if line.is_behind() {
+        } else if subscription.is_behind() {
             self.close("slow_resume");
-        } else if line.now.saturating_sub(line.written_at)
-            >= ticks(line.ticket.hub.limits.heartbeat)
-            && !line.is_blocked()
+        } else if subscription.now.saturating_sub(subscription.written_at)
+            >= ticks(subscription.ticket.hub.limits.heartbeat)
+            && !subscription.is_blocked()
         {
-            // The position too: a client that heard nothing for long need not go far back.
-            let position = line.ticket.hub.codec.epoch.at(line.cursor);
-            line.own.push_back(Bytes::from(format!(": still here\nid: {position}\n\n")));
+            // With the position: a client that received nothing for long need not go far back.
+            let position = subscription.ticket.hub.codec.epoch.at(subscription.cursor);
+            subscription
+                .replies
+                .push_back(Bytes::from(format!(": still here\nid: {position}\n\n")));
         }
     }
 
-    /// Tells why the stream ends. A browser comes back with the same credentials, and is refused if
-    /// it is for them.
+    /// Sends why the stream ends. A browser reconnects with the same credentials, and is refused
+    /// then if they are the reason.
     fn close(&mut self, reason: &str) {
         let data = format!("{{\"reason\":\"{reason}\"}}");
-        self.line.own.push_back(sse(Some(CLOSING), None, &data));
-        (self.leaving, self.line.muted) = (true, true);
+        self.subscription.replies.push_back(sse(Some(CLOSING), None, &data));
+        (self.leaving, self.subscription.muted) = (true, true);
     }
 
     fn set_alarm(&self) {
-        let line = &self.line;
-        let quiet =
-            line.written_at.max(line.now.saturating_sub(ticks(line.ticket.hub.limits.heartbeat)));
-        let mut due = quiet + ticks(line.ticket.hub.limits.heartbeat);
-        if due <= line.now {
-            due = line.now + ticks(line.ticket.hub.limits.heartbeat);
+        let subscription = &self.subscription;
+        let quiet = subscription
+            .written_at
+            .max(subscription.now.saturating_sub(ticks(subscription.ticket.hub.limits.heartbeat)));
+        let mut due = quiet + ticks(subscription.ticket.hub.limits.heartbeat);
+        if due <= subscription.now {
+            due = subscription.now + ticks(subscription.ticket.hub.limits.heartbeat);
         }
-        line.seat
-            .wake_at(due.min(self.expires.map_or(u32::MAX, NonZeroU32::get)).max(line.now + 1));
+        subscription.slot.wake_at(
+            due.min(self.expires.map_or(u32::MAX, NonZeroU32::get)).max(subscription.now + 1),
+        );
     }
 }
 
-/// Whether the client has closed. What it sends meanwhile means nothing.
+/// Whether the client has closed. What it sends is ignored.
 fn is_gone(raw: &mut Raw, cx: &mut Context<'_>) -> bool {
     loop {
         if raw.poll_readable(cx).is_pending() {
@@ -196,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_streams_task_stays_small() {
-        // Each open stream keeps this, beside its seat and what the runtime needs. A kilobyte more
-        // would be a gigabyte for a million of them.
+        // Each open stream keeps this, in addition to its slot and the runtime's part. A kilobyte
+        // more would be a gigabyte for a million of them.
         let bytes = size_of::<Running>();
         assert!(bytes <= 256, "{bytes}");
     }

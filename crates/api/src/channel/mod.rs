@@ -17,7 +17,7 @@ use crate::trace::Trace;
 use crate::{body, cors, negotiate, scope};
 use http::header::{CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use live::{Answer, Asked, Asking, Epoch, Full, Polled, Visitor};
+use live::{ChannelCaller, Epoch, Full, PollRequest, PollResponse, Polled, SubscribeRequest};
 use model::caller::Access;
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
@@ -117,7 +117,7 @@ async fn poll(
     trace
         .note_deprecated(&services.notices, &services.notices.used(visitor.version, feed, &[], ""));
     let epoch = Epoch(services.store.epoch());
-    let asking = Asking::read(feed, epoch, services.schema.service.max_page, &pairs, &COMMON)?;
+    let asking = PollRequest::read(feed, epoch, services.schema.service.max_page, &pairs, &COMMON)?;
     // Looked at before the tag is: what is committed in between must not be behind the position.
     let position = *services.store.position().borrow();
     let tag = poll_tag(services, &visitor, feed, &pairs);
@@ -133,13 +133,13 @@ async fn poll(
             let reply = polled(epoch, answer).vary().header(ETAG, tag);
             Ok(reply.header(CACHE_CONTROL, KEPT_BY_CLIENTS).into())
         }
-        Polled::Held(held) => {
+        Polled::Waiting(held) => {
             Ok(Outcome::Wait(Box::pin(async move { Ok(polled(epoch, held.wait().await)) })))
         }
     }
 }
 
-fn polled(epoch: Epoch, answer: Answer) -> Reply {
+fn polled(epoch: Epoch, answer: PollResponse) -> Reply {
     let position = epoch.at(answer.position).to_string();
     let reply = Reply::json(StatusCode::OK, answer.body).header(STREAM_POSITION, position);
     let reply = respond::no_store(reply);
@@ -147,7 +147,12 @@ fn polled(epoch: Epoch, answer: Answer) -> Reply {
 }
 
 /// Changes with every record of the feed, and costs no query.
-fn poll_tag(services: &Services, visitor: &Visitor, feed: CollectionIx, pairs: &Pairs) -> String {
+fn poll_tag(
+    services: &Services,
+    visitor: &ChannelCaller,
+    feed: CollectionIx,
+    pairs: &Pairs,
+) -> String {
     let seq = services.store.collection_seq(visitor.scope, feed);
     let (scope, version) = (visitor.scope.0, visitor.version);
     let mut asked = format!("poll {scope} {} {version}", services.store.epoch());
@@ -170,7 +175,7 @@ async fn stream(
             if matches!(problem.code, Code::RateLimited | Code::Overloaded)
                 && wants_events(&exchange.headers) =>
         {
-            return Ok(Outcome::Open(live::come_again(&services.channels.hub, Full::Account)));
+            return Ok(Outcome::Open(live::retry_later(&services.channels.hub, Full::Account)));
         }
         other => other?,
     };
@@ -180,7 +185,7 @@ async fn stream(
     }
     let epoch = Epoch(services.store.epoch());
     let schema = &services.versions.view(visitor.version).schema;
-    let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     visitor.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
         &services.notices,
@@ -196,7 +201,7 @@ async fn stream(
     match live::open_sse(&services.channels.hub, &visitor, asked) {
         Ok(response) => Ok(Outcome::Open(response)),
         Err(full) if wants_events(&exchange.headers) => {
-            Ok(Outcome::Open(live::come_again(&services.channels.hub, full)))
+            Ok(Outcome::Open(live::retry_later(&services.channels.hub, full)))
         }
         Err(full) => Err(refusal(full).into()),
     }
@@ -252,7 +257,7 @@ async fn socket(
     let visitor = visit::visitor(services, exchange, &pairs, trace).await?;
     let epoch = Epoch(services.store.epoch());
     let schema = &services.versions.view(visitor.version).schema;
-    let asked = Asked::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     visitor.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
         &services.notices,
@@ -269,7 +274,7 @@ async fn socket(
 
 /// Sends a client of event streams away from the full door, where nothing more is known of it.
 pub fn retry_later(services: &Services) -> Response {
-    let mut response = live::come_again(&services.channels.hub, Full::Server);
+    let mut response = live::retry_later(&services.channels.hub, Full::Server);
     // Any page may be told to come again. One that may not read it would never do so.
     if !services.schema.live.origins.is_empty() {
         cors::share(&mut response.headers, HeaderValue::from_static("*"));

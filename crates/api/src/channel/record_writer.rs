@@ -11,7 +11,7 @@ use crate::route::{self, Target};
 use crate::services::Services;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use live::{Desk, Posted, Posting, Visitor};
+use live::{ChannelCaller, PendingPost, Posted, RecordWriter};
 use model::problem::{Code, Problem};
 use model::schema::CollectionIx;
 use model::version::View;
@@ -35,7 +35,7 @@ impl SocketWriter {
         services: Arc<Services>,
         identity: Arc<Identity>,
         version: Arc<View>,
-        visitor: &Visitor,
+        visitor: &ChannelCaller,
         client: IpAddr,
     ) -> SocketWriter {
         // The length keeps a user `a:b` and a user `a` with references `b:…` apart.
@@ -46,8 +46,8 @@ impl SocketWriter {
     }
 }
 
-impl Desk for SocketWriter {
-    fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting {
+impl RecordWriter for SocketWriter {
+    fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> PendingPost {
         let (services, identity, client) =
             (self.services.clone(), self.identity.clone(), self.client);
         let (version, author) = (self.version.clone(), self.author.clone());

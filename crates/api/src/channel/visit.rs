@@ -7,7 +7,7 @@ use crate::key_status;
 use crate::services::Services;
 use crate::token::{PREFIX, USER, bad_user, is_name};
 use crate::trace::Trace;
-use live::{Bounds, Feeds, Held, Permit, Visitor};
+use live::{Bounds, ChannelCaller, Feeds, Permit, Validity};
 use model::caller::{Access, Caller, Grant};
 use model::problem::{Code, Problem};
 use model::schema::{Builtin, Collection};
@@ -25,7 +25,7 @@ pub async fn visitor(
     exchange: &Exchange,
     pairs: &super::Pairs,
     trace: &mut Trace,
-) -> Result<Visitor, Failure> {
+) -> Result<ChannelCaller, Failure> {
     let named = pairs.iter().find(|(name, _)| name == ACCESS_TOKEN).map(|(_, value)| value);
     let bearer = auth::bearer(&exchange.headers).filter(|text| text.starts_with(PREFIX));
     let offered = websocket::offered_protocols(&exchange.headers)
@@ -75,7 +75,7 @@ async fn by_key(
     exchange: &Exchange,
     user: Option<&str>,
     trace: &mut Trace,
-) -> Result<Visitor, Failure> {
+) -> Result<ChannelCaller, Failure> {
     let identity = services.admission.identify(exchange, trace).await?;
     let caller = &identity.caller;
     let feeds = match &caller.grants {
@@ -85,14 +85,14 @@ async fn by_key(
     if let Some(name) = user.filter(|name| !is_name(name)) {
         return Err(Failure::Problem(bad_user(name)));
     }
-    Ok(Visitor {
+    Ok(ChannelCaller {
         scope: caller.scope,
         permit: permit(services, caller.grants.clone(), Vec::new(), None),
         user: user.map(str::to_owned),
         feeds,
         by_token: false,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
-        standing: services.channels.key_statuses.of(caller.scope, &caller.key),
+        validity: services.channels.key_statuses.of(caller.scope, &caller.key),
         version: 0,
         now: trace.now,
     })
@@ -109,8 +109,8 @@ fn permit(
         None => true,
         Some(grants) => grants.iter().any(|grant| grant.covers(collection, Access::Read)),
     };
-    let deaf = !services.schema.feeds().any(|(_, c)| reads(&c.name) || reads("events"));
-    Permit { grants, types, deaf, bounds }
+    let reads_no_feed = !services.schema.feeds().any(|(_, c)| reads(&c.name) || reads("events"));
+    Permit { grants, types, reads_no_feed, bounds }
 }
 
 /// Live names of the feeds a restricted key may write to.
@@ -124,7 +124,7 @@ async fn by_token(
     token: &str,
     user: Option<&str>,
     trace: &mut Trace,
-) -> Result<Visitor, Failure> {
+) -> Result<ChannelCaller, Failure> {
     let claims = services.channels.tokens.open(token, trace.now)?;
     if user.is_some() {
         let message = "A channel token names its user itself; leave `user` out.";
@@ -135,9 +135,9 @@ async fn by_token(
     let held = key_status::holds(&*services.store, keys, scope, &claims.key, trace.now).await?;
     // A token is worth no more than its key.
     let expires_in = match held {
-        Held::Yes => until(claims.expires, trace),
-        Held::For(time) => until(claims.expires, trace).min(time),
-        Held::No => {
+        Validity::Valid => until(claims.expires, trace),
+        Validity::ExpiresIn(time) => until(claims.expires, trace).min(time),
+        Validity::Revoked => {
             let message = "The API key that made this channel token is no longer valid.";
             return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
         }
@@ -157,14 +157,14 @@ async fn by_token(
     trace.identity = Some(Arc::new(identity));
     let bounds = Bounds { resources: claims.resources, parents: claims.parents };
     let bounds = (bounds != Bounds::default()).then(|| Arc::new(bounds));
-    Ok(Visitor {
+    Ok(ChannelCaller {
         scope,
         permit: permit(services, grants, claims.types, bounds),
         user: claims.user,
         feeds: Feeds::Only(claims.publish),
         by_token: true,
         expires_in: Some(expires_in),
-        standing: services.channels.key_statuses.of(scope, &claims.key),
+        validity: services.channels.key_statuses.of(scope, &claims.key),
         version: 0,
         now: trace.now,
     })
@@ -175,7 +175,7 @@ fn until(end_ms: i64, trace: &Trace) -> Duration {
 }
 
 /// Whether a visitor may read a feed.
-pub fn may_read(visitor: &Visitor, collection: &Collection) -> Result<(), Problem> {
+pub fn may_read(visitor: &ChannelCaller, collection: &Collection) -> Result<(), Problem> {
     let live_name = collection.feed.as_ref().map_or("", |feed| &feed.live_name);
     // A poll shows every record of the feed.
     let unbounded = visitor.permit.bounds.is_none();
@@ -195,9 +195,9 @@ mod tests {
     #[derive(Debug)]
     struct Good;
 
-    impl live::Standing for Good {
-        fn holds(&self) -> std::pin::Pin<Box<dyn Future<Output = Held> + Send>> {
-            Box::pin(std::future::ready(Held::Yes))
+    impl live::ValidityCheck for Good {
+        fn check(&self) -> std::pin::Pin<Box<dyn Future<Output = Validity> + Send>> {
+            Box::pin(std::future::ready(Validity::Valid))
         }
     }
 
@@ -207,14 +207,14 @@ mod tests {
         let messages = &schema.collections[schema.find("messages").unwrap()];
         let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
         let types = types.iter().map(|one| (*one).to_owned()).collect();
-        let visitor = Visitor {
+        let visitor = ChannelCaller {
             scope: model::Scope(2),
             permit: Permit { grants, types, ..Permit::default() },
             user: None,
             feeds: Feeds::All,
             by_token: false,
             expires_in: None,
-            standing: Arc::new(Good),
+            validity: Arc::new(Good),
             version: 0,
             now: model::Timestamp(0),
         };

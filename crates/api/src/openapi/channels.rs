@@ -96,7 +96,7 @@ pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
 fn types(schema: &Schema) -> BTreeSet<String> {
     let mut all = own::patterns(schema);
     all.extend(live_names(schema));
-    all.extend(live::PASSING.map(str::to_owned));
+    all.extend(live::EPHEMERAL.map(str::to_owned));
     all
 }
 

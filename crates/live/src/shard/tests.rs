@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::entry::tests::{codec, event};
-use crate::entry::{Entry, Passing};
+use crate::entry::{Entry, Ephemeral};
 use crate::interest::tests::TESTED;
 use crate::interest::{Interest, Permit};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,14 +21,14 @@ impl Wake for Woken {
 struct Scene {
     shard: Shard,
     ring: Ring,
-    passing: Corridor,
+    ephemeral: EphemeralBuffers,
     seq: i64,
 }
 
 impl Scene {
     fn new() -> Scene {
         let (shard, ring) = (Shard::new(0), Ring::new(1 << 30, 0));
-        Scene { shard, ring, passing: Corridor::default(), seq: 0 }
+        Scene { shard, ring, ephemeral: EphemeralBuffers::default(), seq: 0 }
     }
 
     /// Parks a connection.
@@ -37,10 +37,10 @@ impl Scene {
         let interests = Interests::new(Scope(scope), Permit::default(), 0, wanted);
         let woken = Arc::new(Woken::default());
         let mut state = self.shard.lock();
-        let around = (&self.ring, &self.passing);
+        let around = (&self.ring, &self.ephemeral);
         let key = state.add(Arc::new(interests), self.seq, number, around);
-        state.seats[key].waker = Some(woken.clone().into());
-        state.seats[key].parked = true;
+        state.subscribers[key].waker = Some(woken.clone().into());
+        state.subscribers[key].parked = true;
         (key, woken)
     }
 
@@ -52,17 +52,18 @@ impl Scene {
     }
 
     fn step(&self) -> Step {
-        self.shard.step(&self.ring, &self.passing)
+        self.shard.step(&self.ring, &self.ephemeral)
     }
 
     /// Lets everybody run who was woken, and park again.
     fn run(&self) {
         let mut state = self.shard.lock();
-        for key in 0..state.seats.capacity() {
-            if state.seats.get(key).is_some_and(|seat| seat.woken) {
+        for key in 0..state.subscribers.capacity() {
+            if state.subscribers.get(key).is_some_and(|subscriber| subscriber.woken) {
                 self.shard.ran(&mut state, key);
-                let seat = &mut state.seats[key];
-                (seat.parked, seat.cursor, seat.passing) = (true, self.seq, [0; 2]);
+                let subscriber = &mut state.subscribers[key];
+                (subscriber.parked, subscriber.cursor, subscriber.ephemeral) =
+                    (true, self.seq, [0; 2]);
             }
         }
     }
@@ -90,9 +91,9 @@ fn times(woken: &Arc<Woken>) -> usize {
 }
 
 #[test]
-fn an_event_is_tested_against_those_who_may_want_it_and_nobody_else() {
+fn an_event_is_tested_only_against_connections_that_may_want_it() {
     let mut scene = Scene::new();
-    let seats: Vec<_> =
+    let subscribers: Vec<_> =
         (0..10_000).map(|number| scene.park(2, about(&format!("b{number}")), number)).collect();
     TESTED.set(0);
     for record in ["b17", "b9999", "unknown"] {
@@ -100,10 +101,10 @@ fn an_event_is_tested_against_those_who_may_want_it_and_nobody_else() {
         scene.finish();
     }
     assert_eq!(TESTED.get(), 2, "tests of interests");
-    let woken: Vec<usize> = (0..10_000).filter(|place| times(&seats[*place].1) > 0).collect();
+    let woken: Vec<usize> = (0..10_000).filter(|place| times(&subscribers[*place].1) > 0).collect();
     assert_eq!(woken, [17, 9999]);
     // They subscribe to something else: no more work for each than its own keys.
-    for (number, (key, _)) in seats.iter().enumerate() {
+    for (number, (key, _)) in subscribers.iter().enumerate() {
         let wanted = vec![(about(&format!("c{number}")), 0)];
         let interests = Interests::new(Scope(2), Permit::default(), 0, wanted);
         scene.shard.lock().change(*key, Arc::new(interests));
@@ -112,7 +113,7 @@ fn an_event_is_tested_against_those_who_may_want_it_and_nobody_else() {
     scene.commit(2, "b18");
     scene.commit(2, "c19");
     scene.finish();
-    assert_eq!((TESTED.get(), times(&seats[18].1), times(&seats[19].1)), (1, 0, 1));
+    assert_eq!((TESTED.get(), times(&subscribers[18].1), times(&subscribers[19].1)), (1, 0, 1));
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn a_crowd_of_one_account_delays_another_by_a_slice() {
 }
 
 #[test]
-fn those_who_never_run_stop_the_others_for_a_tick_at_most() {
+fn connections_that_never_run_stop_the_others_for_a_tick_at_most() {
     let mut scene = Scene::new();
     for number in 0..2 * WINDOW as u32 {
         scene.park(2, Interest::default(), number);
@@ -201,16 +202,16 @@ fn a_connection_that_looks_for_itself_begins_behind_what_was_tested_for_it() {
         scene.commit(2, &format!("b{number}"));
         scene.finish();
     }
-    assert_eq!((times(&woken), scene.shard.lock().seats[key].cursor), (0, 0));
+    assert_eq!((times(&woken), scene.shard.lock().subscribers[key].cursor), (0, 0));
     for number in 20..70 {
         scene.commit(2, &format!("b{number}"));
     }
     scene.finish();
-    assert_eq!((times(&woken), scene.shard.lock().seats[key].cursor), (1, 20));
+    assert_eq!((times(&woken), scene.shard.lock().subscribers[key].cursor), (1, 20));
 }
 
 #[test]
-fn messages_wait_for_those_who_want_them_and_did_not_send_them() {
+fn messages_wait_for_connections_that_want_them_and_did_not_send_them() {
     let scene = Scene::new();
     let typing = Interest { types: vec!["typing".into()], ..Interest::default() };
     let online = Interest { types: vec!["online".into()], ..Interest::default() };
@@ -220,15 +221,15 @@ fn messages_wait_for_those_who_want_them_and_did_not_send_them() {
     let (_, foreign) = scene.park(4, typing, 4);
     for _ in 0..3 {
         let members = "\"user\":null".to_owned();
-        scene.passing.say(Passing::new(Scope(2), Kind::Typing, Some(1), members), 0);
+        scene.ephemeral.push(Ephemeral::new(Scope(2), Kind::Typing, Some(1), members), 0);
     }
     scene.shard.report(&[Scope(2)], None);
     scene.finish();
     let counts = [&silent, &heard, &elsewhere, &foreign].map(times);
     assert_eq!(counts, [0, 1, 0, 0]);
     let state = scene.shard.lock();
-    assert_eq!(state.seats[listener].passing, [0, 1]);
-    assert_eq!(state.seats[sender].passing, [0, 0]);
+    assert_eq!(state.subscribers[listener].ephemeral, [0, 1]);
+    assert_eq!(state.subscribers[sender].ephemeral, [0, 0]);
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn connections_that_are_gone_leave_nothing_behind() {
         scene.shard.ran(&mut state, key);
         state.remove(key);
     }
-    assert!(state.seats.is_empty() && state.accounts.is_empty() && state.index.is_empty());
+    assert!(state.subscribers.is_empty() && state.accounts.is_empty() && state.index.is_empty());
     assert_eq!(state.woken, 0);
     drop(state);
     scene.finish();

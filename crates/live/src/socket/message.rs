@@ -1,12 +1,12 @@
-//! What a client says over a socket, and what it is answered: JSON objects with a `type`.
+//! The messages of a client over a socket, and the replies: JSON objects with a `type`.
 
 use super::{Posted, Socket};
-use crate::ask::{self, Asked, TYPING, invalid};
+use crate::ask::{self, SubscribeRequest, TYPING, invalid};
 use crate::bounds::{self, MAX_ID_BYTES};
-use crate::entry::Passing;
+use crate::entry::Ephemeral;
+use crate::ephemeral::Kind;
 use crate::hub::Hub;
 use crate::interest::{Interest, Interests};
-use crate::passing::Kind;
 use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::push_json;
@@ -15,8 +15,8 @@ use model::value;
 use serde_json::{Map, Value, json};
 use wire::websocket;
 
-/// What may be relayed in passing.
-const MAX_PASSING_BYTES: usize = 1024;
+/// The largest ephemeral message that is relayed.
+const MAX_EPHEMERAL_BYTES: usize = 1024;
 const MAX_REF_CHARS: usize = 128;
 
 /// The first message: where the connection stands, before anything happened.
@@ -44,7 +44,7 @@ pub fn error(reference: Option<&str>, explained: &str) -> Bytes {
 }
 
 impl Socket {
-    /// Does what a message asks for, and answers.
+    /// Does what a message asks for, and replies.
     pub(super) fn take(&mut self, text: &str) {
         let mut message = match read(text) {
             Ok(message) => message,
@@ -79,7 +79,7 @@ impl Socket {
             "unsubscribe" => self.unsubscribe(&message, reference.as_deref()),
             "ping" => {
                 no_more(&message, &[])?;
-                self.line.own.push_back(websocket::text("{\"type\":\"pong\"}"));
+                self.subscription.replies.push_back(websocket::text("{\"type\":\"pong\"}"));
                 Ok(())
             }
             name => match self.feed(name) {
@@ -96,8 +96,8 @@ impl Socket {
 
     /// The schema as the connection's version has it.
     fn schema(&self) -> &Schema {
-        let codec = &self.line.ticket.hub.codec;
-        let view = codec.versions.get(self.line.interests.version);
+        let codec = &self.subscription.ticket.hub.codec;
+        let view = codec.versions.get(self.subscription.interests.version);
         view.map_or(&codec.schema, |view| &view.schema)
     }
 
@@ -111,7 +111,7 @@ impl Socket {
         Problem::new(Code::InvalidParameter, message).param("type").value(shown)
     }
 
-    /// Its fields stand in `data`, or beside `type`.
+    /// Its fields are in `data`, or next to `type`.
     fn post(
         &mut self,
         feed: CollectionIx,
@@ -130,7 +130,7 @@ impl Socket {
             }
             None => Value::Object(message),
         };
-        let posting = self.desk.post(feed, data.to_string().into(), reference.clone());
+        let posting = self.writer.post(feed, data.to_string().into(), reference.clone());
         self.posting = Some(Box::new((posting, reference)));
         Ok(())
     }
@@ -148,8 +148,9 @@ impl Socket {
                 return Err(invalid("resource", &other.to_string(), message));
             }
         };
-        if !self.permit.lets_about(about.as_deref()) {
-            let message = "These credentials are for some records: name one of them as `resource`.";
+        if !self.permit.permits_about(about.as_deref()) {
+            let message =
+                "These credentials are limited to some records: name one of them as `resource`.";
             return Err(Problem::new(Code::PermissionDenied, message).param("resource"));
         }
         let mut members = String::from("\"user\":");
@@ -167,13 +168,13 @@ impl Socket {
         };
         members.push_str(",\"data\":");
         push_json(&mut members, &data);
-        if members.len() > MAX_PASSING_BYTES {
-            let message = format!("What is relayed has at most {MAX_PASSING_BYTES} bytes.");
+        if members.len() > MAX_EPHEMERAL_BYTES {
+            let message = format!("What is relayed has at most {MAX_EPHEMERAL_BYTES} bytes.");
             return Err(Problem::new(Code::TooLong, message).param("data"));
         }
-        let from = Some(self.line.seat.number());
-        let passing = Passing::new(self.scope, Kind::Typing, from, members);
-        self.line.ticket.hub.say(passing.about(about));
+        let from = Some(self.subscription.slot.number());
+        let ephemeral = Ephemeral::new(self.scope, Kind::Typing, from, members);
+        self.subscription.ticket.hub.publish(ephemeral.about(about));
         Ok(())
     }
 
@@ -183,33 +184,33 @@ impl Socket {
         reference: Option<&str>,
     ) -> Result<(), Problem> {
         let asked = self.asked(message)?;
-        let names = &self.line.ticket.hub.codec.schema;
+        let names = &self.subscription.ticket.hub.codec.schema;
         bounds::check(&self.permit, self.schema(), names, &asked.interest)?;
-        let newest = *self.line.ticket.hub.store.0.position().borrow();
+        let newest = *self.subscription.ticket.hub.store.0.position().borrow();
         let begin = asked.begin(newest);
-        // A line that lies still may stand far back: what it did not want meanwhile is not made up
-        // for, unless that is asked for.
-        let (here, from) = (self.line.cursor, begin.cursor);
+        // The cursor of a parked connection may be far back. Events from before that it did not
+        // want are not sent now, unless `since` asks for them.
+        let (here, from) = (self.subscription.cursor, begin.cursor);
         let mut wanted = Vec::new();
         if self.subscribed {
-            let others = self.line.interests.wanted.iter();
+            let others = self.subscription.interests.wanted.iter();
             let others = others.filter(|(one, _)| *one != asked.interest).cloned();
-            // Those who go on must not hear again what lies between.
+            // The other subscriptions must not receive the events in between again.
             wanted.extend(others.map(|(one, since)| (one, since.max(here))));
         }
-        if wanted.len() >= self.line.ticket.hub.limits.max_subscriptions {
-            let most = self.line.ticket.hub.limits.max_subscriptions;
+        if wanted.len() >= self.subscription.ticket.hub.limits.max_subscriptions {
+            let most = self.subscription.ticket.hub.limits.max_subscriptions;
             let message = format!("A connection has at most {most} subscriptions.");
             return Err(Problem::new(Code::TooManyRecords, message));
         }
-        self.desk.subscribed(&asked.interest.types);
+        self.writer.subscribed(&asked.interest.types);
         let cursor = if wanted.is_empty() { from } else { from.min(here) };
         wanted.push((asked.interest, from));
         self.subscribed = true;
         self.follow(wanted, cursor);
         self.acknowledge(reference, from);
         if let Some((gap, requested)) = begin.gap {
-            self.line.lost(gap, requested, from);
+            self.subscription.lost(gap, requested, from);
         }
         Ok(())
     }
@@ -220,33 +221,33 @@ impl Socket {
         reference: Option<&str>,
     ) -> Result<(), Problem> {
         let asked = self.asked(message)?;
-        let mut wanted = self.line.interests.wanted.clone();
+        let mut wanted = self.subscription.interests.wanted.clone();
         if asked.interest == Interest::default() {
             wanted.clear();
         }
         wanted.retain(|(one, _)| *one != asked.interest);
         self.subscribed = true;
-        let here = self.line.cursor;
+        let here = self.subscription.cursor;
         self.follow(wanted, here);
         self.acknowledge(reference, here);
         Ok(())
     }
 
     fn follow(&mut self, wanted: Vec<(Interest, i64)>, cursor: i64) {
-        let version = self.line.interests.version;
+        let version = self.subscription.interests.version;
         let permit = self.permit.clone();
-        self.line.follow(Interests::new(self.scope, permit, version, wanted), cursor);
+        self.subscription.follow(Interests::new(self.scope, permit, version, wanted), cursor);
     }
 
     fn acknowledge(&mut self, reference: Option<&str>, position: i64) {
-        let position = self.line.ticket.hub.codec.epoch.at(position).to_string();
+        let position = self.subscription.ticket.hub.codec.epoch.at(position).to_string();
         let ack = json!({ "type": "ack", "ref": reference, "position": position });
-        self.line.own.push_back(websocket::text(&ack.to_string()));
+        self.subscription.replies.push_back(websocket::text(&ack.to_string()));
     }
 
-    fn asked(&self, message: &Map<String, Value>) -> Result<Asked, Problem> {
-        let codec = &self.line.ticket.hub.codec;
-        let mut asked = Asked::default();
+    fn asked(&self, message: &Map<String, Value>) -> Result<SubscribeRequest, Problem> {
+        let codec = &self.subscription.ticket.hub.codec;
+        let mut asked = SubscribeRequest::default();
         for (name, value) in message {
             match (name.as_str(), value) {
                 (_, Value::Null) => {}
@@ -270,7 +271,7 @@ impl Socket {
                     asked.since = Some(ask::place(codec.epoch, "since", &number.to_string())?);
                 }
                 ("types" | "resource" | "parent" | "since", value) => {
-                    let message = format!("`{name}` cannot be this.");
+                    let message = format!("`{name}` has the wrong JSON type.");
                     return Err(invalid(name, &value.to_string(), message));
                 }
                 (name, _) => {
@@ -283,7 +284,7 @@ impl Socket {
 
     fn refuse(&mut self, reference: Option<&str>, problem: &Problem) {
         let answer = self.error(reference, problem);
-        self.line.own.push_back(answer);
+        self.subscription.replies.push_back(answer);
     }
 }
 
@@ -296,14 +297,14 @@ fn read(text: &str) -> Result<Map<String, Value>, Problem> {
             Err(Problem::new(Code::BodyNotObject, message))
         }
         Err(mut problem) => {
-            // The reader speaks of bodies.
+            // The reader's message is about bodies.
             problem.message = problem.message.replacen("The body", "The message", 1);
             Err(problem)
         }
     }
 }
 
-/// Refuses members that nothing would be done with.
+/// Refuses members that would be ignored.
 fn no_more(message: &Map<String, Value>, known: &[&str]) -> Result<(), Problem> {
     message.keys().next().map_or(Ok(()), |name| Err(unknown(name, known)))
 }

@@ -1,15 +1,15 @@
-//! WebSockets: the same line as a stream, and a client that talks back. What it says is read only
-//! as fast as it is dealt with.
+//! WebSockets: the same subscription as a stream, and messages from the client. They are read only
+//! as fast as they are processed.
 
 mod message;
 
-use crate::ask::{Asked, Feeds, Visitor};
+use crate::ask::{ChannelCaller, Feeds, SubscribeRequest};
 use crate::entry::Encoding;
-use crate::hub::{Arrival, Hub, Ticket};
+use crate::hub::{Hub, OnlineGuard, Ticket};
 use crate::interest::Permit;
-use crate::line::{Line, Sent};
 use crate::metrics::Channel;
 use crate::shard::ticks;
+use crate::subscription::{Sent, Subscription};
 use bytes::Bytes;
 use http::StatusCode;
 use model::Scope;
@@ -29,34 +29,34 @@ use wire::{Payload, Raw, Response};
 /// The subprotocol; a client that offers some must offer this one.
 pub const PROTOCOL: &str = "restive.v1";
 
-/// The credentials were withdrawn; do not come again with them.
+/// The credentials were revoked; do not reconnect with them.
 const REVOKED: u16 = 4001;
-/// Closed for want of a pong; come again after a pause.
+/// Closed because no pong came; reconnect after a pause.
 const NO_PONG: u16 = 4101;
-/// Closed for staying behind; come again with the last position.
+/// Closed because the client was too slow; reconnect with the last position.
 const SLOW: u16 = 4102;
-/// The credentials end; come again at once, with new ones.
+/// The credentials expire; reconnect at once, with new ones.
 const EXPIRED: u16 = 4201;
 
 const READ_BYTES: usize = 8 << 10;
-/// Answers that wait for the client; no more is read before they are gone.
+/// Replies that wait for the client; no more is read before they are sent.
 const MAX_ANSWERS: usize = 32;
-/// How long the client may take to say goodbye.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long the client may take to answer our close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Does what only the service can do: writes records, and explains what is wrong.
-pub trait Desk: Send + Sync + 'static {
-    /// Makes a record of a feed as a request would, once for each reference.
-    fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> Posting;
-    /// Hears that somebody wants events of these types from now on, too.
+/// What only the service can do: write records, and explain problems.
+pub trait RecordWriter: Send + Sync + 'static {
+    /// Creates a record of a feed as a request would, once for each reference.
+    fn post(&self, feed: CollectionIx, body: Bytes, reference: Option<String>) -> PendingPost;
+    /// Reports that a client subscribes to events of these types.
     fn subscribed(&self, types: &[String]);
     /// The `error` object for a problem, JSON text.
     fn explain(&self, problem: &Problem) -> String;
 }
 
-pub type Posting = Pin<Box<dyn Future<Output = Result<Posted, Problem>> + Send>>;
+pub type PendingPost = Pin<Box<dyn Future<Output = Result<Posted, Problem>> + Send>>;
 
-/// A record that was made, now or before.
+/// A record that was created, now or before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     pub seq: i64,
@@ -65,43 +65,43 @@ pub struct Posted {
 
 /// Opens a socket for a handshake that was accepted.
 pub fn open(
-    visitor: Visitor,
-    asked: Asked,
+    caller: ChannelCaller,
+    asked: SubscribeRequest,
     accepted: Accepted,
     ticket: Ticket,
-    desk: Arc<dyn Desk>,
+    writer: Arc<dyn RecordWriter>,
 ) -> Response {
     let Accepted { headers, deflate, .. } = accepted;
     let hub = ticket.hub().clone();
-    // Before the answer: whoever has it and then writes shall hear of it, although the connection
-    // may be handed over later than that.
+    // Read before the response: a client that has the response and then writes must receive the
+    // event, even if the connection is handed over later.
     let begin = asked.begin(*hub.store.0.position().borrow());
     let body = Payload::take_over(move |raw| {
-        let arrival =
-            visitor.user.as_ref().map(|user| hub.arrive(visitor.scope, user, visitor.now));
+        let online =
+            caller.user.as_ref().map(|user| hub.mark_online(caller.scope, user, caller.now));
         let encoding = deflate.map_or(Encoding::Socket, Encoding::Deflated);
-        let mut line = Line::new(ticket, encoding, &visitor, asked.interest, begin);
-        line.own.push_front(message::welcome(&hub, begin.cursor));
+        let mut subscription = Subscription::new(ticket, encoding, &caller, asked.interest, begin);
+        subscription.replies.push_front(message::welcome(&hub, begin.cursor));
         let socket = Socket {
             incoming: Incoming::new(hub.limits.max_message_bytes, deflate),
-            desk,
-            user: visitor.user.map(String::into_boxed_str),
-            scope: visitor.scope,
-            feeds: visitor.feeds,
-            permit: visitor.permit,
+            writer,
+            user: caller.user.map(String::into_boxed_str),
+            scope: caller.scope,
+            feeds: caller.feeds,
+            permit: caller.permit,
             posting: None,
-            unheard: Vec::new(),
+            unprocessed: Vec::new(),
             subscribed: false,
             pinged_at: 0,
-            heard_at: 0,
-            expires: visitor.expires_in.map(|time| ticks(time).saturating_sub(2)),
+            received_at: 0,
+            expires: caller.expires_in.map(|time| ticks(time).saturating_sub(2)),
             closing: None,
-            goodbye: false,
-            deaf: false,
+            client_closed: false,
+            ignores_input: false,
             allowance: hub.limits.message_burst,
             allowed_at: 0,
-            line,
-            _arrival: arrival.map(Box::new),
+            subscription,
+            _online: online.map(Box::new),
         };
         Running { socket, raw, begun: false }
     });
@@ -109,35 +109,35 @@ pub fn open(
 }
 
 struct Socket {
-    line: Line,
+    subscription: Subscription,
     incoming: Incoming,
-    desk: Arc<dyn Desk>,
+    writer: Arc<dyn RecordWriter>,
     user: Option<Box<str>>,
     scope: Scope,
     feeds: Feeds,
     permit: Permit,
     /// A record on its way into the log, and the reference its client knows it by.
-    posting: Option<Box<(Posting, Option<String>)>>,
-    /// What was read and not dealt with, for want of room.
-    unheard: Vec<u8>,
-    /// Whether the client chose for itself what to hear.
+    posting: Option<Box<(PendingPost, Option<String>)>>,
+    /// Bytes that were read and not processed, because there was no room.
+    unprocessed: Vec<u8>,
+    /// Whether the client has sent subscriptions of its own.
     subscribed: bool,
     pinged_at: u32,
-    heard_at: u32,
+    received_at: u32,
     expires: Option<u32>,
-    /// Tick at which we said goodbye.
+    /// Our close frame was sent.
     closing: Option<Closing>,
-    /// The client said goodbye.
-    goodbye: bool,
-    /// It broke a rule: what it sends is no longer understood.
-    deaf: bool,
+    /// The client has sent its close frame.
+    client_closed: bool,
+    /// The client broke the protocol: what it sends is no longer read.
+    ignores_input: bool,
     /// Messages the client may send before it must wait for the clock.
     allowance: u32,
     allowed_at: u32,
-    _arrival: Option<Box<Arrival>>,
+    _online: Option<Box<OnlineGuard>>,
 }
 
-/// Our goodbye, which waits for the client's.
+/// Our close frame, which waits for the client's.
 #[derive(Clone, Copy)]
 struct Closing {
     at: u32,
@@ -145,14 +145,14 @@ struct Closing {
 }
 
 impl Closing {
-    /// When it is waited for no longer: so long after the goodbye, or after the client last took
-    /// something of what stands before it.
-    fn ends(self, line: &Line) -> u32 {
-        self.at.max(line.written_at) + self.patience
+    /// The tick at which the connection ends: so long after the close frame, or after the client
+    /// last took something that was sent before it.
+    fn ends(self, subscription: &Subscription) -> u32 {
+        self.at.max(subscription.written_at) + self.patience
     }
 }
 
-/// The task of a socket. By hand: an `async fn` keeps room for what it is given twice over.
+/// The task of a socket. Written by hand: an `async fn` keeps room for its arguments twice.
 struct Running {
     socket: Socket,
     raw: Raw,
@@ -173,49 +173,52 @@ impl Future for Running {
 
 impl Socket {
     fn begin(&mut self) {
-        self.line.now = self.line.seat.now();
-        let now = self.line.now;
-        (self.pinged_at, self.heard_at, self.allowed_at) = (now, now, now);
+        self.subscription.now = self.subscription.slot.now();
+        let now = self.subscription.now;
+        (self.pinged_at, self.received_at, self.allowed_at) = (now, now, now);
         self.expires = self.expires.map(|ticks| now.saturating_add(ticks));
         self.set_alarm();
     }
 
     fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
-        let turn = self.line.turn(cx);
-        if self.line.revoked {
+        let wakeup = self.subscription.wakeup(cx);
+        if self.subscription.revoked {
             self.close(REVOKED, "key_revoked");
         }
-        if turn.due {
-            if self.is_over() || self.line.is_stalled() {
+        if wakeup.due {
+            if self.is_over() || self.subscription.is_stalled() {
                 return Poll::Ready(());
             }
-            self.check(turn.leaving);
+            self.check(wakeup.leaving);
         }
-        let mut passing = turn.passing;
+        let mut ephemeral = wakeup.ephemeral;
         loop {
             self.poll_posting(cx);
             let was_full = self.is_full();
-            let heard = match self.poll_hear(raw, cx) {
-                Ok(heard) => heard,
+            let received_some = match self.poll_read_messages(raw, cx) {
+                Ok(received_some) => received_some,
                 Err(()) => return Poll::Ready(()),
             };
-            match self.line.poll_send(raw, cx, std::mem::take(&mut passing)) {
+            match self.subscription.poll_send(raw, cx, std::mem::take(&mut ephemeral)) {
                 Sent::Gone => return Poll::Ready(()),
-                // The client's goodbye was answered, or ours.
-                Sent::Everything if self.goodbye && self.closing.is_some() => {
+                // Both sides have sent their close frames.
+                Sent::Everything if self.client_closed && self.closing.is_some() => {
                     return Poll::Ready(());
                 }
-                // Closed over what it has still on its way, the connection would be reset, and a
-                // browser never see the code: the client closes first, or its time is over.
-                Sent::Everything if self.deaf => drop(Pin::new(&mut *raw).poll_shutdown(cx)),
+                // Closing while bytes of the client are on their way would reset the connection,
+                // and a browser would not see the code. The client closes first, or its time is
+                // over.
+                Sent::Everything if self.ignores_input => {
+                    drop(Pin::new(&mut *raw).poll_shutdown(cx))
+                }
                 Sent::Everything | Sent::Waiting => {}
             }
-            // Whoever could not be heard for want of room may have some now.
-            if !heard && (!was_full || self.is_full()) {
+            // If there was no room to read, there may be some now.
+            if !received_some && (!was_full || self.is_full()) {
                 break;
             }
         }
-        if turn.due {
+        if wakeup.due {
             self.set_alarm();
         }
         Poll::Pending
@@ -230,25 +233,27 @@ impl Socket {
             Ok(posted) => message::posted(reference.as_deref(), &posted),
             Err(problem) => self.error(reference.as_deref(), &problem),
         };
-        self.line.own.push_back(answer);
+        self.subscription.replies.push_back(answer);
     }
 
-    /// Whether the client must wait before it is heard again.
+    /// Whether the client must wait before more is read from it.
     fn is_full(&self) -> bool {
-        self.posting.is_some() || self.line.own.len() >= MAX_ANSWERS || self.allowance == 0
+        self.posting.is_some()
+            || self.subscription.replies.len() >= MAX_ANSWERS
+            || self.allowance == 0
     }
 
-    /// Reads what the client says. True if it said something; an error if it is gone.
-    fn poll_hear(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Result<bool, ()> {
+    /// Reads messages of the client. True if there were some; an error if the client is gone.
+    fn poll_read_messages(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Result<bool, ()> {
         if self.is_full() && self.closing.is_none() {
             if self.allowance == 0 {
-                self.line.seat.wake_at(self.line.now + 1);
+                self.subscription.slot.wake_at(self.subscription.now + 1);
             }
             return Ok(false);
         }
-        if !self.unheard.is_empty() {
-            let mut bytes = std::mem::take(&mut self.unheard);
-            self.hear_all(&mut bytes);
+        if !self.unprocessed.is_empty() {
+            let mut bytes = std::mem::take(&mut self.unprocessed);
+            self.process_all(&mut bytes);
             return Ok(true);
         }
         if raw.poll_readable(cx).is_pending() {
@@ -262,39 +267,39 @@ impl Socket {
             Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Err(()),
             Poll::Ready(Ok(())) => {}
         }
-        self.heard_at = self.line.now;
-        if !self.deaf {
-            self.hear_all(buffer.filled_mut());
+        self.received_at = self.subscription.now;
+        if !self.ignores_input {
+            self.process_all(buffer.filled_mut());
         }
         Ok(true)
     }
 
-    /// Deals with what was read, as far as there is room; the rest is kept for later.
-    fn hear_all(&mut self, mut bytes: &mut [u8]) {
+    /// Processes what was read, as far as there is room; the rest is kept for later.
+    fn process_all(&mut self, mut bytes: &mut [u8]) {
         loop {
             if self.is_full() && self.closing.is_none() {
-                self.unheard = bytes.to_vec();
+                self.unprocessed = bytes.to_vec();
                 return;
             }
             match self.incoming.next(&mut bytes) {
                 Ok(None) => return,
-                Ok(Some(received)) => self.hear(received),
+                Ok(Some(received)) => self.process(received),
                 Err(Broken { code, reason }) => {
                     self.close(code, reason);
-                    self.deaf = true;
+                    self.ignores_input = true;
                     return;
                 }
             }
         }
     }
 
-    fn hear(&mut self, received: Received<'_>) {
+    fn process(&mut self, received: Received<'_>) {
         if self.closing.is_some() && !matches!(received, Received::Close(_)) {
             return;
         }
         match received {
             Received::Text(text) => {
-                self.line.ticket.hub.metrics.received.fetch_add(1, Relaxed);
+                self.subscription.ticket.hub.metrics.received.fetch_add(1, Relaxed);
                 self.allowance = self.allowance.saturating_sub(1);
                 self.take(&text);
             }
@@ -303,87 +308,93 @@ impl Socket {
             }
             Received::Ping(payload) => {
                 self.allowance = self.allowance.saturating_sub(1);
-                self.line.own.push_back(websocket::pong(&payload));
+                self.subscription.replies.push_back(websocket::pong(&payload));
             }
             Received::Pong => {}
             Received::Close(said) => {
-                self.goodbye = true;
+                self.client_closed = true;
                 self.close(said.map_or(code::NO_CODE, |(code, _)| code), "");
             }
         }
     }
 
-    /// Says goodbye, once; nothing follows it.
+    /// Sends a close frame, once; nothing follows it.
     fn close(&mut self, code: u16, reason: &str) {
         if self.closing.is_none() {
-            // Who reads slowly has much before it.
-            let patience =
-                if code == SLOW { self.line.ticket.hub.limits.stall_timeout } else { FAREWELL };
-            let closing = Closing { at: self.line.now, patience: ticks(patience) };
-            self.line.own.push_back(websocket::close(code, reason));
-            self.line.muted = true;
+            // A slow reader has much to read before it.
+            let patience = if code == SLOW {
+                self.subscription.ticket.hub.limits.stall_timeout
+            } else {
+                CLOSE_TIMEOUT
+            };
+            let closing = Closing { at: self.subscription.now, patience: ticks(patience) };
+            self.subscription.replies.push_back(websocket::close(code, reason));
+            self.subscription.muted = true;
             self.posting = None;
-            self.line.seat.wake_at(closing.at + closing.patience);
+            self.subscription.slot.wake_at(closing.at + closing.patience);
             self.closing = Some(closing);
         }
     }
 
     fn is_over(&self) -> bool {
-        self.closing.is_some_and(|closing| closing.ends(&self.line) <= self.line.now)
+        self.closing
+            .is_some_and(|closing| closing.ends(&self.subscription) <= self.subscription.now)
     }
 
-    /// What time has brought.
+    /// Checks what is due.
     fn check(&mut self, leaving: bool) {
         self.allow();
         if self.closing.is_some() {
             return;
         }
-        let (now, limits) = (self.line.now, &self.line.ticket.hub.limits);
+        let (now, limits) = (self.subscription.now, &self.subscription.ticket.hub.limits);
         let since = |tick: u32| now.saturating_sub(tick);
-        let unheard = self.heard_at < self.pinged_at;
+        let unprocessed = self.received_at < self.pinged_at;
         if leaving {
             self.close(code::RESTART, "restart");
         } else if self.expires.is_some_and(|at| at <= now) {
             self.close(EXPIRED, "token_expired");
-        } else if unheard && since(self.pinged_at) >= ticks(limits.pong_timeout) {
+        } else if unprocessed && since(self.pinged_at) >= ticks(limits.pong_timeout) {
             self.close(NO_PONG, "no_pong");
-            // Who does not answer pings answers no goodbye either.
-            self.goodbye = true;
-        } else if self.line.is_behind() {
+            // A client that does not answer pings does not answer a close frame either.
+            self.client_closed = true;
+        } else if self.subscription.is_behind() {
             self.close(SLOW, "slow_resume");
         } else if since(self.pinged_at) >= ticks(limits.ping_interval) {
             self.pinged_at = now;
-            self.line.own.push_back(websocket::ping(b""));
+            self.subscription.replies.push_back(websocket::ping(b""));
         }
     }
 
     fn allow(&mut self) {
-        let limits = &self.line.ticket.hub.limits;
-        let passed = self.line.now.saturating_sub(self.allowed_at);
+        let limits = &self.subscription.ticket.hub.limits;
+        let passed = self.subscription.now.saturating_sub(self.allowed_at);
         let more =
             passed.saturating_mul(limits.messages_per_second / ticks(Duration::from_secs(1)));
         if more > 0 {
             self.allowance = self.allowance.saturating_add(more).min(limits.message_burst);
-            self.allowed_at = self.line.now;
+            self.allowed_at = self.subscription.now;
         }
     }
 
     fn set_alarm(&self) {
-        let (now, limits) = (self.line.now, &self.line.ticket.hub.limits);
+        let (now, limits) = (self.subscription.now, &self.subscription.ticket.hub.limits);
         let due = match self.closing {
-            Some(closing) => closing.ends(&self.line),
-            None if self.heard_at < self.pinged_at => self.pinged_at + ticks(limits.pong_timeout),
+            Some(closing) => closing.ends(&self.subscription),
+            None if self.received_at < self.pinged_at => {
+                self.pinged_at + ticks(limits.pong_timeout)
+            }
             None => self.pinged_at + ticks(limits.ping_interval),
         };
-        self.line.seat.wake_at(due.min(self.expires.unwrap_or(u32::MAX)).max(now + 1));
+        self.subscription.slot.wake_at(due.min(self.expires.unwrap_or(u32::MAX)).max(now + 1));
     }
 
     fn error(&self, reference: Option<&str>, problem: &Problem) -> Bytes {
-        message::error(reference, &self.desk.explain(problem))
+        message::error(reference, &self.writer.explain(problem))
     }
 }
 
-/// A place for a socket, before it is opened.
+/// A ticket for a socket, before it is opened.
 pub fn admit(hub: &Arc<Hub>, scope: Scope) -> Result<Ticket, crate::hub::Full> {
     hub.enter(scope, Channel::Socket)
 }
@@ -394,8 +405,8 @@ mod tests {
 
     #[test]
     fn a_sockets_task_stays_small() {
-        // Each open socket keeps this, beside its seat and what the runtime needs. A kilobyte more
-        // would be a gigabyte for a million of them.
+        // Each open socket keeps this, in addition to its slot and the runtime's part. A kilobyte
+        // more would be a gigabyte for a million of them.
         let bytes = size_of::<Running>();
         assert!(bytes <= 700, "{bytes}");
     }

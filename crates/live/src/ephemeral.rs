@@ -1,10 +1,10 @@
 //! Ephemeral messages: sent to the connections that are there and have room, kept nowhere. Each
-//! account and mode has a buffer of its own for each kind of message, so that nobody's messages
-//! push out another account's. A connection that was too slow for some is told which kind it
+//! account and mode has a buffer of its own for each kind of message, so that no account's messages
+//! push out another's. A connection that was too slow is informed which kind it
 //! missed.
 
 use crate::ask::TYPING;
-use crate::entry::Passing;
+use crate::entry::Ephemeral;
 use crate::presence;
 use model::Scope;
 use parking_lot::Mutex;
@@ -18,12 +18,12 @@ pub const KEPT: usize = 1024;
 /// Memory for all buffers. One account gets half of it at most, and less the more accounts there
 /// are.
 pub const MAX_BYTES: usize = 16 << 20;
-/// Ticks after which nobody needs a message any more: ten seconds. A connection that has not taken
+/// Ticks after which a message is dropped: ten seconds. A connection that has not taken
 /// it by then takes nothing.
 const MAX_AGE: u64 = 20;
 
-/// What a message is about. In the order in which a connection is sent what waits for it: who comes
-/// is announced before they type.
+/// The kind of a message. In the order in which waiting messages are sent: a user is announced as
+/// online before they type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Online,
@@ -67,7 +67,7 @@ impl Kinds {
 }
 
 #[derive(Debug)]
-pub struct Corridor {
+pub struct EphemeralBuffers {
     budget: Arc<Budget<i64>>,
     state: Mutex<State>,
 }
@@ -81,7 +81,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Buffer {
-    said: VecDeque<(Arc<Passing>, u64)>,
+    messages: VecDeque<(Arc<Ephemeral>, u64)>,
     /// Number of the newest message, counted from 1.
     newest: u64,
     share: Option<Share<i64>>,
@@ -95,15 +95,15 @@ pub struct Extent {
     pub newest: u64,
 }
 
-impl Default for Corridor {
-    fn default() -> Corridor {
-        Corridor::new(MAX_BYTES)
+impl Default for EphemeralBuffers {
+    fn default() -> EphemeralBuffers {
+        EphemeralBuffers::new(MAX_BYTES)
     }
 }
 
-impl Corridor {
-    fn new(max_bytes: usize) -> Corridor {
-        Corridor { budget: Budget::new(max_bytes), state: Mutex::default() }
+impl EphemeralBuffers {
+    fn new(max_bytes: usize) -> EphemeralBuffers {
+        EphemeralBuffers { budget: Budget::new(max_bytes), state: Mutex::default() }
     }
 
     /// Numbers of the newest messages of an account and mode, for a connection that begins there.
@@ -118,21 +118,21 @@ impl Corridor {
 
     /// Takes a message at a tick of the hub's clock. The oldest of the same kind and account make
     /// room for it; where even that is not enough, it is dropped itself.
-    pub fn say(&self, passing: Passing, now: u64) {
-        let (scope, kind, size) = (passing.scope, passing.kind, passing.size_bytes());
+    pub fn push(&self, ephemeral: Ephemeral, now: u64) {
+        let (scope, kind, size) = (ephemeral.scope, ephemeral.kind, ephemeral.size_bytes());
         let mut state = self.state.lock();
         let buffer = &mut state.buffers_of(scope)[kind as usize];
         buffer.newest += 1;
-        while buffer.said.len() >= KEPT {
+        while buffer.messages.len() >= KEPT {
             buffer.drop_oldest();
         }
         while !buffer.grow(&self.budget, scope.account_number(), size) {
-            if buffer.said.is_empty() {
+            if buffer.messages.is_empty() {
                 return;
             }
             buffer.drop_oldest();
         }
-        buffer.said.push_back((Arc::new(passing), now));
+        buffer.messages.push_back((Arc::new(ephemeral), now));
     }
 
     /// Shows the messages of a kind from a number on.
@@ -141,15 +141,15 @@ impl Corridor {
         scope: Scope,
         kind: Kind,
         from: u64,
-        mut show: impl FnMut(u64, &Arc<Passing>),
+        mut show: impl FnMut(u64, &Arc<Ephemeral>),
     ) -> Extent {
         let state = self.state.lock();
         let Some(buffers) = state.buffers.get(&scope) else { return Extent::default() };
         let buffer = &buffers[kind as usize];
-        let floor = buffer.newest - buffer.said.len() as u64;
+        let floor = buffer.newest - buffer.messages.len() as u64;
         let skip = usize::try_from(from.saturating_sub(floor + 1)).unwrap_or(usize::MAX);
-        for (place, (passing, _)) in buffer.said.iter().enumerate().skip(skip) {
-            show(floor + place as u64 + 1, passing);
+        for (place, (ephemeral, _)) in buffer.messages.iter().enumerate().skip(skip) {
+            show(floor + place as u64 + 1, ephemeral);
         }
         Extent { floor, newest: buffer.newest }
     }
@@ -160,7 +160,7 @@ impl Corridor {
         let mut highest = state.highest;
         state.buffers.retain(|scope, buffers| {
             for buffer in &mut *buffers {
-                while buffer.said.front().is_some_and(|(_, at)| at + MAX_AGE <= now) {
+                while buffer.messages.front().is_some_and(|(_, at)| at + MAX_AGE <= now) {
                     buffer.drop_oldest();
                 }
             }
@@ -194,11 +194,11 @@ impl Buffer {
     }
 
     fn drop_oldest(&mut self) {
-        let Some((oldest, _)) = self.said.pop_front() else { return };
+        let Some((oldest, _)) = self.messages.pop_front() else { return };
         if let Some(share) = &mut self.share {
             share.shrink(oldest.size_bytes());
         }
-        if self.said.is_empty() {
+        if self.messages.is_empty() {
             self.share = None;
         }
     }
@@ -210,92 +210,92 @@ mod tests {
 
     const KIND: Kind = Kind::Typing;
 
-    fn message(scope: i64, kind: Kind, bytes: usize) -> Passing {
-        Passing::new(Scope(scope), kind, None, "x".repeat(bytes))
+    fn message(scope: i64, kind: Kind, bytes: usize) -> Ephemeral {
+        Ephemeral::new(Scope(scope), kind, None, "x".repeat(bytes))
     }
 
-    fn seen(corridor: &Corridor, scope: i64, kind: Kind, from: u64) -> (Vec<u64>, Extent) {
+    fn seen(buffers: &EphemeralBuffers, scope: i64, kind: Kind, from: u64) -> (Vec<u64>, Extent) {
         let mut numbers = Vec::new();
-        let extent = corridor.view(Scope(scope), kind, from, |number, _| numbers.push(number));
+        let extent = buffers.view(Scope(scope), kind, from, |number, _| numbers.push(number));
         (numbers, extent)
     }
 
     #[test]
     fn the_newest_are_shown_and_what_was_missed_is_known() {
-        let corridor = Corridor::default();
-        let say = || corridor.say(message(2, KIND, 10), 0);
-        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![], Extent::default()));
+        let buffers = EphemeralBuffers::default();
+        let say = || buffers.push(message(2, KIND, 10), 0);
+        assert_eq!(seen(&buffers, 2, KIND, 1), (vec![], Extent::default()));
         say();
         say();
         let extent = Extent { floor: 0, newest: 2 };
-        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![1, 2], extent));
-        assert_eq!(seen(&corridor, 2, KIND, 2), (vec![2], extent));
-        assert_eq!(seen(&corridor, 2, KIND, 3), (vec![], extent));
+        assert_eq!(seen(&buffers, 2, KIND, 1), (vec![1, 2], extent));
+        assert_eq!(seen(&buffers, 2, KIND, 2), (vec![2], extent));
+        assert_eq!(seen(&buffers, 2, KIND, 3), (vec![], extent));
         (0..KEPT).for_each(|_| say());
-        let (numbers, extent) = seen(&corridor, 2, KIND, 1);
+        let (numbers, extent) = seen(&buffers, 2, KIND, 1);
         assert_eq!((numbers.len(), numbers[0]), (KEPT, 3));
         assert_eq!(extent, Extent { floor: 2, newest: KEPT as u64 + 2 });
     }
 
     #[test]
     fn a_flood_takes_nothing_from_another_account_or_kind() {
-        let corridor = Corridor::new(64 << 10);
-        corridor.say(message(2, KIND, 10), 0);
-        corridor.say(message(4, Kind::Online, 10), 0);
+        let buffers = EphemeralBuffers::new(64 << 10);
+        buffers.push(message(2, KIND, 10), 0);
+        buffers.push(message(4, Kind::Online, 10), 0);
         for _ in 0..10 * KEPT {
-            corridor.say(message(4, KIND, 500), 0);
+            buffers.push(message(4, KIND, 500), 0);
         }
-        assert_eq!(seen(&corridor, 2, KIND, 1).0, [1]);
-        assert_eq!(seen(&corridor, 4, Kind::Online, 1).0, [1]);
-        let (flood, extent) = seen(&corridor, 4, KIND, 1);
+        assert_eq!(seen(&buffers, 2, KIND, 1).0, [1]);
+        assert_eq!(seen(&buffers, 4, Kind::Online, 1).0, [1]);
+        let (flood, extent) = seen(&buffers, 4, KIND, 1);
         assert!((1..40).contains(&flood.len()), "{} in a few kilobytes", flood.len());
         assert_eq!(extent.newest, 10 * KEPT as u64);
-        assert!(corridor.budget.held() <= 64 << 10);
+        assert!(buffers.budget.held() <= 64 << 10);
         // Another account still has room.
-        corridor.say(message(6, KIND, 500), 0);
-        assert_eq!(seen(&corridor, 6, KIND, 1).0, [1]);
+        buffers.push(message(6, KIND, 500), 0);
+        assert_eq!(seen(&buffers, 6, KIND, 1).0, [1]);
     }
 
     #[test]
     fn what_does_not_fit_at_all_is_missed_and_counted() {
-        let corridor = Corridor::new(1000);
-        corridor.say(message(2, KIND, 10_000), 0);
+        let buffers = EphemeralBuffers::new(1000);
+        buffers.push(message(2, KIND, 10_000), 0);
         let extent = Extent { floor: 1, newest: 1 };
-        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![], extent));
-        assert_eq!(corridor.budget.held(), 0);
+        assert_eq!(seen(&buffers, 2, KIND, 1), (vec![], extent));
+        assert_eq!(buffers.budget.held(), 0);
     }
 
     #[test]
     fn old_messages_and_buffers_of_absent_accounts_go_and_numbers_never_repeat() {
-        let corridor = Corridor::default();
+        let buffers = EphemeralBuffers::default();
         for _ in 0..3 {
-            corridor.say(message(2, KIND, 10), 5);
+            buffers.push(message(2, KIND, 10), 5);
         }
-        corridor.sweep(MAX_AGE + 4, |_| true);
-        assert_eq!(seen(&corridor, 2, KIND, 1).0, [1, 2, 3]);
-        corridor.sweep(MAX_AGE + 5, |_| true);
+        buffers.sweep(MAX_AGE + 4, |_| true);
+        assert_eq!(seen(&buffers, 2, KIND, 1).0, [1, 2, 3]);
+        buffers.sweep(MAX_AGE + 5, |_| true);
         let extent = Extent { floor: 3, newest: 3 };
-        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![], extent));
-        assert_eq!((corridor.budget.held(), corridor.newest(Scope(2))), (0, [0, 3]));
-        corridor.sweep(MAX_AGE + 5, |account| account != 1);
-        assert!(corridor.state.lock().buffers.is_empty());
-        assert_eq!(corridor.newest(Scope(2)), [3, 3]);
-        corridor.say(message(2, KIND, 10), 50);
-        assert_eq!(seen(&corridor, 2, KIND, 4).0, [4]);
+        assert_eq!(seen(&buffers, 2, KIND, 1), (vec![], extent));
+        assert_eq!((buffers.budget.held(), buffers.newest(Scope(2))), (0, [0, 3]));
+        buffers.sweep(MAX_AGE + 5, |account| account != 1);
+        assert!(buffers.state.lock().buffers.is_empty());
+        assert_eq!(buffers.newest(Scope(2)), [3, 3]);
+        buffers.push(message(2, KIND, 10), 50);
+        assert_eq!(seen(&buffers, 2, KIND, 4).0, [4]);
     }
 
     #[test]
     fn a_connection_misses_nothing_when_the_buffers_of_another_account_are_dropped() {
-        let corridor = Corridor::default();
-        assert_eq!(corridor.newest(Scope(2)), [0, 0]);
+        let buffers = EphemeralBuffers::default();
+        assert_eq!(buffers.newest(Scope(2)), [0, 0]);
         for _ in 0..5 {
-            corridor.say(message(4, KIND, 10), 0);
+            buffers.push(message(4, KIND, 10), 0);
         }
-        corridor.sweep(1, |account| account == 1);
-        corridor.say(message(2, KIND, 10), 1);
+        buffers.sweep(1, |account| account == 1);
+        buffers.push(message(2, KIND, 10), 1);
         let extent = Extent { floor: 0, newest: 1 };
-        assert_eq!(seen(&corridor, 2, KIND, 1), (vec![1], extent));
+        assert_eq!(seen(&buffers, 2, KIND, 1), (vec![1], extent));
         // One that comes back never gets a number twice.
-        assert_eq!(corridor.newest(Scope(4)), [5, 5]);
+        assert_eq!(buffers.newest(Scope(4)), [5, 5]);
     }
 }

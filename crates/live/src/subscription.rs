@@ -1,18 +1,18 @@
-//! What every open connection does: it has a place in the log and sends what follows, from memory
-//! while it keeps up, from the log when it does not. There is no queue: what the client has not
-//! taken is not kept, but read again.
+//! What every open connection does: it has a cursor in the log and sends the events after it, from
+//! memory while it keeps up, from the log when it does not. There is no queue: events that the
+//! client has not taken are read again.
 
-use crate::ask::{Beginning, Held, Standing, Visitor};
+use crate::ask::{ChannelCaller, StartPosition, Validity, ValidityCheck};
 use crate::entry::{Encoding, Entry};
+use crate::ephemeral::{Kind, Kinds, PerKind};
 use crate::hub::{Hub, Ticket};
 use crate::interest::{Interest, Interests};
 use crate::metrics::Resumed;
-use crate::own::Own;
-use crate::passing::{Kind, Kinds, PerKind};
+use crate::replies::ReplyQueue;
 use crate::reset::{self, Gap};
 use crate::ring::Reach;
-use crate::seat::{Seat, Turn};
 use crate::shard::ticks;
+use crate::slot::{Slot, Wakeup};
 use bytes::Bytes;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -34,47 +34,47 @@ const BATCH: usize = 16;
 const READ: usize = 16;
 /// Bytes of them, but for the first: what a client takes at once is less.
 const READ_BYTES: usize = 256 << 10;
-/// Events in memory that are looked at before others run: most of them may be none of its own.
+/// Events in memory that are tested before other tasks run: few of them may be wanted.
 const SCAN: usize = 4096;
 
-pub struct Line {
-    /// The place among all connections, and the way to the hub.
+pub struct Subscription {
+    /// The count among all connections, with the hub.
     pub ticket: Ticket,
-    pub seat: Seat,
+    pub slot: Slot,
     pub interests: Arc<Interests>,
     pub encoding: Encoding,
     /// Everything wanted up to here was sent.
     pub cursor: i64,
     /// Numbers of the newest ephemeral messages that were sent or missed.
-    passing: PerKind<u64>,
+    ephemeral: PerKind<u64>,
     /// Kinds of which some were missed, which the client does not know yet.
     missed: Kinds,
     /// The rest of a frame that the client did not take whole.
     rest: Option<Box<Bytes>>,
-    pub own: Own,
-    /// Nothing but its own goes out any more.
+    pub replies: ReplyQueue,
+    /// Only replies are sent from now on.
     pub muted: bool,
     behind: Option<Box<Behind>>,
     pub now: u32,
     pub written_at: u32,
     blocked_at: Since,
     behind_at: Since,
-    /// Tick at which the key ends, if it was given an end meanwhile.
+    /// Tick at which the key expires, if it was given an end in the meantime.
     ends_at: Option<NonZeroU32>,
     resumes: bool,
-    vetting: Vetting,
-    /// The credentials were withdrawn.
+    key_check: KeyCheck,
+    /// The credentials were revoked.
     pub revoked: bool,
 }
 
-/// A look at the credentials, due whenever keys may have changed.
-struct Vetting {
-    standing: Arc<dyn Standing>,
+/// The check of the credentials, due whenever keys may have changed.
+struct KeyCheck {
+    validity: Arc<dyn ValidityCheck>,
     generation: u64,
-    asked: Option<Box<Asking>>,
+    asked: Option<Box<PendingCheck>>,
 }
 
-type Asking = Pin<Box<dyn Future<Output = Held> + Send>>;
+type PendingCheck = Pin<Box<dyn Future<Output = Validity> + Send>>;
 
 /// Since when something lasts, if it does.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ struct Read {
 /// How far sending came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// All of it; the line lies still.
+    /// All of it; the connection is parked.
     Everything,
     /// The client, or the log, is waited for.
     Waiting,
@@ -122,10 +122,10 @@ pub enum Sent {
 #[derive(Clone, Copy)]
 enum Item {
     Rest,
-    Own,
+    Reply,
     /// Ephemeral messages were missed.
     Missed,
-    Passing(Kind, u64),
+    Ephemeral(Kind, u64),
     Event(i64),
     Read(i64),
 }
@@ -134,7 +134,7 @@ enum Item {
 struct Batch(Vec<(Item, Bytes)>);
 
 thread_local! {
-    /// The room of a batch, for the next one: there is one at a time, whoever writes.
+    /// The memory of a batch, for the next one: a thread has one at a time.
     static ROOM: Cell<Vec<(Item, Bytes)>> = const { Cell::new(Vec::new()) };
 }
 
@@ -143,38 +143,38 @@ enum Next {
     /// Nothing up to this place.
     Head(i64),
     More,
-    /// Nothing up to this place; others run before what follows is looked at.
+    /// Nothing up to this place; other tasks run before the next events are tested.
     Pause(i64),
     /// The log is being read.
     Reading,
 }
 
-impl Line {
+impl Subscription {
     pub fn new(
         ticket: Ticket,
         encoding: Encoding,
-        visitor: &Visitor,
+        caller: &ChannelCaller,
         interest: Interest,
-        begin: Beginning,
-    ) -> Line {
+        begin: StartPosition,
+    ) -> Subscription {
         let hub = &ticket.hub;
-        let Beginning { cursor, gap, resumes } = begin;
-        let interests = hub.shared(visitor.interests(interest, 0));
-        let vetting = Vetting {
-            standing: visitor.standing.clone(),
+        let StartPosition { cursor, gap, resumes } = begin;
+        let interests = hub.shared(caller.interests(interest, 0));
+        let key_check = KeyCheck {
+            validity: caller.validity.clone(),
             generation: hub.store.0.key_generation(),
             asked: None,
         };
-        let seat = Seat::take(hub, interests.clone(), cursor);
-        let mut line = Line {
-            seat,
+        let slot = Slot::take(hub, interests.clone(), cursor);
+        let mut subscription = Subscription {
+            slot,
             interests,
             encoding,
             cursor,
-            passing: hub.passing.newest(visitor.scope),
+            ephemeral: hub.ephemeral.newest(caller.scope),
             missed: Kinds::default(),
             rest: None,
-            own: Own::default(),
+            replies: ReplyQueue::default(),
             muted: false,
             behind: None,
             now: 0,
@@ -183,44 +183,44 @@ impl Line {
             behind_at: Since::default(),
             ends_at: None,
             resumes,
-            vetting,
+            key_check,
             revoked: false,
             ticket,
         };
         if let Some((gap, requested)) = gap {
-            line.lost(gap, requested, cursor);
-            line.ticket.hub.metrics.resumed(Resumed::WithGap);
+            subscription.lost(gap, requested, cursor);
+            subscription.ticket.hub.metrics.resumed(Resumed::WithGap);
         }
-        line
+        subscription
     }
 
     /// What happened since the last time.
-    pub fn turn(&mut self, cx: &mut Context<'_>) -> Turn {
-        let turn = self.seat.turn(cx.waker());
-        self.now = turn.now;
-        self.revoked |= self.ends_at.is_some_and(|end| end.get() <= turn.now);
-        self.cursor = self.cursor.max(turn.cursor);
-        if turn.due {
-            self.vet();
+    pub fn wakeup(&mut self, cx: &mut Context<'_>) -> Wakeup {
+        let wakeup = self.slot.wakeup(cx.waker());
+        self.now = wakeup.now;
+        self.revoked |= self.ends_at.is_some_and(|end| end.get() <= wakeup.now);
+        self.cursor = self.cursor.max(wakeup.cursor);
+        if wakeup.due {
+            self.check_key();
         }
-        if let Some(asked) = &mut self.vetting.asked
-            && let Poll::Ready(standing) = asked.as_mut().as_mut().poll(cx)
+        if let Some(asked) = &mut self.key_check.asked
+            && let Poll::Ready(validity) = asked.as_mut().as_mut().poll(cx)
         {
-            self.vetting.asked = None;
-            self.revoked |= standing == Held::No;
-            self.ends_at = match standing {
-                Held::For(time) => NonZeroU32::new(self.now.saturating_add(ticks(time))),
-                Held::Yes | Held::No => None,
+            self.key_check.asked = None;
+            self.revoked |= validity == Validity::Revoked;
+            self.ends_at = match validity {
+                Validity::ExpiresIn(time) => NonZeroU32::new(self.now.saturating_add(ticks(time))),
+                Validity::Valid | Validity::Revoked => None,
             };
         }
-        turn
+        wakeup
     }
 
     /// Asks whether the credentials still hold, if keys may have changed since.
-    fn vet(&mut self) {
+    fn check_key(&mut self) {
         let generation = self.ticket.hub.store.0.key_generation();
-        if std::mem::replace(&mut self.vetting.generation, generation) != generation {
-            self.vetting.asked = Some(Box::new(self.vetting.standing.holds()));
+        if std::mem::replace(&mut self.key_check.generation, generation) != generation {
+            self.key_check.asked = Some(Box::new(self.key_check.validity.check()));
         }
     }
 
@@ -229,23 +229,23 @@ impl Line {
         self.interests = self.ticket.hub.shared(interests);
         self.behind = None;
         self.cursor = cursor;
-        self.seat.change(self.interests.clone());
-        self.seat.moves(cursor);
+        self.slot.change(self.interests.clone());
+        self.slot.resume(cursor);
     }
 
-    /// Whether it took nothing for longer than is borne with.
+    /// Whether the client took nothing for longer than it may.
     pub fn is_stalled(&self) -> bool {
         self.is_slow(self.blocked_at, self.ticket.hub.limits.stall_timeout)
     }
 
-    /// Whether it takes something, and did not come up with the log for longer than that.
+    /// Whether the client takes something, and was behind the log for longer than it may.
     pub fn is_behind(&self) -> bool {
         self.is_slow(self.behind_at, self.ticket.hub.limits.behind_timeout)
     }
 
     fn is_slow(&self, since: Since, patience: Duration) -> bool {
         let slow = since.ticks(self.now) > ticks(patience);
-        // One that was told to go is counted already.
+        // One that is being closed is counted already.
         if slow && !self.muted {
             self.ticket.hub.metrics.slow.fetch_add(1, Relaxed);
         }
@@ -264,27 +264,27 @@ impl Line {
         cx: &mut Context<'_>,
         waiting: PerKind<u64>,
     ) -> Sent {
-        let mut passing = waiting != [0; 2] && !self.muted;
-        self.skip_passing(waiting);
+        let mut ephemeral = waiting != [0; 2] && !self.muted;
+        self.skip_ephemeral(waiting);
         loop {
             let mut batch = Batch::new();
-            self.gather_own(&mut batch);
-            let passed = if passing { self.gather_passing(&mut batch) } else { None };
+            self.gather_replies(&mut batch);
+            let passed = if ephemeral { self.gather_ephemeral(&mut batch) } else { None };
             let next = self.gather(&mut batch, cx);
             if batch.0.is_empty() {
-                self.passing = passed.unwrap_or(self.passing);
-                passing = false;
+                self.ephemeral = passed.unwrap_or(self.ephemeral);
+                ephemeral = false;
                 match next {
                     Next::Head(head) if self.park(head) => return self.flushed(raw, cx),
                     Next::Head(_) | Next::More => continue,
                     Next::Pause(place) => {
                         self.cursor = self.cursor.max(place);
-                        self.seat.moves(self.cursor);
+                        self.slot.resume(self.cursor);
                         cx.waker().wake_by_ref();
                         return Sent::Waiting;
                     }
                     Next::Reading => {
-                        self.seat.moves(self.cursor);
+                        self.slot.resume(self.cursor);
                         return Sent::Waiting;
                     }
                 }
@@ -294,10 +294,10 @@ impl Line {
                 Poll::Ready(Ok(count)) => {
                     let whole = self.consume(&mut batch, count);
                     if let (true, Some(newest)) = (whole, passed) {
-                        self.passing = newest;
-                        passing = false;
+                        self.ephemeral = newest;
+                        ephemeral = false;
                     }
-                    if let (true, false, Next::Head(head)) = (whole, passing, next)
+                    if let (true, false, Next::Head(head)) = (whole, ephemeral, next)
                         && self.park(head)
                     {
                         return self.flushed(raw, cx);
@@ -324,60 +324,60 @@ impl Line {
         if std::mem::take(&mut self.resumes) {
             self.ticket.hub.metrics.resumed(Resumed::FromMemory);
         }
-        if !self.own.is_empty() || self.muted {
-            return self.own.is_empty();
+        if !self.replies.is_empty() || self.muted {
+            return self.replies.is_empty();
         }
-        self.missed.is_empty() && self.seat.rest(self.cursor)
+        self.missed.is_empty() && self.slot.park(self.cursor)
     }
 
-    /// The client takes no more: what was gathered is gathered again when it does.
+    /// The client takes no more. What was gathered is gathered again when it does.
     fn block(&mut self) {
         self.blocked_at.begin(self.now);
         self.behind = None;
-        self.seat.moves(self.cursor);
+        self.slot.resume(self.cursor);
         for kind in Kind::ALL {
-            let (mut missed, number) = (0, self.seat.number());
-            let from = self.passing[kind as usize] + 1;
+            let (mut missed, number) = (0, self.slot.number());
+            let from = self.ephemeral[kind as usize] + 1;
             let (hub, interests) = (&self.ticket.hub, &self.interests);
-            let extent = hub.passing.view(self.interests.scope, kind, from, |_, one| {
-                missed += u64::from(one.from != Some(number) && interests.hears(one));
+            let extent = hub.ephemeral.view(self.interests.scope, kind, from, |_, one| {
+                missed += u64::from(one.from != Some(number) && interests.may_receive(one));
             });
-            self.passing[kind as usize] = self.passing[kind as usize].max(extent.newest);
-            if missed > 0 && self.interests.wants_passing(kind) {
+            self.ephemeral[kind as usize] = self.ephemeral[kind as usize].max(extent.newest);
+            if missed > 0 && self.interests.wants_ephemeral(kind) {
                 self.miss(kind, missed);
             }
         }
     }
 
-    /// Goes on with what still is there of the ephemeral messages that wait for it.
-    fn skip_passing(&mut self, waiting: PerKind<u64>) {
+    /// Skips ephemeral messages that are no longer there.
+    fn skip_ephemeral(&mut self, waiting: PerKind<u64>) {
         for kind in Kind::ALL {
-            let first = waiting[kind as usize].max(self.passing[kind as usize] + 1);
+            let first = waiting[kind as usize].max(self.ephemeral[kind as usize] + 1);
             if waiting[kind as usize] == 0 {
                 continue;
             }
-            let corridor = &self.ticket.hub.passing;
-            let floor = corridor.view(self.interests.scope, kind, u64::MAX, |_, _| {}).floor;
+            let buffers = &self.ticket.hub.ephemeral;
+            let floor = buffers.view(self.interests.scope, kind, u64::MAX, |_, _| {}).floor;
             if floor >= first && !self.muted {
                 self.miss(kind, floor + 1 - first);
             }
-            self.passing[kind as usize] = floor.max(first - 1);
+            self.ephemeral[kind as usize] = floor.max(first - 1);
         }
     }
 
-    /// Notes that ephemeral messages were missed, which the client is told as soon as it takes
+    /// Notes that ephemeral messages were missed, which is reported as soon as the client takes
     /// something.
     fn miss(&mut self, kind: Kind, count: u64) {
         self.missed.add(kind);
         self.ticket.hub.metrics.dropped.fetch_add(count, Relaxed);
     }
 
-    fn gather_own(&self, batch: &mut Batch) {
+    fn gather_replies(&self, batch: &mut Batch) {
         if let Some(rest) = &self.rest {
             batch.push(Item::Rest, Bytes::clone(rest));
         }
-        for frame in self.own.iter().take(BATCH - 1) {
-            batch.push(Item::Own, frame.clone());
+        for frame in self.replies.iter().take(BATCH - 1) {
+            batch.push(Item::Reply, frame.clone());
         }
         if !self.missed.is_empty() && !self.muted && batch.has_room() {
             let codec = &self.ticket.hub.codec;
@@ -388,22 +388,22 @@ impl Line {
 
     /// The ephemeral messages that wait, as far as there is room; the newest of them, if that is
     /// all.
-    fn gather_passing(&self, batch: &mut Batch) -> Option<PerKind<u64>> {
+    fn gather_ephemeral(&self, batch: &mut Batch) -> Option<PerKind<u64>> {
         let mut all = true;
-        let mut newest = self.passing;
+        let mut newest = self.ephemeral;
         for kind in Kind::ALL {
-            if !self.interests.wants_passing(kind) {
+            if !self.interests.wants_ephemeral(kind) {
                 continue;
             }
-            let from = self.passing[kind as usize] + 1;
-            let corridor = &self.ticket.hub.passing;
-            let extent = corridor.view(self.interests.scope, kind, from, |number, one| {
-                if one.from == Some(self.seat.number()) || !self.interests.hears(one) {
+            let from = self.ephemeral[kind as usize] + 1;
+            let buffers = &self.ticket.hub.ephemeral;
+            let extent = buffers.view(self.interests.scope, kind, from, |number, one| {
+                if one.from == Some(self.slot.number()) || !self.interests.may_receive(one) {
                     return;
                 }
                 all &= batch.has_room();
                 if all {
-                    batch.push(Item::Passing(kind, number), one.frame(self.encoding));
+                    batch.push(Item::Ephemeral(kind, number), one.frame(self.encoding));
                 }
             });
             newest[kind as usize] = newest[kind as usize].max(extent.newest);
@@ -446,8 +446,8 @@ impl Line {
     fn gather_behind(&mut self, batch: &mut Batch, cx: &mut Context<'_>) -> Next {
         let Some(behind) = &mut self.behind else { return Next::More };
         if behind.found.is_empty() && behind.reading.is_none() {
-            // What is there goes first. Were the log read for a client that takes nothing, the
-            // answer would be thrown away and the task woken by it, over and over.
+            // What was gathered is sent first. If the log were read for a client that takes
+            // nothing, the result would be dropped and the task woken by it, again and again.
             if !batch.0.is_empty() {
                 return Next::More;
             }
@@ -482,12 +482,12 @@ impl Line {
                 Poll::Ready(Err(error)) => {
                     tracing::warn!(%error, "a connection cannot read the log");
                     behind.reading = None;
-                    // Tried again at the next look, which the clock brings about.
-                    self.seat.wake_at(self.now + 2);
+                    // Tried again when the clock wakes the connection.
+                    self.slot.wake_at(self.now + 2);
                     return Next::Reading;
                 }
             }
-            // Others come first: reading the log is the price of being slow.
+            // Other connections come first: only slow ones read the log.
             cx.waker().wake_by_ref();
             return Next::Reading;
         }
@@ -514,7 +514,7 @@ impl Line {
         Pin::new(raw).poll_write_vectored(cx, &slices[..batch.0.len()])
     }
 
-    /// Goes on behind what was written; true if it was everything.
+    /// Moves past what was written; true if it was everything.
     fn consume(&mut self, batch: &mut Batch, mut count: usize) -> bool {
         self.blocked_at = Since::default();
         self.written_at = self.now;
@@ -527,12 +527,12 @@ impl Line {
             }
             match item {
                 Item::Rest => {}
-                Item::Own => drop(self.own.pop_front()),
+                Item::Reply => drop(self.replies.pop_front()),
                 Item::Missed => {
                     self.missed = Kinds::default();
                     self.ticket.hub.metrics.presence_resets.fetch_add(1, Relaxed);
                 }
-                Item::Passing(kind, number) => self.passing[kind as usize] = number,
+                Item::Ephemeral(kind, number) => self.ephemeral[kind as usize] = number,
                 Item::Event(seq) => self.cursor = seq,
                 Item::Read(seq) => {
                     self.cursor = seq;
@@ -551,16 +551,16 @@ impl Line {
         true
     }
 
-    /// Tells that something was lost, and from where on it is told again.
+    /// Reports that events were lost, and from which position on they are sent again.
     pub fn lost(&mut self, gap: Gap, requested: Option<i64>, resumed_at: i64) {
         let (codec, encoding) = (&self.ticket.hub.codec, self.encoding);
         let frame = reset::frame(codec, &self.interests, encoding, gap, requested, resumed_at);
-        self.own.push_back(frame);
+        self.replies.push_back(frame);
     }
 }
 
-/// Reads the log from a place on. That the place is still in it is looked at last: what was lost
-/// before the reading would otherwise be lost in silence.
+/// Reads the log from a place on. Whether the place is still in it is checked last: events removed
+/// before the read would otherwise be lost in silence.
 async fn read(
     hub: Arc<Hub>,
     interests: Arc<Interests>,

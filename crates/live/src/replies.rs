@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 /// Frames in their order. The owner keeps it short.
 #[derive(Debug, Default)]
 #[allow(clippy::box_collection, reason = "eight bytes at rest instead of 32")]
-pub struct Own(Option<Box<VecDeque<Bytes>>>);
+pub struct ReplyQueue(Option<Box<VecDeque<Bytes>>>);
 
-impl Own {
+impl ReplyQueue {
     pub fn push_back(&mut self, frame: Bytes) {
         self.0.get_or_insert_default().push_back(frame);
     }

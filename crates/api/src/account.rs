@@ -1,5 +1,5 @@
-//! What an account can see and say about itself: the version it is pinned to, and which versions it
-//! uses. Also sets the pin at its first call.
+//! The account's own routes: the version it is pinned to, and the versions it uses. Also pins an
+//! account at its first request.
 
 use crate::auth::Identity;
 use crate::error::Failure;
@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 use wire::Exchange;
 
 pub const PIN: &str = "api_version";
-/// A pin that could not be set is tried again after this: reads go on while the disk is full.
+/// Time before a failed attempt to set the pin is repeated. Reads continue while the disk is full,
+/// so the attempt can fail for a long time.
 const RETRY_MS: i64 = 10_000;
 
 /// Answers `/v1/account` and `/v1/version-usage`.
@@ -47,8 +48,8 @@ pub async fn serve(
         return Err(respond::not_allowed(&exchange.method, methods).into());
     }
     let identity = services.admission.identify(exchange, trace).await?;
-    let moves = exchange.method == Method::POST;
-    let body = match moves {
+    let is_update = exchange.method == Method::POST;
+    let body = match is_update {
         true => services.bodies.read(exchange, &identity, trace).await,
         false => Ok(bytes::Bytes::new()),
     };
@@ -57,16 +58,16 @@ pub async fn serve(
     scope::check(&identity.caller, own.name(), access(&exchange.method))?;
     let body = body?;
     negotiate::check_accept(&exchange.headers)?;
-    if moves {
+    if is_update {
         negotiate::check_content_type(&exchange.method, &exchange.headers)?;
     }
     route::refuse_parameters(exchange.uri.query().unwrap_or_default())?;
     let text = match own {
         Own::VersionUsage => usage(services, &identity),
-        Own::Account if moves => {
-            let wanted = wanted(services, body::object(&body, false)?)?;
+        Own::Account if is_update => {
+            let requested_version = requested_version(services, body::object(&body, false)?)?;
             let precondition = condition::of_write(&exchange.headers)?;
-            set(services, &identity, &wanted, precondition, Some(request_id)).await?.body
+            set(services, &identity, &requested_version, precondition, Some(request_id)).await?.body
         }
         Own::Account => {
             if identity.account.pin.is_none() {
@@ -78,8 +79,8 @@ pub async fn serve(
     Ok(respond::no_store(Reply::json(StatusCode::OK, text)))
 }
 
-/// Pins an account to the newest version, which its first call was answered in. Nobody's request
-/// fails for it: what is not set now is set by a later call.
+/// Pins an account to the newest version, in which its first request was answered. A failure does
+/// not fail the request: a later request tries again.
 pub async fn pin(services: &Services, identity: &Identity, now: Timestamp) {
     let account = &identity.account;
     let tried = account.tried.swap(now.0, Ordering::Relaxed);
@@ -96,19 +97,19 @@ pub async fn pin(services: &Services, identity: &Identity, now: Timestamp) {
         }
         Err(Failure::Store(error)) => {
             let account = &identity.caller.account;
-            tracing::warn!(account, %error, "an account cannot be pinned to its version");
+            tracing::warn!(account, %error, "the account could not be pinned to a version");
         }
     }
 }
 
-/// The version a request wants to move the pin to.
-fn wanted(services: &Services, sent: Fields) -> Result<String, Problem> {
+/// The version that the request body asks for.
+fn requested_version(services: &Services, sent: Fields) -> Result<String, Problem> {
     let fields = validate::body(&form(services), sent, Mode::Create)?;
-    let wanted = fields.get(PIN).and_then(Value::as_str);
-    Ok(wanted.unwrap_or_default().to_owned())
+    let requested_version = fields.get(PIN).and_then(Value::as_str);
+    Ok(requested_version.unwrap_or_default().to_owned())
 }
 
-/// What may be changed about an account.
+/// The fields of an account that a request may change.
 fn form(services: &Services) -> Collection {
     let mut field = Field::new(PIN, Kind::String);
     field.required = true;
@@ -152,16 +153,17 @@ async fn find(services: &Services, identity: &Identity) -> Result<Record, Failur
 }
 
 fn gone() -> Problem {
-    Problem::new(Code::NotFound, "There is no such account any more.")
+    Problem::new(Code::NotFound, "The account no longer exists.")
 }
 
-/// Requests of the account by version, and those that used what is deprecated.
+/// The number of requests of the account by version, by deprecated collection and by deprecated
+/// field.
 fn usage(services: &Services, identity: &Identity) -> String {
     let account = &identity.account;
     let (mut versions, mut collections, mut fields) = (Vec::new(), Vec::new(), Vec::new());
     for (place, subject) in services.usages.subjects().iter().enumerate() {
         let (requests, last) = account.usage.of(place);
-        let told = subject.deprecated.clone().unwrap_or_default();
+        let deprecation = subject.deprecated.clone().unwrap_or_default();
         let (list, mut shown) = match &subject.kind {
             SubjectKind::Version(date) => {
                 let pinned = account.pin.unwrap_or(0) == place;
@@ -179,8 +181,8 @@ fn usage(services: &Services, identity: &Identity) -> String {
         };
         shown["requests"] = requests.into();
         shown["last_used_at"] = json!(last.map(Timestamp::to_iso));
-        shown["deprecated"] = json!(told.since);
-        shown["sunset"] = json!(told.sunset);
+        shown["deprecated"] = json!(deprecation.since);
+        shown["sunset"] = json!(deprecation.sunset);
         list.push(shown);
     }
     let list = json!({

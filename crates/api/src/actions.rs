@@ -1,8 +1,8 @@
-//! The thread on which actions with a handler run to their end. A handler has effects of its own,
-//! so a client that leaves must not end the call half way, nor free the record for its next try
-//! while the handler still works. What runs here owns everything it holds: the lock of its record,
-//! its idempotency key and its place among the handler calls (`in_flight`), of which there are
-//! `MAX_HANDLER_CALLS`. Knows neither requests nor handlers.
+//! The thread on which actions with a handler run to their end. A handler has side effects, so a
+//! client that disconnects must neither cancel the call nor unlock the record for a retry while the
+//! handler still runs. An action owns everything that it holds: the lock of its record, its
+//! idempotency key and its slot among the `MAX_HANDLER_CALLS` handler calls (`in_flight`). This
+//! file knows neither requests nor handlers.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -13,18 +13,18 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-/// How often the thread reports that it moves.
+/// Interval at which the thread reports that it makes progress.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 pub struct Actions {
     runtime: Handle,
-    /// Actions that have begun and have not ended.
+    /// Number of actions that have started and have not finished.
     running: Arc<watch::Sender<usize>>,
-    /// Ends the thread when it is dropped.
+    /// Dropping it ends the thread.
     stop: watch::Sender<bool>,
 }
 
-/// The thread ended before the action did.
+/// The thread ended before the action finished.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stopped;
 
@@ -38,7 +38,7 @@ impl Actions {
             runtime.block_on(async {
                 tokio::select! {
                     () = beat(heartbeat) => {}
-                    // An error means that nobody is left to send anything.
+                    // An error means that the sender is gone.
                     _ = stopped.wait_for(|stop| *stop) => {}
                 }
             });
@@ -46,7 +46,7 @@ impl Actions {
         Ok(Actions { runtime: handle, running: Arc::default(), stop })
     }
 
-    /// Runs an action to its end, also when this future is dropped before.
+    /// Runs an action to its end, even if this future is dropped earlier.
     pub async fn run<T: Send + 'static>(
         &self,
         action: impl Future<Output = T> + Send + 'static,
@@ -54,22 +54,23 @@ impl Actions {
         let running = RunningAction::enter(&self.running);
         let (done, outcome) = oneshot::channel();
         let task = self.runtime.spawn(async move {
-            let _under_way = running;
-            // Nobody may be there to take it any more.
+            let _counted = running;
+            // The receiver may be gone: its client has disconnected.
             let _ = done.send(action.await);
         });
         match outcome.await {
             Ok(value) => Ok(value),
             Err(_) => match task.await {
-                // The client learns of it as of any other panic.
+                // Panics in the caller, so that the client gets the same response as for any other
+                // panic.
                 Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
                 _ => Err(Stopped),
             },
         }
     }
 
-    /// Waits for the actions that are under way, for so long. Those that are left then are
-    /// cancelled; returns how many.
+    /// Waits up to `within` for running actions. Cancels the remaining ones and returns their
+    /// number.
     pub async fn drain(&self, within: Duration) -> usize {
         let mut running = self.running.subscribe();
         let _ = timeout(within, running.wait_for(|count| *count == 0)).await;
@@ -79,7 +80,7 @@ impl Actions {
     }
 }
 
-/// One of those under way.
+/// Counts one running action.
 struct RunningAction(Arc<watch::Sender<usize>>);
 
 impl RunningAction {
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_action_ends_whoever_leaves_and_a_drain_waits_for_it() {
+    async fn an_action_finishes_after_its_client_disconnects_and_a_drain_waits_for_it() {
         let actions = actions();
         let (go, ended) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
         let action = {
@@ -134,17 +135,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_action_that_outlasts_the_drain_is_cancelled_and_its_client_told() {
+    async fn an_action_that_outlasts_the_drain_is_cancelled_and_its_client_gets_an_error() {
         let actions = actions();
         let (outcome, left) =
             tokio::join!(actions.run(pending::<()>()), actions.drain(Duration::from_millis(1)));
         assert_eq!((outcome, left), (Err(Stopped), 1));
-        assert_eq!(actions.run(async { 1 }).await, Err(Stopped), "nothing begins after that");
+        assert_eq!(
+            actions.run(async { 1 }).await,
+            Err(Stopped),
+            "no action starts after the drain"
+        );
         assert_eq!(*actions.running.borrow(), 0);
     }
 
     #[tokio::test]
-    async fn a_panic_is_the_callers() {
+    async fn a_panic_in_an_action_reaches_its_caller() {
         let actions = Arc::new(actions());
         let own = actions.clone();
         let caller = tokio::spawn(async move { own.run(async { panic!("on purpose") }).await });

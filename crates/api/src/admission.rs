@@ -1,5 +1,5 @@
-//! Who calls, and whether they may go on: the caller behind the credentials, a slot among the
-//! requests of its account, and its quota.
+//! Identifies the caller and checks that the request may continue: valid credentials, a free slot
+//! among the requests of its account, and quota.
 
 use crate::auth::{Auth, Found, Identity, UnknownKey};
 use crate::error::Failure;
@@ -17,19 +17,19 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The caller, with a slot among the requests of its account.
+    /// Identifies the caller and takes a slot among the requests of its account.
     pub async fn identify(
         &self,
         exchange: &Exchange,
         trace: &mut Trace,
     ) -> Result<Arc<Identity>, Failure> {
         let identity = self.caller(exchange, trace).await?;
-        // From here on the request may wait: for its body, the store, a handler.
+        // From here on the request may wait: for its body, the store or a handler.
         trace.slot = Some(self.in_flight.request(identity.caller.scope)?);
         Ok(identity)
     }
 
-    /// The caller, without a slot among the requests of its account.
+    /// Identifies the caller without taking a slot among the requests of its account.
     pub async fn caller(
         &self,
         exchange: &Exchange,
@@ -47,9 +47,9 @@ impl Admission {
         Ok(identity)
     }
 
-    /// Asks the store for a key. The address pays for a guess before the store is asked, so a
-    /// guess costs the store nothing once the address has no quota left. A valid key costs its
-    /// address nothing.
+    /// Looks up a key in the store. The request is charged to the address first, so that an address
+    /// without quota cannot load the store with guessed keys. A valid key does not use the quota of
+    /// the address.
     async fn look_up(
         &self,
         unknown: UnknownKey,
@@ -84,7 +84,7 @@ impl Admission {
         check_quota(taken, trace)
     }
 
-    /// Takes one request from the quota of the client's address: the request has no valid key.
+    /// Takes one request from the quota of the client's address. For requests without a valid key.
     pub fn take_for_address(&self, exchange: &Exchange, trace: &mut Trace) -> Result<(), Problem> {
         let bucket = self.address_bucket(exchange);
         check_quota(self.limiter.take(&bucket, None, trace.moment()), trace)

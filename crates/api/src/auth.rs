@@ -1,5 +1,6 @@
-//! Who calls: from the `Authorization` header to a `Caller`. Keys are kept as digests; the cache of
-//! known callers is dropped whenever keys may have changed, also by another process.
+//! Authentication: from the `Authorization` header to a `Caller`. Keys are stored as digests. The
+//! cache of known callers is dropped whenever keys may have changed, including changes by another
+//! process.
 
 use crate::keys;
 use crate::limit::{Bucket, Limiter};
@@ -23,10 +24,10 @@ use std::sync::atomic::AtomicI64;
 use store::Store;
 use subtle::ConstantTimeEq;
 
-/// Known callers kept at most.
+/// Maximum number of cached callers.
 const MAX_CACHED: usize = 10_000;
 
-/// A caller with what belongs to its key.
+/// A caller with the data of its key.
 pub struct Identity {
     pub caller: Caller,
     pub bucket: Arc<Bucket>,
@@ -35,19 +36,19 @@ pub struct Identity {
     pub account: Account,
 }
 
-/// What of an account every request needs to know.
+/// The data of an account that every request needs.
 pub struct Account {
-    /// Place of the version it is pinned to; `None` before its first call.
+    /// Index of the version that the account is pinned to; `None` before its first request.
     pub pin: Option<usize>,
-    /// The record's version: a pin is set only where nobody else has set one meanwhile.
+    /// Version of the account record. A pin is set only if the record still has this version.
     pub version: i64,
-    /// When setting the pin was last tried, in milliseconds.
+    /// Time of the last attempt to set the pin, in milliseconds.
     pub tried: AtomicI64,
     pub usage: Arc<Usage>,
 }
 
 impl Identity {
-    /// Of one who shows a channel token, which has been looked at already.
+    /// The identity of a client with a channel token, which is already verified.
     pub fn of_token(caller: Caller, bucket: Arc<Bucket>, account: Account) -> Identity {
         Identity { caller, bucket, digest: String::new(), expires: None, account }
     }
@@ -66,27 +67,27 @@ pub struct Auth {
 struct Known {
     generation: u64,
     identities: HashMap<[u8; 32], Arc<Identity>, BuildHasherDefault<Head>>,
-    /// Keys that were valid before some key changed, and were not used since.
+    /// Keys that were valid before some key changed and were not used since.
     former: HashSet<[u8; 32], BuildHasherDefault<Head>>,
 }
 
-/// What is known of the credentials of a request.
+/// Result of looking at the credentials of a request.
 pub enum Found {
     Caller(Arc<Identity>),
-    /// There are none, or they are not valid.
+    /// The credentials are missing or not valid.
     Refused(Problem),
     Unknown(UnknownKey),
 }
 
-/// A key that only the store can know.
+/// A key that is not cached, so only the store can know it.
 pub struct UnknownKey {
     digest: [u8; 32],
     generation: u64,
-    /// It was valid before some key changed: no guess.
+    /// The key was valid before some key changed, so it is not a guess.
     pub was_valid: bool,
 }
 
-/// A digest is spread evenly already: its first bytes are hash enough.
+/// Hashes a digest by its first bytes: a digest is already evenly distributed.
 #[derive(Default)]
 struct Head(u64);
 
@@ -113,7 +114,7 @@ impl Auth {
         Auth { store, limiter, versions, usages, accounts, known: RwLock::default() }
     }
 
-    /// The caller behind the credentials, as far as it is known without the store.
+    /// The caller with these credentials, without asking the store.
     pub fn look(&self, headers: &HeaderMap, now: Timestamp) -> Found {
         let secret = match credentials(headers) {
             Ok(Some(secret)) => secret,
@@ -122,7 +123,7 @@ impl Auth {
         };
         if secret.starts_with(crate::token::PREFIX) {
             let message = "This is a channel token. It opens the live channels (event stream, \
-                           WebSocket, poll) and nothing else; here an API key (sk_…) is needed.";
+                           WebSocket, poll) only; this route needs an API key (sk_…).";
             return Found::Refused(invalid(message));
         }
         let digest = keys::digest(&secret);
@@ -136,7 +137,7 @@ impl Auth {
         }
     }
 
-    /// The caller behind a key that is not known, or why there is none.
+    /// Asks the store for the caller with an unknown key, or why there is none.
     pub async fn ask(
         &self,
         unknown: UnknownKey,
@@ -167,15 +168,15 @@ impl Auth {
         let account = fields.get("account").and_then(Value::as_str).unwrap_or_default();
         let account = self.account(account).await?;
         let identity = Arc::new(self.identity(scope, &record, &fields, account));
-        // The digest found the row through an index; comparing once more in constant time makes
-        // sure that nothing but the very key passes.
+        // The index found the row by the digest. A second comparison in constant time makes sure
+        // that only the exact key passes.
         if !bool::from(identity.digest.as_bytes().ct_eq(text.as_bytes())) {
             return Ok(Err(invalid("The API key is unknown.")));
         }
         Ok(Ok(identity))
     }
 
-    /// How an account stands to the versions.
+    /// Loads the pinned version and the usage of an account.
     pub async fn account(&self, id: &str) -> Result<Account, store::Error> {
         let record = self.store.record(Scope::SYSTEM, self.accounts, None, id).await?;
         let fields = record.as_ref().map(Record::fields).unwrap_or_default();
@@ -188,7 +189,7 @@ impl Auth {
         })
     }
 
-    /// The caller, or whether the key belonged to one before keys have changed.
+    /// The cached caller. If there is none: whether the key was valid before keys changed.
     fn cached(&self, generation: u64, digest: &[u8; 32]) -> Result<Arc<Identity>, bool> {
         let known = self.known.read();
         match known.identities.get(digest) {
@@ -204,7 +205,8 @@ impl Auth {
             let Known { identities, former, .. } = &mut *known;
             let digests = identities.drain().map(|(digest, _)| digest);
             former.extend(digests);
-            // Any of them will do: they only save an address from paying for a key that is valid.
+            // Which entries are kept does not matter: they only avoid charging an address for a
+            // valid key.
             let mut places = MAX_CACHED;
             former.retain(|_| {
                 let is_kept = places > 0;
@@ -220,7 +222,7 @@ impl Auth {
     fn forget(&self, digest: &[u8; 32]) {
         let mut known = self.known.write();
         known.former.remove(digest);
-        // Of an older generation: one of this would not have been asked for.
+        // The entry has an older generation; an entry of this generation would have been found.
         known.identities.remove(digest);
     }
 
@@ -232,7 +234,7 @@ impl Auth {
         account: Account,
     ) -> Identity {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-        // A kind that is not known has no more than its scopes.
+        // A key of an unknown kind has its scopes only.
         let unrestricted = text("kind").as_deref() == Some("secret");
         let scopes = fields.get("scopes").and_then(Value::as_array);
         let grants = scopes.into_iter().flatten().filter_map(|scope| Grant::parse(scope.as_str()?));
@@ -255,7 +257,7 @@ impl Auth {
     }
 }
 
-/// When a key ends, if it does. A moment that cannot be read has passed.
+/// When a key expires, if it does. A time that cannot be parsed counts as expired.
 pub fn expiry(key: &Fields) -> Option<Timestamp> {
     let at = key.get("expires_at").filter(|at| !at.is_null())?;
     Some(at.as_str().and_then(Timestamp::parse).unwrap_or(Timestamp(0)))
@@ -278,7 +280,7 @@ fn invalid(message: &str) -> Problem {
     Problem::new(Code::InvalidApiKey, message).param("Authorization")
 }
 
-/// The text behind `Bearer`, where there is one.
+/// The token after `Bearer`, if there is one.
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| rest.trim())
@@ -289,9 +291,11 @@ fn credentials(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(invalid("There are two Authorization headers."));
+        return Err(invalid("There is more than one Authorization header; send one."));
     }
-    let text = value.to_str().map_err(|_| invalid("The Authorization header is not readable."))?;
+    let text = value
+        .to_str()
+        .map_err(|_| invalid("The Authorization header contains invalid characters."))?;
     let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("bearer") && !rest.is_empty() {
@@ -303,9 +307,9 @@ fn credentials(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         return match user {
             Some((key, "")) if !key.is_empty() => Ok(Some(key.to_owned())),
             Some((_, password)) if !password.is_empty() => {
-                Err(invalid("With Basic the key is the user name and the password is empty."))
+                Err(invalid("With Basic, the key is the user name and the password must be empty."))
             }
-            _ => Err(invalid("The Basic credentials cannot be read.")),
+            _ => Err(invalid("The Basic credentials are not valid base64 of `<key>:`.")),
         };
     }
     Err(invalid("The Authorization header must be `Bearer <key>` or Basic."))
@@ -317,7 +321,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn an_expiry_that_cannot_be_read_has_passed() {
+    fn a_key_with_an_unreadable_expiry_is_expired() {
         let expiry = |at: Value| super::expiry(&Fields::from_iter([("expires_at".to_owned(), at)]));
         assert_eq!(super::expiry(&Fields::new()), None);
         assert_eq!(expiry(Value::Null), None);

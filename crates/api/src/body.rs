@@ -1,5 +1,6 @@
-//! Request bodies: read to a limit, in time, whole, and as a JSON object. The memory of all bodies
-//! that are read or worked on has one budget, in which every account has a fair share.
+//! Request bodies: reads them within the size limit and the timeout, decodes them and parses them
+//! as a JSON object. One memory budget covers all bodies in use, and every account has a fair share
+//! of it.
 
 use crate::auth::Identity;
 use crate::decode::{self, Coding};
@@ -11,21 +12,22 @@ use model::value;
 use std::sync::Arc;
 use wire::{Body, BodyFault, Budget, Exchange, Share};
 
-/// Memory for the bodies of all requests in flight. 256 MiB: one account alone may have 128 of
-/// 1 MiB on their way, which is more than the writer takes in a second, and a server of 1 GB stands
-/// it.
+/// Memory for the bodies of all requests in flight. 256 MiB: one account alone can have 128 bodies
+/// of 1 MiB in flight, which is more than the writer commits in a second, and a server with 1 GB of
+/// memory can afford it.
 const BODIES_BYTES: usize = 256 * 1024 * 1024;
-/// But room for so many of the largest bodies that a schema allows.
-const LEAST_BODIES: usize = 8;
-/// What a body counts at the least while it is on its way: a connection reads pieces of this size.
-/// Bodies that come byte by byte so never take all places for requests (`wire::Limits`
-/// has 4,096 of them, as many as fit into the budget).
+/// The budget is larger if necessary, so that it holds this many bodies of the largest size that
+/// the schema allows.
+const MIN_LARGEST_BODIES: usize = 8;
+/// Minimum memory charged for a body while it arrives: a connection reads chunks of this size.
+/// Bodies that arrive byte by byte therefore never take all request slots (`wire::Limits` has 4,096
+/// of them, as many as fit into the budget).
 const ARRIVING_BYTES: usize = 64 * 1024;
-/// Seconds after which there may be room again.
+/// Seconds after which the client may try again.
 const RETRY_AFTER: u64 = 1;
 
 pub struct Bodies {
-    /// By account number.
+    /// Shares by account number.
     budget: Arc<Budget<i64>>,
     /// The largest body that the schema allows.
     max_bytes: usize,
@@ -33,11 +35,11 @@ pub struct Bodies {
 
 impl Bodies {
     pub fn new(max_bytes: usize) -> Bodies {
-        let budget = Budget::new(BODIES_BYTES.max(LEAST_BODIES * max_bytes));
+        let budget = Budget::new(BODIES_BYTES.max(MIN_LARGEST_BODIES * max_bytes));
         Bodies { budget, max_bytes }
     }
 
-    /// Reads the whole body, which counts for the account until the response is written.
+    /// Reads the whole body. Its memory is charged to the account until the response is written.
     pub async fn read(
         &self,
         exchange: &mut Exchange,
@@ -49,15 +51,16 @@ impl Bodies {
         if !exchange.body.charge_to(account) {
             return Err(no_room());
         }
-        // Told before it is sent, where the client waits for that.
+        // Checked before the body is read: a client that waits for `100 Continue` gets the error
+        // first.
         let coding = decode::coding(&exchange.headers)?;
         let (bytes, mut share) =
             read_within(&mut exchange.body, limit_bytes, &self.budget, account).await?;
         let bytes = match coding {
             Coding::Identity => bytes,
             coding => {
-                let undone = decode::undo(coding, bytes, limit_bytes, &mut share);
-                let bytes = undone.map_err(|fault| match fault {
+                let decoded = decode::decode(coding, bytes, limit_bytes, &mut share);
+                let bytes = decoded.map_err(|fault| match fault {
                     decode::Fault::Body(fault) => explain(fault, limit_bytes),
                     decode::Fault::Malformed => decode::malformed(coding),
                 })?;
@@ -78,7 +81,8 @@ async fn read_within(
 ) -> Result<(Bytes, Share<i64>), Problem> {
     let declared = body.declared_bytes().and_then(|bytes| usize::try_from(bytes).ok());
     let at_once = if body.is_here() { declared.unwrap_or(0) } else { ARRIVING_BYTES };
-    // A body that is too large is told so; for another there must be room before it is invited.
+    // A body that declares too large a size gets its own error below. For any other body there must
+    // be room before the server asks for it.
     let wanted = declared.filter(|bytes| *bytes <= limit_bytes).unwrap_or(0);
     if !bodies.has_room(account, wanted.max(at_once)) {
         return Err(no_room());
@@ -103,11 +107,11 @@ fn explain(fault: BodyFault, limit_bytes: usize) -> Problem {
             Problem::new(Code::BodyIncomplete, "The body ended before its declared length.")
         }
         BodyFault::Malformed => {
-            Problem::new(Code::MalformedRequest, "The body's chunked encoding is broken.")
+            Problem::new(Code::MalformedRequest, "The body's chunked encoding is invalid.")
         }
         BodyFault::ForbiddenTrailer => {
-            let message = "A trailer field behind the body frames, routes or authorises the \
-                           request; send it as a header.";
+            let message = "A trailer field after the body would change the framing, routing or \
+                           authorisation of the request; send it as a header.";
             Problem::new(Code::MalformedRequest, message)
         }
         BodyFault::NoRoom => no_room(),
@@ -115,12 +119,12 @@ fn explain(fault: BodyFault, limit_bytes: usize) -> Problem {
 }
 
 fn no_room() -> Problem {
-    let message = "The requests of this account that are being sent hold as much memory as they \
-                   may. Send fewer large bodies at a time.";
+    let message = "The request bodies of this account use all the memory that one account may \
+                   use. Send fewer large bodies at a time.";
     Problem::new(Code::Overloaded, message).retry_after(RETRY_AFTER)
 }
 
-/// The JSON object in the body. An action may do without one.
+/// The JSON object in the body. The body of an action may be empty.
 pub fn object(bytes: &[u8], may_be_empty: bool) -> Result<Fields, Problem> {
     if bytes.is_empty() {
         if may_be_empty {

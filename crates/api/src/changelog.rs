@@ -1,5 +1,5 @@
-//! The page `/changelog`: what each version changed, newest first, as Markdown. Pure: a schema goes
-//! in, text comes out.
+//! The page `/changelog`: the changes of each version, newest first, as Markdown. Pure: takes a
+//! schema, returns text.
 
 use model::schema::{Break, Change, Deprecation, Operation, Schema, Version};
 use serde_json::Value;
@@ -7,8 +7,8 @@ use serde_json::Value;
 pub fn markdown(schema: &Schema) -> String {
     let mut text = format!("# Changes of {}\n\n", schema.service.name);
     text.push_str(
-        "A request names its version with `Restive-Version: YYYY-MM-DD`; without it the \
-         account's pin holds (`GET` and `POST` of `account`).\n",
+        "A request names its version with `Restive-Version: YYYY-MM-DD`; without it, the \
+         request uses the version that the account is pinned to (`GET` and `POST` of `account`).\n",
     );
     push_deprecated(&mut text, schema);
     for (index, version) in schema.versions.iter().enumerate() {
@@ -17,17 +17,18 @@ pub fn markdown(schema: &Schema) -> String {
     text
 }
 
-/// Collections and fields that will go, also those that only older versions have.
+/// Deprecated collections and fields, including those that only older versions have.
 fn push_deprecated(text: &mut String, schema: &Schema) {
     let mut lines = Vec::new();
-    let who = |removed: bool| if removed { ", in older versions" } else { "" };
+    let suffix = |removed: bool| if removed { ", in older versions" } else { "" };
     for collection in schema.collections.iter().filter(|one| !one.internal) {
-        let (name, who_has) = (&collection.name, who(collection.removed));
-        let of = |it| format!("- `{name}`{who_has}: {}\n", told(it));
+        let (name, suffix_text) = (&collection.name, suffix(collection.removed));
+        let of = |it| format!("- `{name}`{suffix_text}: {}\n", describe(it));
         lines.extend(collection.deprecated.iter().map(of));
         for field in &collection.fields {
-            let who_has = who(field.removed || collection.removed);
-            let of = |it| format!("- `{}` of `{name}`{who_has}: {}\n", field.name, told(it));
+            let suffix_text = suffix(field.removed || collection.removed);
+            let of =
+                |it| format!("- `{}` of `{name}`{suffix_text}: {}\n", field.name, describe(it));
             lines.extend(field.deprecated.iter().map(of));
         }
     }
@@ -44,7 +45,7 @@ fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Vers
         text.push_str(&format!(" [OpenAPI](/openapi.json?version={})\n", version.date));
     }
     if let Some(deprecated) = &version.deprecated {
-        text.push_str(&format!("\n{}\n", told(deprecated)));
+        text.push_str(&format!("\n{}\n", describe(deprecated)));
     }
     if let Some(description) = &version.description {
         text.push_str(&format!("\n{description}\n"));
@@ -59,18 +60,18 @@ fn push_version(text: &mut String, schema: &Schema, index: usize, version: &Vers
         text.push_str(&format!("- `{}`{of}: {}\n", collection.name, sentence(change)));
     }
     for Break { edit, description } in &version.breaks {
-        let told = match description {
+        let text_of_break = match description {
             Some(description) => format!("{description} ({edit})"),
             None => format!("{edit}."),
         };
-        text.push_str(&format!("- **For all versions**: {told}\n"));
+        text.push_str(&format!("- **For all versions**: {text_of_break}\n"));
     }
     if index + 1 == schema.versions.len() {
         text.push_str("\nThe oldest version that is served.\n");
     }
 }
 
-fn told(deprecated: &Deprecation) -> String {
+fn describe(deprecated: &Deprecation) -> String {
     let mut parts = vec!["**Deprecated**".to_owned()];
     if let Some(since) = &deprecated.since {
         parts.push(format!("since {since}"));
@@ -84,7 +85,7 @@ fn told(deprecated: &Deprecation) -> String {
     format!("{}.", parts.join(", "))
 }
 
-/// What the schema says of a change, else what it is.
+/// The description from the schema, or else a generated sentence.
 fn sentence(change: &Change) -> String {
     let what = operation(&change.operation);
     match &change.description {
@@ -98,11 +99,11 @@ fn operation(operation: &Operation) -> String {
     match operation {
         Operation::Rename { from, to, beside: false } => format!("`{from}` is now `{to}`."),
         Operation::Rename { from, to, beside: true } => {
-            format!("`{from}` is now `{to}`; the old name stays beside it.")
+            format!("`{from}` is now `{to}`; the old name still works too.")
         }
         Operation::Move { from, to, .. } => format!("`{from}` moved to `{to}`."),
         Operation::Convert { field, from, lossy, .. } => {
-            let lossy = if *lossy { ", not always exactly" } else { "" };
+            let lossy = if *lossy { ", not always without loss" } else { "" };
             format!("`{field}` was of type {}; its values are converted{lossy}.", from.kind.name())
         }
         Operation::EnumMap { field, values, down } => {
@@ -117,23 +118,25 @@ fn operation(operation: &Operation) -> String {
             None => format!("`{field}` has a default; it had none."),
         },
         Operation::Limits { field, was } => {
-            let told = was.entries();
-            let told = told.iter().map(|(key, limit)| format!("`{key}` {}", code(limit)));
-            match told.collect::<Vec<_>>().join(", ") {
+            let entries = was.entries();
+            let limits = entries.iter().map(|(key, limit)| format!("`{key}` {}", code(limit)));
+            match limits.collect::<Vec<_>>().join(", ") {
                 none if none.is_empty() => format!("`{field}` had no limits."),
                 were => format!("`{field}` had other limits: {were}."),
             }
         }
         Operation::Optional { field, fill } => {
-            format!("`{field}` is no longer required; older versions read `{fill}` without it.")
+            format!(
+                "`{field}` is no longer required; older versions show `{fill}` for a missing value."
+            )
         }
         Operation::Required { field, fill } => {
-            format!("`{field}` is required; older requests without it mean `{fill}`.")
+            format!("`{field}` is required; requests of older versions without it get `{fill}`.")
         }
-        Operation::Removed { field } => format!("`{field}` is gone."),
-        Operation::Gone { field, .. } => format!("`{}` is gone.", field.name),
+        Operation::Removed { field } => format!("`{field}` was removed."),
+        Operation::Gone { field, .. } => format!("`{}` was removed.", field.name),
         Operation::CollectionAdded => "new.".to_owned(),
-        Operation::CollectionRemoved => "gone.".to_owned(),
+        Operation::CollectionRemoved => "removed.".to_owned(),
         Operation::Code { from, to } => format!("the error code `{from}` is now `{to}`."),
     }
 }

@@ -1,5 +1,6 @@
-//! ETags and the headers that compare them. A record's tag is `"<version>-<view>"`: reads compare
-//! it whole, writes only the version, so that a tag from any view of the record guards a write.
+//! ETags and the request headers that compare them. The tag of a record is `"<version>-<view>"`.
+//! Reads compare the whole tag. Writes compare only the version, so that a tag from any view of the
+//! record guards a write.
 
 use http::header::{
     ETAG, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
@@ -10,12 +11,12 @@ use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::write::Precondition;
 
-/// The tag of a record shown in this view.
+/// The tag of a record in this view.
 pub fn record_tag(version: i64, view: u64) -> String {
     tag("\"", version, view)
 }
 
-/// The tag of a list: weak, because pages may differ in bytes and mean the same.
+/// The tag of a list. It is weak because pages can differ in bytes and mean the same.
 pub fn list_tag(seq: i64, view: u64) -> String {
     tag("W/\"", seq, view)
 }
@@ -31,10 +32,10 @@ fn tag(opening: &str, number: i64, view: u64) -> String {
     tag
 }
 
-/// Whether the client's copy is current. `If-None-Match` wins over `If-Modified-Since`.
+/// Whether the client's copy is current. `If-None-Match` takes precedence over `If-Modified-Since`.
 pub fn is_fresh(headers: &HeaderMap, tag: &str, updated: Option<Timestamp>) -> bool {
     if headers.contains_key(IF_NONE_MATCH) {
-        return written_tags(headers, IF_NONE_MATCH).is_ok_and(|sent| matches_weakly(&sent, tag));
+        return parsed_tags(headers, IF_NONE_MATCH).is_ok_and(|sent| matches_weakly(&sent, tag));
     }
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
     match (since.and_then(Timestamp::parse_http_date), updated) {
@@ -44,8 +45,8 @@ pub fn is_fresh(headers: &HeaderMap, tag: &str, updated: Option<Timestamp>) -> b
 }
 
 /// The condition on a write, in the order of RFC 9110 13.2.2: `If-Match`, or else
-/// `If-Unmodified-Since`, and then `If-None-Match`. What cannot be read is refused: it was meant to
-/// keep the write from something.
+/// `If-Unmodified-Since`, and then `If-None-Match`. A header that cannot be parsed is refused,
+/// because ignoring it would let a write through that it was meant to prevent.
 pub fn of_write(headers: &HeaderMap) -> Result<Precondition, Problem> {
     let first = match headers.contains_key(IF_MATCH) {
         true => of_match(headers)?,
@@ -59,22 +60,22 @@ pub fn of_write(headers: &HeaderMap) -> Result<Precondition, Problem> {
     })
 }
 
-/// Whether a write names the state of the record that it is for.
+/// Whether a write names the state of the record that it expects.
 pub fn guards(headers: &HeaderMap) -> bool {
     headers.contains_key(IF_MATCH) || headers.contains_key(IF_UNMODIFIED_SINCE)
 }
 
-/// Whether a request has conditions that must be read.
+/// Whether a request has conditions to evaluate.
 pub fn is_conditional(headers: &HeaderMap) -> bool {
     guards(headers) || headers.contains_key(IF_NONE_MATCH)
 }
 
 fn of_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
-    let sent = written_tags(headers, IF_MATCH)?;
+    let sent = parsed_tags(headers, IF_MATCH)?;
     if sent.contains(&"*") {
         return Ok(Precondition::Exists);
     }
-    // Compared strongly: weak tags never match.
+    // Strong comparison: weak tags never match.
     let strong = sent.into_iter().filter(|tag| !tag.starts_with("W/"));
     Ok(Precondition::Versions(strong.filter_map(version_in).collect()))
 }
@@ -92,45 +93,44 @@ fn of_none_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
     if !headers.contains_key(IF_NONE_MATCH) {
         return Ok(Precondition::None);
     }
-    let sent = written_tags(headers, IF_NONE_MATCH)?;
+    let sent = parsed_tags(headers, IF_NONE_MATCH)?;
     if sent.contains(&"*") {
         return Ok(Precondition::Absent);
     }
-    // Compared weakly, and by the version alone: a tag of any view names the record as it is.
+    // Weak comparison, by the version alone: a tag of any view matches the current record.
     Ok(Precondition::NoneOf(sent.into_iter().filter_map(version_in).collect()))
 }
 
-/// The condition on a write to a resource with this tag, of which no version is kept: a collection
-/// that gets a new record. Tags of a collection only ever grow, so what does not match when this
-/// is looked at does not match when the write is made.
+/// The condition on a write to a collection, which has this tag but no stored version: a create.
+/// The tags of a collection only grow, so a tag that does not match now does not match at the
+/// commit either.
 pub fn of_creation(headers: &HeaderMap, tag: impl FnOnce() -> String) -> Result<(), Problem> {
     if !is_conditional(headers) {
         return Ok(());
     }
-    // It has no date to compare, but one that cannot be read is refused all the same.
+    // A collection has no date to compare, but an invalid date is refused here too.
     of_date(headers)?;
     let tag = tag();
-    if headers.contains_key(IF_MATCH) && !matches_strongly(&written_tags(headers, IF_MATCH)?, &tag)
-    {
+    if headers.contains_key(IF_MATCH) && !matches_strongly(&parsed_tags(headers, IF_MATCH)?, &tag) {
         return Err(failed(&IF_MATCH));
     }
     if headers.contains_key(IF_NONE_MATCH)
-        && matches_weakly(&written_tags(headers, IF_NONE_MATCH)?, &tag)
+        && matches_weakly(&parsed_tags(headers, IF_NONE_MATCH)?, &tag)
     {
         return Err(failed(&IF_NONE_MATCH));
     }
     Ok(())
 }
 
-/// The same for what does not exist before it is made, and has no tag.
+/// The same for a resource that does not exist yet and so has no tag.
 pub fn of_nothing(headers: &HeaderMap) -> Result<(), Problem> {
     of_write(headers)?;
     if headers.contains_key(IF_MATCH) { Err(failed(&IF_MATCH)) } else { Ok(()) }
 }
 
-/// The conditions of a read that come before those for caches: `If-Match`, or else
-/// `If-Unmodified-Since`, against the validators of what would be shown. An `If-None-Match` that
-/// holds something else than tags is refused as well.
+/// The conditions of a read that precede those for caches: `If-Match`, or else
+/// `If-Unmodified-Since`, against the validators of the response. An `If-None-Match` without valid
+/// tags is refused as well.
 pub fn of_read(
     headers: &HeaderMap,
     tag: Option<&str>,
@@ -138,16 +138,16 @@ pub fn of_read(
 ) -> Result<(), Problem> {
     let is_blank = |value: &HeaderValue| value.as_bytes().trim_ascii().is_empty();
     if !headers.get_all(IF_NONE_MATCH).iter().all(is_blank) {
-        written_tags(headers, IF_NONE_MATCH)?;
+        parsed_tags(headers, IF_NONE_MATCH)?;
     }
     if headers.contains_key(IF_MATCH) {
-        let sent = written_tags(headers, IF_MATCH)?;
+        let sent = parsed_tags(headers, IF_MATCH)?;
         return match matches_strongly(&sent, tag.unwrap_or_default()) {
             true => Ok(()),
             false => Err(failed(&IF_MATCH)),
         };
     }
-    // One that is no date is ignored, as is one that the resource has no date for: 13.1.4.
+    // An invalid date is ignored, and so is a date for a resource without one (RFC 9110 13.1.4).
     match (of_date(headers), updated) {
         (Ok(Precondition::UnmodifiedSince(since)), Some(updated))
             if updated.seconds() > since.seconds() =>
@@ -158,9 +158,9 @@ pub fn of_read(
     }
 }
 
-/// The same for an answer that is ready.
-pub fn of_answer(headers: &HeaderMap, answer: &HeaderMap) -> Result<(), Problem> {
-    let text = |name: HeaderName| answer.get(name).and_then(|value| value.to_str().ok());
+/// The same for a finished response.
+pub fn of_response(headers: &HeaderMap, response: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: HeaderName| response.get(name).and_then(|value| value.to_str().ok());
     of_read(headers, text(ETAG), text(LAST_MODIFIED).and_then(Timestamp::parse_http_date))
 }
 
@@ -173,19 +173,19 @@ fn matches_weakly(sent: &[&str], tag: &str) -> bool {
     sent.iter().any(|one| *one == "*" || opaque(one) == opaque(tag))
 }
 
-/// A tag without the mark of a weak one.
+/// A tag without the prefix of a weak tag.
 fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// The version that a tag of ours names; tags of others name none.
+/// The version in a tag that this server issued; `None` for other tags.
 fn version_in(tag: &str) -> Option<i64> {
     let inner = opaque(tag).trim_matches('"');
     inner.split_once('-').and_then(|(version, _)| version.parse().ok())
 }
 
-/// The tags of a header, each as it must be written. At least one.
-fn written_tags(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Problem> {
+/// The tags of a header, each in valid syntax. At least one.
+fn parsed_tags(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Problem> {
     let mut all = Vec::new();
     for value in headers.get_all(&name) {
         all.extend(split(value.to_str().map_err(|_| not_tags(&name))?));
@@ -203,8 +203,8 @@ fn written_tags(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Prob
 
 fn failed(name: &HeaderName) -> Problem {
     let message = match *name {
-        IF_NONE_MATCH => "`If-None-Match` names what is there now; nothing was done.".to_owned(),
-        _ => format!("`{}` does not hold for what is there now.", shown(name)),
+        IF_NONE_MATCH => "`If-None-Match` matches the current state; nothing was done.".to_owned(),
+        _ => format!("`{}` does not match the current state; nothing was done.", shown(name)),
     };
     Problem::new(Code::PreconditionFailed, message).param(shown(name))
 }
@@ -217,8 +217,8 @@ fn shown(name: &HeaderName) -> &'static str {
     }
 }
 
-/// Splits a list of tags at the commas outside of them: a tag may contain any visible character but
-/// a quote, and knows no escapes.
+/// Splits a list of tags at the commas between them. A tag may contain any visible character except
+/// a quote, and has no escapes.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     let items = text.split(move |character| {
@@ -229,7 +229,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn not_tags(name: &HeaderName) -> Problem {
-    bad(name.clone(), "must hold ETags in double quotes, or *")
+    bad(name.clone(), "must contain ETags in double quotes, or be *")
 }
 
 fn bad(name: HeaderName, what: &str) -> Problem {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_write_must_not_find_is_compared_weakly_and_after_what_it_must() {
+    fn if_none_match_of_a_write_compares_weakly_and_comes_after_if_match() {
         let read = |text: &str| of_write(&with(IF_NONE_MATCH, text));
         assert_eq!(read("\"7-ab\", W/\"9-cd\""), Ok(Precondition::NoneOf(vec![7, 9])));
         assert_eq!(read("*"), Ok(Precondition::Absent));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_and_a_read_are_judged_by_their_tag() {
+    fn creates_and_reads_compare_the_tag_of_the_collection_or_response() {
         let list = "W/\"7-1\"";
         let creates = |name, text| of_creation(&with(name, text), || list.to_owned()).is_ok();
         assert!(creates(IF_MATCH, "*") && creates(IF_NONE_MATCH, "\"6-1\""));
@@ -306,7 +306,10 @@ mod tests {
             let read = of_read(&with(IF_NONE_MATCH, bad), Some("\"7-ab\""), None);
             assert_eq!(read.unwrap_err().code, Code::InvalidHeader, "{bad}");
         }
-        assert!(of_read(&with(IF_NONE_MATCH, " "), None, None).is_ok(), "says nothing");
+        assert!(
+            of_read(&with(IF_NONE_MATCH, " "), None, None).is_ok(),
+            "an empty header is ignored"
+        );
     }
 
     #[test]

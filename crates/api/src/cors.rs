@@ -1,4 +1,5 @@
-//! Which pages may open channels: those of the service's own origin and those the schema names.
+//! Which web pages may open channels: pages of the service's own origin and of the origins in the
+//! schema.
 
 use crate::respond::Reply;
 use http::header::{
@@ -7,23 +8,23 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-/// Headers that a page may send and may read.
+/// Headers that a page may send, and headers that it may read.
 const SENT: HeaderValue =
     HeaderValue::from_static("authorization, last-event-id, restive-version, if-none-match");
 const READ: HeaderValue =
     HeaderValue::from_static("x-stream-position, x-stream-gap, etag, request-id, retry-after");
 
-/// The origin of the page, if it is one that the schema names.
+/// The origin of the page, if the schema lists it.
 pub fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(ORIGIN)?;
     let text = origin.to_str().ok()?;
-    let named = origins.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(text));
-    // A copy: it may outlive the request by long, which must not keep the whole head.
-    named.then(|| HeaderValue::from_bytes(origin.as_bytes()).ok()).flatten()
+    let listed = origins.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(text));
+    // A copy: it can outlive the request and must not keep the whole request head in memory.
+    listed.then(|| HeaderValue::from_bytes(origin.as_bytes()).ok()).flatten()
 }
 
-/// Whether a WebSocket may be opened: by no page at all, by one of our own, or by one that is
-/// named.
+/// Whether a client may open a WebSocket: a program without an `Origin`, a page of the service
+/// itself, or a page of a listed origin.
 pub fn may_connect(origins: &[String], headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let own = || {
@@ -34,13 +35,13 @@ pub fn may_connect(origins: &[String], headers: &HeaderMap) -> bool {
     own() == Some(true) || allowed(origins, headers).is_some()
 }
 
-/// The answer to a browser that asks before it asks.
+/// The response to a preflight request.
 pub fn preflight(mut reply: Reply, methods: &[&str]) -> Reply {
     reply.headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
     reply.header(ACCESS_CONTROL_ALLOW_METHODS, methods.join(", "))
 }
 
-/// Lets the page read the answer, errors too.
+/// Lets the page read the response, including errors.
 pub fn share(headers: &mut HeaderMap, page: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, page);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, READ);
@@ -56,13 +57,13 @@ mod tests {
         HeaderMap::from_iter([(HOST, value("api.shop.example")), (ORIGIN, value(origin))])
     }
 
-    fn named(origins: &[&str]) -> Vec<String> {
+    fn list(origins: &[&str]) -> Vec<String> {
         origins.iter().map(|one| (*one).to_owned()).collect()
     }
 
     #[test]
-    fn a_page_reads_answers_where_the_schema_names_its_origin() {
-        let origins = named(&["https://shop.example", "http://localhost:3000"]);
+    fn a_page_reads_responses_only_if_the_schema_lists_its_origin() {
+        let origins = list(&["https://shop.example", "http://localhost:3000"]);
         for origin in ["https://shop.example", "HTTPS://Shop.Example", "http://localhost:3000"] {
             assert_eq!(allowed(&origins, &from(origin)).unwrap(), origin);
         }
@@ -75,13 +76,13 @@ mod tests {
         ] {
             assert_eq!(allowed(&origins, &from(origin)), None, "{origin}");
         }
-        assert_eq!(allowed(&named(&["*"]), &from("null")).unwrap(), "null");
-        assert_eq!(allowed(&named(&["*"]), &HeaderMap::new()), None);
+        assert_eq!(allowed(&list(&["*"]), &from("null")).unwrap(), "null");
+        assert_eq!(allowed(&list(&["*"]), &HeaderMap::new()), None);
     }
 
     #[test]
-    fn sockets_are_opened_by_programs_own_pages_and_named_pages_alone() {
-        let origins = named(&["https://shop.example"]);
+    fn only_programs_own_pages_and_listed_pages_open_sockets() {
+        let origins = list(&["https://shop.example"]);
         assert!(may_connect(&origins, &HeaderMap::new()));
         assert!(may_connect(&[], &from("https://API.shop.example")));
         assert!(may_connect(&origins, &from("https://shop.example")));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_shared_says_with_whom_and_what_may_be_read_of_it() {
+    fn a_shared_response_names_the_allowed_origin_methods_and_headers() {
         let mut reply = preflight(Reply::empty(StatusCode::NO_CONTENT), &["GET", "OPTIONS"]);
         share(&mut reply.headers, HeaderValue::from_static("https://shop.example"));
         assert_eq!(reply.headers[ACCESS_CONTROL_ALLOW_ORIGIN], "https://shop.example");

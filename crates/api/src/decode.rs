@@ -1,6 +1,6 @@
-//! Content codings of request bodies: gzip and zstd are undone, others refused. What comes out
-//! counts against the limit of bodies and the memory of its account, piece by piece, so that a
-//! small body which becomes a very large one is refused as soon as it is too large.
+//! Content codings of request bodies: decodes gzip and zstd, refuses others. Decoded bytes count
+//! against the body limit and the memory share of the account, chunk by chunk, so that a
+//! decompression bomb is refused as soon as it exceeds the limit.
 
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
@@ -13,16 +13,16 @@ use std::io::{ErrorKind, Read as _};
 use wire::{BodyFault, Share};
 
 pub const HEADER: &str = "Content-Encoding";
-/// What a client that has sent another coding is told.
+/// Sent to a client that used another coding.
 pub const ACCEPTED: HeaderValue = HeaderValue::from_static("gzip, zstd");
-/// How much is undone before its memory is counted. 128 KiB: a block of zstd has at most that, and
-/// it is small next to the usual limit of 1 MiB.
+/// Bytes decoded before their memory is charged. 128 KiB: the largest zstd block, and small
+/// compared with the usual limit of 1 MiB.
 const PIECE_BYTES: usize = 128 * 1024;
-/// How far back a zstd frame may refer, which a decoder must keep. 8 MiB: RFC 9659 tells encoders
-/// for HTTP to need no more.
+/// Largest zstd window, which the decoder must keep in memory. 8 MiB: RFC 9659 forbids encoders for
+/// HTTP to need more.
 const MAX_WINDOW_BYTES: u64 = 8 * 1024 * 1024;
-/// Frames of zstd in one body. 100: encoders write one, and each costs some time even if it is
-/// empty.
+/// Maximum zstd frames in one body. 100: encoders write one, and even an empty frame costs some
+/// time.
 const MAX_FRAMES: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +32,17 @@ pub enum Coding {
     Zstd,
 }
 
-/// Why a body cannot be undone.
+/// Why a body cannot be decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is larger than a body may be, or there is no room for it.
+    /// The decoded body exceeds the limit, or there is no memory for it.
     Body(BodyFault),
-    /// It is not in the coding that its header names.
+    /// The bytes are not valid in the coding that the header names.
     Malformed,
 }
 
-/// The coding of a body. Several at once are refused: nobody needs that, and each would have to be
-/// bounded by itself.
+/// The coding of a body. Several codings at once are refused: no client needs them, and each would
+/// need a limit of its own.
 pub fn coding(headers: &HeaderMap) -> Result<Coding, Problem> {
     let mut found = Coding::Identity;
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -66,27 +66,27 @@ pub fn coding(headers: &HeaderMap) -> Result<Coding, Problem> {
 fn unsupported(text: &str) -> Problem {
     let shown: String = text.chars().take(80).collect();
     let message = format!(
-        "The body's content coding is `{shown}`; send one of gzip and zstd, or leave the header \
-         out."
+        "The content coding `{shown}` is not supported; send gzip or zstd, or omit the \
+         header."
     );
     Problem::new(Code::UnsupportedMediaType, message).param(HEADER)
 }
 
 pub fn malformed(coding: Coding) -> Problem {
     let name = if coding == Coding::Gzip { "gzip" } else { "zstd" };
-    let message = format!("The body is not {name}, or not all of it, as `{HEADER}` says.");
+    let message = format!("The body is not valid or complete {name}, which `{HEADER}` names.");
     Problem::new(Code::MalformedRequest, message).param(HEADER)
 }
 
-/// The body as it was before it was coded. `share` is the memory that is counted for it; what is
-/// undone is counted beside what was sent.
-pub fn undo(
+/// The decoded body. `share` is the memory charged for the encoded body; decoded bytes are charged
+/// in addition.
+pub fn decode(
     coding: Coding,
     sent: Bytes,
     limit_bytes: usize,
     share: &mut Share<i64>,
 ) -> Result<Bytes, Fault> {
-    // Clients name the coding of a body that they have not, too.
+    // Some clients name a coding although they send no body.
     if sent.is_empty() {
         return Ok(sent);
     }
@@ -99,7 +99,7 @@ pub fn undo(
     Ok(out.bytes.into())
 }
 
-/// What was undone so far.
+/// The bytes decoded so far.
 struct Output<'a> {
     bytes: Vec<u8>,
     limit_bytes: usize,
@@ -107,7 +107,7 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Counts memory for so much more.
+    /// Charges memory for more bytes.
     fn reserve(&mut self, bytes: usize) -> Result<(), Fault> {
         match self.share.grow(bytes) {
             true => Ok(()),
@@ -138,7 +138,7 @@ fn gunzip(sent: &[u8], out: &mut Output<'_>) -> Result<(), Fault> {
     }
 }
 
-/// Frame after frame; those that may be skipped are.
+/// Decodes frame after frame and skips skippable frames.
 fn unzstd(mut sent: &[u8], out: &mut Output<'_>) -> Result<(), Fault> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(MAX_WINDOW_BYTES);
@@ -162,31 +162,33 @@ fn unzstd(mut sent: &[u8], out: &mut Output<'_>) -> Result<(), Fault> {
 }
 
 fn frame(decoder: &mut FrameDecoder, sent: &mut &[u8], out: &mut Output<'_>) -> Result<(), Fault> {
-    // 0 where the frame does not say.
+    // The content size is 0 if the frame does not declare it.
     let room = out.limit_bytes - out.bytes.len();
     if decoder.content_size() > room as u64 {
         return Err(Fault::Body(BodyFault::TooLarge));
     }
-    // What the decoder keeps of its window does not come out yet, but is there: it is counted.
-    let mut undone = 0;
+    // Blocks that the decoder keeps in its window are not in the output yet, but use memory: charge
+    // them.
+    let mut decoded = 0;
     loop {
         let piece = BlockDecodingStrategy::UptoBytes(PIECE_BYTES);
         let finished = decoder.decode_blocks(&mut *sent, piece).map_err(|_| Fault::Malformed)?;
         if finished {
             break;
         }
-        undone += PIECE_BYTES;
-        if undone > room {
+        decoded += PIECE_BYTES;
+        if decoded > room {
             return Err(Fault::Body(BodyFault::TooLarge));
         }
         out.reserve(PIECE_BYTES)?;
     }
-    out.share.shrink(undone);
-    // The window is no smaller than the frame, or than the limit: all of it is there at once.
+    out.share.shrink(decoded);
+    // The window is at least as large as the frame or the limit, so the whole frame is available
+    // now.
     out.take(&decoder.collect().unwrap_or_default())?;
     let sums = (decoder.get_checksum_from_data(), decoder.get_calculated_checksum());
     match sums {
-        (Some(said), calculated) if calculated != Some(said) => Err(Fault::Malformed),
+        (Some(declared), calculated) if calculated != Some(declared) => Err(Fault::Malformed),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
-//! What shall not be used any more: the version of a request, its collection and those above it,
-//! fields that it sends or asks by. Told by headers (RFC 9745, RFC 8594), and counted. Put together
-//! once; where nothing is deprecated, a request costs one look at a table.
+//! Deprecated versions, collections and fields: finds which of them a request uses (its version,
+//! its collection and the parents of that, fields in its body or query), announces them in headers
+//! (RFC 9745, RFC 8594) and lets them be counted. Built once; if nothing is deprecated, a request
+//! costs one table lookup.
 
 use crate::route;
 use crate::usage::{Subject, SubjectKind};
@@ -16,37 +17,39 @@ use std::sync::Arc;
 
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
-/// Where it is explained when the schema names no page.
+/// Page about a deprecation if the schema names none.
 const CHANGELOG: &str = "/changelog";
 
-/// All that is deprecated.
-pub struct Notices {
+/// Everything that is deprecated.
+pub struct Deprecations {
     versions: Vec<Option<Deprecation>>,
-    /// By version and collection.
-    collections: Vec<Vec<Option<Box<Notice>>>>,
-    /// By version, where a collection or a field is deprecated: paths of `expand` lead to others.
+    /// By version, then by collection.
+    collections: Vec<Vec<Option<Box<DeprecatedParts>>>>,
+    /// By version; `None` if the version has no deprecated collection or field. Needed to follow
+    /// the paths of `expand` to other collections.
     schemas: Vec<Option<Arc<Schema>>>,
 }
 
-/// What is deprecated about a collection in a version.
-struct Notice {
-    /// Itself and those above it: a path to it names them all.
+/// The deprecated parts of a collection in a version.
+struct DeprecatedParts {
+    /// The collection itself and its parents: a path to it names them all.
     whole: Vec<Part>,
     fields: Vec<(String, Part)>,
-    /// Types of its events and its name as a feed, where the collection itself is deprecated.
+    /// Event types and feed name of the collection, if the collection itself is deprecated.
     kinds: Vec<String>,
 }
 
-/// One deprecated subject.
+/// One deprecated version, collection or field.
 pub struct Part {
-    /// Where its uses are counted.
+    /// Index of its usage counter.
     pub place: usize,
     deprecation: Deprecation,
 }
 
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// What uses are counted of: every version, then collections and fields deprecated in any of them.
+/// Everything whose use is counted: every version, then every collection and field that any version
+/// deprecates.
 pub fn subjects(versions: &Versioning) -> Vec<Subject> {
     let schema = &versions.newest().schema;
     let version = |view: &Arc<model::version::View>| Subject {
@@ -72,26 +75,27 @@ pub fn subjects(versions: &Versioning) -> Vec<Subject> {
     subjects
 }
 
-impl Notices {
-    pub fn new(versions: &Versioning, subjects: &[Subject]) -> Notices {
+impl Deprecations {
+    pub fn new(versions: &Versioning, subjects: &[Subject]) -> Deprecations {
         let of_version = |place: usize| subjects.get(place).and_then(|one| one.deprecated.clone());
         let of_view = |view: &Arc<model::version::View>| -> Vec<_> {
             let all = 0..view.schema.collections.len();
-            all.map(|collection| notice(&view.schema, collection, subjects)).collect()
+            all.map(|collection| parts_of(&view.schema, collection, subjects)).collect()
         };
-        let collections: Vec<Vec<Option<Box<Notice>>>> = versions.iter().map(of_view).collect();
-        let noticed = versions.iter().zip(&collections).map(|(view, all)| {
+        let collections: Vec<Vec<Option<Box<DeprecatedParts>>>> =
+            versions.iter().map(of_view).collect();
+        let schemas = versions.iter().zip(&collections).map(|(view, all)| {
             let any = all.iter().any(Option::is_some);
             any.then(|| view.schema.clone())
         });
-        Notices {
+        Deprecations {
             versions: versions.iter().map(|view| of_version(view.index)).collect(),
-            schemas: noticed.collect(),
+            schemas: schemas.collect(),
             collections,
         }
     }
 
-    /// What a request to a collection uses.
+    /// The deprecated parts that a request to a collection uses.
     pub fn used(
         &self,
         version: usize,
@@ -99,10 +103,10 @@ impl Notices {
         body: &[u8],
         query: &str,
     ) -> Vec<&Part> {
-        let notice = self.find(version, collection);
-        let mut used: Vec<&Part> = notice.into_iter().flat_map(|notice| &notice.whole).collect();
+        let parts = self.find(version, collection);
+        let mut used: Vec<&Part> = parts.into_iter().flat_map(|parts| &parts.whole).collect();
         let Some(schema) = self.schemas.get(version).and_then(Option::as_ref) else { return used };
-        let fields = notice.map_or(&[][..], |notice| &notice.fields);
+        let fields = parts.map_or(&[][..], |parts| &parts.fields);
         if fields.is_empty() && query.is_empty() {
             return used;
         }
@@ -113,37 +117,36 @@ impl Notices {
             used.extend(fields.iter().filter(|(name, _)| named(name)).map(|(_, part)| part));
         }
         for (at, name) in embedded(schema, collection, &pairs) {
-            let Some(notice) = self.find(version, at) else { continue };
-            used.extend(&notice.whole);
+            let Some(parts) = self.find(version, at) else { continue };
+            used.extend(&parts.whole);
             let named = |(field, _): &&(String, Part)| Some(field) == name.as_ref();
-            used.extend(notice.fields.iter().filter(named).map(|(_, part)| part));
+            used.extend(parts.fields.iter().filter(named).map(|(_, part)| part));
         }
-        // Whoever says it twice has used it once.
+        // A request that names a part twice has used it once.
         used.sort_unstable_by_key(|part| part.place);
         used.dedup_by_key(|part| part.place);
         used
     }
 
-    /// What any request to a collection uses, whatever it asks for.
+    /// The deprecated parts that every request to a collection uses.
     pub fn about(&self, version: usize, collection: CollectionIx) -> Vec<&Part> {
-        self.find(version, collection).into_iter().flat_map(|notice| &notice.whole).collect()
+        self.find(version, collection).into_iter().flat_map(|parts| &parts.whole).collect()
     }
 
-    fn find(&self, version: usize, collection: CollectionIx) -> Option<&Notice> {
+    fn find(&self, version: usize, collection: CollectionIx) -> Option<&DeprecatedParts> {
         self.collections.get(version)?.get(collection)?.as_deref()
     }
 
-    /// What a subscription to these types uses: a collection, where one of them is its own. `*`
-    /// names none.
+    /// The deprecated collections that a subscription to these types uses. `*` uses none.
     pub fn subscribed(&self, version: usize, types: &[String]) -> Vec<&Part> {
         let named =
             |kind: &String| types.iter().any(|one| one != "*" && pattern::matches(one, kind));
         let all = self.collections.get(version).into_iter().flatten().flatten();
-        let used = all.filter(|notice| notice.kinds.iter().any(named));
-        used.flat_map(|notice| notice.whole.first()).collect()
+        let used = all.filter(|parts| parts.kinds.iter().any(named));
+        used.flat_map(|parts| parts.whole.first()).collect()
     }
 
-    /// The headers of an answer in the version to a request that used these.
+    /// The headers of a response in this version to a request that used these parts.
     pub fn headers(&self, version: usize, used: &[&Part]) -> Headers {
         let version = self.versions.get(version).and_then(Option::as_ref);
         if version.is_none() && used.is_empty() {
@@ -155,8 +158,12 @@ impl Notices {
     }
 }
 
-fn notice(schema: &Schema, at: CollectionIx, subjects: &[Subject]) -> Option<Box<Notice>> {
-    // What a version does not have cannot go from it.
+fn parts_of(
+    schema: &Schema,
+    at: CollectionIx,
+    subjects: &[Subject],
+) -> Option<Box<DeprecatedParts>> {
+    // A version that lacks the collection cannot deprecate it.
     if schema.collections[at].removed {
         return None;
     }
@@ -186,11 +193,11 @@ fn notice(schema: &Schema, at: CollectionIx, subjects: &[Subject]) -> Option<Box
         }
         None => Vec::new(),
     };
-    let silent = whole.is_empty() && fields.is_empty();
-    (!silent).then(|| Box::new(Notice { whole, fields, kinds }))
+    let nothing = whole.is_empty() && fields.is_empty();
+    (!nothing).then(|| Box::new(DeprecatedParts { whole, fields, kinds }))
 }
 
-/// The collections whose records a query embeds, and what its paths name of them.
+/// The collections whose records a query embeds, each with the field of it that the path names.
 fn embedded(
     schema: &Schema,
     from: CollectionIx,
@@ -201,7 +208,7 @@ fn embedded(
     for path in expansions.flat_map(|(_, value)| value.split(',').take(MAX_PATHS)) {
         let path = path.strip_prefix("data.").unwrap_or(path);
         let mut tree = Expand::default();
-        // What is refused leads as far as it could be followed.
+        // The path may be refused later; what could be resolved counts.
         let _ = tree.add(schema, from, path);
         let mut level = &tree;
         let mut names = path.split('.').skip(1);
@@ -217,7 +224,7 @@ fn is_expansion(name: &str) -> bool {
     matches!(name, "include" | "expand" | "expand[]")
 }
 
-/// Whether a query filters, sorts, expands or chooses by a field.
+/// Whether a query filters, sorts, expands or selects by a field.
 fn asks_by(pairs: &[(String, String)], field: &str) -> bool {
     pairs.iter().any(|(name, value)| match name.as_str() {
         name if is_expansion(name) || matches!(name, "sort" | "fields") => {
@@ -235,8 +242,8 @@ fn asks_by(pairs: &[(String, String)], field: &str) -> bool {
     })
 }
 
-/// One date each, the earliest: a client heeds it, whatever the others say. All links. Nothing may
-/// end before it is deprecated (RFC 9745): the end of one thing is then the date of both.
+/// The earliest of each date, because clients act on the earliest, and all links. A sunset must not
+/// precede its deprecation (RFC 9745), so the earliest sunset also limits the deprecation date.
 fn headers(met: &[&Deprecation]) -> Headers {
     let mut all = Headers::new();
     let since = met.iter().filter_map(|one| instant(one.since.as_deref()?)).min();
@@ -263,7 +270,7 @@ fn headers(met: &[&Deprecation]) -> Headers {
     all
 }
 
-/// The beginning of a day.
+/// Midnight of a date, in UTC.
 fn instant(date: &str) -> Option<Timestamp> {
     Timestamp::parse(&format!("{date}T00:00:00Z"))
 }
@@ -278,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_dates_and_every_link_are_told() {
+    fn headers_have_the_earliest_dates_and_every_link() {
         let first = deprecation("2026-11-01", "2027-11-01", Some("https://a.test/x"));
         let second = deprecation("2026-10-01", "", None);
         let shown = |met: &[&Deprecation]| -> Vec<String> {
@@ -296,7 +303,7 @@ mod tests {
                 "link: <https://a.test/x>; rel=\"deprecation\"",
             ]
         );
-        // One thing ends before another is deprecated.
+        // One subject ends before another one is deprecated.
         let third = deprecation("", "2026-09-01", None);
         assert_eq!(
             shown(&[&second, &third])[..2],
@@ -306,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_used_by_filters_bounds_order_and_choice() {
+    fn filters_bounds_sorting_and_selection_use_a_field() {
         let pairs = |query: &str| route::query_pairs(query).unwrap();
         for query in [
             "price=3",

@@ -1,15 +1,16 @@
-//! From a `Problem` to status and body: the only place that knows how errors look. Three shapes
-//! from one catalogue: structured (default), flat (schema setting), problem+json (by Accept).
+//! From a `Problem` to status and body: the only place that knows the format of errors. One
+//! catalogue has three formats: structured (default), flat (by schema setting) and problem+json (by
+//! Accept).
 
 use http::StatusCode;
 use model::problem::{Code, Problem, Violation};
 use model::schema::ErrorShape;
 use serde_json::{Map, Value, json};
 
-/// Where error codes are explained; the code is the fragment.
+/// Page that documents the error codes; the code is the fragment.
 pub const DOCUMENTATION: &str = "/errors";
 
-/// Why a request has no result.
+/// Why a request failed.
 pub enum Failure {
     Problem(Problem),
     Store(store::Error),
@@ -54,7 +55,7 @@ pub fn explain(failure: Failure, request_id: &str) -> Problem {
                     request_id,
                     code,
                     cause,
-                    "the schema or a handler could not serve a request"
+                    "a request failed because of the schema or a handler"
                 );
             }
             return problem;
@@ -63,11 +64,11 @@ pub fn explain(failure: Failure, request_id: &str) -> Problem {
     };
     static REPEATS: store::Repeats = store::Repeats::new();
     if let Some(times) = REPEATS.note(&error.to_string()) {
-        tracing::warn!(request_id, %error, times, "the store could not serve a request");
+        tracing::warn!(request_id, %error, times, "a request failed because of the store");
     }
     match error {
         store::Error::Full => {
-            let message = "The disk is full; nothing was written. Reads go on.";
+            let message = "The disk is full; nothing was written. Reads still work.";
             Problem::new(Code::StorageFull, message).retry_after(10)
         }
         store::Error::Busy => {
@@ -79,15 +80,15 @@ pub fn explain(failure: Failure, request_id: &str) -> Problem {
             Problem::new(Code::QueryTimeout, message).retry_after(10)
         }
         store::Error::Unknown(_) => {
-            let message = "The disk failed while the write was made durable: it may or may not be \
-                           kept. Retry with the same Idempotency-Key, or read the record.";
+            let message = "The disk failed during the commit: the write may or may not be \
+                           stored. Retry with the same Idempotency-Key, or read the record.";
             Problem::new(Code::OutcomeUnknown, message)
         }
         _ => Problem::new(Code::StorageFailed, "The store failed; nothing was written."),
     }
 }
 
-/// Status and type of each code. Field codes stand inside a `validation_failed`.
+/// Status and type of each code. Field codes appear inside a `validation_failed`.
 pub fn classify(code: Code) -> (StatusCode, &'static str) {
     use Code::*;
     const REQUEST: &str = "invalid_request_error";
@@ -141,7 +142,7 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
     }
 }
 
-/// The status of a problem: a declared refusal has its own.
+/// The status of a problem. A rule of the schema may declare its own status.
 pub fn status(problem: &Problem) -> StatusCode {
     let declared = problem.declared.as_ref().and_then(|d| StatusCode::from_u16(d.status).ok());
     declared.unwrap_or_else(|| classify(problem.code).0)
@@ -197,7 +198,7 @@ fn violation(violation: &Violation) -> Value {
     Value::Object(entry)
 }
 
-/// RFC 6901, of a dotted path.
+/// The JSON pointer (RFC 6901) of a dotted path.
 fn pointer(field: &str) -> String {
     let escaped = field.replace('~', "~0").replace('/', "~1");
     format!("/{}", escaped.replace('.', "/"))

@@ -14,12 +14,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use wire::{Payload, Response};
 
-/// What comes of a request.
+/// Result of handling a request.
 pub(crate) enum Outcome {
     Reply(Reply),
     /// A connection that stays open.
     Open(Response),
-    /// A reply that comes when something happens.
+    /// A reply that is sent when an event happens.
     Wait(Waiting),
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn finish(
             response
         }
         Ok(Outcome::Wait(waiting)) => {
-            // It gives up its slot in `wire` as well, and counts as an open connection.
+            // A waiting request also gives up its slot in `wire` and counts as an open connection.
             request.trace.slot = None;
             let later = Box::pin(later(services.clone(), waiting, request));
             Response { body: Payload::Later(later), ..Response::default() }
@@ -54,8 +54,8 @@ pub(crate) fn finish(
     }
 }
 
-/// The response, once the event that the request waits for has happened.
-#[expect(clippy::manual_async_fn, reason = "it would keep room for what it is given twice over")]
+/// Waits for the event and then builds the response.
+#[expect(clippy::manual_async_fn, reason = "an async fn would store its arguments twice")]
 fn later(
     services: Arc<Services>,
     waiting: Waiting,
@@ -67,7 +67,7 @@ fn later(
     }
 }
 
-/// The whole response; counted and logged.
+/// Builds the whole response, counts and logs the request.
 fn close(services: &Services, reply: Result<Reply, Failure>, request: &mut Request) -> Response {
     let reply = reply.unwrap_or_else(|failure| {
         let problem = error::explain(failure, &request.id);
@@ -92,7 +92,7 @@ pub(crate) fn complete(
     const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
     const VERSION: HeaderName = HeaderName::from_static(version::HEADER);
     if let Ok(mut value) = HeaderValue::from_str(request_id) {
-        respond::unrepeated(&mut value);
+        respond::mark_unique(&mut value);
         headers.insert(REQUEST_ID, value);
     }
     if let Some(page) = trace.page.take() {
@@ -107,21 +107,21 @@ pub(crate) fn complete(
         quota.write(headers);
     }
     if trace.headers.is_empty() {
-        // A request that was refused early was about a collection all the same.
-        let about = match trace.route {
+        // A request that was refused early still named a collection.
+        let collection = match trace.route {
             Some(RouteKey::Resource { collection, .. }) => Some(collection),
             Some(RouteKey::Channel(Channel::Poll(feed))) => Some(feed),
             _ => None,
         };
-        let used = about.map(|collection| services.notices.about(version, collection));
-        trace.headers = services.notices.headers(version, &used.unwrap_or_default());
+        let used = collection.map(|collection| services.deprecations.about(version, collection));
+        trace.headers = services.deprecations.headers(version, &used.unwrap_or_default());
     }
     for (name, value) in trace.headers.drain(..) {
         headers.append(name, value);
     }
 }
 
-/// Checks the conditions of a read, which are about the response (RFC 9110 13.2.2).
+/// Checks the conditions of a read, which depend on the response (RFC 9110 13.2.2).
 pub(crate) fn check_read(
     method: &Method,
     headers: &HeaderMap,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_held_poll_keeps_little_memory() {
-        // In addition to what `live` keeps of it. A kilobyte more would be a gigabyte for a
+        // In addition to what `live` keeps for it. One more kilobyte would be a gigabyte for a
         // million polls.
         let bytes = task_bytes(later);
         assert!(bytes <= 512, "{bytes}");

@@ -1,5 +1,6 @@
-//! The health check: whether the store works and every loop moves. It always answers, within
-//! `PROBE_DEADLINE`, whatever hangs: the store is asked on a thread of its own, one at a time.
+//! The health check: whether the store works and every loop makes progress. It always responds
+//! within `PROBE_DEADLINE`, even if something hangs: a separate thread asks the store, one at a
+//! time.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -8,15 +9,15 @@ use store::{BoxFuture, Stuck, Upkeep, Watchdog};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// A loop at work that has not moved for so long is stuck. 10 s: the longest single step of any
-/// loop, a commit on a slow disk, is far shorter.
+/// A busy loop without progress for this long is stuck. 10 s: the longest single step of any loop,
+/// a commit on a slow disk, is far shorter.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
-/// How long the store may take to say how it is. 2 s: load balancers give up after 2 to 5 s.
+/// Time limit of the store's answer. 2 s: load balancers give up after 2 to 5 s.
 const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Asks the store.
 type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
-/// What a probe found, once it has.
+/// Result of a probe, once it has one.
 type Found = watch::Receiver<Option<Result<(), String>>>;
 
 pub struct Health {
@@ -64,7 +65,7 @@ impl Health {
                     }
                 }
             }
-            Err(error) => Err(format!("the store cannot be asked: {error}")),
+            Err(error) => Err(format!("the check of the store could not start: {error}")),
         };
         Report { store, stuck: self.watchdog.stuck(self.stuck_after) }
     }
@@ -73,7 +74,7 @@ impl Health {
         self.watchdog.silences()
     }
 
-    /// The probe under way, or a new one. While one hangs, no further thread is started.
+    /// The running probe, or a new one. While one hangs, no further thread is started.
     fn join_probe(&self) -> std::io::Result<Found> {
         let mut newest = self.newest.lock();
         if let Some(found) = &*newest
@@ -84,7 +85,7 @@ impl Health {
         }
         let (sender, found) = watch::channel(None);
         let probe = self.probe.clone();
-        // Not a task: asking the store may block, and blocked threads of a runtime delay its end.
+        // Not a task: the call may block, and blocked threads of a runtime delay its shutdown.
         std::thread::Builder::new().name("health".into()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             let result = match runtime {
@@ -99,7 +100,7 @@ impl Health {
 }
 
 impl Report {
-    /// One word for the worst that is wrong; `None` if nothing is.
+    /// One word for the most severe problem; `None` if there is none.
     pub fn word(&self) -> Option<&'static str> {
         match (self.stuck.is_empty(), &self.store) {
             (false, _) => Some("stuck"),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loop_that_does_not_move_is_named_until_it_does() {
+    async fn a_loop_without_progress_is_reported_until_it_makes_progress() {
         let health = health(answering(Ok(())), Duration::from_millis(20));
         let (writer, hub) = (health.watchdog.watch("writer"), health.watchdog.watch("hub"));
         hub.beat();
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_hangs_is_reported_in_time_and_asked_by_one_thread() {
+    async fn a_hanging_store_is_reported_in_time_and_blocks_one_thread_only() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let probe: Probe = Arc::new(move || {
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_store_says_is_passed_on_and_asked_again_each_time() {
+    async fn each_check_asks_the_store_again_and_reports_its_error() {
         let failed = health(answering(Err("the disk is full".into())), PATIENCE);
         for _ in 0..2 {
             let report = failed.check().await;

@@ -1,7 +1,7 @@
-//! Repetitions: the same key with the same request is answered from memory, without a second effect
-//! and without costing quota. The store holds key and effect in one commit; here the header is
-//! read, the request fingerprinted, and callers who come while the first is still at work wait for
-//! it.
+//! Idempotency keys: a repeated request with the same key gets the stored response, without a
+//! second effect and without using quota. The store commits the key together with the effect. This
+//! file parses the header, computes the fingerprint of the request, and makes repetitions wait
+//! while the first request still runs.
 
 use http::{HeaderMap, Method};
 use model::caller::Scope;
@@ -19,7 +19,7 @@ const MAX_CHARS: usize = 255;
 /// How long a repetition waits for the first request to finish.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// The request's key, bare or as a quoted string; only POST and PATCH have one.
+/// The request's key, bare or as a quoted string. Only POST and PATCH have one.
 pub fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>, Problem> {
     if method != Method::POST && method != Method::PATCH {
         return Ok(None);
@@ -37,7 +37,7 @@ pub fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>, Probl
     Ok(Some(unquoted.to_owned()))
 }
 
-/// What makes two requests the same one.
+/// Hashes everything that makes two requests the same request.
 pub fn fingerprint(key: String, parts: &[&[u8]]) -> Idempotency {
     let mut hash = Sha256::new();
     for part in parts {
@@ -48,24 +48,25 @@ pub fn fingerprint(key: String, parts: &[&[u8]]) -> Idempotency {
 }
 
 pub fn reused() -> Problem {
-    let message = "This Idempotency-Key was used for another request, or for this one in another \
-                   version. Use a new key for a new request; to repeat one, send the \
-                   Restive-Version that it was answered in, if that is still served.";
+    let message = "This Idempotency-Key was used for another request, or for this request in \
+                   another version. Use a new key for a new request. To repeat a request, send the \
+                   Restive-Version of its response, if that version is still served.";
     Problem::new(Code::IdempotencyKeyReused, message).param("Idempotency-Key")
 }
 
-pub fn demanded() -> Problem {
-    let message = "This route demands an Idempotency-Key header, so that a retry cannot act twice.";
+pub fn required() -> Problem {
+    let message =
+        "This route requires an Idempotency-Key header, so that a retry has no second effect.";
     Problem::new(Code::IdempotencyKeyRequired, message).param("Idempotency-Key")
 }
 
 type ScopedKey = (Scope, String);
 
-/// KeysInUse whose first request is at work in this process.
+/// Keys whose first request still runs in this process.
 #[derive(Default)]
 pub struct KeysInUse(Mutex<HashMap<ScopedKey, watch::Receiver<()>>>);
 
-/// Holds a key while its request runs; dropping it wakes those who wait.
+/// Holds a key while its request runs; dropping it wakes the waiting requests.
 pub struct KeyGuard {
     keys: Arc<KeysInUse>,
     scoped: ScopedKey,
@@ -73,7 +74,7 @@ pub struct KeyGuard {
 }
 
 impl KeysInUse {
-    /// Takes the key, after waiting for whoever holds it.
+    /// Takes the key, after waiting for its current holder.
     pub async fn enter(
         self: &Arc<KeysInUse>,
         scope: Scope,
@@ -94,7 +95,7 @@ impl KeysInUse {
                         }
                     }
                 };
-                // An error means that the holder is gone, which is what we wait for.
+                // An error means that the holder is gone, which ends the wait.
                 let _ = holder.changed().await;
             }
         });
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_caller_waits_for_the_first() {
+    async fn a_repetition_waits_for_the_first_request() {
         let keys = Arc::new(KeysInUse::default());
         let first = keys.enter(Scope(2), "k").await.unwrap();
         let other_scope = keys.enter(Scope(4), "k").await.unwrap();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_who_waits_too_long_is_told_to_come_back() {
+    async fn a_repetition_that_waits_too_long_is_asked_to_retry() {
         let keys = Arc::new(KeysInUse::default());
         let _first = keys.enter(Scope(2), "k").await.unwrap();
         let problem = keys.enter(Scope(2), "k").await.err().unwrap();

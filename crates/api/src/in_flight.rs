@@ -1,7 +1,7 @@
-//! What is under way in this process, and how much of it one account may have. A request takes its
-//! account's place once its key is known, and gives it back when it ends or its client leaves. An
-//! action with a handler also takes the lock of its record and a place among the handler calls,
-//! which it holds until it is committed, whoever leaves (`actions`).
+//! Limits on work in progress, with a fair share per account. A request takes a slot of its account
+//! once its key is known, and returns it when it ends or its client disconnects. An action with a
+//! handler also takes the lock of its record and a slot among the handler calls. It holds both
+//! until it is committed, even if the client disconnects (`actions`).
 
 use crate::idempotency::KeysInUse;
 use model::caller::Scope;
@@ -15,31 +15,31 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 use wire::{Budget, Share};
 
-/// Handler calls of all accounts at a time; one account alone gets half. 256: a handler that takes
-/// 100 ms serves 1,280 actions a second in the 128 places of one account, and one that hangs holds
-/// 128 outgoing connections.
+/// Concurrent handler calls of all accounts; one account alone gets half. 256: a handler that takes
+/// 100 ms serves 1,280 actions a second in the 128 slots of one account, and a handler that hangs
+/// holds 128 outgoing connections.
 const MAX_HANDLER_CALLS: usize = 256;
-/// Requests that wait for the handler call of one record. 16: each waits for all before it, so a
-/// longer queue would only wait until `MAX_LOCK_WAIT`.
+/// Requests that wait for the handler call of one record. 16: each waits for all requests before
+/// it, so a longer queue would only reach `MAX_LOCK_WAIT`.
 const MAX_WAITING_PER_RECORD: usize = 16;
-/// How long a request waits for the handler calls before it. 10 s: the default timeout of one call.
+/// How long a request waits for earlier handler calls. 10 s: the default timeout of one call.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(10);
-/// What a refused client is told to wait, in seconds.
+/// Seconds after which a refused client may try again.
 const RETRY_AFTER: u64 = 1;
 
-/// A place of an account; dropping it gives it back. The number is the account's.
+/// A slot of an account, by account number. Dropping it returns the slot.
 pub type Slot = Share<i64>;
 
 pub struct InFlight {
     pub keys: Arc<KeysInUse>,
     pub records: Arc<RecordLocks>,
-    /// Requests whose account is known, for as long as they hold one of wire's `max_exchanges`.
+    /// Requests whose account is known, while they hold one of wire's `max_exchanges`.
     requests: Arc<Budget<i64>>,
     calls: Arc<Budget<i64>>,
 }
 
 impl InFlight {
-    /// `max_requests`: requests that wire lets in at a time.
+    /// `max_requests`: concurrent requests that wire accepts.
     pub fn new(max_requests: usize) -> InFlight {
         InFlight {
             keys: Arc::default(),
@@ -49,28 +49,29 @@ impl InFlight {
         }
     }
 
-    /// A place among the requests that are being answered.
+    /// Takes a slot among the requests in progress.
     pub fn request(&self, scope: Scope) -> Result<Slot, Problem> {
-        let place = self.requests.take(scope.account_number(), 1);
-        place.ok_or_else(|| over_share("requests that are being answered"))
+        let slot = self.requests.take(scope.account_number(), 1);
+        slot.ok_or_else(|| over_share("requests in progress"))
     }
 
-    /// A place among the calls of action handlers.
+    /// Takes a slot among the calls of action handlers.
     pub fn call(&self, scope: Scope) -> Result<Slot, Problem> {
-        let place = self.calls.take(scope.account_number(), 1);
-        place.ok_or_else(|| over_share("actions whose handler is being called"))
+        let slot = self.calls.take(scope.account_number(), 1);
+        slot.ok_or_else(|| over_share("handler calls in progress"))
     }
 }
 
 fn over_share(what: &str) -> Problem {
-    let message = format!("The account has its share of {what}. Wait for some of them to end.");
+    let message =
+        format!("The account has reached its limit of {what}. Wait until some of them end.");
     Problem::new(Code::Overloaded, message).retry_after(RETRY_AFTER)
 }
 
 type Key = (Scope, CollectionIx, String);
 
-/// Records for which an action handler is called, or will be: one call at a time for each, in the
-/// order in which the requests came.
+/// Records with running or waiting handler calls: one call at a time for each record, in the order
+/// of the requests.
 #[derive(Default)]
 pub struct RecordLocks(Mutex<HashMap<Key, Entry>>);
 
@@ -83,12 +84,13 @@ struct Entry {
 
 /// The lock of one record.
 pub struct RecordLock {
-    // Released before the entry is left: whoever comes in between finds the entry and waits.
+    // Declared first, so that the lock is released before the entry is removed: a request that
+    // arrives in between finds the entry and waits.
     _lock: OwnedMutexGuard<()>,
     _request: Request,
 }
 
-/// One of an entry's requests.
+/// One request of an entry.
 struct Request {
     locks: Arc<RecordLocks>,
     key: Key,
@@ -112,7 +114,7 @@ impl RecordLocks {
     fn join(self: &Arc<RecordLocks>, key: Key) -> Option<(Request, Arc<tokio::sync::Mutex<()>>)> {
         let mut entries = self.0.lock();
         let entry = entries.entry(key.clone()).or_default();
-        // The one that holds the lock does not wait.
+        // The request that holds the lock does not wait.
         if entry.requests > MAX_WAITING_PER_RECORD {
             return None;
         }
@@ -136,8 +138,8 @@ impl Drop for Request {
 }
 
 fn in_progress() -> Problem {
-    let message = "The handler of an action on this record is still being called for earlier \
-                   requests. Try again shortly.";
+    let message = "Earlier requests for actions on this record are still waiting for its \
+                   handler. Try again shortly.";
     Problem::new(Code::ActionInProgress, message).retry_after(RETRY_AFTER)
 }
 
@@ -148,7 +150,8 @@ mod tests {
 
     const SCOPE: Scope = Scope(2);
 
-    /// Requests for the lock of record `a`, which the tasks take in turn; what each was told.
+    /// Starts requests for the lock of record `a`, which the tasks take in turn. Each task returns
+    /// the code of its error.
     async fn ask(
         locks: &Arc<RecordLocks>,
         count: usize,
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_for_one_record_take_turns_in_their_order_and_others_do_not_wait() {
+    async fn handler_calls_for_one_record_run_in_order_and_do_not_delay_other_records() {
         let locks = Arc::new(RecordLocks::default());
         let first = locks.lock(SCOPE, 0, "a").await.unwrap();
         let order = Arc::default();
@@ -183,11 +186,11 @@ mod tests {
             assert_eq!(task.await.unwrap(), None);
         }
         assert_eq!(*order.lock(), [0, 1, 2, 3, 4]);
-        assert!(locks.0.lock().is_empty(), "nothing is kept of records that nobody locks");
+        assert!(locks.0.lock().is_empty(), "no entry is left for records without a lock");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_queue_of_a_record_is_bounded_in_length_and_time_and_may_be_left() {
+    async fn the_queue_of_a_record_is_bounded_in_length_and_time_and_requests_can_leave_it() {
         let locks = Arc::new(RecordLocks::default());
         let first = locks.lock(SCOPE, 0, "a").await.unwrap();
         let order = Arc::default();
@@ -206,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_holds_its_share_leaves_places_for_another() {
+    fn an_account_that_uses_its_whole_share_leaves_slots_for_others() {
         let all = InFlight::new(8);
         let take = |account: i64| {
-            let mut places = Vec::new();
+            let mut slots = Vec::new();
             let refused = loop {
                 match all.request(Scope::new(account, true)) {
-                    Ok(place) => places.push(place),
+                    Ok(slot) => slots.push(slot),
                     Err(problem) => break problem,
                 }
             };
             assert_eq!((refused.code, refused.retry_after), (Code::Overloaded, Some(1)));
-            places
+            slots
         };
         let (first, second) = (take(1), take(2));
         assert_eq!((first.len(), second.len()), (4, 2));

@@ -1,4 +1,4 @@
-//! Whether a key that opened a connection, or made the token that did, still holds.
+//! Whether the key that opened a connection, or that created its token, is still valid.
 
 use crate::{Outside, auth};
 use live::Validity;
@@ -31,10 +31,10 @@ pub struct KeyStatuses {
     latest: Mutex<VecDeque<Arc<KeyStatus>>>,
 }
 
-/// Among how many an equal one is looked for.
+/// Number of recent statuses that are searched for an equal one.
 const SHARED: usize = 8;
 
-/// A store that fails says nothing about a key: it is asked again this often and after this pause.
+/// A failing store says nothing about a key: ask this many times, with this pause.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -79,7 +79,7 @@ impl live::ValidityCheck for KeyStatus {
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-            // The client may connect again, and is asked for its key then.
+            // The client may reconnect, and its key is then checked again.
             Validity::Revoked
         })
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for KeyStatus {
     }
 }
 
-/// Whether there is such a key, neither revoked nor expired, and for how long.
+/// Whether the key exists and is neither revoked nor expired, and until when it is valid.
 pub async fn holds(
     store: &dyn Store,
     keys: CollectionIx,

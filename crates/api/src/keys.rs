@@ -1,5 +1,5 @@
-//! Accounts and keys as the commands and the first start make them: through `Store::commit`, like
-//! any other record. A key is shown once and kept as a digest.
+//! Creates accounts and keys for the CLI and the first start, through `Store::commit`, like any
+//! other record. The text of a key is shown once; the store has only its digest.
 
 use crate::{Outside, scope};
 use model::caller::Scope;
@@ -12,22 +12,22 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::Store;
 
-/// Keys and accounts listed at most.
+/// Maximum number of keys or accounts in a list.
 const LIST_LIMIT: u32 = 1_000;
 
-/// What a new key shall be.
+/// Properties of a new key.
 #[derive(Clone, Debug, Default)]
 pub struct NewKey {
     pub name: Option<String>,
-    /// Empty: a secret key that may do everything in its scope.
+    /// Empty: a secret key with full access in its scope.
     pub scopes: Vec<String>,
     pub rate_limit: Option<u32>,
     pub expires_at: Option<String>,
-    /// The key's text, where it is given (`RESTIVE_BOOTSTRAP_KEY`).
+    /// The key's text, if the caller supplies it (`RESTIVE_BOOTSTRAP_KEY`).
     pub secret: Option<String>,
 }
 
-/// A key just made; its text exists nowhere else.
+/// A new key with its text, which is stored nowhere.
 pub struct MadeKey {
     pub record: Record,
     pub secret: String,
@@ -57,7 +57,7 @@ impl From<store::Error> for Error {
     }
 }
 
-/// The digest under which a key is kept. Keys have 190 random bits: no salt or stretching is
+/// The digest that is stored for a key. Keys have 190 random bits, so no salt or stretching is
 /// needed.
 pub fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
@@ -67,7 +67,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Keys and accounts of one database.
+/// The keys and accounts of one database.
 pub struct Keyring<'a> {
     pub schema: &'a Schema,
     pub store: &'a dyn Store,
@@ -84,7 +84,7 @@ impl Keyring<'_> {
         self.list("accounts", Scope::SYSTEM).await
     }
 
-    /// The scopes (test, live) of an account.
+    /// The test or live scope of an account.
     pub fn scope(account: &Record, livemode: bool) -> Scope {
         Scope::new(account.number, livemode)
     }
@@ -117,13 +117,13 @@ impl Keyring<'_> {
         Ok(MadeKey { record, secret })
     }
 
-    /// Revokes at once.
+    /// Revokes a key at once.
     pub async fn revoke(&self, scope: Scope, id: &str) -> Result<Record, Error> {
         let patch = object(json!({ "revoked_at": self.outside.now().to_iso() }));
         self.commit("keys", scope, Some(id), Change::Merge { patch }).await
     }
 
-    /// Lets a key end at a time: the old half of a roll.
+    /// Sets the expiry of a key: the old key of a rotation.
     pub async fn expire(&self, scope: Scope, id: &str, at: &str) -> Result<Record, Error> {
         let patch = object(json!({ "expires_at": at }));
         self.commit("keys", scope, Some(id), Change::Merge { patch }).await
@@ -173,7 +173,9 @@ impl Keyring<'_> {
             Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => {
                 Ok(record)
             }
-            Ok(other) => Err(Error::Refused(format!("unexpected answer of the store: {other:?}"))),
+            Ok(other) => {
+                Err(Error::Refused(format!("unexpected response of the store: {other:?}")))
+            }
             Err(problem) => Err(Error::Refused(problem.message.clone())),
         }
     }
@@ -183,25 +185,23 @@ impl Keyring<'_> {
     }
 }
 
-/// A misspelt scope would silently grant nothing.
+/// Checks that scopes name known collections: a misspelt scope would silently grant nothing.
 pub fn check_scopes(scopes: &[String], collections: &[String]) -> Result<(), Error> {
     for text in scopes {
         let grant = model::caller::Grant::parse(text).ok_or_else(|| {
-            Error::Refused(format!("`{text}` is no scope; write `<collection>:read|write`"))
+            Error::Refused(format!("`{text}` is not a scope; write `<collection>:read|write`"))
         })?;
-        let own = || scope::BESIDE_COLLECTIONS.into_iter();
+        let own = || scope::OTHER_SCOPES.into_iter();
         let known = || collections.iter().map(String::as_str).chain(own());
         if grant.collection.as_ref().is_some_and(|name| known().all(|one| one != name)) {
             let known = known().collect::<Vec<_>>().join(", ");
-            return Err(Error::Refused(format!(
-                "`{text}`: there is no such collection; there are: {known}"
-            )));
+            return Err(Error::Refused(format!("`{text}`: unknown collection; known: {known}")));
         }
     }
     Ok(())
 }
 
-/// Enough to recognise a key by, too little to use it.
+/// Enough to recognise a key, too little to use it.
 fn hint(secret: &str) -> String {
     let tail: String = secret.chars().skip(secret.chars().count().saturating_sub(4)).collect();
     let head = secret.rsplit_once('_').map_or("", |(head, _)| head);
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_name_collections_or_what_belongs_to_the_channels() {
+    fn scopes_name_collections_channels_or_the_account() {
         let known = ["books".to_owned(), "events".to_owned()];
         let check = |scope: &str| check_scopes(&[scope.to_owned()], &known).is_ok();
         for good in

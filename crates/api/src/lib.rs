@@ -1,8 +1,8 @@
-//! The way of a request, in the order of the files below. The request is routed; its caller is
+//! The steps of a request, in the order of the files below. The request is routed; its caller is
 //! identified; its body is read and its version chosen; a repetition is answered from the store;
 //! its quota is taken; its formats are checked; its operation runs; its response is completed,
-//! counted and logged. Knows resources and the store's traits; neither the database nor the HTTP
-//! library.
+//! counted and logged. This crate knows resources and the store's traits; it knows neither the
+//! database nor the HTTP library.
 
 pub mod pipeline;
 pub mod route;
@@ -54,10 +54,10 @@ use model::id::Entropy;
 use model::schema::RateLimit;
 use std::time::Duration;
 
-/// What only the binary may read: clocks and randomness. Tests bring their own.
+/// Clocks and randomness, which only the binary may read. Tests supply their own.
 pub trait Outside: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
-    /// Time since start, never backwards.
+    /// Time since the start of the process; never goes backwards.
     fn uptime(&self) -> Duration;
     fn entropy(&self) -> Entropy;
 }

@@ -1,6 +1,6 @@
-//! Request quotas: so many requests per window and key (or, without a key, per address). One atomic
-//! word per key; a window that has passed is replaced by the first request after it. Windows go by
-//! time that runs on evenly: a clock that is set opens no new one.
+//! Request quotas: a number of requests per window for each key (or, without a key, for each
+//! address). One atomic word per key; the first request after a window replaces it. Windows follow
+//! a monotonic clock, so setting the wall clock opens no new window.
 
 use crate::respond;
 use bytes::Bytes;
@@ -14,31 +14,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets kept at most; when full, those of past windows go.
+/// Maximum number of buckets; when the map is full, unused buckets are removed.
 const MAX_BUCKETS: usize = 100_000;
-/// Low bits count requests, the others number the window.
+/// The low bits count requests, the others hold the number of the window.
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// The use of one quota.
+/// The used part of one quota.
 #[derive(Default)]
 pub struct Bucket(AtomicU64);
 
 pub struct Limiter {
-    usual: Option<RateLimit>,
-    /// What the clock showed when `uptime` was zero: windows begin at full minutes and hours.
-    begun: Timestamp,
+    default_limit: Option<RateLimit>,
+    /// The wall-clock time at which `uptime` was zero: windows begin at full minutes and hours.
+    started_at: Timestamp,
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
 }
 
-/// When a request came: by the clock, and since the start of the process.
+/// Time of a request: by the wall clock, and since the start of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub now: Timestamp,
     pub uptime: Duration,
 }
 
-/// The quota after a request, as the headers tell it.
+/// The quota after a request, as the response headers show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub limit: u32,
@@ -53,19 +53,19 @@ pub struct Quota {
 
 impl Limiter {
     /// `None` turns limits off, for measurements.
-    pub fn new(usual: Option<RateLimit>, at: Moment) -> Limiter {
-        let begun = Timestamp(at.now.0.saturating_sub(millis(at.uptime)));
-        Limiter { usual, begun, buckets: Mutex::new(HashMap::new()) }
+    pub fn new(default_limit: Option<RateLimit>, at: Moment) -> Limiter {
+        let started_at = Timestamp(at.now.0.saturating_sub(millis(at.uptime)));
+        Limiter { default_limit, started_at, buckets: Mutex::new(HashMap::new()) }
     }
 
-    /// The bucket of a key or an address; the same for the same name.
+    /// The bucket of a key or an address; the same name has the same bucket.
     pub fn bucket(&self, name: &str) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock();
         if let Some(bucket) = buckets.get(name) {
             return bucket.clone();
         }
         if buckets.len() >= MAX_BUCKETS {
-            // Only this map holds a bucket that nobody uses right now.
+            // A bucket in use has a second owner besides this map.
             buckets.retain(|_, bucket| Arc::strong_count(bucket) > 1);
             if buckets.len() >= MAX_BUCKETS {
                 buckets.clear();
@@ -76,7 +76,7 @@ impl Limiter {
 
     /// Takes one request from the quota; `own` is the key's own limit.
     pub fn take(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<(Quota, bool)> {
-        let quota = self.view(self.usual?, own, at);
+        let quota = self.view(self.default_limit?, own, at);
         let window = quota.window;
         let mut current = bucket.0.load(Ordering::Relaxed);
         loop {
@@ -102,34 +102,34 @@ impl Limiter {
 
     /// Gives back one request that was taken at this moment.
     pub fn give_back(&self, bucket: &Bucket, at: Moment) {
-        let Some(usual) = self.usual else { return };
-        let window = self.view(usual, None, at).window;
+        let Some(default_limit) = self.default_limit else { return };
+        let window = self.view(default_limit, None, at).window;
         let less = |current: u64| {
             let is_counted = current >> COUNT_BITS == window && current & COUNT_MASK > 0;
             is_counted.then(|| current - 1)
         };
-        // Where the window has ended there is nothing to give back.
+        // If the window has ended, there is nothing to give back.
         let _ = bucket.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// The quota as it stands, nothing taken: for replays, which are free.
+    /// The current quota, without taking a request: replays are free.
     pub fn peek(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<Quota> {
-        let quota = self.view(self.usual?, own, at);
+        let quota = self.view(self.default_limit?, own, at);
         let current = bucket.0.load(Ordering::Relaxed);
         let used = if current >> COUNT_BITS == quota.window { current & COUNT_MASK } else { 0 };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
         Some(Quota { remaining: quota.limit.saturating_sub(used), ..quota })
     }
 
-    fn view(&self, usual: RateLimit, own: Option<u32>, at: Moment) -> Quota {
+    fn view(&self, default_limit: RateLimit, own: Option<u32>, at: Moment) -> Quota {
         let seconds = |time: Timestamp| u64::try_from(time.seconds()).unwrap_or(0);
-        let steady = seconds(Timestamp(self.begun.0.saturating_add(millis(at.uptime))));
+        let monotonic = seconds(Timestamp(self.started_at.0.saturating_add(millis(at.uptime))));
         let now = seconds(at.now);
-        let window_seconds = usual.window.as_secs().max(1);
-        let limit = own.unwrap_or(usual.requests).min(COUNT_MASK as u32);
-        let window = steady / window_seconds;
-        // Told by the clock of the client, which is the one that is set.
-        let reset = now + (window + 1) * window_seconds - steady;
+        let window_seconds = default_limit.window.as_secs().max(1);
+        let limit = own.unwrap_or(default_limit.requests).min(COUNT_MASK as u32);
+        let window = monotonic / window_seconds;
+        // By the wall clock, which the client compares it with.
+        let reset = now + (window + 1) * window_seconds - monotonic;
         Quota { limit, remaining: limit, reset, window_seconds, now, window }
     }
 }
@@ -145,7 +145,7 @@ impl Quota {
 
     pub fn problem(&self) -> Problem {
         let message = format!(
-            "More than {} requests in {} s. Wait {} s.",
+            "The limit of {} requests in {} s is exceeded. Try again in {} s.",
             self.limit,
             self.window_seconds,
             self.seconds_left()
@@ -153,7 +153,7 @@ impl Quota {
         Problem::new(Code::RateLimited, message).retry_after(self.seconds_left())
     }
 
-    /// Both families of headers: the customary and the IETF's.
+    /// Writes both families of headers: the de-facto `X-RateLimit-*` and those of the IETF draft.
     pub fn write(&self, headers: &mut HeaderMap) {
         const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
         const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -162,7 +162,7 @@ impl Quota {
         const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
         headers.insert(LIMIT, HeaderValue::from(self.limit));
         let mut remaining = HeaderValue::from(self.remaining);
-        respond::unrepeated(&mut remaining);
+        respond::mark_unique(&mut remaining);
         headers.insert(REMAINING, remaining);
         headers.insert(RESET, HeaderValue::from(self.reset));
         for (name, text) in [
@@ -171,7 +171,7 @@ impl Quota {
         ] {
             if let Ok(mut value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
                 if name == IETF {
-                    respond::unrepeated(&mut value);
+                    respond::mark_unique(&mut value);
                 }
                 headers.insert(name, value);
             }
@@ -179,7 +179,7 @@ impl Quota {
     }
 }
 
-/// Two numbers with their names; on the way of every answer, so without formatting machinery.
+/// Two numbers with their names, without `format!`: this runs for every response.
 fn pair(first_name: &str, first: u64, second_name: &str, second: u64) -> String {
     let mut digits = itoa::Buffer::new();
     let mut text = String::with_capacity(40);
@@ -194,7 +194,8 @@ fn pair(first_name: &str, first: u64, second_name: &str, second: u64) -> String 
 mod tests {
     use super::*;
 
-    /// So many seconds after 1970 by both clocks, or with the wall clock set to another time.
+    /// A moment that many seconds after 1970, with the wall clock at another time if `clock`
+    /// differs.
     fn at(seconds: u64, clock: i64) -> Moment {
         Moment { now: Timestamp(clock * 1000), uptime: Duration::from_secs(seconds) }
     }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_runs_out_and_comes_back_with_the_next_window() {
+    fn a_used_up_quota_is_restored_in_the_next_window() {
         let limiter = limiter();
         let bucket = limiter.bucket("key");
         let take = |seconds: u64| limiter.take(&bucket, None, at(seconds, seconds as i64)).unwrap();
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_opens_no_window_and_closes_none() {
+    fn setting_the_clock_neither_opens_nor_closes_a_window() {
         let limiter = limiter();
         for jump in [-86_400, -60, 60, 86_400] {
             let bucket = limiter.bucket(&jump.to_string());
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_have_a_limit_of_its_own() {
+    fn the_limit_of_a_key_overrides_the_default() {
         let limiter = limiter();
         let bucket = limiter.bucket("key");
         for left in (0..5).rev() {

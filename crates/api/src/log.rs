@@ -1,6 +1,6 @@
-//! One line of JSON per request. Lines gather in a buffer that a thread of the binary empties a few
-//! times a second: writing each for itself would cost more than answering. Never logged: keys,
-//! queries, bodies.
+//! The access log: one line of JSON per request. Lines collect in a buffer that a thread of the
+//! binary writes out a few times a second, because one write per line would cost more than handling
+//! the request. Keys, queries and bodies are never logged.
 
 use model::Timestamp;
 use model::record::push_text;
@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A log that cannot be written loses lines beyond this, counted, instead of memory.
+/// If the log cannot be written, lines beyond this limit are dropped and counted, so that memory
+/// stays bounded.
 const MAX_BUFFERED_BYTES: usize = 4 << 20;
 
 #[derive(Default)]
@@ -21,13 +22,13 @@ pub struct AccessLog {
 #[derive(Default)]
 struct Buffer {
     text: String,
-    /// The second that was written last, and its text up to the decimals: thousands of lines share
-    /// it.
+    /// The second of the latest line, and its text up to the decimals: thousands of lines share it.
     second: i64,
     second_text: String,
 }
 
-/// What a line tells. All texts but the path are the service's own and need no escaping.
+/// The content of a line. All texts except the path come from the service itself and need no
+/// escaping.
 pub struct Line<'a> {
     pub time: Timestamp,
     pub request_id: &'a str,
@@ -43,7 +44,7 @@ pub struct Line<'a> {
 }
 
 impl AccessLog {
-    /// Written piece by piece: formatting machinery would cost a tenth of a read.
+    /// Pushes piece by piece: `format!` would cost a tenth of a read.
     pub fn write(&self, line: &Line<'_>) {
         let mut buffer = self.buffer.lock();
         if buffer.text.len() > MAX_BUFFERED_BYTES {
@@ -83,7 +84,7 @@ impl AccessLog {
         out.push_str("\"}\n");
     }
 
-    /// Takes what has gathered, and how many lines were lost.
+    /// Takes the collected text, and the number of lost lines.
     pub fn take(&self) -> (String, u64) {
         let text = std::mem::take(&mut self.buffer.lock().text);
         (text, self.lost.swap(0, Ordering::Relaxed))
@@ -91,7 +92,7 @@ impl AccessLog {
 }
 
 impl Buffer {
-    /// The beginning of a line, up to the time's last digits.
+    /// Pushes the beginning of a line with the time.
     fn push_time(&mut self, time: Timestamp) {
         if self.second != time.seconds() || self.second_text.is_empty() {
             let iso = time.to_iso();
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_paths_stay_inside_their_string() {
+    fn a_hostile_path_cannot_inject_log_lines_or_fields() {
         let log = AccessLog::default();
         log.write(&Line {
             time: Timestamp(1_800_000_000_007),

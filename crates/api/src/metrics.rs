@@ -1,5 +1,5 @@
-//! What the service tells Prometheus. Requests are counted by route shape, never by path: the
-//! number of series is fixed by the schema.
+//! Metrics for Prometheus. Requests are counted by route template, never by path, so that the
+//! schema bounds the number of series.
 
 use crate::route::{self, Channel, Own, Route};
 use http::Method;
@@ -32,29 +32,32 @@ impl Metrics {
         let requests = IntCounterVec::new(
             Opts::new(
                 "restive_requests_total",
-                "Requests, by route, method and status; 499 if the client left before the answer.",
+                "Requests, by route, method and status; 499 if the client left before a response.",
             ),
             &["route", "method", "status"],
         )?;
         let latency = HistogramVec::new(
-            HistogramOpts::new("restive_request_seconds", "Time from head to answer, by route.")
-                .buckets(LATENCY_BUCKETS.to_vec()),
+            HistogramOpts::new(
+                "restive_request_seconds",
+                "Time from request head to response, by route.",
+            )
+            .buckets(LATENCY_BUCKETS.to_vec()),
             &["route"],
         )?;
-        let in_flight = IntGauge::new("restive_requests_in_flight", "Requests being answered.")?;
+        let in_flight = IntGauge::new("restive_requests_in_flight", "Requests in progress.")?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(latency.clone()))?;
         registry.register(Box::new(in_flight.clone()))?;
         Ok(Metrics { registry, requests, latency, in_flight })
     }
 
-    /// What counts for a route, looked up once.
+    /// The metrics of a route, looked up once.
     pub fn route(&self, name: String) -> RouteMetrics {
         let latency = self.latency.with_label_values(&[name.as_str()]);
         RouteMetrics { name, latency, reads: OnceLock::new(), creates: OnceLock::new() }
     }
 
-    /// One more request is being answered; `end` follows, however it ends.
+    /// Counts a request that starts; `end` follows in every case.
     pub fn begin(&self) {
         self.in_flight.inc();
     }
@@ -63,20 +66,21 @@ impl Metrics {
         self.in_flight.dec();
     }
 
-    /// Counts one answered request.
+    /// Counts one finished request.
     pub fn answered(&self, route: &RouteMetrics, method: &str, status: u16, took: Duration) {
         route.latency.observe(took.as_secs_f64());
         self.count(route, method, status);
     }
 
-    /// Counts a request without the time of its answer: it has none.
+    /// Counts a request that has no response, and so no response time.
     pub fn count(&self, route: &RouteMetrics, method: &str, status: u16) {
         let counter = || {
             let mut digits = itoa::Buffer::new();
             let labels = [route.name.as_str(), method, digits.format(status)];
             self.requests.with_label_values(&labels)
         };
-        // Nearly every answer of a route is one of two: found without hashing three labels.
+        // Nearly every response of a route has one of two statuses: count these without hashing
+        // three labels.
         match (method, status) {
             ("GET", 200) => route.reads.get_or_init(counter).inc(),
             ("POST", 201) => route.creates.get_or_init(counter).inc(),
@@ -84,20 +88,20 @@ impl Metrics {
         }
     }
 
-    /// The metrics page, with the store's figures of this moment.
+    /// The metrics page with the store's current figures.
     pub fn page(&self, figures: &Figures) -> String {
         let mut bytes = Vec::new();
         let encoded = TextEncoder::new().encode(&self.registry.gather(), &mut bytes);
         let mut text = String::from_utf8(bytes).unwrap_or_default();
         if let Err(error) = encoded {
-            tracing::error!(%error, "metrics cannot be encoded");
+            tracing::error!(%error, "the metrics could not be encoded");
         }
         push_figures(&mut text, figures);
         text
     }
 }
 
-/// A route's name, its histogram and its commonest counters.
+/// A route's name, its histogram and its most frequent counters.
 pub struct RouteMetrics {
     name: String,
     latency: Histogram,
@@ -105,7 +109,7 @@ pub struct RouteMetrics {
     creates: OnceLock<IntCounter>,
 }
 
-/// Which shape of route a request took.
+/// Which kind of route a request took.
 #[derive(Clone, Copy)]
 pub enum RouteKey {
     Page,
@@ -129,7 +133,7 @@ impl RouteKey {
     }
 }
 
-/// The histogram of every route shape, made once. Found by place: this is on every request's way.
+/// The metrics of every route, created once. Found by index, because every request looks one up.
 pub struct RouteTable {
     /// By collection: list, item, then its actions.
     resources: Vec<Vec<RouteMetrics>>,
@@ -181,7 +185,7 @@ impl RouteTable {
     }
 }
 
-/// Methods as labels: a client may invent any number of them.
+/// Methods as labels. Clients can invent methods, so unknown ones share a label.
 pub fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -195,7 +199,7 @@ pub fn method_label(method: &Method) -> &'static str {
     }
 }
 
-/// How long each loop has not moved, by name. Of several with one name, the worst.
+/// Time since each loop last made progress, by name. If several loops share a name, the longest.
 pub fn push_silences(text: &mut String, silences: &[Stuck]) {
     let mut worst: BTreeMap<&str, Duration> = BTreeMap::new();
     for one in silences {
@@ -203,14 +207,14 @@ pub fn push_silences(text: &mut String, silences: &[Stuck]) {
         *known = one.silent.max(*known);
     }
     let name = "restive_loop_silence_seconds";
-    let help = "Time since a loop that is at work last moved; 0 while it waits for work.";
+    let help = "Time since a busy loop last made progress; 0 while it waits for work.";
     text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
     for (which, silent) in worst {
         text.push_str(&format!("{name}{{loop=\"{which}\"}} {:.3}\n", silent.as_secs_f64()));
     }
 }
 
-/// The store counts for itself; its numbers are only written down here.
+/// Writes the store's own counters.
 fn push_figures(text: &mut String, figures: &Figures) {
     let simple: &[(&str, &str, &str, i128)] = &[
         ("restive_commits_total", "counter", "Durable commits.", figures.commits.into()),
@@ -219,7 +223,7 @@ fn push_figures(text: &mut String, figures: &Figures) {
         (
             "restive_search_lag",
             "gauge",
-            "Events the search index is behind.",
+            "Events that are not in the search index yet.",
             figures.search_lag.into(),
         ),
         (

@@ -1,4 +1,4 @@
-//! Formats: what the client takes (`Accept`) and what it sends (`Content-Type`).
+//! Formats: what the client accepts (`Accept`) and what it sends (`Content-Type`).
 
 use crate::error::Shape;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -12,44 +12,44 @@ pub fn error_shape(headers: &HeaderMap, usual: Shape) -> Shape {
     let wanted = headers
         .get_all(ACCEPT)
         .iter()
-        .any(|value| memchr_like(value.as_bytes(), b"application/problem+json"));
+        .any(|value| contains_ignoring_case(value.as_bytes(), b"application/problem+json"));
     if wanted { Shape::ProblemJson } else { usual }
 }
 
-fn memchr_like(haystack: &[u8], needle: &[u8]) -> bool {
+fn contains_ignoring_case(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
-/// Refuses a client that takes none of what we can send.
+/// Refuses a client that accepts none of the formats of a response.
 pub fn check_accept(headers: &HeaderMap) -> Result<(), Problem> {
     let mut values = headers.get_all(ACCEPT).iter().peekable();
     if values.peek().is_none() {
         return Ok(());
     }
-    let mut named = false;
+    let mut has_range = false;
     for value in values {
-        // The two everyday values, without taking them apart.
+        // The two most frequent values need no parsing.
         if value.as_bytes() == b"*/*" || value.as_bytes() == b"application/json" {
             return Ok(());
         }
         let Ok(text) = value.to_str() else { continue };
         for range in text.split(',').map(str::trim).filter(|range| !range.is_empty()) {
-            named = true;
+            has_range = true;
             if accepts(range) {
                 return Ok(());
             }
         }
     }
-    if !named {
+    if !has_range {
         return Ok(());
     }
-    let message = "None of the accepted formats can be sent; offered: application/json.";
+    let message = "None of the formats in `Accept` is available; available: application/json.";
     Err(Problem::new(Code::NotAcceptable, message)
         .param("Accept")
         .extra("offered", OFFERED.to_vec()))
 }
 
-/// Whether one media range with its parameters takes JSON.
+/// Whether one media range with its parameters accepts JSON.
 fn accepts(range: &str) -> bool {
     let mut parts = range.split(';').map(str::trim);
     let name = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -61,7 +61,7 @@ fn accepts(range: &str) -> bool {
     fits && !refused
 }
 
-/// The content types that a method's body may have.
+/// The content types that are allowed for a method's body.
 pub fn body_types(method: &Method) -> &'static [&'static str] {
     if method == Method::PATCH {
         &["application/merge-patch+json", "application/json"]
@@ -70,7 +70,7 @@ pub fn body_types(method: &Method) -> &'static [&'static str] {
     }
 }
 
-/// Refuses bodies in other formats than JSON.
+/// Refuses bodies in a format other than JSON.
 pub fn check_content_type(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     let offered = body_types(method);
     if headers.get_all(CONTENT_TYPE).iter().nth(1).is_some() {
@@ -93,8 +93,10 @@ pub fn check_content_type(method: &Method, headers: &HeaderMap) -> Result<(), Pr
         return Ok(());
     }
     let shown: String = sent.unwrap_or("none").chars().take(80).collect();
-    let message =
-        format!("The body's content type is `{shown}`; send {} in UTF-8.", offered.join(" or "));
+    let message = format!(
+        "The content type `{shown}` is not supported; send {} in UTF-8.",
+        offered.join(" or ")
+    );
     Err(Problem::new(Code::UnsupportedMediaType, message).param("Content-Type"))
 }
 
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_sent_to_whoever_takes_it() {
+    fn clients_that_accept_json_get_it_and_others_an_error() {
         for accept in
             ["*/*", "application/json", "text/html, application/*;q=0.1", "APPLICATION/JSON"]
         {
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn only_json_bodies_are_taken() {
+    fn only_json_bodies_are_accepted() {
         let check =
             |method, text| check_content_type(&method, &headers(CONTENT_TYPE, text)).is_ok();
         assert!(check(Method::POST, "application/json; charset=UTF-8"));

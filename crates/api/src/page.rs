@@ -1,5 +1,5 @@
-//! The pages beside the resources: health, metrics, the contract of each version, what the versions
-//! changed, and the catalogue of errors.
+//! The pages of the service itself: health, metrics, the OpenAPI document of each version, the
+//! changelog and the catalogue of errors.
 
 use crate::error::Failure;
 use crate::health::Health;
@@ -22,7 +22,7 @@ use wire::Exchange;
 pub type Figures = Arc<dyn Fn(&mut String) + Send + Sync>;
 
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
-/// What does not change while the service runs.
+/// For pages that do not change while the service runs.
 const FIXED: &str = "public, max-age=300";
 
 pub struct Pages {
@@ -32,7 +32,7 @@ pub struct Pages {
     outside: Arc<dyn Outside>,
     figures: Figures,
     health: Health,
-    /// By version; those of older ones are composed when somebody asks.
+    /// By version; the documents of older versions are generated on first use.
     openapi: Vec<OnceLock<Bytes>>,
     errors: Bytes,
     changelog: Bytes,
@@ -88,8 +88,7 @@ impl Pages {
         })
     }
 
-    /// Place of the version that a page is about, where it is about one, whatever the request is
-    /// in.
+    /// Index of the version that a page describes, independent of the version of the request.
     pub fn version_of(&self, page: &Route, query: &str) -> Option<usize> {
         match page {
             Route::OpenApi => self.described(query).ok(),
@@ -97,7 +96,7 @@ impl Pages {
         }
     }
 
-    /// Place of the version whose contract is asked for: without a word, the newest.
+    /// Index of the version whose OpenAPI document the query asks for; the newest by default.
     fn described(&self, query: &str) -> Result<usize, Problem> {
         let pairs = route::parameters(query)?;
         if let Some((name, _)) = pairs.iter().find(|(name, _)| name != "version") {
@@ -133,16 +132,16 @@ impl Pages {
         let name = "restive_version_requests_total";
         push(name, "counter", "Requests to resources, by API version.", |(requests, _)| *requests);
         let name = "restive_version_accounts";
-        let help = "Accounts that made such requests.";
+        let help = "Accounts with such requests.";
         push(name, "gauge", help, |(_, accounts)| *accounts);
-        old_users(usages, viewer, &mut text);
+        push_deprecated_use(usages, viewer, &mut text);
         metrics::push_silences(&mut text, &self.health.silences());
         (self.figures)(&mut text);
         text
     }
 
-    /// 503 tells a balancer to send requests elsewhere: the store fails, a loop is stuck, or this
-    /// instance is about to end.
+    /// 503 makes a load balancer send requests elsewhere: the store fails, a loop is stuck, or this
+    /// instance is about to stop.
     async fn health(&self, draining: bool) -> Reply {
         let report = self.health.check().await;
         let word = report.word().or(draining.then_some("draining"));
@@ -168,7 +167,7 @@ impl Pages {
     }
 }
 
-/// A page that is the same in all versions, but for the name of the one that was asked for.
+/// A page that is the same in all versions, except for the version header of the response.
 fn markdown(text: Bytes) -> Reply {
     Reply::json(StatusCode::OK, text)
         .header(CONTENT_TYPE, "text/markdown; charset=utf-8")
@@ -182,19 +181,19 @@ pub fn metrics_reply(text: String) -> Reply {
         .header(CACHE_CONTROL, "no-store")
 }
 
-/// Who looks at the metrics: which accounts they are shown by name.
+/// Who reads the metrics, which decides which accounts are shown by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Viewer {
-    /// None.
+    /// Sees no account by name.
     Anybody,
-    /// Its own.
+    /// Sees its own account by name.
     Account(String),
-    /// All.
+    /// Sees all accounts by name.
     Operator,
 }
 
 impl Viewer {
-    /// The counts of a thing, with the label of the account that each is for.
+    /// The counts that the viewer may see, each with the label of its account.
     fn shown(&self, counts: Vec<(String, u64)>) -> Vec<(Option<String>, u64)> {
         match self {
             Viewer::Operator => {
@@ -212,14 +211,14 @@ impl Viewer {
     }
 }
 
-/// Who still uses what shall go: one family for each kind of thing.
-fn old_users(usages: &Usages, viewer: &Viewer, text: &mut String) {
+/// Writes who still uses deprecated things: one metric for each kind.
+fn push_deprecated_use(usages: &Usages, viewer: &Viewer, text: &mut String) {
     let name = "restive_usage_unkept_requests";
-    let help = "Uses counted and not in the database yet: what a crash would lose.";
-    let unkept = usages.unkept();
-    text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {unkept}\n"));
+    let help = "Requests counted but not saved yet, which a crash would lose.";
+    let unsaved = usages.unsaved();
+    text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {unsaved}\n"));
     let mut family = "";
-    // The subjects of one kind stand together.
+    // The subjects are sorted by kind.
     let old = usages.subjects().iter().enumerate().filter(|(_, one)| one.deprecated.is_some());
     for (place, subject) in old {
         let (kind, labels) = match &subject.kind {

@@ -26,17 +26,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use store::Store;
 use wire::{Exchange, Fault, Response};
 
-/// What the API is made of.
+/// The parts that the binary assembles the API from.
 pub struct Parts {
     pub schema: Arc<Schema>,
     pub store: Arc<dyn Store>,
     pub outside: Arc<dyn Outside>,
     pub settings: Settings,
-    /// Adds the metrics of what runs next to the API.
+    /// Adds the metrics of the other parts of the server.
     pub figures: Figures,
-    /// The open connections.
+    /// The hub of the open connections.
     pub hub: Arc<Hub>,
-    /// Where actions with a handler run.
+    /// The thread for actions with a handler.
     pub actions: Arc<Actions>,
 }
 
@@ -62,19 +62,19 @@ impl Api {
         })
     }
 
-    /// The log of requests, for the binary to write out.
+    /// The access log, for the binary to write out.
     pub fn access_log(&self) -> Option<Arc<AccessLog>> {
         self.services.telemetry.log.clone()
     }
 
-    /// Hands the counts of version usage to the store every few seconds, until it is dropped.
-    pub fn keep_usage_regularly(&self) -> impl Future<Output = ()> + use<> {
+    /// Saves the counts of version usage every few seconds, until it is dropped.
+    pub fn save_usage_regularly(&self) -> impl Future<Output = ()> + use<> {
         self.services.usages.clone().run(self.services.store.clone())
     }
 
-    /// Hands the counts of version usage to the store once more, at the end.
-    pub async fn keep_usage(&self) {
-        self.services.usages.keep(&*self.services.store).await;
+    /// Saves the counts of version usage once more, at shutdown.
+    pub async fn save_usage(&self) {
+        self.services.usages.save(&*self.services.store).await;
     }
 
     /// The metrics with the names of all accounts, for the operator's own address.
@@ -85,7 +85,7 @@ impl Api {
         Response { status, headers, body: body.into(), holder: wire::Holder::Operator }
     }
 
-    /// From now on `/health` reports that this instance is going away.
+    /// From now on `/health` reports that this instance stops.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -137,13 +137,13 @@ impl Api {
         }
     }
 
-    /// Where the path leads. A request that leads nowhere costs the client's address.
+    /// Finds the route of the path. A request without a route is charged to the client's address.
     fn route(&self, exchange: &Exchange, trace: &mut Trace) -> Result<Routed, Failure> {
         let admission = &self.services.admission;
         if !is_known(&exchange.method) {
             admission.take_for_address(exchange, trace)?;
             let shown: String = exchange.method.as_str().chars().take(40).collect();
-            let message = format!("The method `{shown}` is not implemented.");
+            let message = format!("The method `{shown}` is not supported.");
             return Err(Problem::new(Code::NotImplemented, message).into());
         }
         let path = exchange.uri.path();
@@ -217,9 +217,10 @@ async fn resource(
         true => Box::pin(services.bodies.read(exchange, &identity, trace)).await,
         false => Ok(Bytes::new()),
     };
-    // A key learns nothing about a request that it may not make, not even that it was made before.
+    // A key learns nothing about a request that it may not make, not even whether it was made
+    // before.
     let sent = body.as_deref().unwrap_or_default();
-    let admitted = admit(services, exchange, &identity, &target, sent, trace);
+    let admitted = check_version_and_scope(services, exchange, &identity, &target, sent, trace);
     let key = match (&body, &admitted) {
         (Ok(body), Ok(view)) => replay::key(exchange, collection, body, view),
         _ => Ok(None),
@@ -260,8 +261,8 @@ async fn resource(
     check_read(&info.method, &info.headers, reply)
 }
 
-/// The version of the request, if the caller may make it.
-fn admit<'a>(
+/// Chooses the version of the request and checks that the caller may make it.
+fn check_version_and_scope<'a>(
     services: &'a Services,
     exchange: &Exchange,
     identity: &Identity,
@@ -279,11 +280,11 @@ fn admit<'a>(
     if !view.serves(target.collection) {
         return Err(versions.missing(view, target.collection));
     }
-    // The body of an action is its parameters, not fields.
+    // The body of an action has parameters, not fields.
     let sent = if target.action.is_none() { sent } else { &[] };
     let query = exchange.uri.query().unwrap_or_default();
-    let used = services.notices.used(view.index, target.collection, sent, query);
-    trace.note_deprecated(&services.notices, &used);
+    let used = services.deprecations.used(view.index, target.collection, sent, query);
+    trace.note_deprecated(&services.deprecations, &used);
     Ok(view)
 }
 
@@ -319,17 +320,18 @@ async fn viewer(
     Ok(Viewer::Account(identity.caller.account.clone()))
 }
 
-/// Sends the links that the client will need, before the response is worked out.
+/// Sends the links that the client will need before the response is ready.
 async fn send_hints(exchange: &Exchange, links: &[String]) {
     if links.is_empty() || !exchange.hints.wanted() {
         return;
     }
     exchange.hints.links(links.iter().filter_map(|link| HeaderValue::from_str(link).ok()));
-    // The hints leave when this task waits. Reading may not wait, and then they would not be early.
+    // The hints are sent when this task yields. The read may not wait at all, and then they would
+    // not be early.
     tokio::task::yield_now().await;
 }
 
-/// RFC 9110 9.1: a known method may be refused on a path (405); an unknown one is not implemented.
+/// RFC 9110 9.1: a known method may be refused on a path (405); an unknown one is not supported.
 fn is_known(method: &Method) -> bool {
     const KNOWN: [Method; 8] = [
         Method::GET,

@@ -16,7 +16,8 @@ use model::version::View;
 use model::write::Idempotency;
 use wire::Exchange;
 
-/// The key of a request with the fingerprint of everything that makes it this request.
+/// The idempotency key of a request, with the fingerprint of everything that identifies the
+/// request.
 pub(crate) fn key(
     exchange: &Exchange,
     collection: &Collection,
@@ -24,8 +25,8 @@ pub(crate) fn key(
     view: &View,
 ) -> Result<Option<Idempotency>, Problem> {
     let Some(key) = idempotency::key(&exchange.method, &exchange.headers)? else {
-        let demanded = collection.require_idempotency_key && exchange.method == Method::POST;
-        return if demanded { Err(idempotency::demanded()) } else { Ok(None) };
+        let required = collection.require_idempotency_key && exchange.method == Method::POST;
+        return if required { Err(idempotency::required()) } else { Ok(None) };
     };
     let parts = [
         exchange.method.as_str().as_bytes(),
@@ -37,7 +38,7 @@ pub(crate) fn key(
     Ok(Some(idempotency::fingerprint(key, &parts)))
 }
 
-/// The response that was given before, if this is a repetition.
+/// The stored response, if this is a repetition.
 pub(crate) async fn find(
     services: &Services,
     key: &Idempotency,
@@ -55,7 +56,7 @@ pub(crate) async fn find(
     if before.fingerprint != key.fingerprint {
         return Err(idempotency::reused().into());
     }
-    // The outcome of a ping is not kept with its key: the operation looks it up again.
+    // The result of a ping is not stored with its key: the operation looks it up again.
     let collection = &services.schema.collections[target.collection];
     let action = target.action.and_then(|place| collection.actions.get(place));
     if action.is_some_and(|action| action.native == Some(Native::Ping)) {
@@ -64,7 +65,7 @@ pub(crate) async fn find(
     let tag = operation::plain_view(&view.schema, &*services.store, target.collection);
     let response = services.versions.response(collection, view, before.response);
     let mut reply = respond::written(view, target, response, tag, shape, &before.request);
-    // The client gets the response that was given, without fields that were added since.
+    // The client gets the original response, without fields that were added since.
     if let Some((date, text)) = before.as_written
         && collection.builtin.is_none()
         && services.versions.shows_as_written(target.collection, &date, view)

@@ -1,5 +1,5 @@
-//! What is known of a request to a resource once it may run: the caller, the version, what was
-//! sent. It owns all of it, so work that outlives the connection can keep it.
+//! A request to a resource that may run: the caller, the version, the body and headers. It owns all
+//! of it, so that work that outlives the connection can keep it.
 
 use crate::auth::Identity;
 use crate::error::Shape;
@@ -19,11 +19,11 @@ pub(crate) struct RequestInfo {
     pub headers: HeaderMap,
     /// The request body; empty for reads.
     pub body: Bytes,
-    /// The client's address, behind the trusted proxies.
+    /// The client's address, as determined behind trusted proxies.
     pub client: IpAddr,
     pub target: Target,
     pub identity: Arc<Identity>,
-    /// The version of the request: bodies and answers have its shape.
+    /// The version of the request: request and response bodies have its shape.
     pub version: Arc<View>,
     pub error_shape: Shape,
     pub idempotency: Option<Idempotency>,
@@ -42,7 +42,7 @@ impl RequestInfo {
         self.uri.query().unwrap_or_default()
     }
 
-    /// The parts that work after the request needs: no headers, no body.
+    /// A copy for work after the request: without headers and body.
     pub fn detached(&self) -> RequestInfo {
         RequestInfo {
             id: self.id.clone(),

@@ -1,6 +1,5 @@
-//! From what an operation found to status, headers and bytes. Records go out as they are kept; only
-//! `fields` and expansions are taken apart, in `operation`, and what an older version shows
-//! otherwise, by its lens.
+//! From the result of an operation to status, headers and bytes. Records are sent as stored. Only
+//! `fields` and expansions (in `operation`) and the lens of an older version parse and change them.
 
 use crate::condition;
 use crate::decode;
@@ -20,9 +19,9 @@ use model::version::{Lens, View};
 use model::write::Response as Written;
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Where the log stood: a stream from there on misses nothing that the answer does not show.
+/// Position of the log: a stream from there on delivers everything that the response does not show.
 pub const STREAM_POSITION: HeaderName = HeaderName::from_static("x-stream-position");
-/// How many events a search index has not read yet.
+/// Number of events that the search index does not contain yet.
 const SEARCH_BEHIND: HeaderName = HeaderName::from_static("restive-search-behind");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const VARIES: HeaderValue = HeaderValue::from_static("Accept, Authorization, Restive-Version");
@@ -31,7 +30,7 @@ const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 const ERROR_CODE: HeaderName = HeaderName::from_static("restive-error-code");
 
-/// An answer before the headers that every answer has.
+/// A response without the headers that every response has.
 pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -49,7 +48,7 @@ impl Reply {
         Reply { status, headers: HeaderMap::with_capacity(16), body: Bytes::new() }
     }
 
-    /// Sets a header whose value the service made; what cannot stand in a header is left out.
+    /// Sets a header; a value that is not valid in a header is omitted.
     pub fn header(mut self, name: HeaderName, value: impl Into<Bytes>) -> Reply {
         // Owned text becomes the value without a copy.
         if let Ok(value) = HeaderValue::from_maybe_shared(value.into()) {
@@ -58,14 +57,14 @@ impl Reply {
         self
     }
 
-    /// Says what of a request decides what is shown.
+    /// Lists the request headers that the response depends on.
     pub fn vary(mut self) -> Reply {
         self.headers.insert(VARY, VARIES);
         self
     }
 }
 
-/// A read of one record, or 304 if the client has it. Its date can say so only where what is shown
+/// A read of one record, or 304 if the client has it. `Last-Modified` is used only if the response
 /// changes with the record alone (`dated`).
 pub fn record(
     request: &HeaderMap,
@@ -99,7 +98,7 @@ pub fn page(cache_control: &str, tag: String, next: Option<&str>, body: String) 
     }
 }
 
-/// A search whose index lacks the newest events: nobody may keep the answer for the whole one.
+/// A search whose index lacks the newest events: no cache may store the incomplete response.
 pub fn behind(mut reply: Reply, events: u64) -> Reply {
     reply.headers.remove(ETAG);
     reply.headers.insert(CACHE_CONTROL, NO_STORE);
@@ -114,7 +113,7 @@ pub fn not_modified(cache_control: &str, tag: String) -> Reply {
         .header(CACHE_CONTROL, cache_control.to_owned())
 }
 
-/// What a write did, fresh or replayed.
+/// The result of a write, fresh or replayed.
 pub fn written(
     version: &View,
     target: &Target,
@@ -159,7 +158,7 @@ fn with_record(status: StatusCode, record: Record, lens: Option<&Lens>, tag: u64
 /// The text of a record in a version.
 pub fn shown(record: Record, lens: Option<&Lens>) -> String {
     match lens {
-        // Nothing is left that a version could show in its own way.
+        // An erased record has no fields to convert.
         Some(_) if model::version::is_erased(&record.body) => record.body,
         None => record.body,
         Some(lens) => lens.show(&record),
@@ -177,18 +176,18 @@ pub fn replayed(mut reply: Reply) -> Reply {
     reply
 }
 
-/// Every error of the service.
+/// The response to every error of the service.
 pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
     let (content_type, body) = error::body(problem, shape, request_id);
     let mut reply = Reply::json(error::status(problem), body);
     reply.headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply.headers.insert(CACHE_CONTROL, NO_STORE);
-    // The code stands in a header too: HEAD has no body, and proxies read none.
+    // The code is also in a header: HEAD has no body, and proxies do not read bodies.
     reply = reply.header(ERROR_CODE, error::code_name(problem).to_owned());
     if let Some(seconds) = problem.retry_after {
         reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    // RFC 6750 3.1: a client that has sent a token learns that this token is the reason.
+    // RFC 6750 3.1: a client that has sent a token learns that the token is the reason.
     let challenge = match problem.code {
         Code::AuthenticationRequired => {
             Some("Bearer realm=\"restive\", Basic realm=\"restive\", charset=\"UTF-8\"")
@@ -216,13 +215,13 @@ pub fn problem(problem: &Problem, shape: Shape, request_id: &str) -> Reply {
     reply
 }
 
-/// The problem of a method that a path does not have.
+/// The error for a method that a path does not support.
 pub fn not_allowed(method: &Method, methods: &[&str]) -> Problem {
-    let message = format!("{method} is not possible here; allowed: {}.", methods.join(", "));
+    let message = format!("This path does not support {method}; allowed: {}.", methods.join(", "));
     Problem::new(Code::MethodNotAllowed, message).extra("allowed_methods", methods.to_vec())
 }
 
-/// What a path offers.
+/// The response to OPTIONS.
 pub fn options(methods: &[&str]) -> Reply {
     let mut reply = Reply::empty(StatusCode::NO_CONTENT).header(ALLOW, methods.join(", "));
     if methods.contains(&"PATCH") {
@@ -234,8 +233,8 @@ pub fn options(methods: &[&str]) -> Reply {
     reply
 }
 
-/// Marks a value that no other answer will have. HTTP/2 then does not remember it for the next one:
-/// its table would hold nothing else soon, and each connection has one.
-pub fn unrepeated(value: &mut HeaderValue) {
+/// Marks a value that no other response will have, so that HTTP/2 does not add it to its header
+/// table. Each connection has a table, which such values would soon fill.
+pub fn mark_unique(value: &mut HeaderValue) {
     value.set_sensitive(true);
 }

@@ -1,5 +1,6 @@
-//! Events are kept for as long as the schema says, then they go, in slices that the store bounds.
-//! Those that an enabled endpoint has not been delivered are kept longer, and then it is reported.
+//! Removes events that are older than the schema keeps them, in slices that the store bounds.
+//! Events that an enabled endpoint has not received yet are kept longer; if they are then removed
+//! undelivered, an event reports it.
 
 use crate::Outside;
 use model::record::Fields;
@@ -12,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{Repeats, SkippedRange, Store};
 
-/// Events removed in one commit at most; the store ends a slice earlier when its time is up.
+/// Maximum events removed in one commit; the store ends a slice earlier when its time is up.
 const BATCH: usize = 1_000;
-/// Between two slices while more is due: commits come in between. Slices that adapt to 4 ms and
-/// this pause leave the writer about half its time.
+/// Pause between two slices while more events are due, for other commits. Slices adapt to 4 ms, so
+/// this pause leaves the writer about half its time.
 const PAUSE: Duration = Duration::from_millis(3);
 const INTERVAL: Duration = Duration::from_secs(60);
-/// After a failure: on a full disk, removing old events is what makes room.
+/// Pause after a failure. Short, because on a full disk the removal of old events makes room.
 const FAILED: Duration = Duration::from_secs(5);
 
 /// Runs until the task is dropped.
@@ -45,7 +46,7 @@ pub async fn run(schema: Arc<Schema>, store: Arc<dyn Store>, outside: Arc<dyn Ou
             }
             Err(error) => {
                 if let Some(times) = repeats.note(&error.to_string()) {
-                    tracing::warn!(%error, times, "old events cannot be removed");
+                    tracing::warn!(%error, times, "old events could not be removed");
                 }
                 FAILED
             }
@@ -54,8 +55,8 @@ pub async fn run(schema: Arc<Schema>, store: Arc<dyn Store>, outside: Arc<dyn Ou
     }
 }
 
-/// Ranges that are not reported yet: each endpoint has one report for all slices of a sweep. What a
-/// crash keeps from being reported stands among the endpoint's deliveries all the same.
+/// Undelivered ranges that are not reported yet: each endpoint gets one report for all slices of a
+/// sweep. A crash loses the report, but the deliveries of the endpoint still show the range.
 #[derive(Default)]
 struct Skipped {
     since: Option<Instant>,
@@ -74,7 +75,7 @@ impl Skipped {
         }
     }
 
-    /// Whether a sweep that does not end keeps a report back for too long.
+    /// Whether a sweep that does not end has delayed a report for too long.
     fn waits_long(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() > INTERVAL)
     }
@@ -85,7 +86,7 @@ impl Skipped {
     }
 }
 
-/// The owner of an endpoint learns by an event that others were not delivered.
+/// Reports to the owner of an endpoint, by an event, that other events were not delivered.
 async fn report_skipped(
     schema: &Schema,
     store: &dyn Store,
@@ -111,7 +112,7 @@ async fn report_skipped(
     };
     match store.commit(write).await {
         Ok(Ok(_)) => {}
-        Ok(Err(problem)) => tracing::warn!(?problem, "skipped events cannot be reported"),
-        Err(error) => tracing::warn!(%error, "skipped events cannot be reported"),
+        Ok(Err(problem)) => tracing::warn!(?problem, "skipped events could not be reported"),
+        Err(error) => tracing::warn!(%error, "skipped events could not be reported"),
     }
 }

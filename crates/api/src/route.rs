@@ -1,4 +1,4 @@
-//! Which resource a path names. All paths of the service can be read off `find`.
+//! Finds the resource that a path names. `find` shows all paths of the service.
 
 use crate::version::Versioning;
 use http::Method;
@@ -9,25 +9,25 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Paths that an answer about an unknown one names.
+/// Maximum number of paths that the error for an unknown path lists.
 const MAX_LISTED: usize = 20;
 
-/// Where a request goes.
+/// The route of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Route {
     Health,
     Metrics,
     OpenApi,
-    /// The catalogue of error codes, where every `doc_url` points.
+    /// The catalogue of error codes, to which every `doc_url` points.
     Errors,
-    /// What each version changed.
+    /// The changes of each version.
     Changelog,
     Own(Own),
     Channel(Channel),
     Resource(Target),
 }
 
-/// A way to hear of changes, and what belongs to it.
+/// A live channel, or a route that belongs to the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
     /// Short and long polls of a feed.
@@ -37,18 +37,18 @@ pub enum Channel {
     Socket,
     /// Credentials for browsers.
     Tokens,
-    /// Who is online.
+    /// Users who are online.
     Presence,
 }
 
 impl Channel {
-    /// Whether the version whose schema this is has it.
+    /// Whether the version with this schema has the channel.
     pub fn is_in(self, schema: &Schema) -> bool {
         !matches!(self, Channel::Poll(feed) if schema.collections[feed].removed)
     }
 }
 
-/// What an account is told about itself, below every mount.
+/// Routes of an account about itself, below every mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     Account,
@@ -58,7 +58,7 @@ pub enum Own {
 impl Own {
     pub const ALL: [Own; 2] = [Own::Account, Own::VersionUsage];
 
-    /// Its last path segment, and its scope.
+    /// The last path segment, which is also the name of the scope.
     pub fn name(self) -> &'static str {
         match self {
             Own::Account => "account",
@@ -67,7 +67,7 @@ impl Own {
     }
 }
 
-/// The channels of any version of a service, each with its path.
+/// The channels of all versions of a service, each with its path.
 pub fn channels(schema: &Schema) -> impl Iterator<Item = (String, Channel)> {
     channels_below(schema, &schema.service.mount)
 }
@@ -95,7 +95,7 @@ fn channels_below<'a>(
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub collection: CollectionIx,
-    /// Place in `Schema::mounts` of the one it was asked for below.
+    /// Index in `Schema::mounts` of the mount in the path.
     pub mount: usize,
     /// Ids of the parents, outermost first, each with its collection.
     pub parents: Vec<(CollectionIx, String)>,
@@ -109,11 +109,11 @@ impl Target {
     }
 }
 
-/// A mount as paths are compared with it.
+/// A mount, prepared for the comparison with paths.
 struct Mounted {
-    /// Its path with a slash behind.
+    /// Its path with a trailing slash.
     prefix: String,
-    /// Paths there are in its newest version, for those who asked for another.
+    /// Paths in its newest version, for the error about an unknown path.
     listed: String,
 }
 
@@ -140,8 +140,8 @@ pub struct Router {
     schema: Arc<Schema>,
     /// Newest first, as in `Schema::mounts`.
     mounts: Vec<Mounted>,
-    /// Of any version: which has which is known when the caller is. At most 64 of them: comparing
-    /// beats hashing.
+    /// Collections of all versions: which version has which is checked once the caller is known. At
+    /// most 64 of them, so comparing is faster than hashing.
     top: Vec<(String, CollectionIx)>,
     channels: Vec<(String, Channel)>,
 }
@@ -164,7 +164,7 @@ impl Router {
         Router { mounts, top, channels, schema }
     }
 
-    /// Reads a path. An unknown one is a problem that says what there is.
+    /// Finds the route of a path. The error for an unknown path lists known ones.
     pub fn find(&self, path: &str) -> Result<Route, Problem> {
         let path = &*normal(path);
         match path {
@@ -188,7 +188,7 @@ impl Router {
         channel.map(|(_, one)| Route::Channel(*one)).ok_or_else(|| self.unknown(path))
     }
 
-    /// The mount that a path is below, whether there is something or not.
+    /// The mount of a path, even if the path is unknown.
     pub fn mount(&self, path: &str) -> Option<usize> {
         let path = normal(path);
         let below = |prefix: &str| path.starts_with(prefix) || path == prefix.trim_end_matches('/');
@@ -230,9 +230,9 @@ impl Router {
         let asked = self.mounts.iter().find(|mount| path.starts_with(&mount.prefix));
         let names = &asked.unwrap_or(&self.mounts[0]).listed;
         let known: Vec<_> = self.schema.mounts.iter().map(|mount| mount.path.as_str()).collect();
-        let begins =
+        let is_mounted =
             |mount: &&str| known.iter().any(|known| known.split('/').nth(1) == mount.get(1..));
-        if let Some(mount) = version_segment(path).filter(|mount| !begins(mount)) {
+        if let Some(mount) = version_segment(path).filter(|mount| !is_mounted(mount)) {
             let word = if known.len() == 1 { "there is" } else { "there are" };
             let listed = known.join(", ");
             let message =
@@ -240,12 +240,12 @@ impl Router {
             return Problem::new(Code::RouteNotFound, message).extra("mounts", known);
         }
         let shown: String = path.chars().take(200).collect();
-        let message = format!("There is nothing at `{shown}`. Resources are: {names}.");
+        let message = format!("The path `{shown}` does not exist. Resources are: {names}.");
         Problem::new(Code::RouteNotFound, message)
     }
 }
 
-/// The path shape of a target, as metrics and OpenAPI show it.
+/// The path template of a target, for metrics and OpenAPI.
 pub fn template(
     schema: &Schema,
     collection: CollectionIx,
@@ -269,7 +269,7 @@ pub fn template(
     path
 }
 
-/// The URL version that a path begins with, if it looks like one: `/v2`.
+/// The first segment of a path if it looks like a URL version: `/v2`.
 fn version_segment(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("/v")?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -277,12 +277,12 @@ fn version_segment(path: &str) -> Option<&str> {
     ends.then(|| path.split_at(2 + digits).0)
 }
 
-/// The path below which the target was asked for.
+/// The mount path of the target.
 pub fn mount_of<'a>(schema: &'a Schema, target: &Target) -> &'a str {
     schema.mounts.get(target.mount).map_or(&schema.service.mount, |mount| &mount.path)
 }
 
-/// The path of one record, below the mount that it was asked for.
+/// The path of one record, below the mount of the request.
 pub fn path_of(schema: &Schema, target: &Target, id: &str) -> String {
     let mut path = mount_of(schema, target).to_owned();
     for (collection, parent) in &target.parents {
@@ -298,7 +298,7 @@ pub fn path_of(schema: &Schema, target: &Target, id: &str) -> String {
     path
 }
 
-/// Whether a target has a method.
+/// Whether a target supports a method.
 pub fn offers(collection: &Collection, target: &Target, method: &Method) -> bool {
     let offered = collection.operations;
     match (target.id.is_some(), target.action.is_some(), method) {
@@ -314,7 +314,7 @@ pub fn offers(collection: &Collection, target: &Target, method: &Method) -> bool
     }
 }
 
-/// The methods of a target, as `Allow` lists them.
+/// The methods of a target, for `Allow`.
 pub fn methods(collection: &Collection, target: &Target) -> Vec<&'static str> {
     const ALL: [(&str, Method); 7] = [
         ("GET", Method::GET),
@@ -329,8 +329,8 @@ pub fn methods(collection: &Collection, target: &Target) -> Vec<&'static str> {
     offered.map(|(name, _)| *name).collect()
 }
 
-/// The path with those characters decoded that mean the same either way (RFC 3986 6.2.2.2): names
-/// consist of them. What else is encoded, such as a slash, stays so until its segment is an id.
+/// The path with unreserved characters decoded (RFC 3986 6.2.2.2): names consist of them. Other
+/// encoded characters, such as a slash, stay encoded until their segment is read as an id.
 fn normal(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
@@ -354,7 +354,7 @@ fn normal(path: &str) -> Cow<'_, str> {
     Cow::Owned(normal)
 }
 
-/// Undoes percent-encoding; `None` for an empty segment or one that is no UTF-8 text.
+/// Percent-decodes a segment; `None` if it is empty or not UTF-8.
 fn decode(segment: &str) -> Option<String> {
     if segment.is_empty() {
         return None;
@@ -365,7 +365,7 @@ fn decode(segment: &str) -> Option<String> {
     percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned())
 }
 
-/// Where none is taken.
+/// For routes without query parameters.
 pub fn refuse_parameters(query: &str) -> Result<(), Problem> {
     match query_pairs(query)?.first() {
         Some((name, _)) => Err(Problem::unknown_parameter(name, &[])),
@@ -373,7 +373,7 @@ pub fn refuse_parameters(query: &str) -> Result<(), Problem> {
     }
 }
 
-/// The parameters of a query string, in their order.
+/// The parameters of a query string, in order.
 pub fn query_pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
     let decode = |text: &str| {
         let spaced = text.replace('+', " ");
@@ -388,7 +388,7 @@ pub fn query_pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
                 (Ok(name), Ok(value)) => Ok((name, value)),
                 _ => {
                     let shown: String = pair.chars().take(80).collect();
-                    let message = format!("The query has text that is no UTF-8: `{shown}`.");
+                    let message = format!("The query contains text that is not UTF-8: `{shown}`.");
                     Err(Problem::new(Code::InvalidParameter, message))
                 }
             }
@@ -396,13 +396,13 @@ pub fn query_pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
         .collect()
 }
 
-/// The same, each given once: twice would mean two things at once.
+/// The same, and each parameter only once: two values would be ambiguous.
 pub fn parameters(query: &str) -> Result<Vec<(String, String)>, Problem> {
     let pairs = query_pairs(query)?;
     let mut seen = HashSet::new();
     if let Some((name, _)) = pairs.iter().find(|(name, _)| !seen.insert(name)) {
         let shown: String = name.chars().take(100).collect();
-        let message = format!("`{shown}` is given more than once.");
+        let message = format!("`{shown}` is given more than once; send it once.");
         return Err(Problem::new(Code::InvalidParameter, message).param(shown));
     }
     Ok(pairs)
@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_is_given_once() {
+    fn a_repeated_parameter_is_refused() {
         assert_eq!(parameters("since=1&wait=true").unwrap().len(), 2);
         assert!(parameters("").unwrap().is_empty());
         for twice in ["since=1&since=2", "since=1&wait=true&since=1", "access_token&access_token"] {

@@ -1,5 +1,5 @@
-//! The scopes of restricted keys: which names there are beside the collections, and whether a
-//! caller has the one that a request needs.
+//! The scopes of restricted keys: the scope names that are not collections, and the check that a
+//! caller has the scope that a request needs.
 
 use model::caller::{Access, Caller};
 use model::problem::{Code, Problem};
@@ -9,8 +9,8 @@ pub const VERSION_USAGE: &str = "version-usage";
 pub const CHANNEL_TOKENS: &str = "channel-tokens";
 pub const PRESENCE: &str = live::PRESENCE_SCOPE;
 
-/// What a key may be allowed beside collections.
-pub const BESIDE_COLLECTIONS: [&str; 4] = [CHANNEL_TOKENS, PRESENCE, ACCOUNT, VERSION_USAGE];
+/// Scope names that are not collections.
+pub const OTHER_SCOPES: [&str; 4] = [CHANNEL_TOKENS, PRESENCE, ACCOUNT, VERSION_USAGE];
 
 /// Refuses a caller whose key lacks the scope.
 pub fn check(caller: &Caller, name: &str, access: Access) -> Result<(), Problem> {

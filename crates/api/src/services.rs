@@ -1,12 +1,12 @@
-//! What lives as long as the server, built once. A step of a request takes the part that it needs.
-//! Knows no step: the pipeline, the operations and the channels import this file, never the other
-//! way round.
+//! Everything that lives as long as the server, built once. A step of a request takes the part that
+//! it needs. This file knows no step: the pipeline, the operations and the channels import it,
+//! never the other way round.
 
 use crate::actions::Actions;
 use crate::admission::Admission;
 use crate::auth::Auth;
 use crate::body::Bodies;
-use crate::deprecation::{self, Notices};
+use crate::deprecation::{self, Deprecations};
 use crate::error::Shape;
 use crate::in_flight::InFlight;
 use crate::key_status::KeyStatuses;
@@ -27,18 +27,18 @@ pub(crate) struct Services {
     pub store: Arc<dyn Store>,
     pub outside: Arc<dyn Outside>,
     pub versions: Arc<Versioning>,
-    /// Who calls, and how much they may have in flight.
+    /// Identifies callers and limits their requests.
     pub admission: Admission,
-    /// Memory for request bodies.
+    /// Memory budget for request bodies.
     pub bodies: Bodies,
     pub handlers: Handlers,
     pub channels: Channels,
     pub telemetry: Arc<Telemetry>,
-    /// Counts of what each account uses of the versions.
+    /// Counts of the versions and deprecated parts that each account uses.
     pub usages: Arc<Usages>,
-    /// What is deprecated, and the headers that say so.
-    pub notices: Notices,
-    /// Signs the cursors of lists.
+    /// Everything that is deprecated, and the headers about it.
+    pub deprecations: Deprecations,
+    /// Key that signs the cursors of lists.
     pub cursor_key: [u8; 32],
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Channels {
     pub key_statuses: KeyStatuses,
 }
 
-/// What the binary brings.
+/// The parts that the binary supplies.
 pub(crate) struct Given {
     pub schema: Arc<Schema>,
     pub store: Arc<dyn Store>,
@@ -72,7 +72,7 @@ impl Services {
         let limiter = Arc::new(Limiter::new(settings.rate_limit, at));
         let versions = Arc::new(Versioning::new(&schema));
         let subjects = deprecation::subjects(&versions);
-        let notices = Notices::new(&versions, &subjects);
+        let deprecations = Deprecations::new(&versions, &subjects);
         let usages = Arc::new(Usages::new(subjects, store.usage(), usage::MAX_ACCOUNTS));
         let accounts = schema.own(Builtin::Account);
         let auth =
@@ -93,7 +93,7 @@ impl Services {
             },
             telemetry: Arc::new(telemetry),
             usages,
-            notices,
+            deprecations,
             versions,
             cursor_key: store.cursor_key(),
             schema,
@@ -102,7 +102,7 @@ impl Services {
         })
     }
 
-    /// The shape of errors for requests that ask for none.
+    /// The error format of requests that ask for none.
     pub fn error_shape(&self) -> Shape {
         self.schema.service.errors.into()
     }

@@ -1,7 +1,7 @@
-//! Timed transitions: waits for the next ones that are due and commits them like any other writes,
-//! all of a turn at once, so that they share commits. What waits is in the store, so it survives
-//! restarts; a transition whose state has passed does nothing. One that cannot fire is set aside by
-//! the store and never holds up the next.
+//! Timed transitions: waits for due transitions and commits them like any other write, all of a
+//! round together, so that they share commits. The store holds the timers, so they survive
+//! restarts. A transition whose record has left the state does nothing. The store sets aside a
+//! transition that cannot fire, so it never delays the next.
 
 use crate::Outside;
 use model::Timestamp;
@@ -11,28 +11,30 @@ use std::time::Duration;
 use store::{Store, Timer};
 use tokio::task::JoinSet;
 
-/// Transitions committed in one turn: as many as a commit takes.
+/// Transitions committed in one round: as many as one commit takes.
 const BATCH: usize = 256;
-/// Looked at this often at the latest: a clock that jumps is noticed within it.
+/// The longest wait between two rounds: a clock that jumps is noticed within it.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// An account whose queue is full delays nobody else's timers by more.
+/// Wait while the queue of an account is full. Short, so that it hardly delays the timers of
+/// others.
 const WHILE_BUSY: Duration = Duration::from_millis(20);
 
 /// Runs until the task is dropped.
 pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
     let heartbeat = store.watchdog().watch("timers");
     let mut set = store.timers();
-    let begun = outside.now().0.saturating_sub(millis(outside.uptime()));
+    let started_at = outside.now().0.saturating_sub(millis(outside.uptime()));
     loop {
-        // Marked as seen before the query: a timer set meanwhile wakes the wait below.
+        // Marked as seen before the query: a timer that is set during the query ends the wait
+        // below.
         set.borrow_and_update();
         heartbeat.beat();
-        let wait = match turn(&store, &*outside, begun).await {
+        let wait = match run_due(&store, &*outside, started_at).await {
             Ok(wait) => wait,
             Err(store::Error::Busy) => WHILE_BUSY,
             Err(error) => {
-                tracing::warn!(%error, "timed transitions must wait");
+                tracing::warn!(%error, "timed transitions are delayed");
                 AFTER_FAILURE
             }
         };
@@ -47,15 +49,16 @@ pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
     }
 }
 
-/// Commits what is due; says how long nothing will be.
-async fn turn(
+/// Commits the due transitions; returns the time until the next one.
+async fn run_due(
     store: &Arc<dyn Store>,
     outside: &dyn Outside,
-    begun: i64,
+    started_at: i64,
 ) -> Result<Duration, store::Error> {
-    // Written times never go back, so a clock that is set back must not delay what they begin.
-    let steady = begun.saturating_add(millis(outside.uptime()));
-    let now = Timestamp(outside.now().0.max(steady));
+    // Stored times never go backwards, so setting the clock back must not delay the timers that
+    // start from them.
+    let monotonic = started_at.saturating_add(millis(outside.uptime()));
+    let now = Timestamp(outside.now().0.max(monotonic));
     let due = store.due(now, BATCH).await?;
     let mut writes = JoinSet::new();
     for timer in due.timers {
@@ -69,7 +72,7 @@ async fn turn(
             Ok(Ok(Err(problem))) => {
                 tracing::warn!(message = problem.message, "a timed transition was refused");
             }
-            // The others go on: an account whose queue is full is alone in that.
+            // The other transitions continue: only this account's queue is full.
             Ok(Err(store::Error::Busy)) => {
                 failure.get_or_insert(store::Error::Busy);
             }

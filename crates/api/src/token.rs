@@ -1,5 +1,5 @@
 //! Channel tokens: short-lived credentials for clients that cannot send an API key, above all
-//! browsers. A token says for itself what it allows and is sealed; nothing of it is kept.
+//! browsers. A token contains its own permissions and is signed; the server stores nothing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,23 +15,23 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 pub const PREFIX: &str = "ct_";
-/// The parameter that names the user of a connection that a key opened.
+/// The parameter that names the user of a connection opened with a key.
 pub const USER: &str = "user";
 pub const MAX_USER_CHARS: usize = 200;
-/// A token is as long as its lists; beyond this it is none of ours.
+/// Maximum length of a token; a longer text is not one of ours.
 const MAX_CHARS: usize = 8 << 10;
 pub const MAX_ITEMS: usize = 50;
-/// Records, and parents, that a token is limited to. 20 of 64 characters: with the longest of its
-/// other lists it is still no longer than `MAX_CHARS`.
+/// Maximum number of records, and of parents, that a token is limited to. 20 ids of 64 characters:
+/// with the longest of its other lists, the token still fits into `MAX_CHARS`.
 pub const MAX_IDS: usize = 20;
 pub const MAX_ID_CHARS: usize = 64;
-/// What a request for a token may say.
+/// The fields of a request for a token.
 const MEMBERS: [&str; 6] = ["user", "types", "publish", "resources", "parents", "expires_in"];
-/// Seconds a token is good for.
+/// Lifetime of a token in seconds.
 pub const LIFE: std::ops::RangeInclusive<i64> = 5..=86_400;
 pub const USUAL_LIFE: i64 = 3_600;
 
-/// What a token says. Names are short: it stands in URLs.
+/// The content of a token. Field names are short because tokens appear in URLs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     #[serde(rename = "s")]
@@ -42,18 +42,18 @@ pub struct Claims {
     pub key: String,
     #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Event types it may hear of; empty: all.
+    /// Event types that it may receive; empty: all.
     #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<String>,
     /// Feeds it may write to, by their live names.
     #[serde(rename = "p", default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<String>,
-    /// Records it is for, and records whose children it is for; both empty: all.
+    /// Records that it is limited to, and records to whose children it is limited; both empty: all.
     #[serde(rename = "r", default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
     #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<String>,
-    /// Scopes of the key it was made with, where that is a restricted one.
+    /// Scopes of the key that created it, if the key is restricted.
     #[serde(rename = "g", default, skip_serializing_if = "Option::is_none")]
     scopes: Option<Vec<String>>,
     /// Milliseconds.
@@ -62,7 +62,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Reads the body of a request for a token. All violations are told at once.
+    /// Parses the body of a request for a token. Reports all violations at once.
     pub fn read(
         schema: &Schema,
         caller: &Caller,
@@ -116,7 +116,7 @@ impl Claims {
                 },
                 (other, _) => {
                     let known = MEMBERS.join(", ");
-                    let message = format!("There is no `{other}`; a token has: {known}.");
+                    let message = format!("Unknown field `{other}`; a token has: {known}.");
                     faults.push(Violation::new(other, Code::UnknownField, message));
                 }
             }
@@ -134,7 +134,7 @@ impl Claims {
     }
 }
 
-/// A whole number, written with a decimal point or without.
+/// A whole number, with or without a decimal point.
 fn whole(value: &Value) -> Option<i64> {
     let float = || value.as_f64().filter(|number| number.fract() == 0.0).map(|n| n as i64);
     value.as_i64().or_else(float)
@@ -148,7 +148,7 @@ fn scope(grant: &Grant) -> String {
 fn texts(value: &Value) -> Result<Vec<&str>, String> {
     let items = value.as_array().filter(|items| items.len() <= MAX_ITEMS);
     let texts = items.and_then(|items| items.iter().map(Value::as_str).collect());
-    texts.ok_or_else(|| format!("This must be an array of at most {MAX_ITEMS} texts."))
+    texts.ok_or_else(|| format!("This must be an array of at most {MAX_ITEMS} strings."))
 }
 
 fn ids(value: &Value) -> Result<Vec<String>, String> {
@@ -157,22 +157,22 @@ fn ids(value: &Value) -> Result<Vec<String>, String> {
         (1..=MAX_ID_CHARS).contains(&id.len()) && id.bytes().all(letter)
     };
     match texts(value) {
-        // None would mean all: whoever lists what a user may hear of means none by it.
+        // An empty list would mean all records, but a client that sends an empty list means none.
         Ok(texts) if (1..=MAX_IDS).contains(&texts.len()) && texts.iter().all(is_id) => {
             Ok(texts.into_iter().map(str::to_owned).collect())
         }
         _ => Err(format!(
             "This must be an array of 1 to {MAX_IDS} ids, each with 1 to {MAX_ID_CHARS} letters, \
-             digits, `_` and `-`. Leave it out for all records."
+             digits, `_` and `-`. Omit the field for all records."
         )),
     }
 }
 
 fn types(schema: &Schema, value: &Value) -> Result<Vec<String>, String> {
     let texts = texts(value)?;
-    // None would mean all: what means nothing must not become that.
+    // An empty list would mean all types, but a client that sends an empty list does not mean that.
     if texts.is_empty() {
-        return Err("Name at least one type, or leave it out for all.".to_owned());
+        return Err("Name at least one type, or omit the field for all types.".to_owned());
     }
     if texts.iter().any(|text| text.trim().is_empty()) {
         return Err("A type cannot be blank.".to_owned());
@@ -195,20 +195,20 @@ fn feeds(schema: &Schema, caller: &Caller, value: &Value) -> Result<Vec<String>,
             }
             None => {
                 let shown: String = name.chars().take(100).collect();
-                return Err(format!("`{shown}` is the live name of no feed."));
+                return Err(format!("`{shown}` is not the live name of a feed."));
             }
         }
     }
     Ok(feeds)
 }
 
-/// Seals tokens and opens them again.
+/// Signs tokens and verifies them.
 pub struct Tokens {
     key: [u8; 32],
 }
 
 impl Tokens {
-    /// With a key of its own, made of the database's.
+    /// Uses a separate key, derived from the secret of the database.
     pub fn new(secret: &[u8; 32]) -> Tokens {
         Tokens { key: mac(secret, b"channel tokens") }
     }
@@ -220,14 +220,14 @@ impl Tokens {
         format!("{PREFIX}{payload}.{mac}")
     }
 
-    /// The same, unless the lists make it longer than one that is read again.
+    /// Signs a token, unless its lists make it longer than `open` accepts.
     pub fn make(&self, claims: &Claims) -> Result<String, Problem> {
         let made = self.seal(claims);
         if made.len() <= MAX_CHARS {
             return Ok(made);
         }
         let message = format!(
-            "The token would have {} characters; {MAX_CHARS} are the most. Name fewer types, \
+            "The token would have {} characters, more than {MAX_CHARS}. Name fewer types, \
              resources and parents.",
             made.len()
         );
@@ -241,10 +241,10 @@ impl Tokens {
         ))
     }
 
-    /// What a token says, if it is one of ours and its time is not over.
+    /// The content of a token, if its signature is valid and it has not expired.
     pub fn open(&self, text: &str, now: Timestamp) -> Result<Claims, Problem> {
         if text.starts_with("sk_") {
-            return Err(invalid("An API key does not belong into a URL; use a channel token."));
+            return Err(invalid("An API key must not be sent in a URL; use a channel token."));
         }
         let claims = self.read(text).ok_or_else(|| {
             invalid("The channel token is not valid. Get one with POST /v1/channel-tokens.")
@@ -277,7 +277,7 @@ fn invalid(message: &str) -> Problem {
     Problem::new(Code::InvalidApiKey, message).param("access_token")
 }
 
-/// Whether a text can stand for a user.
+/// Whether a text is a valid user name.
 pub fn is_name(text: &str) -> bool {
     (1..=MAX_USER_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_what_was_sealed_until_its_time_is_over() {
+    fn a_token_returns_its_claims_until_it_expires() {
         let tokens = Tokens::new(&[7; 32]);
         let text = tokens.seal(&claims());
         assert_eq!(tokens.open(&text, Timestamp(4_999)).unwrap(), claims());
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_and_foreign_tokens_are_refused() {
+    fn forged_tokens_and_tokens_of_other_databases_are_refused() {
         let tokens = Tokens::new(&[7; 32]);
         let text = tokens.seal(&claims());
         let foreign = Tokens::new(&[8; 32]).seal(&claims());
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a body: the claims, or the names of what is wrong with it.
+    /// The claims of a body, or the names of its invalid fields.
     fn read(scopes: Option<&[&str]>, body: Value) -> Result<Claims, Vec<String>> {
         let schema = parse::parse(BOOKSHOP).unwrap();
         let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_made_of_what_was_asked_for() {
+    fn a_token_has_the_requested_permissions() {
         let made = read(None, json!({})).unwrap();
         assert_eq!((made.user, made.types, made.publish), (None, vec![], vec![]));
         assert_eq!(made.expires, 1_000 + USUAL_LIFE * 1_000);
@@ -364,14 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_with_a_request_for_a_token_is_told() {
+    fn every_invalid_field_of_a_token_request_is_reported() {
         let body = json!({
             "user": "", "types": ["orders.*"], "publish": ["book"], "expires_in": 4, "x": 1,
         });
         let mut faults = read(None, body).unwrap_err();
         faults.sort();
         assert_eq!(faults, ["expires_in", "publish", "types", "user", "x"]);
-        // A blank type must not become an empty list, which means everything.
+        // A blank type must not become an empty list, which means all types.
         for types in [json!([" "]), json!([""]), json!("order.*"), json!([1])] {
             assert_eq!(read(None, json!({ "types": types })).unwrap_err(), ["types"]);
         }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_characters_to_show_and_not_too_many() {
+    fn a_user_name_is_printable_and_bounded() {
         for good in ["ann", "Ann Müller", "🦀", &"x".repeat(MAX_USER_CHARS)] {
             assert!(is_name(good), "{good}");
         }

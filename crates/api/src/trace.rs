@@ -1,9 +1,9 @@
-//! What is learned about a request on its way from head to response, and the telemetry it feeds.
-//! Each request is counted and logged exactly once: when it is answered, or when it is dropped
-//! because its client has left.
+//! Collects facts about a request from its head to its response, for headers, metrics and the
+//! access log. Each request is counted and logged exactly once: when it is answered, or when it is
+//! dropped because its client disconnected.
 
 use crate::auth::Identity;
-use crate::deprecation::{Headers, Notices, Part};
+use crate::deprecation::{Deprecations, Headers, Part};
 use crate::error::Shape;
 use crate::in_flight::Slot;
 use crate::limit::{Moment, Quota};
@@ -21,35 +21,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use wire::{Exchange, Holder, Share};
 
-/// In metrics and log, the status of a request whose client left before the answer. Nobody is sent
-/// it; nginx has used this number for the same since long.
+/// Status in metrics and log of a request whose client disconnected before the response. It is
+/// never sent; nginx uses the same number.
 const CLIENT_LEFT: u16 = 499;
 
-/// What is learned about a request on its way, for its headers, metrics and log line.
+/// Facts about a request, for its headers, metrics and log line.
 pub(crate) struct Trace {
-    /// When the request came: one reading of the clock serves its key, its quota and its log line.
+    /// Arrival time of the request. The clock is read once for key, quota and log line.
     pub(crate) now: Timestamp,
-    /// The same since the start of the process.
+    /// Arrival time since the start of the process.
     uptime: Duration,
     pub(crate) route: Option<RouteKey>,
-    /// The mount of its path, where it has one.
+    /// The mount of its path, if it has one.
     pub(crate) mount: Option<usize>,
-    /// Slot of the version it is answered in, once that is known.
+    /// Index of the version of the response, once it is known.
     pub(crate) version: Option<usize>,
     pub(crate) identity: Option<Arc<Identity>>,
-    /// Whether it asks for a page that operators need.
+    /// Whether the request is for a page that operators need.
     pub(crate) is_for_operators: bool,
-    /// Its slot among the requests of its account.
+    /// The slot of the request among those of its account.
     pub(crate) slot: Option<Slot>,
-    /// The memory of its body.
+    /// The memory of the request body.
     pub(crate) body: Option<Share<i64>>,
     pub(crate) quota: Option<Quota>,
-    /// Origin of the page that may read the answer, where it is another than the service's own.
+    /// Origin of the page that may read the response, if it differs from the service's own.
     pub(crate) page: Option<HeaderValue>,
-    /// Whether another origin might have been answered otherwise.
+    /// Whether the response depends on the origin.
     pub(crate) varies_by_origin: bool,
     pub(crate) error: Option<String>,
-    /// What is deprecated about it.
+    /// Headers about deprecated parts.
     pub(crate) headers: Headers,
 }
 
@@ -73,7 +73,7 @@ impl Trace {
         }
     }
 
-    /// Who the answer is charged to until the client has taken it.
+    /// The account that the response's memory is charged to until the client has received it.
     pub(crate) fn holder(&self) -> Holder {
         match &self.identity {
             _ if self.is_for_operators => Holder::Operator,
@@ -103,7 +103,7 @@ impl Trace {
         versions.asked(&exchange.headers, said, self.mount)
     }
 
-    /// Chooses the version of a request to what all versions share.
+    /// Chooses the version for a route that all versions share.
     pub(crate) fn choose_version(
         &mut self,
         versions: &Versioning,
@@ -115,15 +115,15 @@ impl Trace {
         Ok(())
     }
 
-    /// Counts the deprecated parts that the request uses; its response will name them.
-    pub(crate) fn note_deprecated(&mut self, notices: &Notices, used: &[&Part]) {
+    /// Counts the deprecated parts that the request uses and sets the headers that announce them.
+    pub(crate) fn note_deprecated(&mut self, deprecations: &Deprecations, used: &[&Part]) {
         if used.is_empty() {
             return;
         }
         if let Some(identity) = &self.identity {
             used.iter().for_each(|part| identity.account.usage.count(part.place, self.now));
         }
-        self.headers = notices.headers(self.version.unwrap_or(0), used);
+        self.headers = deprecations.headers(self.version.unwrap_or(0), used);
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) struct Telemetry {
     pub(crate) log: Option<Arc<AccessLog>>,
     routes: RouteTable,
     outside: Arc<dyn Outside>,
-    /// Random per process and counted within it: unique without asking for entropy each time.
+    /// Random per process and followed by a counter: ids are unique without new entropy for each.
     id_prefix: String,
     requests: AtomicU64,
 }
@@ -159,13 +159,13 @@ impl Telemetry {
         id.into()
     }
 
-    /// A trace that begins now.
+    /// A trace that starts now.
     pub(crate) fn trace(&self) -> Trace {
         Trace::new(self.outside.now(), self.outside.uptime())
     }
 }
 
-/// A request that is being answered.
+/// A request in progress.
 pub(crate) struct Request {
     telemetry: Arc<Telemetry>,
     pub(crate) id: Arc<str>,
@@ -195,7 +195,7 @@ impl Request {
         }
     }
 
-    /// Counts and logs the answer.
+    /// Counts and logs the response.
     pub(crate) fn answered(&mut self, status: StatusCode, bytes: usize) {
         let took = self.took();
         let route = self.telemetry.routes.of(self.trace.route);
@@ -230,7 +230,7 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.answered {
-            // A panic drops it as well; wire then answers 500.
+            // A panic drops the request as well; wire then answers 500.
             let (status, error) = match std::thread::panicking() {
                 true => (StatusCode::INTERNAL_SERVER_ERROR.as_u16(), "internal"),
                 false => (CLIENT_LEFT, "client_left"),

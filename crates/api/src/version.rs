@@ -1,6 +1,6 @@
-//! The date version a request is made for: the one its header names, else the account's pin, else
-//! the newest; held within what the mount of its path serves. Chosen by place, not by name: the
-//! names are compared once, and that of the newest first.
+//! Chooses the version of a request: the one in its header, else the one that its account is pinned
+//! to, else the newest; limited to the versions that the mount of its path serves. Versions are
+//! passed as indices; dates are compared once, the newest first.
 
 use http::{HeaderMap, HeaderValue};
 use model::problem::{Code, Problem};
@@ -13,14 +13,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub const HEADER: &str = "restive-version";
-/// Versions that a refusal names.
-const NAMED: usize = 50;
+/// Maximum number of versions that an error lists.
+const MAX_LISTED: usize = 50;
 
 /// All versions of the service, and which mount serves which.
 pub struct Versioning {
     views: Versions,
     newest: Arc<View>,
-    /// The date of each view, as it is echoed.
+    /// The date of each version, for the response header.
     names: Vec<HeaderValue>,
     mounts: Vec<Mount>,
     /// By collection.
@@ -47,7 +47,7 @@ impl Versioning {
         &self.newest
     }
 
-    /// The view at a place.
+    /// The view at an index.
     pub fn view(&self, index: usize) -> &Arc<View> {
         self.views.get(index).unwrap_or(&self.newest)
     }
@@ -64,7 +64,7 @@ impl Versioning {
         self.views.iter().map(|view| view.date.as_str()).collect()
     }
 
-    /// A record of the collection of events as a version tells it; others as they are.
+    /// An event in the shape of a version; records of other collections unchanged.
     pub fn in_version(&self, collection: &Collection, view: &View, mut record: Record) -> Record {
         if view.index > 0 && collection.builtin == Some(Builtin::Event) {
             record.body = self.views.row(&record, view.index);
@@ -72,7 +72,7 @@ impl Versioning {
         record
     }
 
-    /// The same of what a write did, fresh or replayed.
+    /// The same for the result of a write, fresh or replayed.
     pub fn response(&self, collection: &Collection, view: &View, response: Response) -> Response {
         match response {
             Response::Created(record) => {
@@ -82,23 +82,23 @@ impl Versioning {
         }
     }
 
-    /// Whether a version shows texts of a collection as they were written under a date.
+    /// Whether a version shows the texts of a collection as they were written under a date.
     pub fn shows_as_written(&self, collection: CollectionIx, date: &str, view: &View) -> bool {
         self.views.shows_as_written(collection, date, view)
     }
 
-    /// Whether some version shows a collection otherwise than another. The same request may then be
-    /// answered otherwise tomorrow, when the account has moved, and the record has not changed.
+    /// Whether versions show a collection differently. If so, the response to the same request can
+    /// change when the account is pinned to another version, without a change of the record.
     pub fn differ(&self, collection: CollectionIx) -> bool {
         self.differing.get(collection).copied().unwrap_or(true)
     }
 
-    /// What is echoed for the view at a place.
+    /// The response header of the version at an index.
     pub fn name(&self, index: usize) -> HeaderValue {
         self.names.get(index).unwrap_or(&self.names[0]).clone()
     }
 
-    /// The version of a request below a mount, or in none: that can be in any version.
+    /// Chooses the version of a request. Without a mount it may be any version.
     pub fn choose(
         &self,
         headers: &HeaderMap,
@@ -117,8 +117,8 @@ impl Versioning {
         Ok(self.view(index))
     }
 
-    /// The version that was asked for, in the URL of a channel or by the header, if the mount has
-    /// such a version. All that is known of it before the account is.
+    /// The version that the URL of a channel or the header asks for, if the mount has it. This is
+    /// all that is known before the account is known.
     pub fn asked(
         &self,
         headers: &HeaderMap,
@@ -130,7 +130,7 @@ impl Versioning {
         asked.filter(|index| self.range(mount).contains(index))
     }
 
-    /// The versions of a mount, newest first; all of them where there is none.
+    /// The versions of a mount, newest first; all versions without a mount.
     pub fn range(&self, mount: Option<usize>) -> RangeInclusive<usize> {
         let mount = mount.and_then(|mount| self.mounts.get(mount));
         mount.map_or(0..=self.names.len() - 1, |mount| mount.newest..=mount.oldest)
@@ -140,7 +140,7 @@ impl Versioning {
     fn named(&self, headers: &HeaderMap) -> Result<Option<usize>, Problem> {
         let Some(asked) = headers.get(HEADER) else { return Ok(None) };
         if headers.get_all(HEADER).iter().nth(1).is_some() {
-            let message = "There are two Restive-Version headers; a request has one version.";
+            let message = "There is more than one Restive-Version header; send one.";
             return Err(Problem::new(Code::UnknownVersion, message).param("Restive-Version"));
         }
         let found = self.names.iter().position(|name| name.as_bytes() == asked.as_bytes());
@@ -151,16 +151,15 @@ impl Versioning {
         })
     }
 
-    /// The problem of a version that does not exist.
+    /// The error for an unknown version.
     pub fn unknown(&self, shown: &str, param: &str) -> Problem {
         let wrong = match is_date(shown) {
             true => format!("There is no version `{shown}`"),
-            false => format!("`{shown}` is no version: versions are dates such as 2026-11-01"),
+            false => format!("`{shown}` is not a version: versions are dates such as 2026-11-01"),
         };
         let dates = self.dates();
         let known = listed(&dates);
-        let word = if dates.len() == 1 { "there is" } else { "there are" };
-        let message = format!("{wrong}; {word}: {known}.");
+        let message = format!("{wrong}; known versions: {known}.");
         Problem::new(Code::UnknownVersion, message).param(param).extra("versions", dates)
     }
 
@@ -169,26 +168,24 @@ impl Versioning {
         let (path, asked) = (&mount.path, date(index));
         let (newest, oldest) = (date(mount.newest), date(mount.oldest));
         let range = match mount.newest == mount.oldest {
-            true => format!("is version {newest} alone"),
-            false => format!("are versions {oldest} to {newest}"),
+            true => format!("only version {newest}"),
+            false => format!("versions {oldest} to {newest}"),
         };
         let other = self.mounts.iter().find(|other| other.serves(index));
-        let hint =
-            other.map_or(String::new(), |other| format!("; {asked} is below {}", other.path));
-        let message = format!("Below {path} there {range}{hint}.");
+        let hint = other.map_or(String::new(), |other| format!("; {} serves {asked}", other.path));
+        let message = format!("{path} serves {range}{hint}.");
         Problem::new(Code::UnknownVersion, message).param("Restive-Version")
     }
 
-    /// The version that an account is pinned to. One that is gone from the schema, or not there
-    /// any more, is served by the next older that is left: what came later the account has not
-    /// asked for.
+    /// The index of the version that an account is pinned to. If the schema no longer has it, the
+    /// next older version is used: the account never asked for anything newer.
     pub fn pinned(&self, date: &str) -> usize {
         let found = self.views.iter().position(|view| view.date.as_str() <= date);
         found.unwrap_or(self.names.len() - 1)
     }
 
-    /// Complains of a collection that the version of a request lacks, as far as that is known
-    /// without its account: that version was asked for, or no version of the mount has it.
+    /// Refuses a collection that the version of a request lacks, as far as that is known without
+    /// the account: the request names that version, or no version of the mount has the collection.
     pub fn check_served(
         &self,
         asked: Option<usize>,
@@ -203,8 +200,8 @@ impl Versioning {
         }
     }
 
-    /// Why there is no such collection in a version that does not serve it. It is there while all
-    /// those above it are.
+    /// The error for a collection that a version does not serve. A collection exists only while all
+    /// its parents do.
     pub fn missing(&self, view: &View, collection: CollectionIx) -> Problem {
         let schema = &self.newest.schema;
         let name = &schema.collections[collection].name;
@@ -214,33 +211,33 @@ impl Versioning {
         let since = path().filter_map(added).min();
         let until = path().filter_map(removed).max();
         let when = match (since.filter(|index| view.index > *index), until) {
-            (Some(index), _) => format!("is there from version {} on", self.view(index).date),
+            (Some(index), _) => format!("exists since version {}", self.view(index).date),
             (None, Some(index)) => {
                 let last = self.view(index + 1);
-                format!("is there until version {}", last.date)
+                format!("existed until version {}", last.date)
             }
-            (None, None) => "is not there".to_owned(),
+            (None, None) => "does not exist".to_owned(),
         };
-        let message = format!("`{name}` {when}; this request is made in {}.", view.date);
+        let message = format!("`{name}` {when}; this request uses version {}.", view.date);
         Problem::new(Code::RouteNotFound, message)
     }
 }
 
-/// The version that did this to a collection.
+/// The version with this change of a collection.
 fn change(
     schema: &Schema,
     collection: CollectionIx,
     wanted: impl Fn(&Operation) -> bool,
 ) -> Option<usize> {
-    let did = |change: &model::schema::Change| {
+    let matches_change = |change: &model::schema::Change| {
         change.collection == collection && wanted(&change.operation)
     };
-    schema.versions.iter().position(|version| version.changes.iter().any(did))
+    schema.versions.iter().position(|version| version.changes.iter().any(matches_change))
 }
 
 fn listed(dates: &[&str]) -> String {
-    let mut text = dates[..dates.len().min(NAMED)].join(", ");
-    if dates.len() > NAMED {
+    let mut text = dates[..dates.len().min(MAX_LISTED)].join(", ");
+    if dates.len() > MAX_LISTED {
         text.push_str(", and older ones");
     }
     text

@@ -103,7 +103,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
                 tokio::spawn(hub.clone().run()).abort_handle(),
                 tokio::spawn(api::timers::run(store.clone(), outside.clone())).abort_handle(),
                 tokio::spawn(api::retention::run(schema, store.clone(), outside)).abort_handle(),
-                tokio::spawn(api.keep_usage_regularly()).abort_handle(),
+                tokio::spawn(api.save_usage_regularly()).abort_handle(),
                 tokio::spawn(beat(store.watchdog().watch("main"))).abort_handle(),
             ],
             delay: Duration::from_secs(serve.drain_delay),
@@ -186,7 +186,7 @@ impl Service {
             Part::new("webhooks", engine_drain + MARGIN, deliveries.stop()),
             // One write. A disk that is slow is no part that hangs: it may take what is left of the
             // time for all of them, after which the process is ended.
-            Part::new("version usage", longest, api.keep_usage()),
+            Part::new("version usage", longest, api.save_usage()),
         ];
         let late = stop::in_order(parts, progress).await;
         drop(log);

@@ -1,5 +1,5 @@
-//! The live channels at the front: who may open which, what they ask for, and the credentials that
-//! browsers need. What happens on an open connection is `live`'s.
+//! The routes of the live channels: checks who may open which channel and what they ask for, and
+//! issues the tokens that browsers need. The crate `live` handles open connections.
 
 mod record_writer;
 mod visit;
@@ -26,16 +26,16 @@ use serde_json::json;
 use std::sync::Arc;
 use wire::{Exchange, Payload, Response, accepted, wants_events, websocket};
 
-/// Something between the place asked for and the answer may have been missed.
+/// Sent if events between the requested position and the response may have been missed.
 const GAP: HeaderName = HeaderName::from_static("x-stream-gap");
-/// Seconds after which it makes sense to try again.
+/// Seconds after which a refused client may try again.
 const RETRY_AFTER: u64 = 5;
-/// Parameters of every channel beside its own.
+/// Parameters of every channel, in addition to its own.
 const COMMON: [&str; 2] = [ACCESS_TOKEN, USER];
 
-/// What a client was shown is nobody else's to keep. RFC 6750 2.3 demands it of what was asked for
-/// with a token in the URL.
-const KEPT_BY_CLIENTS: &str = "private, no-cache";
+/// No shared cache may store a response. RFC 6750 2.3 requires it for requests with a token in the
+/// URL.
+const CLIENT_CACHE_ONLY: &str = "private, no-cache";
 
 type Pairs = [(String, String)];
 
@@ -54,13 +54,14 @@ pub async fn serve(
     };
     let origins = &services.schema.live.origins;
     trace.page = cors::allowed(origins, &exchange.headers);
-    // A socket is refused to pages of other origins in any case.
+    // A socket checks the origin even if the schema lists none.
     trace.varies_by_origin = !origins.is_empty() || channel == Channel::Socket;
     if exchange.method == Method::OPTIONS || !methods.contains(&exchange.method.as_str()) {
         services.admission.take_for_address(exchange, trace)?;
         return offer(services, exchange, channel, methods, trace).map(Outcome::Reply);
     }
-    // Refused before anything else is looked at; which one it is depends on the account, too.
+    // An unknown version is refused before anything else. The version itself also depends on the
+    // account, which is not known yet.
     services.versions.choose(&exchange.headers, None, trace.mount)?;
     let outcome = match channel {
         Channel::Tokens => tokens(services, exchange, trace).await.map(Outcome::Reply),
@@ -75,7 +76,7 @@ pub async fn serve(
     outcome
 }
 
-/// What a channel offers, to those who ask for that or for something else.
+/// The response to OPTIONS and to methods that the channel does not support.
 fn offer(
     services: &Services,
     exchange: &Exchange,
@@ -83,16 +84,17 @@ fn offer(
     methods: &[&str],
     trace: &Trace,
 ) -> Result<Reply, Failure> {
-    let asks = exchange.method == Method::OPTIONS;
-    // A page whose preflight is refused could not read why: what it then asks for is.
-    if asks && trace.page.is_some() {
+    let is_options = exchange.method == Method::OPTIONS;
+    // A page cannot read why its preflight was refused. Allow the preflight; the actual request
+    // then gets the error.
+    if is_options && trace.page.is_some() {
         return Ok(cors::preflight(respond::options(methods), methods));
     }
     if let Channel::Poll(feed) = channel {
         let asked = trace.asked_version(&services.versions, exchange);
         services.versions.check_served(asked, None, feed)?;
     }
-    match asks {
+    match is_options {
         true => Ok(respond::options(methods)),
         false => Err(respond::not_allowed(&exchange.method, methods).into()),
     }
@@ -114,16 +116,19 @@ async fn poll(
     if !view.serves(feed) {
         return Err(services.versions.missing(view, feed).into());
     }
-    trace
-        .note_deprecated(&services.notices, &services.notices.used(visitor.version, feed, &[], ""));
+    trace.note_deprecated(
+        &services.deprecations,
+        &services.deprecations.used(visitor.version, feed, &[], ""),
+    );
     let epoch = Epoch(services.store.epoch());
     let asking = PollRequest::read(feed, epoch, services.schema.service.max_page, &pairs, &COMMON)?;
-    // Looked at before the tag is: what is committed in between must not be behind the position.
+    // Read the position before the tag: a record committed in between must not be older than the
+    // position.
     let position = *services.store.position().borrow();
     let tag = poll_tag(services, &visitor, feed, &pairs);
     condition::of_read(&exchange.headers, Some(&tag), None)?;
     if !asking.wait && condition::is_fresh(&exchange.headers, &tag, None) {
-        let reply = respond::not_modified(KEPT_BY_CLIENTS, tag);
+        let reply = respond::not_modified(CLIENT_CACHE_ONLY, tag);
         return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
     }
     match live::poll(&services.channels.hub, &visitor, asking).await? {
@@ -131,7 +136,7 @@ async fn poll(
         Polled::Now(answer) if asking.wait => Ok(polled(epoch, answer).into()),
         Polled::Now(answer) => {
             let reply = polled(epoch, answer).vary().header(ETAG, tag);
-            Ok(reply.header(CACHE_CONTROL, KEPT_BY_CLIENTS).into())
+            Ok(reply.header(CACHE_CONTROL, CLIENT_CACHE_ONLY).into())
         }
         Polled::Waiting(held) => {
             Ok(Outcome::Wait(Box::pin(async move { Ok(polled(epoch, held.wait().await)) })))
@@ -146,7 +151,7 @@ fn polled(epoch: Epoch, answer: PollResponse) -> Reply {
     if answer.gap { reply.header(GAP, "true") } else { reply }
 }
 
-/// Changes with every record of the feed, and costs no query.
+/// Changes with every record of the feed, and needs no query.
 fn poll_tag(
     services: &Services,
     visitor: &ChannelCaller,
@@ -170,7 +175,7 @@ async fn stream(
 ) -> Result<Outcome, Failure> {
     let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
     let visitor = match visit::visitor(services, exchange, &pairs, trace).await {
-        // An EventSource would never come back after an error that passes by itself.
+        // An EventSource does not reconnect after an error status, but this error is temporary.
         Err(Failure::Problem(problem))
             if matches!(problem.code, Code::RateLimited | Code::Overloaded)
                 && wants_events(&exchange.headers) =>
@@ -180,7 +185,7 @@ async fn stream(
         other => other?,
     };
     if !takes_events(&exchange.headers) {
-        let message = "This is an event stream; the Accept header must take text/event-stream.";
+        let message = "This is an event stream; the Accept header must allow text/event-stream.";
         return Err(Problem::new(Code::NotAcceptable, message).param("Accept").into());
     }
     let epoch = Epoch(services.store.epoch());
@@ -188,12 +193,12 @@ async fn stream(
     let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     visitor.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
-        &services.notices,
-        &services.notices.subscribed(visitor.version, &asked.interest.types),
+        &services.deprecations,
+        &services.deprecations.subscribed(visitor.version, &asked.interest.types),
     );
     condition::of_read(&exchange.headers, None, None)?;
     if exchange.method == Method::HEAD {
-        // A body of unknown length: nobody can say how long a stream will be.
+        // The body has no declared length: a stream has no known end.
         let (_, body) = Payload::channel(None, 1);
         let (status, headers) = (StatusCode::OK, live::sse_headers());
         return Ok(Outcome::Open(Response { status, headers, body, ..Response::default() }));
@@ -241,8 +246,8 @@ async fn socket(
     };
     if !cors::may_connect(&services.schema.live.origins, &exchange.headers) {
         services.admission.take_for_address(exchange, trace)?;
-        let message = "Pages of this origin may not open a WebSocket here; `origins` of [live] in \
-                       the schema file names those that may.";
+        let message = "Pages of this origin may not open a WebSocket; `origins` of [live] in \
+                       the schema file lists the allowed origins.";
         return Err(Problem::new(Code::PermissionDenied, message).param("Origin").into());
     }
     let mut offered = websocket::offered_protocols(&exchange.headers)
@@ -250,7 +255,7 @@ async fn socket(
     if accepted.protocol.is_none() && offered.next().is_some() {
         services.admission.take_for_address(exchange, trace)?;
         let message =
-            format!("None of the offered subprotocols is known; offer `{}`.", live::PROTOCOL);
+            format!("None of the offered subprotocols is supported; offer `{}`.", live::PROTOCOL);
         let problem = Problem::new(Code::InvalidHeader, message);
         return Err(problem.param("Sec-WebSocket-Protocol").into());
     }
@@ -260,8 +265,8 @@ async fn socket(
     let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
     visitor.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
-        &services.notices,
-        &services.notices.subscribed(visitor.version, &asked.interest.types),
+        &services.deprecations,
+        &services.deprecations.subscribed(visitor.version, &asked.interest.types),
     );
     condition::of_read(&exchange.headers, None, None)?;
     let ticket = live::admit(&services.channels.hub, visitor.scope).map_err(refusal)?;
@@ -272,10 +277,11 @@ async fn socket(
     Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, writer)))
 }
 
-/// Sends a client of event streams away from the full door, where nothing more is known of it.
+/// The response to a client of event streams that the listener refused for lack of room. Nothing
+/// more is known about the client.
 pub fn retry_later(services: &Services) -> Response {
     let mut response = live::retry_later(&services.channels.hub, Full::Server);
-    // Any page may be told to come again. One that may not read it would never do so.
+    // Allow every origin: a page that cannot read the response would never reconnect.
     if !services.schema.live.origins.is_empty() {
         cors::share(&mut response.headers, HeaderValue::from_static("*"));
     }
@@ -289,10 +295,10 @@ fn missing() -> Problem {
 fn refusal(full: Full) -> Problem {
     let (code, message) = match full {
         Full::Server => {
-            (Code::Overloaded, "There are as many open connections as there may be. Come again.")
+            (Code::Overloaded, "The server has no room for another connection. Try again later.")
         }
         Full::Account => {
-            (Code::TooManyConnections, "The account has as many open connections as it may have.")
+            (Code::TooManyConnections, "The account has reached its limit of open connections.")
         }
     };
     Problem::new(code, message).retry_after(RETRY_AFTER)
@@ -379,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_go_to_those_who_take_them_and_only_those_who_name_them_come_again() {
+    fn streams_open_for_clients_that_accept_them_and_only_eventsources_are_asked_to_retry() {
         assert!(takes_events(&HeaderMap::new()) && !wants_events(&HeaderMap::new()));
         for (accept, takes, wants) in [
             ("text/event-stream", true, true),

@@ -1,5 +1,5 @@
-//! What a client sends over a socket becomes a record the way any request's does: same quota, same
-//! validation, same commit.
+//! Creates records from messages that a client sends over a socket. They pass the same quota,
+//! validation and commit as any other request.
 
 use crate::auth::Identity;
 use crate::error::{self, Shape, explain};
@@ -22,9 +22,9 @@ use std::sync::Arc;
 pub struct SocketWriter {
     services: Arc<Services>,
     identity: Arc<Identity>,
-    /// The version that is spoken on the socket.
+    /// The API version of the socket.
     version: Arc<View>,
-    /// Before every reference, so that no user can take the reference of another.
+    /// Prefix of every idempotency key, so that no user can reuse the `ref` of another user.
     owner: String,
     author: Author,
     client: IpAddr,
@@ -38,7 +38,7 @@ impl SocketWriter {
         visitor: &ChannelCaller,
         client: IpAddr,
     ) -> SocketWriter {
-        // The length keeps a user `a:b` and a user `a` with references `b:…` apart.
+        // The length separates a user `a:b` from a user `a` whose refs begin with `b:`.
         let user = visitor.user.as_deref().unwrap_or_default();
         let owner = format!("socket:{}:{}:{user}:", identity.caller.key, user.len());
         let author = Author { user: visitor.user.clone(), by_token: visitor.by_token };
@@ -59,7 +59,7 @@ impl RecordWriter for SocketWriter {
 
     fn subscribed(&self, types: &[String]) {
         let now = self.services.outside.now();
-        let used = self.services.notices.subscribed(self.version.index, types);
+        let used = self.services.deprecations.subscribed(self.version.index, types);
         used.iter().for_each(|part| self.identity.account.usage.count(part.place, now));
     }
 
@@ -93,10 +93,10 @@ async fn post(
     }
     let usage = &identity.account.usage;
     usage.count(version.index, now);
-    let used = services.notices.used(version.index, feed, &body, "");
+    let used = services.deprecations.used(version.index, feed, &body, "");
     used.iter().for_each(|part| usage.count(part.place, now));
     if !collection.operations.create {
-        let message = format!("`{}` takes no new records.", collection.name);
+        let message = format!("`{}` does not accept new records.", collection.name);
         return Err(Problem::new(Code::PermissionDenied, message));
     }
     let path = route::template(&services.schema, feed, false, None);
@@ -123,12 +123,12 @@ async fn post(
         let problem = explain(failure, &request_id);
         match problem.code {
             Code::IdempotencyKeyReused => {
-                let message = "This `ref` was used for another message. Use a new one.";
+                let message = "This `ref` was already used for another message. Use a new one.";
                 Problem::new(problem.code, message).param("ref")
             }
             _ => problem,
         }
     })?;
-    // The id of a feed's record is its place in the log.
+    // The id of a record in a feed is its position in the log.
     Ok(Posted { seq: id.parse().unwrap_or_default(), replayed })
 }

@@ -1,4 +1,5 @@
-//! Who opens a channel: by an API key, or by a channel token where a browser cannot send one.
+//! Identifies the client of a channel: by an API key, or by a channel token where a browser cannot
+//! send a key.
 
 use crate::account;
 use crate::auth::{self, Identity};
@@ -16,10 +17,10 @@ use std::time::Duration;
 use wire::{Exchange, websocket};
 
 pub const ACCESS_TOKEN: &str = "access_token";
-/// Before a token among the subprotocols, where it is in no URL.
+/// Prefix of a token that is sent as a subprotocol, to keep it out of URLs.
 pub const TOKEN_PROTOCOL: &str = "access_token.";
 
-/// Knows the caller and takes from their quota.
+/// Identifies the client and takes one request from its quota.
 pub async fn visitor(
     services: &Arc<Services>,
     exchange: &Exchange,
@@ -43,14 +44,14 @@ pub async fn visitor(
         services.admission.take_for_address(exchange, trace)?;
     }
     let mut visitor = visitor?;
-    // A page can say it in the URL alone.
+    // A web page can name a version only in the URL.
     let named = version(services, pairs);
     if let Some(identity) = trace.identity.clone() {
         trace.choose_version(&services.versions, exchange, &identity)?;
-        // One that does not exist is nobody's.
+        // The response to an unknown version names no version.
         trace.version = named.as_ref().map_or(None, |named| named.or(trace.version));
         services.admission.take(&identity, trace)?;
-        // What comes over the channel is in some version, too.
+        // The events on the channel have a version too, so the account is pinned now.
         if identity.account.pin.is_none() {
             Box::pin(account::pin(services, &identity, trace.now)).await;
         }
@@ -60,7 +61,7 @@ pub async fn visitor(
     Ok(visitor)
 }
 
-/// Place of the version that the parameters name.
+/// Index of the version that the parameters name.
 fn version(services: &Services, pairs: &super::Pairs) -> Result<Option<usize>, Problem> {
     let Some(date) = live::asked_version(pairs) else { return Ok(None) };
     let unknown = || {
@@ -98,7 +99,8 @@ async fn by_key(
     })
 }
 
-/// What is said in passing is read, too: who is typing, by those who may read what is then sent.
+/// Sets which ephemeral messages the client may read: a client sees who is typing only if it may
+/// read a feed.
 fn permit(
     services: &Services,
     grants: Option<Vec<Grant>>,
@@ -113,7 +115,7 @@ fn permit(
     Permit { grants, types, reads_no_feed, bounds }
 }
 
-/// Live names of the feeds a restricted key may write to.
+/// Live names of the feeds that a restricted key may write to.
 fn writable(services: &Services, caller: &Caller) -> Vec<String> {
     let feeds = services.schema.feeds().filter(|(_, c)| caller.may(&c.name, Access::Write));
     feeds.filter_map(|(_, c)| Some(c.feed.as_ref()?.live_name.clone())).collect()
@@ -127,13 +129,13 @@ async fn by_token(
 ) -> Result<ChannelCaller, Failure> {
     let claims = services.channels.tokens.open(token, trace.now)?;
     if user.is_some() {
-        let message = "A channel token names its user itself; leave `user` out.";
+        let message = "A channel token already names its user; omit `user`.";
         return Err(Problem::new(Code::InvalidParameter, message).param(USER).into());
     }
     let scope = model::Scope(claims.scope);
     let keys = services.schema.own(Builtin::Key);
     let held = key_status::holds(&*services.store, keys, scope, &claims.key, trace.now).await?;
-    // A token is worth no more than its key.
+    // A token does not outlive its key.
     let expires_in = match held {
         Validity::Valid => until(claims.expires, trace),
         Validity::ExpiresIn(time) => until(claims.expires, trace).min(time),
@@ -150,7 +152,7 @@ async fn by_token(
         grants: grants.clone(),
         rate_limit: None,
     };
-    // Each user has a quota of their own: one who floods does not shut the others out.
+    // Each user has a separate quota: a user who floods the service does not block the others.
     let who = format!("{}:{}", claims.key, claims.user.as_deref().unwrap_or_default());
     let account = services.admission.auth.account(&claims.account).await?;
     let identity = Identity::of_token(caller, services.admission.limiter.bucket(&who), account);
@@ -174,10 +176,11 @@ fn until(end_ms: i64, trace: &Trace) -> Duration {
     Duration::from_millis(u64::try_from(end_ms - trace.now.0).unwrap_or(0))
 }
 
-/// Whether a visitor may read a feed.
+/// Whether a client may read a feed.
 pub fn may_read(visitor: &ChannelCaller, collection: &Collection) -> Result<(), Problem> {
     let live_name = collection.feed.as_ref().map_or("", |feed| &feed.live_name);
-    // A poll shows every record of the feed.
+    // A poll returns every record of the feed, so a token that is limited to some records may not
+    // poll.
     let unbounded = visitor.permit.bounds.is_none();
     if unbounded && visitor.permit.reads(&collection.name, &[live_name, &collection.events.created])
     {
@@ -201,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Whether somebody with these scopes, and a token for these types, may poll the messages.
+    /// Whether a client with these scopes, and a token for these types, may poll the messages.
     fn polls(scopes: Option<&[&str]>, types: &[&str]) -> bool {
         let schema = parse::parse(BOOKSHOP).unwrap();
         let messages = &schema.collections[schema.find("messages").unwrap()];
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_is_polled_by_those_who_may_read_its_records_or_the_log() {
+    fn polling_a_feed_needs_read_access_to_its_records_or_to_the_log() {
         assert!(polls(None, &[]));
         assert!(polls(Some(&["messages:read"]), &[]));
         assert!(polls(Some(&["events:read"]), &["*"]));

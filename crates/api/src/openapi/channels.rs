@@ -1,5 +1,5 @@
-//! The live channels: polls, the event stream, the WebSocket, the tokens that open them and who is
-//! online. What happens on a connection that stays open is told in words: OpenAPI has no others.
+//! The live channels: polls, the event stream, the WebSocket, their tokens and presence. OpenAPI
+//! cannot describe messages on an open connection, so descriptions in prose do.
 
 use super::errors::{self, Facets};
 use super::names::{Names, POSITION, PRESENCE, PRESENCE_LIST, TOKEN, TOKEN_REQUEST};
@@ -11,14 +11,14 @@ use model::schema::{CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Tag of the routes that tell of changes.
+/// Tag of the routes for live updates.
 pub const TAG: &str = "live";
-/// Scheme of the credentials that may stand in a URL.
+/// Security scheme of the credentials that may be sent in a URL.
 pub const TOKEN_SCHEME: &str = "channelToken";
 
-/// A place in the log, with or without the name of the log.
+/// A position in the log, with or without the epoch.
 const POSITION_FORM: &str = r"^(?:[0-9A-Fa-f]{8}\.)?[0-9]{1,18}$";
-/// Everything but control characters.
+/// Any characters except control characters.
 const USER_FORM: &str = r"^[^\u0000-\u001f\u007f-\u009f]+$";
 
 pub fn paths(schema: &Schema, names: &Names) -> Map<String, Value> {
@@ -49,15 +49,15 @@ pub fn schemas(schema: &Schema) -> Map<String, Value> {
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The parameters that mean the same on several channels.
+/// The parameters that several channels share.
 pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
     let id =
         || json!({ "type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$" });
     let place = || reference("schemas", POSITION);
     let types = parameters::commas(
         "types",
-        "Only these: types of events, patterns such as `order.*`, live names of feeds, `typing` \
-         and `online`. Without it, everything but the events of the service's own objects.",
+        "Only these: event types, patterns such as `order.*`, live names of feeds, `typing` \
+         and `online`. Without it, everything except the events of built-in objects.",
         json!({
             "type": "array",
             "items": { "type": "string", "enum": types(schema) },
@@ -70,14 +70,14 @@ pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
         "type": "string", "minLength": 1, "maxLength": token::MAX_USER_CHARS,
         "pattern": USER_FORM,
     });
-    let about_user = "For whom the connection is: while it is open, they are online. For \
-                      connections that are opened with an API key; a channel token names its user \
-                      itself.";
-    let since = "Go on behind this place: the `id` of the last event, an X-Stream-Position, or the \
-                 id of a feed's record. Without it, from now on.";
-    let header = "Sent by the browser when it connects anew; goes before `since`.";
-    let version = "The API version to speak, for pages, which cannot set the header; goes before \
-                   `Restive-Version`.";
+    let about_user = "The user of the connection, who is online while it is open. Only for \
+                      connections opened with an API key: a channel token already names its \
+                      user.";
+    let since = "Continue after this position: the `id` of the last event, an X-Stream-Position, \
+                 or the id of a record in a feed. Without it, from now on.";
+    let header = "Sent by the browser when it reconnects; takes precedence over `since`.";
+    let version = "The API version, for web pages, which cannot set the header; takes precedence \
+                   over `Restive-Version`.";
     let versions = json!({ "type": "string", "enum": [schema.service.version] });
     let all = [
         ("StreamTypes", types),
@@ -104,7 +104,7 @@ fn live_names(schema: &Schema) -> impl Iterator<Item = String> {
     schema.routed().filter_map(|(_, c)| Some(c.feed.as_ref()?.live_name.clone()))
 }
 
-/// An operation on a channel, which a channel token opens too.
+/// An operation on a channel, which also accepts a channel token.
 fn channel(operation: Operation) -> Value {
     let mut value = operation.into_value(TAG);
     value["security"] = json!([{ "bearerAuth": [] }, { "basicAuth": [] }, { TOKEN_SCHEME: [] }]);
@@ -120,18 +120,18 @@ fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
     let collection = &schema.collections[feed];
     let (name, live) = (&collection.name, &schema.live);
     let most = schema.service.max_page;
-    let since = "Only records behind this place: the id of the last one, or an X-Stream-Position. \
-                 Without it, from the first one on.";
+    let since = "Only records after this position: the id of the last record, or an \
+                 X-Stream-Position. Without it, from the first record on.";
     let wait = format!(
-        "Where there is nothing yet, wait for it, {} seconds at most. The answer comes the moment \
-         a record is committed, or is empty.",
+        "If there is no record yet, wait for one, at most {} seconds. The response is sent as soon \
+         as a record is committed; after the wait it is empty.",
         live.poll_timeout.as_secs()
     );
     let limit = json!({
         "type": "integer", "format": "int64", "minimum": 1,
         "default": live::POLL_LIMIT.min(most),
     });
-    let about = format!("Records in the answer, the oldest first. More than {most} are not sent.");
+    let about = format!("Maximum records in the response, oldest first. The limit is {most}.");
     let records = json!({
         "type": "array",
         "items": reference("schemas", names.record(feed)),
@@ -139,7 +139,7 @@ fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
     });
     let mut responses = failures(false);
     let shown = ["ETag", "X-Stream-Position", "X-Stream-Gap"];
-    responses.insert("200".into(), answer("The records behind `since`.", &shown, records));
+    responses.insert("200".into(), answer("The records after `since`.", &shown, records));
     let mut fresh = unchanged();
     fresh["headers"]["X-Stream-Position"] = reference("headers", "X-Stream-Position");
     responses.insert("304".into(), fresh);
@@ -147,9 +147,9 @@ fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
         id: names.operation("poll", feed),
         summary: format!("Poll {name}"),
         description: format!(
-            "Answers with the `{name}` behind a place in the log, at once, or with `wait=true` as \
-             soon as there are some. Ask again with the id of the last record, or with the \
-             X-Stream-Position of the answer."
+            "Returns the `{name}` after a position in the log: at once, or with `wait=true` as \
+             soon as there are some. Poll again with the id of the last record, or with the \
+             X-Stream-Position of the response."
         ),
         parameters: vec![
             parameters::query("since", since, reference("schemas", POSITION)),
@@ -165,7 +165,7 @@ fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
     })
 }
 
-/// What may be asked of a stream and of a socket alike.
+/// The parameters of both a stream and a socket.
 fn subscription() -> Vec<Value> {
     let names = [
         "StreamTypes",
@@ -185,16 +185,19 @@ fn stream(schema: &Schema) -> Value {
     let feeds: Vec<String> = live_names(schema).map(|name| format!("`{name}`")).collect();
     let feeds = match feeds.is_empty() {
         true => String::new(),
-        false => format!(" A new record of a feed goes by its live name ({}).", feeds.join(", ")),
+        false => format!(
+            " A new record of a feed has its live name as event type ({}).",
+            feeds.join(", ")
+        ),
     };
     let blocks =
-        "Blocks as EventSource reads them. The first one holds `retry` and `id`, where the \
-         stream begins. Then, for each event: `event`, its type; `id`, its place in the log; \
-         `data`, the event as `GET /v1/events/{id}` shows it, or the record of a feed. \
-         `typing` and `online` come without an `id`. `stream.reset` says that the place asked for \
-         cannot be gone on from, and which lists to fetch anew; `presence.reset` that some of \
-         `typing` or `online` was missed, which `missed` names, and what to fetch instead; \
-         `stream.closing` that the credentials end. Comments keep a quiet connection open."
+        "Blocks in the EventSource format. The first block has `retry`, and as `id` the position \
+         at which the stream begins. Then, for each event: `event`, its type; `id`, its position; \
+         `data`, the event as in `GET /v1/events/{id}`, or the record of a feed. \
+         `typing` and `online` have no `id`. `stream.reset`: the stream cannot continue from the \
+         requested position; it names the lists to fetch again. `presence.reset`: some `typing` \
+         or `online` messages were missed; it names them in `missed`, and what to fetch instead. \
+         `stream.closing`: the credentials expire. Comments keep an idle connection open."
             .replace("/v1", &schema.service.mount);
     let mut responses = failures(false);
     let success = json!({
@@ -207,10 +210,11 @@ fn stream(schema: &Schema) -> Value {
         id: "stream".to_owned(),
         summary: "Stream events".to_owned(),
         description: format!(
-            "Server-sent events: everything that the credentials may read, as it is committed, or \
-             from `since` on; nothing is left out and nothing comes twice.{feeds} Where there is \
-             no room, a client that accepts `text/event-stream` by name is answered 200 with a \
-             `retry` and the end, because an EventSource never comes back after an error."
+            "Server-sent events: everything that the credentials may read, as soon as it is \
+             committed, or from `since` on; without gaps and without duplicates.{feeds} If the \
+             server has no room, a client whose Accept names `text/event-stream` gets 200 with a \
+             `retry`, and the stream ends, because an EventSource does not reconnect after an \
+             error status."
         ),
         parameters: subscription(),
         body: None,
@@ -219,20 +223,20 @@ fn stream(schema: &Schema) -> Value {
 }
 
 fn socket(schema: &Schema) -> Value {
-    let close = "Close codes of 4000 to 4099 mean not to come again, 4100 to 4199 after a pause, \
-         4200 to 4299 at once; 1012 means that the server goes and its successor comes.";
+    let close = "Close codes 4000 to 4099: do not reconnect; 4100 to 4199: reconnect after a \
+                 pause; 4200 to 4299: reconnect at once; 1012: the server restarts.";
     let mut responses = failures(true);
     let text = |about: &str| json!({ "description": about, "schema": { "type": "string" } });
     let mut agreed = headers::with(&[]);
     for (name, about) in [
-        ("Sec-WebSocket-Protocol", "`restive.v1`, where the client offered it."),
-        ("Sec-WebSocket-Extensions", "`permessage-deflate`, where the client offered it."),
+        ("Sec-WebSocket-Protocol", "`restive.v1`, if the client offered it."),
+        ("Sec-WebSocket-Extensions", "`permessage-deflate`, if the client offered it."),
     ] {
         agreed[name] = text(about);
     }
     let mut upgraded = agreed.clone();
     upgraded["Upgrade"] = text("`websocket`.");
-    upgraded["Sec-WebSocket-Accept"] = text("Proof of the key; RFC 6455.");
+    upgraded["Sec-WebSocket-Accept"] = text("Hash of the client's key (RFC 6455).");
     responses.insert(
         "101".into(),
         json!({
@@ -247,22 +251,22 @@ fn socket(schema: &Schema) -> Value {
             "headers": upgraded,
         }),
     );
-    let extended = "The same on HTTP/2 and HTTP/3, which ask for it with CONNECT (RFC 8441, \
+    let extended = "The same on HTTP/2 and HTTP/3, which open a WebSocket with CONNECT (RFC 8441, \
                     RFC 9220).";
     responses.insert("200".into(), json!({ "description": extended, "headers": agreed }));
     let example = schema.live.origins.first().map_or("https://shop.example", String::as_str);
     let mut parameters = subscription();
-    let offered = "Subprotocols: `restive.v1`, and `access_token.<channel token>` where the token \
-                   shall stand in no URL.";
+    let offered = "Subprotocols: `restive.v1`, and `access_token.<channel token>` to keep the \
+                   token out of the URL.";
     let text = json!({ "type": "string" });
     parameters.push(parameters::header("Sec-WebSocket-Protocol", false, offered, text));
     channel(Operation {
         id: "socket".to_owned(),
         summary: "Open a WebSocket".to_owned(),
         description: format!(
-            "The stream, and a client that talks back (RFC 6455). Asked for with `Upgrade: \
-             websocket` and its other headers; anything else is answered 426. Pages of other \
-             origins than the service's own must be named in its schema, such as `{example}`."
+            "The event stream in both directions (RFC 6455). Opened with `Upgrade: \
+             websocket` and its other headers; any other request gets 426. The schema must list \
+             the origins of pages other than the service's own, such as `{example}`."
         ),
         parameters,
         body: None,
@@ -278,10 +282,10 @@ fn tokens() -> Value {
     let operation = Operation {
         id: "tokens".to_owned(),
         summary: "Create a channel token".to_owned(),
-        description: "Makes credentials for one client of the live channels, above all a browser, \
-                      which can send no header. A token reads what its key may read, or less; it \
-                      writes to the feeds in `publish` alone. It ends with its key, and open \
-                      connections end with it."
+        description: "Creates credentials for one client of the live channels, above all a \
+                      browser, which cannot send headers. A token reads what its key may read, \
+                      or less. It writes only to the feeds in `publish`. It ends with its key, \
+                      and open connections end with it."
             .to_owned(),
         parameters: vec![parameters::shared("RestiveVersion")],
         body: Some(json!({
@@ -296,13 +300,13 @@ fn tokens() -> Value {
 fn presence() -> Value {
     let mut responses = errors::responses(&Facets { resource: true, ..Facets::default() });
     let list = reference("schemas", PRESENCE_LIST);
-    responses.insert("200".into(), answer("Who is online.", &["X-Stream-Position"], list));
+    responses.insert("200".into(), answer("Users who are online.", &["X-Stream-Position"], list));
     let operation = Operation {
         id: "presence".to_owned(),
-        summary: "List who is online".to_owned(),
-        description: "Users with an open connection, by name; a user is there once, however many \
-                      connections there are, and stays for some seconds after the last one ended. \
-                      A stream with `types=online` tells of coming and going."
+        summary: "List online users".to_owned(),
+        description: "Users with an open connection, by name. Each user appears once, even with \
+                      several connections, and stays for some seconds after the last one ended. \
+                      A stream with `types=online` reports when users come and go."
             .to_owned(),
         parameters: vec![parameters::shared("RestiveVersion")],
         body: None,
@@ -314,7 +318,7 @@ fn presence() -> Value {
 fn position() -> Value {
     json!({
         "type": "string",
-        "description": "A place in the log: `<epoch>.<number>`, or the number alone.",
+        "description": "A position in the log: `<epoch>.<number>`, or the number alone.",
         "pattern": POSITION_FORM,
     })
 }
@@ -323,7 +327,7 @@ fn token_request(schema: &Schema) -> Value {
     let feeds: BTreeSet<String> = live_names(schema).collect();
     let mut publish = json!({
         "type": ["array", "null"],
-        "description": "Live names of the feeds that may be written to. Without it, none.",
+        "description": "Live names of the feeds that the token may write to. Without it, none.",
         "items": { "type": "string", "enum": feeds },
         "maxItems": token::MAX_ITEMS,
     });
@@ -347,30 +351,30 @@ fn token_request(schema: &Schema) -> Value {
     };
     json!({
         "type": "object",
-        "description": "What a token shall allow.",
+        "description": "The permissions of a token.",
         "properties": {
             "user": {
                 "type": ["string", "null"],
-                "description": "For whom it is. They are online while a connection is open.",
+                "description": "The user of the token, who is online while a connection is open.",
                 "minLength": 1,
                 "maxLength": token::MAX_USER_CHARS,
                 "pattern": USER_FORM,
             },
             "types": {
                 "type": ["array", "null"],
-                "description": "Types, patterns and live names to be heard of. Without it, all \
+                "description": "Types, patterns and live names to receive. Without it, all \
                                 that the key may read.",
                 "items": { "type": "string", "enum": types(schema) },
                 "minItems": 1,
                 "maxItems": token::MAX_ITEMS,
             },
             "publish": publish,
-            "resources": ids("Ids of the records to be heard of. With `parents`, either counts; \
-                              without both, all records."),
-            "parents": ids("Ids of records whose children are to be heard of."),
+            "resources": ids("Ids of the records to receive events of. With `parents`, either \
+                              matches; without both, all records."),
+            "parents": ids("Ids of records whose children's events to receive."),
             "expires_in": {
                 "type": ["integer", "null"],
-                "description": "Seconds that it is good for.",
+                "description": "Lifetime in seconds.",
                 "minimum": token::LIFE.start(),
                 "maximum": token::LIFE.end(),
                 "default": token::USUAL_LIFE,
@@ -385,19 +389,19 @@ fn token() -> Value {
     let texts = |about: &str| json!({ "type": "array", "items": item(), "description": about });
     json!({
         "type": "object",
-        "description": "Credentials for one client of the live channels. Nothing of it is kept.",
+        "description": "Credentials for one client of the live channels. They are not stored.",
         "properties": {
             "object": { "type": "string", "const": "channel_token" },
             "token": {
                 "type": "string",
-                "description": "For `access_token`, or after `Bearer`.",
+                "description": "The value of `access_token`, or of `Authorization` after `Bearer`.",
                 "pattern": r"^ct_[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$",
             },
             "user": { "type": ["string", "null"] },
-            "types": texts("What it may hear of; empty: all that its key may read."),
+            "types": texts("What it receives; empty: all that its key may read."),
             "publish": texts("Live names of the feeds it may write to."),
-            "resources": texts("Records it hears of; empty with `parents`: all."),
-            "parents": texts("Records whose children it hears of."),
+            "resources": texts("Records whose events it receives; if empty like `parents`: all."),
+            "parents": texts("Records whose children's events it receives."),
             "expires_at": { "type": "string", "format": "date-time" },
             "livemode": { "type": "boolean" },
         },
@@ -429,7 +433,7 @@ fn present() -> Value {
 fn presence_list() -> Value {
     json!({
         "type": "object",
-        "description": "Who is online. Above a thousand users the rest is only counted.",
+        "description": "Online users. Beyond a thousand users, only the total includes the rest.",
         "properties": {
             "object": { "type": "string", "const": "list" },
             "data": { "type": "array", "items": reference("schemas", PRESENCE) },

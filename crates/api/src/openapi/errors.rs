@@ -1,6 +1,6 @@
-//! Errors: their bodies, one response per status, and which operation answers with which code. All
-//! of it follows from the catalogue in `model::problem` and the map in `crate::error`; a new code
-//! does not compile until it is said here where it occurs.
+//! Errors: their bodies, one response per status, and which operation can return which code. All of
+//! it follows from the catalogue in `model::problem` and the mapping in `crate::error`. A new code
+//! does not compile until `occurs` has it.
 
 use super::{headers, reference};
 use crate::error;
@@ -11,25 +11,25 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// What decides which errors an operation can answer with.
+/// Properties of an operation that decide which errors it can return.
 #[derive(Clone, Copy, Default)]
 pub struct Facets<'a> {
-    /// Works on resources: needs a key, speaks a version, knows its query parameters.
+    /// Works on resources: needs a key, has a version and a fixed set of query parameters.
     pub resource: bool,
-    /// Its path holds ids.
+    /// Its path contains ids.
     pub addressed: bool,
     pub list: bool,
     pub body: bool,
     pub write: bool,
-    /// Takes If-Match; whether it must have it.
+    /// Accepts If-Match; whether it is required.
     pub if_match: Option<bool>,
-    /// Takes an Idempotency-Key; whether it must have it.
+    /// Accepts an Idempotency-Key; whether it is required.
     pub idempotency: Option<bool>,
-    /// Deletes a record that others may be below or refer to.
+    /// Deletes a record that other records may be below or refer to.
     pub takes_others: bool,
-    /// Deletes a record that others may keep from being deleted.
+    /// Deletes a record whose referrers may prevent the deletion.
     pub restricted: bool,
-    /// Creates a record of a collection that holds only so many.
+    /// Creates a record of a collection with a limited number of records.
     pub counted: bool,
     /// Opens a connection that stays open; whether it is a WebSocket.
     pub channel: Option<bool>,
@@ -38,20 +38,20 @@ pub struct Facets<'a> {
     pub chosen: bool,
 }
 
-/// Whether an operation can answer with a code.
+/// Whether an operation can return a code.
 fn occurs(code: Code, facets: &Facets<'_>) -> bool {
     use Code::*;
     match code {
         MalformedRequest | UrlTooLong | HeadersTooLarge | RequestTimeout | MethodNotAllowed
         | Overloaded | Internal => true,
-        // A body in a transfer coding that is unknown; an unknown method is no operation.
+        // A body with an unknown transfer coding. An unknown method is not an operation.
         NotImplemented => facets.write,
-        // A request line of another version belongs to no operation.
+        // A request line with another HTTP version belongs to no operation.
         HttpVersionNotSupported => false,
         MalformedJson | DuplicateKey | TooDeep | BodyNotObject | UnsupportedMediaType => {
             facets.body
         }
-        // Whatever writes has its body read, a DELETE too.
+        // Every write has its body read, even a DELETE.
         BodyIncomplete | BodyTooLarge | StorageFull | OutcomeUnknown => facets.write,
         UnknownVersion | InvalidParameter => facets.resource || facets.chosen,
         UnknownParameter
@@ -81,14 +81,14 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         UpgradeRequired => facets.channel == Some(true),
         IdempotencyKeyReused | IdempotencyKeyInUse => facets.idempotency.is_some(),
         IdempotencyKeyRequired => facets.idempotency == Some(true),
-        // These stand inside a `validation_failed`, never alone.
+        // These appear inside a `validation_failed`, never alone.
         Required | UnknownField | WrongType | TooShort | TooLong | TooSmall | TooLarge
         | PatternMismatch | NotInEnum | NotUnique | BadReference | ReadOnly | InvalidCharacters
         | InvalidFormat | Unsuitable => false,
     }
 }
 
-/// The statuses of a code. A handler that does not answer in time is told from one that fails.
+/// The statuses of a code. A handler that times out has another status than one that fails.
 fn statuses(code: Code) -> Vec<StatusCode> {
     match code {
         Code::ActionHandlerFailed => vec![error::classify(code).0, StatusCode::GATEWAY_TIMEOUT],
@@ -125,7 +125,7 @@ pub fn responses(facets: &Facets<'_>) -> Map<String, Value> {
 
 const REFUSED_BY_HANDLER: &str = "RefusedByHandler";
 
-/// Refusals that the rules of an action declare.
+/// Error codes that the rules of an action declare.
 fn declared(action: &Action) -> impl Iterator<Item = (StatusCode, &str)> {
     action.rules.iter().filter_map(|rule| {
         let status = StatusCode::from_u16(rule.status).ok()?;
@@ -141,7 +141,7 @@ fn component(status: StatusCode) -> String {
     }
 }
 
-/// One response per status that any operation can answer with.
+/// One response for each status that any operation can return.
 pub fn components(schema: &Schema) -> Map<String, Value> {
     let mut by_status: BTreeMap<StatusCode, Vec<String>> = BTreeMap::new();
     for code in Code::ALL {
@@ -173,7 +173,8 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
             (component(status), response(schema, &lines.join("\n"), more))
         })
         .collect();
-    let refused = "Refused by the operator's action handler, with a status and a code of its own.";
+    let refused =
+        "Refused by the operator's action handler, with a status and code that it defines.";
     all.insert(REFUSED_BY_HANDLER.into(), response(schema, refused, &["Retry-After"]));
     all
 }
@@ -210,7 +211,7 @@ pub fn schemas(schema: &Schema) -> Map<String, Value> {
     all
 }
 
-/// A closed list of words, unless handlers may answer with words of their own.
+/// A closed list of words, unless handlers may add their own.
 fn words(schema: &Schema, words: BTreeSet<&str>, about: &str) -> Value {
     let closed = actions(schema).all(|action| action.handler.is_none());
     match closed {
@@ -218,7 +219,7 @@ fn words(schema: &Schema, words: BTreeSet<&str>, about: &str) -> Value {
         false => json!({
             "type": "string",
             "description": about,
-            "anyOf": [{ "enum": words }, { "description": "A word of an action handler." }],
+            "anyOf": [{ "enum": words }, { "description": "Defined by an action handler." }],
         }),
     }
 }
@@ -243,7 +244,7 @@ fn violations() -> Value {
     json!({
         "type": "array",
         "items": reference("schemas", "Violation"),
-        "description": "Everything that is wrong, field by field.",
+        "description": "All errors, by field.",
     })
 }
 
@@ -257,12 +258,12 @@ fn structured(schema: &Schema) -> Value {
                 "properties": {
                     "type": kind(schema),
                     "code": code(schema),
-                    "message": text("For people."),
+                    "message": text("A text for people."),
                     "param": {
                         "type": ["string", "null"],
-                        "description": "The offending field or parameter, the first of them.",
+                        "description": "The first invalid field or parameter.",
                     },
-                    "value": { "description": "The offending value, shortened." },
+                    "value": { "description": "The invalid value, shortened." },
                     "doc_url": link(),
                     "request_id": text("Value of the Request-Id header."),
                     "errors": violations(),
@@ -280,19 +281,19 @@ fn flat(schema: &Schema) -> Value {
         "type": "object",
         "description": "A failed request.",
         "properties": {
-            "message": text("For people."),
+            "message": text("A text for people."),
             "code": code(schema),
             "documentation_url": link(),
             "request_id": text("Value of the Request-Id header."),
             "errors": {
                 "type": "array",
-                "description": "Everything that is wrong, field by field.",
+                "description": "All errors, by field.",
                 "items": {
                     "type": "object",
                     "properties": {
                         "field": text("Dotted path of the field, or name of the parameter."),
                         "code": violation_code(),
-                        "message": text("For people."),
+                        "message": text("A text for people."),
                     },
                     "required": ["field", "code", "message"],
                 },
@@ -305,7 +306,7 @@ fn flat(schema: &Schema) -> Value {
 fn problem_details(schema: &Schema) -> Value {
     json!({
         "type": "object",
-        "description": "A failed request, as RFC 9457 writes it. Sent when Accept asks for it.",
+        "description": "A failed request in the format of RFC 9457. Sent if Accept asks for it.",
         "properties": {
             "type": link(),
             "title": text("What the code means."),
@@ -313,7 +314,7 @@ fn problem_details(schema: &Schema) -> Value {
             "detail": text("What went wrong this time."),
             "instance": { "type": "string", "description": "This occurrence, as a URN." },
             "code": code(schema),
-            "param": text("The offending field or parameter, the first of them."),
+            "param": text("The first invalid field or parameter."),
             "request_id": text("Value of the Request-Id header."),
             "errors": violations(),
         },
@@ -325,13 +326,13 @@ fn problem_details(schema: &Schema) -> Value {
 fn violation() -> Value {
     json!({
         "type": "object",
-        "description": "One thing wrong with one field or parameter.",
+        "description": "One error of one field or parameter.",
         "properties": {
             "field": text("Dotted path of the field, or name of the parameter."),
             "pointer": text("The same as a JSON pointer (RFC 6901)."),
             "code": violation_code(),
-            "message": text("For people."),
-            "value": { "description": "The offending value, shortened." },
+            "message": text("A text for people."),
+            "value": { "description": "The invalid value, shortened." },
         },
         "required": ["field", "pointer", "code", "message"],
     })
@@ -350,13 +351,13 @@ fn link() -> Value {
     })
 }
 
-/// The catalogue for people: `docs/errors.md` is this text.
+/// The catalogue as Markdown: `docs/errors.md` is this text.
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Error codes\n\n\
-         Every failed request is answered with a status, a type and a code. Codes are stable: \
-         programs may\nrely on them, messages are for people. Codes of one field stand in \
-         `errors`, inside a\n`validation_failed`. Actions may declare codes of their own in the \
+         The response to a failed request has a status, a type and a code. Codes are stable: \
+         programs may\nrely on them, messages are for people. Codes about one field are in \
+         `errors`, inside a\n`validation_failed`. Actions can declare their own codes in the \
          schema; the OpenAPI document of a\nservice lists them too.\n\n\
          | Status | Type | Code | What it means and what to do |\n|---|---|---|---|\n",
     );

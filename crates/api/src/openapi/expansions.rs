@@ -1,13 +1,13 @@
-//! Which paths `include` and `expand` take on a collection: references and children, as deep as
-//! `model::expand` goes. References may run in circles, so the list has an end.
+//! The paths that `include` and `expand` accept on a collection: references and children, as deep
+//! as `model::expand` allows. References can be circular, so the list is bounded.
 
 use model::expand::{self, MAX_DEPTH};
 use model::schema::{CollectionIx, Schema};
 
-/// A longer list helps no reader. Levels that would exceed it are left out; they work all the same.
+/// A longer list helps no reader. Levels that would exceed it are omitted, but they work.
 const MAX_LISTED: usize = 200;
 
-/// Every path, the short ones first.
+/// Every path, short ones first.
 pub fn paths(schema: &Schema, from: CollectionIx) -> Vec<String> {
     let mut all = Vec::new();
     let mut level = vec![(String::new(), from)];

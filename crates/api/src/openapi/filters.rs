@@ -1,5 +1,5 @@
-//! What filter values look like, as regular expressions: the grammar of `model::query` written down
-//! once more. Only constructs that every dialect reads alike are used.
+//! The format of filter values as regular expressions: the grammar of `model::query` once more.
+//! Uses only constructs that mean the same in every dialect.
 
 use model::query::MAX_VALUES;
 use model::schema::Kind;
@@ -9,18 +9,18 @@ use serde_json::{Map, Value, json};
 /// comma.
 const TEXT: &str = r#""(?:[^"\\\u0000]|\\[^\u0000])*"|[^",\u0000][^,\u0000]*|"#;
 const INTEGER: &str = "[+-]?[0-9]{1,18}";
-/// Far inside what a 64-bit float holds, so that every match is finite.
+/// Well within the range of a 64-bit float, so that every match is finite.
 const NUMBER: &str = r"[+-]?[0-9]{1,22}(?:\.[0-9]{1,22})?(?:[eE][+-]?[0-9]{1,2})?";
 const BOOLEAN: &str = "true|false";
 
-/// A time of day with its offset from UTC. Up to nanoseconds are read, milliseconds are kept.
+/// A time of day with its offset from UTC. Up to nanoseconds are accepted, milliseconds are stored.
 const TIME: &str = concat!(
     r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?",
     r"(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
 );
 
-/// The component that describes the values of a filter. A bound is one value; an equality takes
-/// several, separated by commas, and `null`.
+/// The component for the values of a filter. A bound has one value; an equality has one or more,
+/// separated by commas, and accepts `null`.
 pub fn component(kind: &Kind, bound: bool) -> &'static str {
     match (kind, bound) {
         (Kind::Integer, false) => "IntegerFilter",
@@ -54,8 +54,8 @@ pub fn schemas() -> Map<String, Value> {
     all
 }
 
-const TEXT_RULE: &str = "a text; one that holds a comma, starts with a quote or is the word \
-    null stands in double quotes";
+const TEXT_RULE: &str = "a text; one that contains a comma, starts with a quote or is the word \
+    null must be in double quotes";
 
 fn any_of(what: &str, value: &str) -> Value {
     let more = MAX_VALUES - 1;
@@ -69,7 +69,7 @@ fn any_of(what: &str, value: &str) -> Value {
     })
 }
 
-/// Of a filter by the names of events, or by patterns of them.
+/// The values of a filter by event types or patterns.
 pub fn patterns() -> Value {
     const NAME: &str = "[A-Za-z0-9._*]+";
     let more = MAX_VALUES - 1;
@@ -96,8 +96,8 @@ pub fn timestamp() -> String {
     format!("^(?:{}){TIME}$", date())
 }
 
-/// A date that exists. The first and the last years of the calendar are left out: with an offset
-/// they lie outside of what can be kept.
+/// A date that exists. The first and last years of the calendar are excluded: with an offset they
+/// would be outside the range that can be stored.
 fn date() -> String {
     let year = "(?:0[1-9]|[1-8][0-9]|9[0-8])[0-9]{2}";
     let leap_year = "(?:0[1-9]|[1-8][0-9]|9[0-8])(?:0[48]|[2468][048]|[13579][26])";

@@ -1,6 +1,7 @@
 //! OpenAPI 3.1 of a service, generated from its schema: every route, parameter, header, body and
-//! error. It describes exactly what `model` accepts, so that a tool which makes requests from it is
-//! never refused for their form, and whatever breaks it is. Pure: a schema goes in, JSON comes out.
+//! error. It describes exactly what `model` accepts: a request that a tool generates from it is
+//! never refused for its form, and a request that violates it always is. Pure: takes a schema,
+//! returns JSON.
 
 mod channels;
 mod errors;
@@ -34,15 +35,15 @@ pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
     }
     for (index, collection) in schema.collections.iter_mut().enumerate() {
         for (place, action) in collection.actions.iter_mut().enumerate() {
-            action.rules.iter_mut().for_each(|rule| retell(view, (index, place), rule));
+            action.rules.iter_mut().for_each(|rule| convert_rule(view, (index, place), rule));
         }
     }
     let members = |index| view.lens(index).map(Lens::members).unwrap_or_default();
     compose(&schema, &members, server_url)
 }
 
-/// A rule in the words in which the version answers.
-fn retell(view: &View, (collection, action): (CollectionIx, usize), rule: &mut Rule) {
+/// Converts a rule to the names of the version.
+fn convert_rule(view: &View, (collection, action): (CollectionIx, usize), rule: &mut Rule) {
     let refused = view.explain_rule(collection, action, rule.refusal());
     rule.message.clone_from(&refused.message);
     rule.param.clone_from(&refused.param);
@@ -51,13 +52,13 @@ fn retell(view: &View, (collection, action): (CollectionIx, usize), rule: &mut R
     }
 }
 
-/// The document of the newest version. Without a server URL it describes the server that it was
+/// The document of the newest version. Without a server URL it describes the server that it is
 /// fetched from.
 pub fn document(schema: &Schema, server_url: Option<&str>) -> Value {
     compose(schema, &|_| Members::new(), server_url)
 }
 
-/// Objects of a collection with members that may not hold just anything.
+/// By object field of a collection: the members that have rules.
 type Members = BTreeMap<String, Vec<Field>>;
 
 fn compose(
@@ -73,7 +74,8 @@ fn compose(
         "servers": [{ "url": server.unwrap_or("/"), "description": "This service." }],
         "security": [{ "bearerAuth": [] }, { "basicAuth": [] }],
         "tags": tags(schema),
-        // What each version changed. No `externalDocs`: that must be a whole URL.
+        // The page with the changes of each version. No `externalDocs`, because that must be an
+        // absolute URL.
         "x-changelog": format!("{}/changelog", server.unwrap_or_default()),
         "paths": paths::all(schema, &names),
         "components": {
@@ -88,7 +90,6 @@ fn compose(
     document
 }
 
-/// A reference to a component.
 /// The parameters that several operations share.
 fn parameter_components(schema: &Schema, names: &Names) -> Map<String, Value> {
     let mut all = parameters::components(schema, names);
@@ -110,7 +111,7 @@ fn info(schema: &Schema) -> Value {
         "{about}\n\n\
          Ids are opaque. Timestamps are ISO 8601 in UTC. Clients must ignore members they do not \
          know. Query parameters that a route does not know are refused with 400, unknown \
-         members of a body with 422. Every answer has a `Request-Id`."
+         members of a body with 422. Every response has a `Request-Id`."
     );
     json!({
         "title": service.name,
@@ -129,11 +130,11 @@ fn tags(schema: &Schema) -> Value {
     });
     let service = json!({
         "name": operation::SERVICE_TAG,
-        "description": "State and description of the service itself. Needs no key.",
+        "description": "State and description of the service itself. No key is needed.",
     });
     let live = json!({
         "name": channels::TAG,
-        "description": "Hearing of changes as they happen: polls, server-sent events, WebSockets.",
+        "description": "Changes as they happen: polls, server-sent events, WebSockets.",
     });
     collections.chain([live, service]).collect()
 }
@@ -154,7 +155,7 @@ fn security_schemes() -> Value {
             "type": "apiKey",
             "in": "query",
             "name": crate::channel::ACCESS_TOKEN,
-            "description": "A channel token, for the live channels alone. It may also stand after \
+            "description": "A channel token, for the live channels only. It can also be sent after \
                             `Bearer`.",
         },
     })
@@ -179,7 +180,7 @@ fn schemas(
     all
 }
 
-/// Drops the components that nothing refers to: which ones are needed depends on the schema.
+/// Removes the components without a reference: the schema decides which are needed.
 fn prune(document: &mut Value) {
     let mut used = BTreeSet::new();
     let mut fresh = BTreeSet::new();
@@ -200,7 +201,7 @@ fn prune(document: &mut Value) {
     sections.retain(|_, entries| entries.as_object().is_none_or(|entries| !entries.is_empty()));
 }
 
-/// Every `$ref` below a value, as a JSON pointer.
+/// Collects every `$ref` below a value, as a JSON pointer.
 fn collect(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {

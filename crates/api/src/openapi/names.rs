@@ -1,5 +1,5 @@
-//! Names of components and operations: one base per collection, from its object name. Object names
-//! are the schema author's, so what is built from them may meet; here it is kept apart.
+//! Names of components and operations: one base per collection, from its object name. The schema
+//! author chooses object names, so derived names could collide; this file keeps them apart.
 
 use model::schema::{Action, Collection, CollectionIx, Schema};
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ pub const COLLECTION_USAGE: &str = "DeprecatedCollectionUsage";
 pub const FIELD_USAGE: &str = "DeprecatedFieldUsage";
 pub const USAGE_LIST: &str = "VersionUsageList";
 
-/// Components that exist whatever the schema declares.
+/// Components that exist for every schema.
 const FIXED: &[&str] = &[
     "Error",
     "FlatError",
@@ -100,12 +100,12 @@ impl Names {
         format!("{}{}Params", self.bases[collection], pascal(&action.name))
     }
 
-    /// The component of the path parameter that holds the record's id.
+    /// The component of the path parameter with the record's id.
     pub fn id(&self, collection: CollectionIx) -> String {
         format!("{}Id", self.bases[collection])
     }
 
-    /// `createBook`; `listBooks` counts as a verb on the record's name, so that bases stay apart.
+    /// `createBook`; `listBooks` counts as a verb with the record's name, so that bases stay apart.
     pub fn operation(&self, verb: &str, collection: CollectionIx) -> String {
         match verb {
             "list" => format!("list{}s", self.bases[collection]),
@@ -113,7 +113,7 @@ impl Names {
         }
     }
 
-    /// `cancelOrder`; an action that is called like a resource operation steps aside.
+    /// `cancelOrder`; an action with the name of a resource operation gets another id.
     pub fn action(&self, collection: CollectionIx, action: &Action) -> String {
         let name = pascal(&action.name);
         let mut chars = name.chars();
@@ -127,7 +127,7 @@ impl Names {
     }
 }
 
-/// Every component that a collection brings with it.
+/// Every component of a collection.
 fn family(base: &str, collection: &Collection) -> Vec<String> {
     let fixed = ["", "List", "Create", "Replace", "Update", "Id"];
     let params = collection.actions.iter().map(|action| format!("{}Params", pascal(&action.name)));

@@ -1,4 +1,4 @@
-//! One operation of the contract, and the parts that all operations share.
+//! One operation of the document, and the parts that all operations share.
 
 use super::headers;
 use serde_json::{Map, Value, json};
@@ -46,7 +46,7 @@ pub fn answer(description: &str, more: &[&str], schema: Value) -> Value {
 
 pub fn unchanged() -> Value {
     json!({
-        "description": "Nothing has changed since the version in If-None-Match. No body.",
+        "description": "Not changed since the version in If-None-Match. No body.",
         "headers": headers::with(&["ETag"]),
     })
 }

@@ -1,5 +1,5 @@
-//! What the bodies of the service's own collections hold beyond the form of their fields, as far as
-//! a schema can say it, and the one answer that shows no record of its collection.
+//! Rules for the bodies of built-in collections beyond their fields, as far as JSON Schema can
+//! express them, and the response of a ping, which is not a record of its collection.
 
 use super::names::{Names, PING_OUTCOME};
 use super::{reference, requests};
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 pub fn shared(schema: &Schema, names: &Names) -> Map<String, Value> {
     let shown = |builtin| reference("schemas", names.record(schema.own(builtin)));
     let mut attempt = shown(Builtin::Attempt);
-    attempt["description"] = "The newest attempt, once one was made.".into();
+    attempt["description"] = "The newest attempt, if there is one.".into();
     let outcome = json!({
-        "description": "The delivery of a ping with its attempt. Where nothing is known in time, \
-                        its event, endpoint and `pending` stand alone.",
+        "description": "The delivery of a ping with its attempt. If there is no result in time, \
+                        only its event, endpoint and the status `pending`.",
         "allOf": [shown(Builtin::Delivery)],
         "type": "object",
         "properties": { "attempt": attempt },
@@ -23,7 +23,7 @@ pub fn shared(schema: &Schema, names: &Names) -> Map<String, Value> {
     Map::from_iter([(PING_OUTCOME.to_owned(), outcome)])
 }
 
-/// Makes the schema of a body as narrow as the service is.
+/// Restricts the schema of a body to what the service accepts.
 pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
     let Some(builtin) = schema.collections[index].builtin else { return };
     let properties = &mut body["properties"];
@@ -42,8 +42,8 @@ pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
             properties["data"] = json!({
                 "type": "object",
                 "properties": {
-                    "object": member("The resource at the event."),
-                    "previous_attributes": member("For updates: the old values of what changed."),
+                    "object": member("The record at the time of the event."),
+                    "previous_attributes": member("For updates: old values of the changed fields."),
                 },
                 "required": ["object"],
                 "additionalProperties": false,
@@ -65,7 +65,7 @@ pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
     }
 }
 
-/// Every pattern that means a type.
+/// Every pattern that matches a type.
 pub fn patterns(schema: &Schema) -> BTreeSet<String> {
     let kinds = pattern::catalogue(schema);
     let mut all: BTreeSet<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();

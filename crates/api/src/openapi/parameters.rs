@@ -1,5 +1,5 @@
-//! Parameters: ids in paths, what lists and reads take in the query, request headers. What holds
-//! for one collection only stands at its operations, everything else is a component.
+//! Parameters: ids in paths, query parameters of lists and reads, request headers. Parameters of
+//! one collection are inline in its operations, all others are components.
 
 use super::names::Names;
 use super::{expansions, filters, headers, reference};
@@ -9,14 +9,14 @@ use model::schema::{Collection, CollectionIx, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Visible ASCII; in quotes too, as the IETF draft writes it, but then not empty.
+/// Visible ASCII; also in quotes, as in the IETF draft, but then not empty.
 const IDEMPOTENCY_KEY: &str = r#"^(?:[!-~]|[!#-~][!-~]|"[!#-~]|[!-~]{3,255})$"#;
 
-/// What separates the words of a search: white space and control characters.
+/// Separators of the words of a search: white space and control characters.
 const SEPARATOR: &str =
     r"\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000";
 
-/// Parameters that mean the same wherever they stand.
+/// Parameters that mean the same in every operation.
 pub fn components(schema: &Schema, names: &Names) -> Map<String, Value> {
     let mut all = Map::new();
     for (index, collection) in schema.routed() {
@@ -35,7 +35,7 @@ pub fn components(schema: &Schema, names: &Names) -> Map<String, Value> {
     all
 }
 
-/// The ids in the path of a collection's records: its ancestors', the outermost first, then its
+/// The ids in the path of a collection's records: those of its ancestors, outermost first, then its
 /// own.
 pub fn path(names: &Names, chain: &[CollectionIx]) -> Vec<Value> {
     chain.iter().map(|index| reference("parameters", &names.id(*index))).collect()
@@ -52,7 +52,7 @@ pub fn list(schema: &Schema, index: CollectionIx) -> Vec<Value> {
     all
 }
 
-/// How records are shown.
+/// Parameters that choose how records are shown.
 pub fn view(schema: &Schema, index: CollectionIx) -> Vec<Value> {
     let mut all = Vec::new();
     let paths = expansions::paths(schema, index);
@@ -109,7 +109,7 @@ fn id(collection: &Collection) -> Value {
         "name": format!("{object}_id"),
         "in": "path",
         "required": true,
-        "description": format!("Id of the {object}. {form} Any other names nothing: 404."),
+        "description": format!("Id of the {object}. {form} Any other value gets 404."),
         "schema": { "type": "string", "minLength": 1 },
     })
 }
@@ -118,7 +118,7 @@ fn page(schema: &Schema) -> Value {
     let last = query::last_page(schema);
     query(
         "page",
-        "Number of the page, from 1: asks for offset pages with a total. Cannot be used together \
+        "Number of the page, from 1: selects offset pages with a total. Cannot be combined \
          with `after`.",
         json!({ "type": "integer", "minimum": 1, "maximum": last }),
     )
@@ -128,7 +128,7 @@ fn limit(schema: &Schema) -> Value {
     let most = schema.service.max_page;
     query(
         "limit",
-        &format!("Records per page. More than {most} are not sent, whatever is asked for."),
+        &format!("Records per page. The limit is {most}; larger values are reduced to it."),
         json!({
             "type": "integer",
             "format": "int64",
@@ -141,7 +141,7 @@ fn limit(schema: &Schema) -> Value {
 fn after() -> Value {
     query(
         "after",
-        "The `next_cursor` of the page before. Cursors are opaque, belong to one list with its \
+        "The `next_cursor` of the previous page. Cursors are opaque, belong to one list with its \
          filters and order, and are signed: any other value is refused.",
         json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{60,16384}$" }),
     )
@@ -154,8 +154,8 @@ fn search() -> Value {
     query(
         "q",
         &format!(
-            "Words that must all occur in the record, {MAX_WORDS} at most. One of them must have a \
-             letter or a digit. Newest first."
+            "Words that must all occur in the record, at most {MAX_WORDS}. At least one must have \
+             a letter or a digit. Newest first."
         ),
         json!({
             "type": "string",
@@ -216,7 +216,7 @@ fn fields(collection: &Collection) -> Value {
     let names: Vec<&str> = collection.public_names().collect();
     commas(
         "fields",
-        "The only members to send, separated by commas. Embedded records stay.",
+        "The fields to return, separated by commas. Embedded records are always returned.",
         json!({
             "type": "array",
             "items": { "type": "string", "enum": names },
@@ -234,17 +234,17 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
             let bound = !is_equality(collection, &name);
             let description = match name.split_once('_') {
                 Some(("min", field)) if bound => {
-                    format!("Only records whose `{field}` is not less.")
+                    format!("Only records whose `{field}` is at least this value.")
                 }
                 Some(("max", field)) if bound => {
-                    format!("Only records whose `{field}` is not more.")
+                    format!("Only records whose `{field}` is at most this value.")
                 }
                 _ => format!("Only records with this `{name}`."),
             };
-            // Words that stand in a list as they are.
+            // Words without characters that are special in a list.
             let plain = |words: &&[String]| !words.iter().any(|word| word.contains([',', '"']));
             let words = query::choices(collection, &name).filter(plain).map(|choices| {
-                // Fields of the service's own collections always have a value.
+                // Fields of built-in collections always have a value.
                 let null = collection.builtin.is_none().then(|| "null".to_owned());
                 choices.iter().cloned().chain(null).collect::<Vec<_>>()
             });
@@ -271,7 +271,7 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
         .collect()
 }
 
-/// Whether a filter is called like a field; the others are bounds.
+/// Whether a filter has the name of a field; the others are bounds.
 fn is_equality(collection: &Collection, name: &str) -> bool {
     matches!(name, "id" | "created_at" | "updated_at")
         || collection.field(name).is_some_and(|field| field.filterable() && !field.write_only)
@@ -281,7 +281,7 @@ fn version(schema: &Schema) -> Value {
     header(
         "Restive-Version",
         false,
-        "The API version to speak; without it, the one that the account is pinned to.",
+        "The API version of the request; by default, the version that the account is pinned to.",
         json!({ "type": "string", "enum": [schema.service.version] }),
     )
 }
@@ -290,8 +290,8 @@ fn if_none_match() -> Value {
     header(
         "If-None-Match",
         false,
-        "ETags received before: if nothing has changed since, the answer is 304 without a body. \
-         What is no ETag matches nothing.",
+        "ETags from earlier responses: if nothing has changed since, the response is 304 without a \
+         body. A header without valid ETags is refused.",
         json!({ "type": "string" }),
     )
 }
@@ -300,8 +300,8 @@ fn if_match(required: bool) -> Value {
     header(
         "If-Match",
         required,
-        "The ETag of the record as it was read: if it has changed since, nothing is written and \
-         the answer is 412. `*` matches every version.",
+        "The ETag of the record as it was read: if the record has changed since, nothing is \
+         written and the response is 412. `*` matches every version.",
         json!({ "type": "string", "pattern": headers::ENTITY_TAGS }),
     )
 }
@@ -310,8 +310,9 @@ fn idempotency_key(required: bool) -> Value {
     header(
         "Idempotency-Key",
         required,
-        "A unique string of the client's: repeating the request with it within 24 hours repeats \
-         the answer, not the effect. With another request it is refused.",
+        "A unique string that the client chooses: a repetition with the same key within 24 hours \
+         returns the same response without a second effect. The key is refused with another \
+         request.",
         json!({ "type": "string", "pattern": IDEMPOTENCY_KEY }),
     )
 }

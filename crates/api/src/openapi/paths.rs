@@ -28,13 +28,13 @@ pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
     paths
 }
 
-/// A collection and where it is mounted.
+/// A collection with its path.
 struct RoutedCollection<'a> {
     schema: &'a Schema,
     names: &'a Names,
     index: CollectionIx,
     collection: &'a Collection,
-    /// Ancestors, the outermost first, and the collection itself.
+    /// Ancestors, outermost first, and the collection itself.
     chain: Vec<CollectionIx>,
     path: String,
 }
@@ -64,7 +64,7 @@ impl<'a> RoutedCollection<'a> {
         format!("{}/{{{}_id}}", self.path, self.collection.object)
     }
 
-    /// The ancestors alone: whose ids stand in the path of the collection.
+    /// The ancestors, whose ids are in the path of the collection.
     fn outer(&self) -> &[CollectionIx] {
         &self.chain[..self.chain.len() - 1]
     }
@@ -140,8 +140,8 @@ impl<'a> RoutedCollection<'a> {
             id: self.names.operation("list", self.index),
             summary: format!("List {name}"),
             description: format!(
-                "Lists `{name}`, the newest first unless `sort` says otherwise. Filters are named \
-                 like the fields; all of them must hold. Unknown parameters are refused with 400."
+                "Lists `{name}`, newest first unless `sort` sets another order. Filters have the \
+                 names of fields; all of them must match. Unknown parameters are refused with 400."
             ),
             parameters: query,
             body: None,
@@ -172,7 +172,7 @@ impl<'a> RoutedCollection<'a> {
             id: self.names.operation("create", self.index),
             summary: format!("Create a {object}"),
             description: format!(
-                "Creates a {object} and answers with the full record. With an `Idempotency-Key` \
+                "Creates a {object} and returns the full record. With an `Idempotency-Key` \
                  the request can be repeated safely."
             ),
             parameters: vec![
@@ -196,7 +196,7 @@ impl<'a> RoutedCollection<'a> {
         self.operation(Operation {
             id: self.names.operation("get", self.index),
             summary: format!("Get a {object}"),
-            description: format!("Answers with one {object}."),
+            description: format!("Returns one {object}."),
             parameters: query,
             body: None,
             responses,
@@ -206,14 +206,14 @@ impl<'a> RoutedCollection<'a> {
     fn replace(&self) -> Value {
         let object = &self.collection.object;
         let mut responses = Map::new();
-        let record = self.record("The record as it is now.", &["Content-Location"]);
+        let record = self.record("The current record.", &["Content-Location"]);
         responses.insert("200".into(), record);
         responses.extend(errors::responses(&Facets { body: true, ..self.change() }));
         self.operation(Operation {
             id: self.names.operation("replace", self.index),
             summary: format!("Replace a {object}"),
             description: format!(
-                "Replaces the {object} as a whole: fields that are left out get their default or \
+                "Replaces the whole {object}: omitted fields get their default or \
                  null. Fields that the service assigns may be sent back unchanged."
             ),
             parameters: vec![self.if_match(), parameters::shared("RestiveVersion")],
@@ -226,7 +226,7 @@ impl<'a> RoutedCollection<'a> {
         let object = &self.collection.object;
         let mut responses = Map::new();
         let more = &["Content-Location", "Idempotent-Replayed"];
-        responses.insert("200".into(), self.record("The record as it is now.", more));
+        responses.insert("200".into(), self.record("The current record.", more));
         let facets = Facets { body: true, idempotency: Some(false), ..self.change() };
         responses.extend(errors::responses(&facets));
         let types = &["application/merge-patch+json", JSON];
@@ -247,8 +247,8 @@ impl<'a> RoutedCollection<'a> {
         })
     }
 
-    /// Whether a delete takes other records along, whether some may refuse it, and what there is to
-    /// say about them.
+    /// Whether a delete also deletes other records, whether some may prevent it, and the sentences
+    /// that describe them.
     fn deleted_with(&self) -> (bool, bool, String) {
         let schema = self.schema;
         let (mut takes_others, mut restricted) = (false, false);
@@ -259,39 +259,39 @@ impl<'a> RoutedCollection<'a> {
                 restricted |= field.on_delete() == OnDelete::Restrict;
             }
         }
-        let mut told = String::new();
+        let mut effects = String::new();
         for (ix, _, field) in schema.referrers(self.index) {
             let collection = &schema.collections[ix];
             if collection.removed || field.removed || field.write_only {
                 continue;
             }
             let what = match field.on_delete() {
-                OnDelete::Restrict => "refuse it with 409 `still_referenced`",
+                OnDelete::Restrict => "prevent it with 409 `still_referenced`",
                 OnDelete::Cascade => "are deleted with it",
-                OnDelete::SetNull => "then have null there",
+                OnDelete::SetNull => "get null instead",
             };
             // Writing to a String cannot fail.
             let _ = write!(
-                told,
+                effects,
                 " Records of `{}` that refer to it by `{}` {what}.",
                 collection.name, field.name
             );
         }
-        (takes_others, restricted, told)
+        (takes_others, restricted, effects)
     }
 
     fn delete(&self) -> Value {
         let object = &self.collection.object;
-        let (takes_others, restricted, told) = self.deleted_with();
+        let (takes_others, restricted, effects) = self.deleted_with();
         let mut responses = Map::new();
-        let deleted = answer("The record is gone.", &[], reference("schemas", "Deleted"));
+        let deleted = answer("The record is deleted.", &[], reference("schemas", "Deleted"));
         responses.insert("200".into(), deleted);
         responses.extend(errors::responses(&Facets { takes_others, restricted, ..self.change() }));
         self.operation(Operation {
             id: self.names.operation("delete", self.index),
             summary: format!("Delete a {object}"),
             description: format!(
-                "Deletes the {object}. Repeating it is safe and gives the same answer.{told}"
+                "Deletes the {object}. A repetition is safe and returns the same response.{effects}"
             ),
             parameters: vec![self.if_match(), parameters::shared("RestiveVersion")],
             body: None,
@@ -306,11 +306,11 @@ impl<'a> RoutedCollection<'a> {
         let done = match action.native {
             Some(Native::Ping) => {
                 let outcome = reference("schemas", names::PING_OUTCOME);
-                answer("What came of the ping.", &["Idempotent-Replayed"], outcome)
+                answer("The result of the ping.", &["Idempotent-Replayed"], outcome)
             }
             _ => {
                 let more = &["Content-Location", "Idempotent-Replayed"];
-                self.record("The record as it is now.", more)
+                self.record("The current record.", more)
             }
         };
         responses.insert("200".into(), done);
@@ -321,7 +321,7 @@ impl<'a> RoutedCollection<'a> {
             action: Some(action),
             ..self.change()
         }));
-        let required = action.params.iter().any(requests::demanded);
+        let required = action.params.iter().any(requests::is_required);
         let params = self.names.params(self.index, action);
         let about = action.description.clone();
         let about = about.unwrap_or_else(|| format!("Runs `{}` on the {object}.", action.name));
@@ -344,7 +344,7 @@ impl<'a> RoutedCollection<'a> {
         })
     }
 
-    /// What every change of an existing record has in common.
+    /// The properties of every change of an existing record.
     fn change(&self) -> Facets<'a> {
         Facets {
             resource: true,
@@ -359,7 +359,7 @@ impl<'a> RoutedCollection<'a> {
         parameters::shared(parameters::if_match_name(self.collection.require_if_match))
     }
 
-    /// An answer that shows one record.
+    /// A response with one record.
     fn record(&self, description: &str, more: &[&str]) -> Value {
         let headers = [&["ETag", "Last-Modified"], more].concat();
         answer(description, &headers, reference("schemas", self.names.record(self.index)))
@@ -376,7 +376,7 @@ impl<'a> RoutedCollection<'a> {
         value
     }
 
-    /// Where a client can go with the id of a new record.
+    /// Links to the operations that take the id of a new record.
     fn links(&self) -> Map<String, Value> {
         let offered = self.collection.operations;
         let resource = [
@@ -409,10 +409,10 @@ impl<'a> RoutedCollection<'a> {
         by_path.chain(self.links_to_referrers()).collect()
     }
 
-    /// Creates of records that refer to a new one: its id goes into their body.
+    /// Links to creates of records that refer to the new one: its id goes into their body.
     fn links_to_referrers(&self) -> impl Iterator<Item = (String, Value)> {
         let others = self.schema.routed().filter(|(_, other)| {
-            // Below a parent, the parent's id would be needed too.
+            // Below a parent, the parent's id would also be needed.
             other.parent.is_none() && other.operations.create
         });
         others.filter_map(|(index, other)| {
@@ -436,7 +436,7 @@ fn body(types: &[&str], component: &str, required: bool) -> Value {
     json!({ "required": required, "content": content })
 }
 
-/// Each once: an older version may have one word for several states.
+/// Each name once: an older version may have one word for several states.
 fn quoted(names: &[String]) -> String {
     let mut quoted: Vec<String> = Vec::new();
     for name in names.iter().map(|name| format!("`{name}`")) {
@@ -450,11 +450,11 @@ fn quoted(names: &[String]) -> String {
 /// The routes of the service itself: public, for probes, scrapers and tools.
 fn service(schema: &Schema) -> Map<String, Value> {
     let mut paths = Map::new();
-    let about = "Says whether requests can be sent here; 503 when not.";
+    let about = "Reports whether this instance can handle requests; 503 if not.";
     let health = reference("schemas", "Health");
     let mut state = page("health", "Health", about, JSON, health.clone());
     state["get"]["responses"]["503"] = json!({
-        "description": "The service drains, is overloaded, its store fails, or a part is stuck.",
+        "description": "The service drains, is overloaded or stuck, or its store fails.",
         "headers": headers::public(),
         "content": {
             JSON: { "schema": { "anyOf": [health, reference("schemas", errors::shape(schema))] } },
@@ -464,9 +464,9 @@ fn service(schema: &Schema) -> Map<String, Value> {
     let text = || json!({ "type": "string" });
     let about = "Counters and gauges in the text format of Prometheus.";
     paths.insert("/metrics".into(), page("metrics", "Metrics", about, "text/plain", text()));
-    let about = "The catalogue of error codes, where every error body points.";
+    let about = "The catalogue of error codes, to which every error body links.";
     paths.insert("/errors".into(), page("errors", "Error codes", about, "text/markdown", text()));
-    let about = "What each version changed.";
+    let about = "The changes of each version.";
     let changelog = page("changelog", "Changes", about, "text/markdown", text());
     paths.insert("/changelog".into(), changelog);
     let about = "This document.";

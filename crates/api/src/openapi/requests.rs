@@ -1,5 +1,5 @@
 //! Request bodies: what `model::validate` accepts, as JSON Schema. Fields that the service assigns
-//! are left out, although a replace or update ignores them when they are sent back unchanged.
+//! are omitted, although a replace or update accepts them unchanged.
 
 use super::names::Names;
 use super::own;
@@ -8,19 +8,19 @@ use model::schema::{Builtin, CollectionIx, Field, Kind, OnDelete, Schema};
 use model::validate::{MAX_ARRAY_ITEMS, MAX_INTEGER, MAX_OBJECT_BYTES, MAX_STRING_CHARS};
 use serde_json::{Map, Value, json};
 
-/// Everything but NUL, which no database column takes.
+/// Any character except NUL, which no database column accepts.
 const TEXT: &str = r"^[^\u0000]*$";
 
 /// Which body a schema describes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// Omitted fields get their default or null; required ones must be there.
+    /// Omitted fields get their default or null; required fields must be present.
     Whole,
-    /// Omitted fields stay.
+    /// Omitted fields stay unchanged.
     Patch,
 }
 
-/// Schemas that the bodies of all collections draw on.
+/// Schemas that the bodies of all collections share.
 pub fn shared() -> Map<String, Value> {
     let mut all = Map::new();
     all.insert(
@@ -29,7 +29,7 @@ pub fn shared() -> Map<String, Value> {
             "type": "string",
             "format": "date-time",
             "pattern": filters::timestamp(),
-            "description": "An ISO 8601 timestamp with an offset. It is kept in UTC, to the \
+            "description": "An ISO 8601 timestamp with an offset. It is stored in UTC, to the \
                             millisecond.",
         }),
     );
@@ -38,7 +38,7 @@ pub fn shared() -> Map<String, Value> {
     all.insert(
         "Json".into(),
         json!({
-            "description": "Any JSON value whose texts are free of NUL.",
+            "description": "Any JSON value without NUL in its strings.",
             "anyOf": [
                 { "type": ["null", "boolean", "number"] },
                 { "type": "string", "pattern": TEXT },
@@ -78,7 +78,7 @@ pub fn schemas(
         let mut object = object_of(fields, &property, body, &about);
         if is_record {
             own::refine(schema, index, &mut object);
-            // Changed by an action of its own.
+            // The field has an action of its own that changes it.
             if body == Body::Patch
                 && collection.builtin == Some(Builtin::Endpoint)
                 && let Some(properties) = object["properties"].as_object_mut()
@@ -91,9 +91,9 @@ pub fn schemas(
     let mut all = Map::new();
     let about = format!("A new {object}.");
     all.insert(names.create(index), body(&collection.fields, Body::Whole, about));
-    let about = format!("The whole {object}: fields that are left out are erased.");
+    let about = format!("The whole {object}: omitted fields get their default or null.");
     all.insert(names.replace(index), body(&collection.fields, Body::Whole, about));
-    let about = format!("The fields of the {object} to change; null erases one (RFC 7396).");
+    let about = format!("The fields of the {object} to change; null clears a field (RFC 7396).");
     all.insert(names.update(index), body(&collection.fields, Body::Patch, about));
     for action in &collection.actions {
         let about = format!("Parameters of `{}`.", action.name);
@@ -118,7 +118,7 @@ fn object_of(
         "additionalProperties": false,
     });
     let (either, required): (Vec<Vec<&str>>, Vec<Vec<&str>>) = writable()
-        .filter(|field| demanded(field) && field.alias_of.is_none())
+        .filter(|field| is_required(field) && field.alias_of.is_none())
         .map(|field| names_of(fields, field))
         .partition(|names| names.len() > 1);
     if body == Body::Whole && !required.is_empty() {
@@ -130,7 +130,7 @@ fn object_of(
     object
 }
 
-/// The field's name, and the old ones that stay beside it.
+/// The field's name, and its old names that still work.
 fn names_of<'a>(fields: &'a [Field], field: &'a Field) -> Vec<&'a str> {
     let aliases = fields.iter().filter(|alias| alias.is_alias_of(field));
     std::iter::once(field).chain(aliases).map(name).collect()
@@ -141,8 +141,8 @@ fn one_of(names: &[&str]) -> Value {
     json!({ "anyOf": choices })
 }
 
-/// Whether a whole body must have the field: a default stands in for a missing one.
-pub fn demanded(field: &Field) -> bool {
+/// Whether a whole body must have the field: a default replaces a missing one.
+pub fn is_required(field: &Field) -> bool {
     field.required && field.default.is_none() && !field.read_only && !field.removed
 }
 
@@ -150,12 +150,12 @@ fn name(field: &Field) -> &str {
     &field.name
 }
 
-/// A field of a body; of an object, with the members that may not hold just anything.
+/// A field of a body; for an object, with the members that have rules.
 fn property(schema: &Schema, field: &Field, members: &[Field], body: Body) -> Value {
     let mut property = match members {
         [] => value(field),
         members => {
-            // None of them has a default: an object is taken as it is.
+            // Members have no default: an object is stored as sent.
             let member = |one: &Field| (one.name.clone(), property(schema, one, &[], Body::Patch));
             let mut object = free_object();
             object["properties"] = members.iter().map(member).collect::<Map<_, _>>().into();
@@ -180,7 +180,7 @@ fn property(schema: &Schema, field: &Field, members: &[Field], body: Body) -> Va
     property
 }
 
-/// The author's words, and what a schema cannot say.
+/// The author's description, and rules that JSON Schema cannot express.
 pub fn description(schema: &Schema, field: &Field) -> Option<String> {
     let mut sentences: Vec<String> = field.description.iter().cloned().collect();
     if let Some(target) = field.reference {
@@ -188,8 +188,10 @@ pub fn description(schema: &Schema, field: &Field) -> Option<String> {
         sentences.push(format!("Id of a record in `{}`.", target.name));
         if target.operations.delete && !field.read_only && target.builtin.is_none() {
             let then = match field.on_delete() {
-                OnDelete::Restrict => "That record cannot be deleted while it is named here.",
-                OnDelete::Cascade => "This record is deleted with that one.",
+                OnDelete::Restrict => {
+                    "That record cannot be deleted while this field refers to it."
+                }
+                OnDelete::Cascade => "This record is deleted with that record.",
                 OnDelete::SetNull => "Becomes null when that record is deleted.",
             };
             sentences.push(then.to_owned());
@@ -259,7 +261,7 @@ fn number(field: &Field) -> Value {
     json!({ "type": "integer", "format": "int64", "minimum": plain(least), "maximum": plain(most) })
 }
 
-/// Whole numbers without a decimal point.
+/// A number; whole numbers without a decimal point.
 fn plain(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64 {
         Value::from(number as i64)
@@ -268,7 +270,7 @@ fn plain(number: f64) -> Value {
     }
 }
 
-/// A value of a kind without the limits of a field, as an array holds it.
+/// A value of a kind without the limits of a field, for items of an array.
 pub fn item(kind: &Kind) -> Value {
     match kind {
         Kind::String => json!({ "type": "string", "pattern": TEXT }),
@@ -287,7 +289,7 @@ pub fn item(kind: &Kind) -> Value {
     }
 }
 
-/// The same schema with null allowed.
+/// The schema, with null allowed.
 pub fn nullable(mut schema: Value) -> Value {
     let Some(Value::String(kind)) = schema.get("type").cloned() else {
         return json!({ "anyOf": [schema, { "type": "null" }] });
@@ -299,15 +301,15 @@ pub fn nullable(mut schema: Value) -> Value {
     schema
 }
 
-/// Whether a pattern of ours reads the same in ECMAScript, the dialect of JSON Schema.
+/// Whether one of our patterns means the same in ECMAScript, the dialect of JSON Schema.
 fn portable(pattern: &str) -> bool {
     const OURS_ONLY: &[&str] = &["(?P<", "(?i", "(?m", "(?s", "(?x", "(?u", "(?-", "(?U", "(?R"];
     const OUR_CLASSES: &[&str] = &["[[:", "&&", "--", "~~", r"\p", r"\P", r"\A", r"\z", r"\x{"];
     !OURS_ONLY.iter().chain(OUR_CLASSES).any(|construct| pattern.contains(construct))
 }
 
-/// Whether text that matches the pattern cannot hold NUL: anchored, and nothing in it matches
-/// "anything else".
+/// Whether text that matches the pattern cannot contain NUL: it is anchored and has no negated or
+/// wildcard class.
 fn excludes_nul(pattern: &str) -> bool {
     const LOOSE: &[&str] = &["[^", r"\D", r"\W", r"\S", "|"];
     let dots = pattern.replace(r"\.", "");

@@ -1,5 +1,5 @@
-//! Response bodies: records, lists, deletions. `fields` may drop any member, so a record demands
-//! none; expansion may put a record where an id was, so references are both.
+//! Response bodies: records, lists, deletions. `fields` can omit any field, so a record requires
+//! none. Expansion can replace an id by a record, so references allow both.
 
 use super::names::Names;
 use super::reference;
@@ -16,7 +16,7 @@ pub fn shared() -> Map<String, Value> {
         "Deleted".into(),
         json!({
             "type": "object",
-            "description": "What is left of a deleted record.",
+            "description": "A deleted record.",
             "properties": {
                 "id": { "type": ["string", "integer"] },
                 "object": { "type": "string" },
@@ -29,7 +29,7 @@ pub fn shared() -> Map<String, Value> {
         "Health".into(),
         json!({
             "type": "object",
-            "description": "Whether requests can be sent here.",
+            "description": "Whether this instance can handle requests.",
             "properties": {
                 "status": { "type": "string", "enum": ["ok", "draining", "store_failed", "stuck"] },
                 "service": { "type": "string" },
@@ -39,7 +39,7 @@ pub fn shared() -> Map<String, Value> {
                 "reason": { "type": ["string", "null"] },
                 "stuck": {
                     "type": "array",
-                    "description": "Loops of the service that have not moved for 10 s.",
+                    "description": "Loops of the service without progress for 10 s.",
                     "items": {
                         "type": "object",
                         "properties": {
@@ -67,7 +67,7 @@ pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<Strin
 fn cursor_pagination() -> Value {
     json!({
         "type": "object",
-        "description": "Where the list goes on.",
+        "description": "The next page of the list.",
         "properties": {
             "next_cursor": {
                 "type": ["string", "null"],
@@ -84,7 +84,7 @@ fn offset_pagination() -> Value {
     let count = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
     json!({
         "type": "object",
-        "description": "Which page this is, and of how many.",
+        "description": "The number of this page, and the totals.",
         "properties": {
             "page": { "type": "integer", "minimum": 1, "description": "Number of this page." },
             "limit": { "type": "integer", "minimum": 1, "description": "Records per page." },
@@ -125,7 +125,7 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
         schema.children(index).filter(|(_, c)| !c.internal && !c.removed && !c.is_view())
     {
         let mut property = reference("schemas", &names.list(child));
-        let about = format!("The newest of its `{}`, when they are included.", declared.name);
+        let about = format!("The newest of its `{}`, if they are included.", declared.name);
         property["description"] = about.into();
         property["readOnly"] = true.into();
         properties.insert(child_name(&declared.name), property);
@@ -139,7 +139,7 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
         properties.insert(name.to_owned(), value);
     }
     if collection.builtin == Some(Builtin::Endpoint) {
-        let about = "Shown once, in the answer that makes it.";
+        let about = "Shown once, in the response that creates it.";
         let secret = json!({ "type": "string", "description": about, "readOnly": true });
         properties.insert("secret".to_owned(), secret);
     }
@@ -152,14 +152,14 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
     })
 }
 
-/// What the service adds to every record.
+/// The fields that the service adds to every record.
 fn assigned(feed: bool, object: &str) -> [(&'static str, Value); 4] {
     let id = match feed {
         true => json!({
             "type": "integer",
             "format": "int64",
             "minimum": 1,
-            "description": "Place in the log: a later record has a larger one.",
+            "description": "Position in the log: later records have larger ids.",
             "readOnly": true,
         }),
         false => json!({ "type": "string", "description": "Opaque.", "readOnly": true }),
@@ -175,8 +175,8 @@ fn assigned(feed: bool, object: &str) -> [(&'static str, Value); 4] {
     [
         ("id", id),
         ("object", json!({ "type": "string", "const": object, "readOnly": true })),
-        ("created_at", instant("When the record was created.")),
-        ("updated_at", instant("When the record last changed.")),
+        ("created_at", instant("Time at which the record was created.")),
+        ("updated_at", instant("Time of the last change of the record.")),
     ]
 }
 
@@ -216,7 +216,7 @@ fn property(schema: &Schema, names: &Names, index: CollectionIx, field: &Field) 
     property
 }
 
-/// Whether a field is never null: the state, the parent, and what every body must have.
+/// Whether a field is never null: the state, the parent, and fields that every body must have.
 fn always_there(schema: &Schema, index: CollectionIx, field: &Field) -> bool {
     let states = schema.collections[index].states.as_ref();
     states.is_some_and(|states| states.field == field.name)
@@ -224,7 +224,7 @@ fn always_there(schema: &Schema, index: CollectionIx, field: &Field) -> bool {
         || (field.required && !field.read_only && !field.voidable)
 }
 
-/// How a value of a kind is shown. Limits are not repeated: older records may lie outside of them.
+/// The schema of a value of a kind. Limits are not repeated: older records may be outside of them.
 fn shown(kind: &Kind) -> Value {
     match kind {
         Kind::String => json!({ "type": "string" }),

@@ -1,4 +1,4 @@
-//! The document of a small service that has one of everything.
+//! The document of a small service that has every kind of collection, field and action.
 
 use super::*;
 use crate::error;
@@ -127,7 +127,7 @@ fn messages() -> Collection {
     messages
 }
 
-/// A collection whose object is called like a component of ours.
+/// A collection whose object has the name of a fixed component.
 fn awkward() -> [Collection; 1] {
     [collection("errors", "error", Vec::new())]
 }
@@ -188,7 +188,7 @@ fn every_route_of_every_public_collection_is_described() {
 }
 
 #[test]
-fn ids_of_operations_are_unique_also_for_awkward_names() {
+fn operation_ids_are_unique_even_for_colliding_names() {
     let document = document(&shop(), None);
     let ids: Vec<_> = operations(&document)
         .iter()
@@ -202,13 +202,13 @@ fn ids_of_operations_are_unique_also_for_awkward_names() {
 }
 
 #[test]
-fn every_code_has_its_status_somewhere() {
+fn some_operation_documents_the_status_of_every_error_code() {
     let document = document(&shop(), None);
     let answered: BTreeSet<String> = operations(&document)
         .iter()
         .flat_map(|(.., operation)| operation["responses"].as_object().unwrap().keys().cloned())
         .collect();
-    // The answer to a request line that belongs to no operation.
+    // The response to a request line that belongs to no operation.
     let all = Code::ALL.iter().filter(|code| **code != Code::HttpVersionNotSupported);
     for code in all {
         let status = error::classify(*code).0.as_str().to_owned();
@@ -224,7 +224,7 @@ fn every_code_has_its_status_somewhere() {
 }
 
 #[test]
-fn references_lead_somewhere_and_nothing_is_left_over() {
+fn every_reference_resolves_and_every_component_is_used() {
     for errors in [ErrorShape::Structured, ErrorShape::Flat] {
         let mut schema = shop();
         schema.service.errors = errors;
@@ -246,7 +246,7 @@ fn references_lead_somewhere_and_nothing_is_left_over() {
 }
 
 #[test]
-fn what_a_collection_demands_is_demanded_in_the_document() {
+fn headers_that_a_collection_requires_are_required_in_the_document() {
     let document = document(&shop(), None);
     let names = |path: &str, method: &str| -> Vec<String> {
         let parameters = document["paths"][path][method]["parameters"].as_array().unwrap();
@@ -278,7 +278,7 @@ fn what_a_collection_demands_is_demanded_in_the_document() {
 }
 
 #[test]
-fn bodies_have_what_a_client_may_write_and_records_what_it_may_read() {
+fn bodies_have_the_writable_fields_and_records_the_readable_ones() {
     let document = document(&shop(), None);
     let schemas = &document["components"]["schemas"];
     let members = |name: &str| -> Vec<String> {
@@ -295,7 +295,7 @@ fn bodies_have_what_a_client_may_write_and_records_what_it_may_read() {
 }
 
 #[test]
-fn a_ping_is_answered_with_its_delivery_and_other_actions_with_the_record() {
+fn a_ping_returns_its_delivery_and_other_actions_return_the_record() {
     let document = document(&shop(), None);
     let answered = |action: &str| {
         let path = format!("/v1/webhook-endpoints/{{webhook_endpoint_id}}/{action}");
@@ -314,7 +314,7 @@ fn a_ping_is_answered_with_its_delivery_and_other_actions_with_the_record() {
 }
 
 #[test]
-fn the_channels_are_where_the_schema_puts_them_and_open_to_tokens() {
+fn channels_have_the_paths_of_the_schema_and_accept_tokens() {
     let mut schema = shop();
     schema.live.mount = "/live".into();
     schema.live.socket = "/v1/socket".into();
@@ -345,7 +345,7 @@ fn the_channels_are_where_the_schema_puts_them_and_open_to_tokens() {
 
 /// A schema without feeds has nothing to poll, and no token can publish.
 #[test]
-fn without_feeds_there_is_nothing_to_poll() {
+fn a_schema_without_feeds_has_no_polls_and_no_publish_permission() {
     let document = document(&Schema::new(shop().service, vec![books()]), None);
     assert!(document["paths"].get("/api/messages").is_none());
     let publish =
@@ -354,7 +354,7 @@ fn without_feeds_there_is_nothing_to_poll() {
 }
 
 #[test]
-fn the_catalogue_in_the_documentation_is_the_one_in_the_code() {
+fn docs_errors_md_equals_the_generated_catalogue() {
     let written = include_str!("../../../../docs/errors.md");
     let expected = errors_markdown();
     assert!(written == expected, "docs/errors.md is out of date; it must read:\n\n{expected}");

@@ -1,4 +1,4 @@
-//! What an account can see and say about the versions it uses, and the page of their changes.
+//! The routes of an account about its versions, and the page of changes.
 
 use super::errors::{self, Facets};
 use super::names::{ACCOUNT, ACCOUNT_UPDATE, COLLECTION_USAGE, FIELD_USAGE, USAGE, USAGE_LIST};
@@ -28,9 +28,9 @@ pub fn schemas(schema: &Schema) -> Map<String, Value> {
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The query parameter of the contract itself.
+/// The query parameter of the OpenAPI document itself.
 pub fn chosen(schema: &Schema) -> Value {
-    let about = "The version to describe; without it, the newest.";
+    let about = "The version to describe; by default the newest.";
     parameters::query("version", about, json!({ "type": "string", "enum": dates(schema) }))
 }
 
@@ -60,17 +60,17 @@ fn show() -> Value {
     let mut responses = errors::responses(&Facets { resource: true, ..Facets::default() });
     let shown = answer("The account.", &[], reference("schemas", ACCOUNT));
     responses.insert("200".into(), shown);
-    let about = "Shows the account of the key, with the version it is pinned to.";
+    let about = "Returns the account of the key, with the version it is pinned to.";
     operation("account", "Get the account", about, None, responses)
 }
 
 fn move_pin() -> Value {
     let facets = Facets { resource: true, body: true, write: true, ..Facets::default() };
     let mut responses = errors::responses(&facets);
-    let shown = answer("The account as it is now.", &[], reference("schemas", ACCOUNT));
+    let shown = answer("The current account.", &[], reference("schemas", ACCOUNT));
     responses.insert("200".into(), shown);
-    let about = "Pins the account to a version: requests that name none are in it from now on. An \
-                 account is pinned to the newest version at its first call.";
+    let about = "Pins the account to a version: requests that name no version use it from now on. \
+                 An account is pinned to the newest version at its first request.";
     let body = json!({
         "required": true,
         "content": { JSON: { "schema": reference("schemas", ACCOUNT_UPDATE) } },
@@ -80,11 +80,11 @@ fn move_pin() -> Value {
 
 fn usage() -> Value {
     let mut responses = errors::responses(&Facets { resource: true, ..Facets::default() });
-    let about = "Every version, the newest first, and what is deprecated.";
+    let about = "Every version, newest first, and the deprecated collections and fields.";
     let list = answer(about, &[], reference("schemas", USAGE_LIST));
     responses.insert("200".into(), list);
     let about = "How often the account used each version, and each deprecated collection and \
-                 field, and when last.";
+                 field, and the time of the last use.";
     operation("versionUsage", "List the versions in use", about, None, responses)
 }
 
@@ -102,7 +102,7 @@ fn account() -> Value {
             "name": { "type": ["string", "null"] },
             "api_version": {
                 "type": ["string", "null"],
-                "description": "The version of requests that name none.",
+                "description": "The version of requests that name no version.",
             },
             "created_at": instant(),
             "updated_at": instant(),
@@ -114,14 +114,14 @@ fn account() -> Value {
 fn account_update(schema: &Schema) -> Value {
     json!({
         "type": "object",
-        "description": "What may be changed about an account.",
+        "description": "The fields of an account that can be changed.",
         "properties": { "api_version": { "type": "string", "enum": dates(schema) } },
         "required": ["api_version"],
         "additionalProperties": false,
     })
 }
 
-/// How the account uses one thing: what tells which, and the counts.
+/// The usage of one thing by the account: its identifying fields, and the counts.
 fn usage_of(object: &str, about: &str, which: Value) -> Value {
     let date =
         |about: &str| json!({ "type": ["string", "null"], "format": "date", "description": about });
@@ -129,8 +129,8 @@ fn usage_of(object: &str, about: &str, which: Value) -> Value {
         "object": { "type": "string", "const": object },
         "requests": { "type": "integer", "minimum": 0 },
         "last_used_at": { "type": ["string", "null"], "format": "date-time" },
-        "deprecated": date("Since when it shall not be used any more."),
-        "sunset": date("Until when it is served."),
+        "deprecated": date("Date since which it is deprecated."),
+        "sunset": date("Date until which it is served."),
     });
     for (name, property) in which.as_object().into_iter().flatten() {
         properties[name] = property.clone();

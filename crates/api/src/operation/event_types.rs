@@ -1,5 +1,6 @@
-//! The types that a list of events is filtered by: one that no event can have is misspelt, and is
-//! refused with the nearest. Sits between the reading of a query and the store.
+//! Checks the types in a filter of the list of events: a type that no event can have is refused,
+//! and the error names the most similar one. Runs after the query is parsed and before the store is
+//! asked.
 
 use super::Operation;
 use crate::error::Failure;
@@ -8,8 +9,8 @@ use model::query::{Filter, Page, Query, Test};
 use model::record::Scalar;
 use model::webhook::pattern;
 
-/// Refuses a type that neither the schema knows, in any version, nor the log holds: events that an
-/// older schema file declared are still found.
+/// Refuses a type that is neither in the schema, in any version, nor in the log: the log may have
+/// events of an older schema file.
 pub async fn check(operation: Operation<'_>, query: &Query) -> Result<(), Failure> {
     let filters = query.filters.iter().filter(|filter| filter.field == "type");
     for asked in filters.flat_map(|filter| asked(&filter.test)) {
@@ -44,7 +45,7 @@ fn is_known(operation: Operation<'_>, asked: &str) -> bool {
     })
 }
 
-/// Whether the log has an event of this type, whatever else is asked for.
+/// Whether the log has an event of this type, ignoring all other filters.
 async fn is_logged(operation: Operation<'_>, query: &Query, asked: &str) -> Result<bool, Failure> {
     let test = match asked.contains('*') {
         true => Test::Like(vec![asked.to_owned()]),
@@ -60,7 +61,7 @@ async fn is_logged(operation: Operation<'_>, query: &Query, asked: &str) -> Resu
     Ok(!found.await?.records.is_empty())
 }
 
-/// Whether a type is like a pattern in which `*` stands for any text.
+/// Whether a type matches a pattern in which `*` stands for any text.
 fn is_like(pattern: &str, kind: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == kind };
     let Some(mut left) = kind.strip_prefix(head) else { return false };

@@ -1,5 +1,5 @@
-//! Showing records otherwise than they are kept: embedded references and children, chosen fields.
-//! One query per level and target, however many records there are.
+//! Builds responses that differ from the stored records: embedded references and children, selected
+//! fields. One query per level and target, independent of the number of records.
 
 use super::Operation;
 use crate::error::Failure;
@@ -16,12 +16,12 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 
-/// Children embedded per record; the rest is one list call away.
+/// Maximum children embedded per record; the list of children has the rest.
 const CHILDREN: u32 = 10;
-/// Records embedded in one answer.
+/// Maximum records embedded in one response.
 const MAX_EMBEDDED: usize = 10_000;
 
-/// The records as JSON texts in the view asked for.
+/// The records as JSON texts in the requested view.
 pub async fn show(
     operation: Operation<'_>,
     collection: CollectionIx,
@@ -45,7 +45,7 @@ pub async fn show(
     Ok(texts.collect())
 }
 
-/// The members that a version shows.
+/// The fields that a version shows.
 fn parse(record: &Record, lens: Option<&Lens>) -> Fields {
     let parsed = match lens {
         None => serde_json::from_str(&record.body),
@@ -54,7 +54,7 @@ fn parse(record: &Record, lens: Option<&Lens>) -> Fields {
     parsed.unwrap_or_default()
 }
 
-/// Members in the order of the schema, then what was embedded.
+/// The fields in the order of the schema, then the embedded records.
 fn text(
     operation: Operation<'_>,
     collection: CollectionIx,
@@ -103,7 +103,7 @@ fn embed<'a>(
     })
 }
 
-/// Ids give way to the records they name; an id whose record is gone stays.
+/// Replaces ids by the records that they name; the id of a deleted record stays.
 async fn references(
     operation: Operation<'_>,
     to: CollectionIx,
@@ -174,8 +174,8 @@ async fn children(
     Ok(())
 }
 
-/// Where the list of a record's children is: paths have three collections at most, so the record
-/// has one parent above it or none.
+/// The URL of the list of a record's children. Paths have at most three collections, so the record
+/// has one parent or none.
 fn children_url(
     operation: Operation<'_>,
     collection: CollectionIx,
@@ -191,7 +191,7 @@ fn children_url(
     let Some((parent, field)) = above else {
         return format!("{mount}/{own}");
     };
-    // The parent may have been expanded just before.
+    // The parent may already be expanded.
     let parent_id = record.get(field).map(|value| value.get("id").unwrap_or(value));
     let parent_id = parent_id.and_then(Value::as_str).unwrap_or_default();
     format!("{mount}/{}/{parent_id}/{own}", name(parent))
@@ -202,6 +202,6 @@ fn check_count(count: usize) -> Result<(), Problem> {
         return Ok(());
     }
     let message =
-        format!("More than {MAX_EMBEDDED} records would be embedded; ask for less at once.");
+        format!("The response would embed more than {MAX_EMBEDDED} records; request fewer.");
     Err(Problem::new(Code::InvalidParameter, message).param("expand"))
 }

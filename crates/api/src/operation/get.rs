@@ -1,4 +1,4 @@
-//! One record.
+//! Reads one record.
 
 use super::{Operation, digest_number, expand, read_view};
 use crate::condition;
@@ -24,7 +24,8 @@ pub async fn get(operation: Operation<'_>, id: &str) -> Result<Reply, Failure> {
     let alone = view.expand.is_empty() && !collection.is_view();
     let dated = alone && !operation.services.versions.differ(target.collection);
     if view.is_plain() {
-        // What became of an event shows in it: the tag is of what is shown.
+        // A view also shows data that changes without the record, so its tag is a hash of the
+        // response.
         let view = match collection.is_view() {
             true => digest_number(record.body.as_bytes()),
             false => operation.plain_view(),
@@ -44,7 +45,7 @@ pub async fn get(operation: Operation<'_>, id: &str) -> Result<Reply, Failure> {
     let shown = Box::pin(expand::show(operation, target.collection, vec![record], &view));
     let mut shown = shown.await?;
     let body = shown.pop().unwrap_or_default();
-    // Embedded records change without this one: the tag is of what is shown.
+    // Embedded records change without this record, so the tag is a hash of the response.
     let tag = condition::record_tag(version, digest_number(body.as_bytes()));
     Ok(respond::record(&operation.request.headers, cache_control, tag, updated, dated, body))
 }

@@ -12,7 +12,7 @@ use model::record::Record;
 use model::schema::{Builtin, CollectionIx};
 use model::version::Lens;
 
-/// A page of texts to be served.
+/// A page of record texts.
 type Found = store::Page<String>;
 
 pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
@@ -34,7 +34,8 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
     if operation.collection().builtin == Some(Builtin::Event) {
         event_types::check(operation, &asked.query).await?;
     }
-    // Looked at before the records are: a stream from here on tells of what the list may miss.
+    // Read the position before the records: a stream from this position delivers everything that
+    // the list misses.
     let position = *operation.services.store.position().borrow();
     let position = live::Epoch(operation.services.store.epoch()).at(position).to_string();
     let cache_control = &operation.collection().cache_control;
@@ -151,7 +152,7 @@ fn encode(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
-/// What makes a cursor belong to a list: everything but the page itself and its length.
+/// What ties a cursor to a list: everything except the page and its length.
 fn fingerprint(operation: Operation<'_>, pairs: &[(String, String)]) -> Fingerprint {
     let mut sorted: Vec<_> = pairs
         .iter()
@@ -171,12 +172,12 @@ fn fingerprint(operation: Operation<'_>, pairs: &[(String, String)]) -> Fingerpr
     Fingerprint::of(&parts)
 }
 
-/// The tag of a list: the newest change of any collection that shows in it, and what was asked.
+/// The tag of a list: the newest change of any collection in it, and the query.
 fn tag(operation: Operation<'_>, asked: &ListRequest, pairs: &[(String, String)]) -> String {
     tag_of(operation, asked.view.expand.collections(), pairs)
 }
 
-/// The tag of the list without any parameters: that of the collection itself.
+/// The tag of the list without parameters, which is the tag of the collection.
 pub fn plain_tag(operation: Operation<'_>) -> String {
     tag_of(operation, Vec::new(), &[])
 }
@@ -214,12 +215,12 @@ fn unusable(cursor: Unusable) -> Problem {
     let (code, message) = match cursor {
         Unusable::Foreign => (
             Code::CursorInvalid,
-            "The cursor was altered, or belongs to another list (other filters, order, version, \
+            "The cursor was altered or belongs to another list (other filters, order, version, \
              account or mode). Start again without `after`.",
         ),
         Unusable::Outdated => (
             Code::CursorExpired,
-            "The records have been brought to another shape since the first page. Start again \
+            "The records were converted to another schema since the first page. Start again \
              without `after`.",
         ),
     };
@@ -227,7 +228,7 @@ fn unusable(cursor: Unusable) -> Problem {
 }
 
 fn expired_cursor() -> Problem {
-    let message = "Too many records changed since the first page to walk on in the same order. \
+    let message = "Too many records changed since the first page to continue in the same order. \
                    Start again without `after`.";
     Problem::new(Code::CursorExpired, message).param("after")
 }

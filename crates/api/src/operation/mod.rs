@@ -1,5 +1,5 @@
 //! The operations on resources, each written once and driven by the schema: list, get, create,
-//! replace, update, delete, act. `run` is the table of which request means which.
+//! replace, update, delete, act. `run` maps each request to its operation.
 
 mod act;
 mod event_types;
@@ -43,37 +43,39 @@ impl<'a> Operation<'a> {
         &self.services.schema.collections[self.request.target.collection]
     }
 
-    /// How the version shows the collection, where it differs from what is kept.
+    /// The conversion of the collection's records to the version, if it differs from the stored
+    /// shape.
     pub fn lens(&self) -> Option<&'a Lens> {
         self.request.version.lens(self.request.target.collection)
     }
 
-    /// Whether the version may have other names, values or codes than what is kept.
+    /// Whether the version may have other names, values or codes than the stored shape.
     fn differs_from_newest(&self) -> bool {
         self.request.version.index > 0
             || self.request.version.words(self.request.target.collection).is_some()
     }
 
-    /// Whether the records are events, and not asked for in the newest version: what they are about
-    /// has the shape of a collection each.
+    /// Whether the records are events in an older version: the object in each event has the shape
+    /// of its own collection.
     pub fn shows_old_events(&self) -> bool {
         self.request.version.index > 0 && self.collection().builtin == Some(Builtin::Event)
     }
 
-    /// A record of the collection of events as the version tells it; others as they are.
+    /// An event in the shape of the version; records of other collections unchanged.
     pub fn in_version(&self, record: Record) -> Record {
         self.services.versions.in_version(self.collection(), &self.request.version, record)
     }
 
-    /// A problem of the newest shape, in the words of the version.
+    /// Converts a problem from the newest shape to the names of the version.
     fn explain(&self, problem: Problem) -> Problem {
-        // They name ids, which may read like the name of a field, and fields of other collections.
+        // These name ids, which can look like field names, and fields of other collections.
         match problem.code {
             Code::NotFound => return problem,
             Code::StillReferenced => return self.without_unreadable(problem),
             _ => {}
         }
-        // Looked at once more: what was read of it has become a write. Parameters are no fields.
+        // Parsed again: the first parse became the write. The parameters of an action are not
+        // fields.
         let sent = match self.request.target.action {
             None => body::object(&self.request.body, true).unwrap_or_default(),
             Some(_) => Fields::new(),
@@ -81,7 +83,7 @@ impl<'a> Operation<'a> {
         self.request.version.explain(self.request.target.collection, &sent, problem)
     }
 
-    /// A refused delete names no record that the key may not read.
+    /// Hides the records that the key may not read in the error of a refused delete.
     fn without_unreadable(&self, mut problem: Problem) -> Problem {
         let mut unreadable = BTreeSet::new();
         let referrers = problem.extra.get_mut("referrers").and_then(Value::as_array_mut);
@@ -98,7 +100,7 @@ impl<'a> Operation<'a> {
         if !unreadable.is_empty() {
             let names: Vec<String> = unreadable.into_iter().collect();
             problem.message = format!(
-                "The {} cannot be deleted: records of {} refer to it, which this key may not read.",
+                "The {} cannot be deleted: records of {} that this key may not read refer to it.",
                 self.collection().object,
                 names.join(", ")
             );
@@ -106,7 +108,7 @@ impl<'a> Operation<'a> {
         problem
     }
 
-    /// Which view of a record a tag is for: stored shape, API version, members shown.
+    /// Identifies the view of a record for its tag: stored shape, API version, fields shown.
     pub fn plain_view(&self) -> u64 {
         plain_view(
             &self.request.version.schema,
@@ -123,7 +125,7 @@ impl<'a> Operation<'a> {
             parent: self.request.target.parent_id().map(str::to_owned),
             view: self.differs_from_newest().then(|| self.request.version.clone()),
             precondition: match change {
-                // Looked at before: it is about the collection.
+                // Checked before, because the condition is about the collection.
                 Change::Create { .. } => Precondition::None,
                 _ => self.precondition()?,
             },
@@ -154,7 +156,7 @@ impl<'a> Operation<'a> {
         Ok(precondition)
     }
 
-    /// Every parent in the path must exist, each under the one before it.
+    /// Checks that every parent in the path exists below the one before it.
     async fn check_parents(&self) -> Result<(), Failure> {
         let mut above: Option<&str> = None;
         for (collection, id) in &self.request.target.parents {
@@ -174,8 +176,8 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The number in a record's tag for everything but its version. Plain views are numbered without
-/// hashing: this is on the way of every read.
+/// The number in a record's tag for everything except its version. The default view needs no hash:
+/// every read computes this.
 pub fn plain_view(schema: &Schema, store: &dyn Store, collection: CollectionIx) -> u64 {
     let shape = store.shape(collection);
     let version = schema.service.version.bytes().filter(u8::is_ascii_digit);
@@ -183,7 +185,7 @@ pub fn plain_view(schema: &Schema, store: &dyn Store, collection: CollectionIx) 
     date << 24 ^ u64::try_from(shape).unwrap_or(0) << 8 ^ u64::try_from(collection).unwrap_or(0)
 }
 
-/// What a request to a resource needs the key to be allowed to do.
+/// The access that a request needs.
 pub fn access(method: &Method) -> Access {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => Access::Read,
@@ -191,9 +193,9 @@ pub fn access(method: &Method) -> Access {
     }
 }
 
-/// Runs the operation that method and target name. The method is one that `route::offers`.
-/// All but the commonest are boxed: a future is as large as the largest it may hold, and this one
-/// is made and moved for every request.
+/// Runs the operation for method and target. The method is one that `route::offers`. All operations
+/// but the most frequent are boxed: a future is as large as the largest one it contains, and this
+/// one is created and moved for every request.
 pub async fn run(operation: Operation<'_>) -> Result<Reply, Failure> {
     let target = &operation.request.target;
     match (operation.request.method.as_str(), &target.id, target.action) {
@@ -208,7 +210,7 @@ pub async fn run(operation: Operation<'_>) -> Result<Reply, Failure> {
     }
 }
 
-/// Commits and says what came of it.
+/// Commits a write and builds the response.
 async fn commit(operation: Operation<'_>, write: Write) -> Result<Reply, Failure> {
     use model::write::Committed;
     let tag = operation.plain_view();
@@ -237,7 +239,7 @@ async fn commit(operation: Operation<'_>, write: Write) -> Result<Reply, Failure
     }
 }
 
-/// A hash of what is shown, for the tags of views that are put together.
+/// A hash of the response, for the tags of views that are composed of several records.
 pub fn digest_number(bytes: &[u8]) -> u64 {
     use sha2::Digest as _;
     let digest = sha2::Sha256::digest(bytes);

@@ -1,6 +1,6 @@
-//! What the service's own collections need around a write: secrets come from outside, and whoever
-//! pings an endpoint wants to know what came of it. The two sides meet only in the store: the ping
-//! is an event, its delivery a row.
+//! Additions to writes of the built-in collections: secrets from the entropy source, and the result
+//! of an endpoint ping. Ping and delivery meet only in the store: the ping is an event, its
+//! delivery a row.
 
 use super::Operation;
 use crate::error::Failure;
@@ -14,10 +14,10 @@ use model::write::{Committed, Response, Write};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The longest an attempt may take, and some time to write it down.
+/// The timeout of an attempt, plus time to store its result.
 const PING_WAIT: Duration = Duration::from_secs(35);
 
-/// A new endpoint gets a secret unless it brings one.
+/// Adds a secret to a new endpoint that brings none.
 pub fn complete(operation: Operation<'_>, fields: &mut Fields) {
     let given = fields.get("secret").is_some_and(|secret| !secret.is_null());
     if operation.collection().builtin == Some(Builtin::Endpoint) && !given {
@@ -25,7 +25,7 @@ pub fn complete(operation: Operation<'_>, fields: &mut Fields) {
     }
 }
 
-/// A rotation, too.
+/// Adds a new secret to a rotation that brings none.
 pub fn complete_params(operation: Operation<'_>, native: Option<Native>, params: &mut Fields) {
     let given = params.get("secret").is_some_and(|secret| !secret.is_null());
     if native == Some(Native::RotateSecret) && !given {
@@ -33,20 +33,20 @@ pub fn complete_params(operation: Operation<'_>, native: Option<Native>, params:
     }
 }
 
-/// From randomness of its own: that of the write shows in its ids.
+/// Uses separate randomness: the randomness of the write shows in its ids.
 fn secret(operation: Operation<'_>) -> Value {
     let mut random = [0; 24];
     random.copy_from_slice(&operation.services.outside.entropy().0[..24]);
     Value::String(endpoint::make_secret(random))
 }
 
-/// Commits a ping, waits for its delivery and tells what came of it: the delivery with its attempt,
-/// or the delivery alone if that takes too long.
+/// Commits a ping, waits for its delivery and returns it with its attempt, or the pending delivery
+/// if that takes too long.
 pub async fn ping(operation: Operation<'_>, write: Write) -> Result<Reply, Failure> {
-    // Heard from before the commit, so that no outcome falls between the two.
+    // Subscribed before the commit, so that no result is missed.
     let mut settled = operation.services.store.settled();
     let committed = operation.services.store.commit(write).await?;
-    let (response, again) = match committed.map_err(|problem| operation.explain(problem))? {
+    let (response, replayed) = match committed.map_err(|problem| operation.explain(problem))? {
         Committed::Fresh(response) => (response, false),
         Committed::Replayed { response, .. } => (response, true),
     };
@@ -69,20 +69,20 @@ pub async fn ping(operation: Operation<'_>, write: Write) -> Result<Reply, Failu
         }
     };
     let waited = tokio::time::timeout(PING_WAIT, outcome).await;
-    let told = match waited {
-        Ok(told) => told?,
+    let delivery_text = match waited {
+        Ok(delivery_text) => delivery_text?,
         Err(_) => None,
     };
-    let body = told.unwrap_or_else(|| {
+    let body = delivery_text.unwrap_or_else(|| {
         let endpoint = operation.request.target.id.clone();
         json!({ "object": "delivery", "event": event, "endpoint": endpoint, "status": "pending" })
             .to_string()
     });
     let reply = respond::no_store(Reply::json(StatusCode::OK, body));
-    Ok(if again { respond::replayed(reply) } else { reply })
+    Ok(if replayed { respond::replayed(reply) } else { reply })
 }
 
-/// The ping's delivery with its newest attempt, once there is one.
+/// The ping's delivery with its newest attempt, once the delivery exists.
 async fn delivery(operation: Operation<'_>, event: &str) -> Result<Option<String>, Failure> {
     let deliveries = operation.services.schema.own(Builtin::Delivery);
     let query = newest(vec![Filter {

@@ -17,17 +17,17 @@ pub async fn create(operation: Operation<'_>) -> Result<Reply, Failure> {
     commit(operation, write).await
 }
 
-/// Who sends a record over a live channel.
+/// The sender of a record over a live channel.
 #[derive(Clone)]
 pub struct Author {
     pub user: Option<String>,
-    /// A client with a token speaks for its user alone; one with a key may name anybody.
+    /// A client with a token sends as its own user only; a client with a key may name any user.
     pub by_token: bool,
 }
 
 impl Author {
-    /// Sets the field of a feed that names its author. A client that has named another is refused,
-    /// not corrected: it would believe that it had spoken for them.
+    /// Sets the author field of a feed. A client that names another user is refused, not corrected:
+    /// otherwise it would believe that it sent as that user.
     fn sign(&self, collection: &Collection, fields: &mut Fields) -> Result<(), Problem> {
         let feed = collection.feed.as_ref();
         let Some(name) = feed.and_then(|feed| feed.author.as_deref()) else { return Ok(()) };
@@ -39,9 +39,8 @@ impl Author {
             return Ok(());
         }
         if said.is_some_and(|said| *said != own) {
-            let message = format!(
-                "`{name}` is the user of the connection, which the service sets; leave it out."
-            );
+            let message =
+                format!("The service sets `{name}` to the user of the connection; omit it.");
             return Err(Problem::new(Code::PermissionDenied, message).param(name));
         }
         if self.user.is_some() {
@@ -53,7 +52,7 @@ impl Author {
     }
 }
 
-/// Makes a record where no answer is to be written: its id, and whether it was made before.
+/// Creates a record without a response: returns its id, and whether it was created before.
 pub async fn create_record(
     operation: Operation<'_>,
     author: &Author,
@@ -108,7 +107,8 @@ pub async fn delete(operation: Operation<'_>) -> Result<Reply, Failure> {
     existing(operation, Change::Delete).await
 }
 
-/// A change of a record that is there. The store checks the direct parent; those above it here.
+/// Changes an existing record. The store checks the direct parent; the parents above it are checked
+/// here.
 async fn existing(operation: Operation<'_>, change: Change) -> Result<Reply, Failure> {
     if operation.request.target.parents.len() > 1 {
         operation.check_parents().await?;

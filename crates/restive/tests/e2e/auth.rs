@@ -173,7 +173,7 @@ fn a_restricted_key_does_what_its_scopes_say_and_no_more() {
     for bad in ["books", "books:eat", "boks:read", ""] {
         let (_, error, code) = server.tool(&["keys", "create", "--scope", bad]);
         assert!(
-            code == 1 && error.contains("scope") || error.contains("no such collection"),
+            code == 1 && error.contains("scope") || error.contains("unknown collection"),
             "{error}"
         );
     }

@@ -99,7 +99,9 @@ fn runs_full_and_recovers(server: &Server, scarce: &Scarce) {
         assert!(reason.contains("writes") && reason.contains("full"), "{reason}");
     }
     let log = server.log.lock().unwrap().clone();
-    for message in ["a commit failed", "could not serve a request", "a checkpoint failed"] {
+    for message in
+        ["a commit failed", "a request failed because of the store", "a checkpoint failed"]
+    {
         let lines = log.lines().filter(|line| line.contains(message)).count();
         assert!(lines <= 3, "{message:?} stands {lines} times in the log");
     }

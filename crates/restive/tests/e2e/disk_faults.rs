@@ -103,7 +103,7 @@ fn a_failing_disk_is_named_by_health_and_logged_once_and_heals_by_itself() {
     let log = server.log.lock().unwrap().clone();
     let lines = |text: &str| log.lines().filter(|line| line.contains(text)).count();
     assert!(lines("a commit failed") <= 4, "{log}");
-    assert!(lines("could not serve a request") <= 4, "{log}");
+    assert!(lines("a request failed because of the store") <= 4, "{log}");
     assert!(lines("commits work again") == 1, "{log}");
     let folder = server.kill();
     let server = faults.of(bookshop()).on(&folder).go();
@@ -143,7 +143,7 @@ fn deliveries_streams_and_timers_go_on_when_a_failing_disk_works_again() {
         assert_eq!(acknowledged.len() == 1, writes_fail, "{what:?}: {acknowledged:?}");
         if writes_fail {
             eventually("a timer meets the fault", || {
-                server.log.lock().unwrap().contains("timed transitions must wait")
+                server.log.lock().unwrap().contains("timed transitions are delayed")
             });
         }
         faults.clear();

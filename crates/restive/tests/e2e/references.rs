@@ -267,8 +267,8 @@ fn the_document_says_what_becomes_of_references() {
     let delete = &document["paths"]["/v1/authors/{author_id}"]["delete"];
     let text = delete["description"].as_str().unwrap();
     for part in [
-        "Records of `books` that refer to it by `author` refuse it with 409 `still_referenced`.",
-        "Records of `books` that refer to it by `editor` then have null there.",
+        "Records of `books` that refer to it by `author` prevent it with 409 `still_referenced`.",
+        "Records of `books` that refer to it by `editor` get null instead.",
         "Records of `authors` that refer to it by `mentor` are deleted with it.",
     ] {
         assert!(text.contains(part), "{text}");

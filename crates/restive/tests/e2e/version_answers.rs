@@ -520,9 +520,9 @@ gone = { type = "string", deprecated = "2026-01-01" }
     let server = Start::schema(schema).go();
     let page = server.ask_anonymously("GET", "/changelog").send();
     for line in [
-        "`size` was of type integer; its values are converted, not always exactly.\n",
+        "`size` was of type integer; its values are converted, not always without loss.\n",
         "`at` was of type timestamp; its values are converted.\n",
-        "`kind` is required; older requests without it mean `\"plain\"`.\n",
+        "`kind` is required; requests of older versions without it get `\"plain\"`.\n",
         "- `notes`: **Deprecated**, served until 2027-01-01.\n",
         "- `old` of `notes`: **Deprecated**, since 2026-01-01.\n",
         "- `gone` of `notes`, in older versions: **Deprecated**, since 2026-01-01.\n",

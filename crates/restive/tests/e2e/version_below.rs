@@ -67,12 +67,12 @@ fn paths_below_a_collection_are_there_in_its_versions() {
     let server = Start::schema(CLUBS).go();
     let [members, badges, crafts] = fill(&server);
     for (path, version, message) in [
-        (&members, OLD, "`members` is there from version 2026-01-01 on"),
-        (&badges, OLD, "`badges` is there from version 2026-01-01 on"),
-        (&crafts, NEW, "`crafts` is there until version 2026-01-01"),
+        (&members, OLD, "`members` exists since version 2026-01-01"),
+        (&badges, OLD, "`badges` exists since version 2026-01-01"),
+        (&crafts, NEW, "`crafts` existed until version 2026-01-01"),
     ] {
         let error = server.ask("GET", path).version(version).send().error(404, "route_not_found");
-        let expected = format!("{message}; this request is made in {version}.");
+        let expected = format!("{message}; this request uses version {version}.");
         assert_eq!(error["message"], expected.as_str());
     }
     for (path, versions) in

@@ -505,13 +505,13 @@ fn a_collection_is_there_from_or_until_a_version() {
     let error = ask("/v1/novelties", OLD).error(404, "route_not_found");
     assert_eq!(
         error["message"],
-        "`novelties` is there from version 2026-01-01 on; this request is made in 2025-01-01."
+        "`novelties` exists since version 2026-01-01; this request uses version 2025-01-01."
     );
     ask("/v1/relics", OLD).expect(200);
     let error = ask("/v1/relics", NEW).error(404, "route_not_found");
     assert_eq!(
         error["message"],
-        "`relics` is there until version 2025-01-01; this request is made in 2026-01-01."
+        "`relics` existed until version 2025-01-01; this request uses version 2026-01-01."
     );
     let made = server.ask("POST", "/v1/relics").version(OLD).json(&json!({"title": "x"})).send();
     ask(&format!("/v1/relics/{}", made.id()), OLD).expect(200);

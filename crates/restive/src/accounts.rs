@@ -39,7 +39,7 @@ pub fn run(accounts: Accounts) -> anyhow::Result<()> {
     }
 }
 
-/// A field as a table shows it.
+/// The text of a field in a table.
 pub fn text_of(fields: &model::record::Fields, name: &str) -> String {
     match fields.get(name) {
         None | Some(Value::Null) => "-".to_owned(),

@@ -1,5 +1,5 @@
-//! What was said on the command line and in `RESTIVE_*`. What it means is each sub-command's
-//! affair.
+//! The command line and the `RESTIVE_*` variables, as given. Each sub-command interprets its own
+//! arguments.
 
 use crate::moment::Moment;
 use clap::builder::BoolishValueParser;
@@ -44,14 +44,14 @@ pub enum Command {
 }
 
 impl Command {
-    /// Without arguments: `serve`, with the settings of the environment.
+    /// Without arguments: `serve` with the settings of the environment.
     pub fn default_serve() -> Command {
         let args = Args::parse_from(["restive", "serve"]);
         args.command.unwrap_or_else(|| unreachable!("`serve` was given"))
     }
 }
 
-/// Where the data is.
+/// The data folder.
 #[derive(Arguments, Clone)]
 pub struct Data {
     /// Folder that holds the database
@@ -59,7 +59,7 @@ pub struct Data {
     pub data: PathBuf,
 }
 
-/// Which schema.
+/// The schema file.
 #[derive(Arguments, Clone)]
 pub struct SchemaFile {
     /// Schema file [default: the built-in bookshop]

@@ -1,4 +1,4 @@
-//! `restive backup FILE`: a consistent copy of the database, while it is being served.
+//! `restive backup FILE`: writes a consistent copy of the database, even while a server uses it.
 
 use crate::args::Backup;
 use crate::data;
@@ -12,7 +12,7 @@ pub fn run(backup: &Backup) -> anyhow::Result<()> {
     let progress = move |done: u64, all: u64| {
         if interactive && all > 0 {
             let mut stderr = std::io::stderr();
-            // A progress line that cannot be shown is no reason to stop.
+            // A progress line that cannot be written does not stop the backup.
             let _ = write!(stderr, "\r{:>3} %", done * 100 / all).and_then(|()| stderr.flush());
         }
     };

@@ -1,4 +1,5 @@
-//! `restive check FILE`: every error at once, as `file:line:column: message`; exit code 1 if any.
+//! `restive check FILE`: reports all errors, as `file:line:column: message`; exit code 1 if there
+//! are any.
 
 use crate::args::Check;
 use crate::outside::System;
@@ -34,13 +35,14 @@ pub fn run(check: &Check) -> ExitCode {
     }
 }
 
-/// Today's date, `YYYY-MM-DD`, as the world counts it.
+/// Today's date, `YYYY-MM-DD`, in UTC.
 pub fn today() -> String {
     let now = System::new().now().to_iso();
     now.split('T').next().unwrap_or_default().to_owned()
 }
 
-/// No refusal at a start: a clock that is wrong must not keep a service from serving.
+/// Warns about a newest version in the future. Not an error at start: a wrong clock must not
+/// prevent a service from starting.
 pub fn warn_of_future(schema: &Schema) {
     let version = &schema.service.version;
     if *version > today() {

@@ -1,4 +1,4 @@
-//! The schema file and the data folder, as the sub-commands open them.
+//! Opens the schema file and the data folder for the sub-commands.
 
 use crate::args::SchemaFile;
 use crate::private;
@@ -15,22 +15,23 @@ use store::sqlite::{Edition, Options, Role, SqliteStore};
 
 const DATABASE: &str = "restive.db";
 const LOCK: &str = "lock";
-/// A command that looks whether a server runs holds the lock for a moment: one that starts then
-/// tries again.
+/// Attempts to take the lock. A command that checks whether a server runs holds the lock for a
+/// moment; a server that starts at that moment tries again.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Errors of a lock that a file system does not have, beside ENOTSUP: EINVAL and ENOLCK, by their
+/// Errors of a file system without locks, in addition to ENOTSUP: EINVAL and ENOLCK, by their
 /// numbers on Linux.
 const NO_LOCKS: [i32; 2] = [22, 37];
-/// EBADF: NFS locks nothing exclusively that is not open for writing, and a folder never is.
+/// EBADF: NFS grants an exclusive lock only on a file that is open for writing, and a folder cannot
+/// be.
 const NO_LOCK_OF_FOLDERS: i32 = 9;
 
-/// Reads and checks a schema; errors name the file, line and column, all of them.
+/// Reads and checks a schema. The error lists all errors with file, line and column.
 pub fn schema(file: &SchemaFile) -> anyhow::Result<Arc<Schema>> {
     Ok(schema_and_text(file)?.0)
 }
 
-/// The same, with the text it was read from.
+/// The same, with the text of the schema.
 pub fn schema_and_text(file: &SchemaFile) -> anyhow::Result<(Arc<Schema>, String)> {
     let Some(path) = &file.schema else {
         let text = schema::BOOKSHOP.to_owned();
@@ -52,14 +53,14 @@ pub fn schema_and_text(file: &SchemaFile) -> anyhow::Result<(Arc<Schema>, String
     }
 }
 
-/// Held by the one server of a data folder: the lock file, which older releases look at, and the
-/// folder itself, so that removing the file admits nobody.
+/// The locks of the one server of a data folder: the lock file, which older releases check, and the
+/// folder itself, so that deleting the file does not admit a second server.
 pub struct Lock {
     _file: File,
     _folder: File,
 }
 
-/// Opens the data folder for serving; makes it if need be.
+/// Opens the data folder for serving; creates it if necessary.
 pub fn serve(
     folder: &Path,
     schema: Arc<Schema>,
@@ -107,8 +108,8 @@ pub fn serve(
     Ok((store, Lock { _file: file, _folder: itself }))
 }
 
-/// Makes a folder and those above it, each synced into its parent: a crash of the machine must not
-/// take away the folder of what was acknowledged.
+/// Creates a folder and its missing parents, and syncs each into its parent: a crash of the machine
+/// must not lose the folder of acknowledged writes.
 pub fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -123,7 +124,7 @@ pub fn make(folder: &Path) -> io::Result<()> {
     store::sync_folder(parent)
 }
 
-/// Whether an error says that the file system has no locks, not that locking failed.
+/// Whether an error means that the file system has no locks, rather than that locking failed.
 fn has_no_locks(file: &File, error: &io::Error) -> bool {
     let is_folder = || file.metadata().is_ok_and(|about| about.is_dir());
     error.kind() == io::ErrorKind::Unsupported
@@ -143,7 +144,7 @@ fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Whether a server runs on the folder right now.
+/// Whether a server currently uses the folder.
 pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
     for path in [folder.to_owned(), folder.join(LOCK)] {
         let file = match File::open(path) {
@@ -151,11 +152,11 @@ pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error).context("cannot read the lock of the data folder"),
         };
-        // Let go when the file is closed, which is at once.
+        // The lock is released when the file is closed, at the end of this function.
         match file.try_lock_shared() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(true),
-            // As a server on this file system goes on without the lock.
+            // A server on this file system also runs without the lock.
             Err(TryLockError::Error(error)) if has_no_locks(&file, &error) => {}
             Err(TryLockError::Error(error)) => {
                 return Err(error).context("cannot check the lock of the data folder");
@@ -165,13 +166,13 @@ pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Opens the database beside a server that may be running. Keys and accounts are in every schema;
-/// which nouns there are beside them does not matter to most commands.
+/// Opens the database, even while a server uses it. Most commands need only keys and accounts,
+/// which every schema has.
 pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
     attach_as(folder, &SchemaFile { schema: None })
 }
 
-/// The same, for commands that need to know which nouns there are.
+/// The same, for commands that need the collections of the schema.
 pub fn attach_as(
     folder: &Path,
     file: &SchemaFile,
@@ -191,14 +192,14 @@ pub fn attach_as(
     Ok((schema, store))
 }
 
-/// Whether the schema has the collections that are served from this database.
+/// Whether the schema has the collections that this database serves.
 pub fn fits(schema: &Schema, store: &SqliteStore) -> bool {
     let declared = schema.routed().map(|(_, collection)| collection);
     let declared: BTreeSet<&str> = declared.map(|collection| collection.name.as_str()).collect();
     declared == store.collections().iter().map(String::as_str).collect()
 }
 
-/// A runtime for commands that do one thing and end.
+/// Runs a future to its end, for commands that do one thing and exit.
 pub fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }

@@ -1,5 +1,5 @@
-//! The delivery engine on a thread of its own: a slow endpoint must not hold up a request, nor a
-//! request a delivery.
+//! Runs the delivery engine on a separate thread, so that slow endpoints do not delay requests and
+//! requests do not delay deliveries.
 
 use crate::outside::System;
 use model::Schema;
@@ -13,10 +13,10 @@ use store::Store;
 use tokio::sync::oneshot;
 use webhooks::{Limits, Metrics, Parts};
 
-/// The running engine; `stop` ends it in good order.
+/// The running engine; `stop` shuts it down gracefully.
 pub struct Deliveries {
     stop: oneshot::Sender<()>,
-    /// Closed when the thread ends, however it ends.
+    /// Closed when the thread ends, even by a panic.
     ended: oneshot::Receiver<()>,
     thread: JoinHandle<()>,
     drain: Duration,
@@ -52,17 +52,18 @@ impl Deliveries {
         Ok(Deliveries { stop, ended, thread, drain })
     }
 
-    /// What `stop` takes at most, unless the engine hangs.
+    /// The longest time that `stop` takes unless the engine hangs.
     pub fn drain(&self) -> Duration {
         self.drain
     }
 
-    /// Lets what is under way end, makes it durable, and completes. It may be dropped before that,
-    /// which leaves the thread behind: one that hangs must not hold up the end of the process.
+    /// Waits for deliveries in progress and makes their results durable. The future may be dropped
+    /// earlier; the thread is then left behind, because a thread that hangs must not delay the end
+    /// of the process.
     pub async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.ended.await;
-        // The thread has nothing left to do: this does not block.
+        // The thread has finished, so this does not block.
         if self.thread.join().is_err() {
             tracing::error!("the delivery engine panicked");
         }

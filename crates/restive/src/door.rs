@@ -1,4 +1,5 @@
-//! The way in: which sockets are bound, what is spoken on them, and who is believed about whom.
+//! Listening sockets: which addresses are bound, which protocols they serve, and which proxies are
+//! trusted.
 
 use crate::args::{Hints, Peers, Serve, Switch};
 use crate::operator;
@@ -14,29 +15,29 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use wire::{EarlyHints, Limits, Listener, Running, Shutdown};
 
-/// Ports that are tried until one is free for both.
+/// Attempts to find a port that is free for both TCP and UDP.
 const CHOICES: usize = 16;
 
-/// Bound sockets that do not serve yet.
+/// Bound sockets that do not accept connections yet.
 pub struct Door {
     listener: Listener,
     secured: Option<Secured>,
-    /// Plain HTTP beside HTTPS.
+    /// Plain HTTP in addition to HTTPS.
     redirect: Option<(Listener, Tokens)>,
-    /// The metrics on an address of their own.
+    /// The separate address of the metrics.
     metrics: Option<Listener>,
     limits: Limits,
 }
 
-/// What is open until it is closed.
+/// The open sockets, until they are closed.
 pub struct Open {
     running: Vec<Running>,
     certificates: Option<JoinHandle<()>>,
 }
 
 impl Door {
-    /// Binds before anything else is done: a port that is taken is the usual mistake. The
-    /// certificates follow with `secure`.
+    /// Binds before anything else is done, because a port in use is the most frequent mistake.
+    /// `secure` loads the certificates later.
     pub fn bind(serve: &Serve) -> anyhow::Result<(Door, Option<Source>)> {
         let tokens = serve.tls.redirect_http.map(|_| Tokens::default());
         let source = tls::source(&serve.tls, tokens.clone())?;
@@ -51,7 +52,7 @@ impl Door {
                  report client addresses"
             );
         }
-        // A proxy that says for whom it connects does not speak QUIC.
+        // A load balancer that sends the PROXY protocol does not forward QUIC.
         let http3 = source.is_some() && serve.tls.http3 == Switch::On && !proxy_protocol;
         let listener = match http3 {
             true => bind_both(serve.listen)?,
@@ -94,12 +95,12 @@ impl Door {
         }
     }
 
-    /// What the connections may take from the signal to their end.
+    /// The longest time from the stop signal to the end of all connections.
     pub fn drain(&self) -> Duration {
         self.limits.drain_timeout
     }
 
-    /// Serves until the signal.
+    /// Serves until the stop signal.
     pub fn open(self, api: &Arc<Api>, shutdown: &Shutdown) -> anyhow::Result<Open> {
         let port = self.listener.local_addr().port();
         let certificates = self.secured.map(Secured::follow).transpose()?.map(tokio::spawn);
@@ -118,7 +119,7 @@ impl Door {
 }
 
 impl Open {
-    /// Completes when every connection has come to its end.
+    /// Completes when every connection has ended.
     pub async fn closed(self) -> anyhow::Result<()> {
         for running in self.running {
             running.join().await?;
@@ -132,7 +133,8 @@ fn bind(address: SocketAddr) -> anyhow::Result<Listener> {
     Listener::bind(address).with_context(|| format!("cannot listen on {address}"))
 }
 
-/// The same number for TCP and UDP. Where the system chooses it, it does so for TCP alone.
+/// Binds the same port for TCP and UDP. A port chosen by the system is only known to be free for
+/// TCP.
 fn bind_both(address: SocketAddr) -> anyhow::Result<Listener> {
     let mut tries = if address.port() == 0 { CHOICES } else { 1 };
     loop {
@@ -141,8 +143,8 @@ fn bind_both(address: SocketAddr) -> anyhow::Result<Listener> {
             Ok(listener) => return Ok(listener),
             Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => {
-                let said = "cannot listen on its UDP port; --http3 off disables HTTP/3";
-                return Err(error).context(said);
+                let message = "cannot listen on its UDP port; --http3 off disables HTTP/3";
+                return Err(error).context(message);
             }
         }
     }
@@ -157,15 +159,15 @@ fn limits(peers: &Peers) -> Limits {
     }
 }
 
-/// Where it is served; shown as a URL.
+/// The address of the service; displayed as a URL.
 pub struct Site {
     address: SocketAddr,
     secure: bool,
-    /// How the command begins that calls it.
+    /// The beginning of a curl command for this service.
     pub curl: String,
-    /// Where plain HTTP is sent on from.
+    /// The address that redirects plain HTTP.
     pub redirect: Option<SocketAddr>,
-    /// Where the metrics are with the names of all accounts.
+    /// The separate address of the metrics, which shows all accounts by name.
     pub metrics: Option<SocketAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! An event by its id, whatever account and mode it belongs to.
+//! Finds an event by its id, in any account and mode.
 
 use api::keys::Keyring;
 use model::record::Record;
@@ -6,12 +6,12 @@ use model::schema::Builtin;
 use model::{Schema, Scope, id};
 use store::Records;
 
-/// What ids of events begin with.
+/// Prefix of event ids.
 pub const PREFIX: &str = "evt";
-/// Accounts read at once.
+/// Accounts read in one query.
 const PAGE: usize = 500;
 
-/// An event by its id, in whichever account and mode it is.
+/// Finds an event by its id, in any account and mode.
 pub async fn find(
     schema: &Schema,
     store: &dyn Records,
@@ -36,7 +36,7 @@ pub async fn find(
     }
 }
 
-/// Says what to do about an id that names no event.
+/// The error, with advice, for an id without an event.
 fn unknown(id: &str) -> String {
     let shown: String = id.chars().take(100).collect();
     if id::is_well_formed(PREFIX, id) {

@@ -1,4 +1,4 @@
-//! `restive init`: a commented example to start from.
+//! `restive init`: writes a commented example schema.
 
 use crate::args::Init;
 use crate::output;

@@ -1,5 +1,5 @@
-//! `restive keys create|list|revoke|roll`: works on the database of a running server, which notices
-//! within a moment.
+//! `restive keys create|list|revoke|roll`: changes the keys in the database. A running server
+//! notices the change within a moment.
 
 use crate::accounts::{choose, text_of};
 use crate::args::{Keys, KeysCommand, Mode};
@@ -17,7 +17,7 @@ use store::Store;
 pub fn run(keys: Keys) -> anyhow::Result<()> {
     match keys.command {
         KeysCommand::Create { data, of, name, scopes, rate_limit, expires_at } => {
-            let expires_at = expires_at.map(|text| end(&text)).transpose()?;
+            let expires_at = expires_at.map(|text| expiry(&text)).transpose()?;
             let (schema, store) = data::attach(&data.data)?;
             api::keys::check_scopes(&scopes, store.collections())?;
             let keyring = Keyring { schema: &schema, store: &*store, outside: &System::new() };
@@ -56,8 +56,8 @@ fn announce(record: &Record, secret: &str) {
     println!("The key is shown only once; the server stores only its digest.");
 }
 
-/// The end of a new key, which must be ahead.
-fn end(text: &str) -> anyhow::Result<String> {
+/// The expiry of a new key, which must be in the future.
+fn expiry(text: &str) -> anyhow::Result<String> {
     let parsed = Timestamp::parse(text);
     let parsed = parsed
         .ok_or_else(|| anyhow::anyhow!("`{text}` is not a time such as 2027-01-31T00:00:00Z"))?;
@@ -101,7 +101,7 @@ fn status(fields: &model::record::Fields, now: Timestamp) -> &'static str {
     }
 }
 
-/// A key by its id, in whichever account and mode it is.
+/// Finds a key by its id, in any account and mode.
 async fn find(keyring: &Keyring<'_>, id: &str) -> anyhow::Result<(Record, Scope, Record)> {
     for account in keyring.accounts().await? {
         for livemode in [false, true] {

@@ -1,5 +1,5 @@
-//! The binary: arguments in, one sub-command run. Only this crate reads environment, files and
-//! time.
+//! The binary: parses arguments and runs one sub-command. Only this crate reads the environment,
+//! files and clocks.
 
 mod accounts;
 mod args;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     if let Command::Serve(_) = command {
         memory::configure();
     }
-    // A schema or a document that is written is nobody's secret.
+    // Schemas and documents are not secret, so files of these commands get the default mode.
     if !matches!(command, Command::Init(_) | Command::Openapi(_)) {
         private::make_private();
     }
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The chain of causes, on one line each: what failed first stands last.
+            // Prints the chain of causes, one per line; the root cause is last.
             eprintln!("restive: {error}");
             for cause in error.chain().skip(1) {
                 eprintln!("  because: {cause}");

@@ -1,5 +1,5 @@
-//! The allocator of the executable, and the settings that make a server small when it is idle.
-//! Measured on a fresh server, and on one that had held 1,500 bodies of 1 MB:
+//! The allocator, and the settings that keep the memory of an idle server small. Measured on a
+//! fresh server, and on one that had held 1,500 bodies of 1 MB:
 //!
 //! | mimalloc 2 | idle | after the burst |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | without huge pages | 27 MiB | 1,438 MiB |
 //! | without huge pages, returning memory at once | 21 MiB | 23 MiB |
 //!
-//! The CPU time of reads and lists differs by less than the noise.
+//! The difference in CPU time of reads and lists is smaller than the noise.
 
 use std::env;
 use std::fs;
@@ -15,24 +15,25 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A request makes many small allocations. In profiles of lists and reads the system's allocator
+/// A request makes many small allocations. In profiles of lists and reads, the system allocator
 /// took several per cent of the time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// mimalloc reads its settings from the environment, once, before `main`. A setting that is there
-/// already is the operator's and stays.
+/// mimalloc reads its settings from the environment once, before `main`. A setting of the operator
+/// is not overwritten.
 const SETTINGS: [(&str, &str); 2] = [
-    // Memory that is freed goes back to the system at once. By default a thread returns it when it
-    // next needs pages itself: after a burst that may be never.
+    // Return freed memory to the system at once. By default a thread returns it when it next needs
+    // pages, which after a burst may be never.
     ("MIMALLOC_PURGE_DELAY", "0"),
-    // With transparent huge pages every region of 2 MiB that is touched is resident as a whole.
-    // The feature `no_thp` is for systems that give them on request, this for those that always do.
+    // With transparent huge pages, touching one page makes its whole region of 2 MiB resident. The
+    // feature `no_thp` covers systems that provide them on request, this setting those that always
+    // do.
     ("MIMALLOC_ALLOW_THP", "0"),
 ];
 
-/// Starts the executable again, in the same process, with the settings of the allocator. Where that
-/// is impossible, the server works as well and needs more memory.
+/// Executes the program again, in the same process, with the settings of the allocator. If that
+/// fails, the server still works but needs more memory.
 pub fn configure() {
     let missing: Vec<_> =
         SETTINGS.into_iter().filter(|(name, _)| env::var_os(name).is_none()).collect();
@@ -45,18 +46,18 @@ pub fn configure() {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // Comes back only if it failed.
+    // Returns only if it fails.
     let _ = command.args(arguments).envs(missing).exec();
 }
 
-/// The file that this function was loaded from. A program that was started through the loader
-/// (`ld.so restive serve`) is not the executable of its process: that is the loader, which would
-/// take `serve` for a program.
+/// The file that contains this function. If the program was started through the loader (`ld.so
+/// restive serve`), the executable of the process is the loader, which would take `serve` for a
+/// program.
 fn own_file() -> Option<PathBuf> {
     file_at(&fs::read_to_string("/proc/self/maps").ok()?, configure as fn() as usize)
 }
 
-/// The file that is mapped at an address, by the lines of `/proc/self/maps`: range, permissions,
+/// The file that is mapped at an address, from the lines of `/proc/self/maps`: range, permissions,
 /// offset, device, inode and path, which may contain spaces.
 fn file_at(maps: &str, address: usize) -> Option<PathBuf> {
     maps.lines().find_map(|line| {
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_at_an_address_is_found() {
+    fn the_mapped_file_at_an_address_is_found() {
         let maps = "\
             7f00-7f10 r--p 00000000 fd:01 17                         /usr/lib/ld.so\n\
             7f10-7f20 r-xp 00001000 fd:01 17                         /opt/my tools/restive\n\

@@ -1,4 +1,4 @@
-//! Moments as people write them on the command line: an age, a time, or the id of an event.
+//! Points in time on the command line: an age, a time, or the id of an event.
 
 use crate::event_id;
 use model::schema::parse::duration;
@@ -11,7 +11,7 @@ use store::Store;
 pub enum Moment {
     Ago(Duration),
     At(Timestamp),
-    /// When this event happened; the event itself is meant too.
+    /// The time of this event; a range includes the event itself.
     Event(String),
 }
 
@@ -36,7 +36,7 @@ impl FromStr for Moment {
 }
 
 impl Moment {
-    /// Place in the log after which its events begin.
+    /// The position in the log after which the events of this moment begin.
     pub async fn position(
         &self,
         schema: &Schema,
@@ -58,7 +58,7 @@ impl Moment {
         match self {
             Moment::Ago(age) => {
                 let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-                // Nothing is older than the clock itself.
+                // No time is before 1970.
                 Ok(Timestamp(now.0.saturating_sub(age).max(0)))
             }
             Moment::At(time) => Ok(*time),
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_times_dates_and_events_are_understood_and_nothing_else() {
+    fn only_ages_times_dates_and_event_ids_are_accepted() {
         let event = "evt_06gxtz49bwd063fdqws53xvgbj3rg";
         let at = |text| Moment::At(Timestamp::parse(text).unwrap());
         for (text, expected) in [

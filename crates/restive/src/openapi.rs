@@ -1,4 +1,5 @@
-//! `restive openapi`: the document a service with this schema serves at `/openapi.json`.
+//! `restive openapi`: prints the document that a service with this schema serves at
+//! `/openapi.json`.
 
 use crate::args::Openapi;
 use crate::{data, output};

@@ -1,6 +1,6 @@
-//! The metrics on an address of their own (`--metrics-listen`), with the names of all accounts. It
-//! has no keys: whoever reaches the address may read it, so it belongs on a network of the
-//! operator's.
+//! The metrics on a separate address (`--metrics-listen`), with the names of all accounts. No key
+//! is needed: every client that can reach the address can read it, so it must be in a network of
+//! the operator.
 
 use api::Api;
 use http::header::{ALLOW, CONTENT_TYPE};

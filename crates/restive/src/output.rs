@@ -1,20 +1,20 @@
-//! Standard output of commands that may be part of a pipe. Whoever reads may stop reading: a
-//! command that follows something still hears its signals then, and one whose reader has gone ends
-//! without a word.
+//! Standard output of commands that may be part of a pipe. The reader may stop reading: a command
+//! that follows something must then still receive signals, and a command whose reader has exited
+//! ends without an error.
 
 use std::io::{self, ErrorKind, Write as _};
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 
-/// Texts that wait for a slow reader before whoever writes has to wait.
+/// Texts queued for a slow reader before the writer has to wait.
 const QUEUE: usize = 4;
-/// Standard output by a name, on Linux.
+/// Path of standard output, on Linux.
 const STDOUT: &str = "/proc/self/fd/1";
-/// What opening a pipe without a reader is answered with.
+/// Error of opening a pipe without a reader.
 const ENXIO: i32 = 6;
 
-/// Writes on a thread of its own: a write into a full pipe blocks, and a blocked thread hears no
+/// Writes on a separate thread: a write into a full pipe blocks, and a blocked thread receives no
 /// signal.
 pub struct Output {
     texts: Option<mpsc::Sender<String>>,
@@ -38,7 +38,7 @@ impl Output {
         Ok(Output { texts: Some(texts), ended })
     }
 
-    /// Hands text over, to be written and flushed as one.
+    /// Queues text, to be written and flushed as one.
     pub async fn write(&mut self, text: String) -> io::Result<()> {
         if let Some(texts) = &self.texts
             && texts.send(text).await.is_ok()
@@ -55,7 +55,7 @@ impl Output {
     }
 }
 
-/// Prints everything there is to print.
+/// Prints a whole text.
 pub fn print(text: &str) -> anyhow::Result<()> {
     quietly(write(text).map_err(anyhow::Error::new))
 }
@@ -66,7 +66,7 @@ fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// That nobody reads on is no failure: `head` has seen enough.
+/// Treats a closed pipe as success: `head` has read enough.
 pub fn quietly(done: anyhow::Result<()>) -> anyhow::Result<()> {
     let closed = |error: &anyhow::Error| {
         error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
@@ -77,10 +77,10 @@ pub fn quietly(done: anyhow::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-/// Comes true when the reader of standard output has gone, even if there is nothing to write. Only
-/// a pipe has such a reader; where the system cannot be asked, the next write tells.
+/// Completes when the reader of standard output has exited, even if there is nothing to write. Only
+/// a pipe has such a reader; if the system cannot be asked, the next write fails instead.
 pub async fn reader_gone() {
-    // Opened anew, so that its settings are not those of whoever else writes to the same pipe.
+    // Opened again, so that its settings do not affect other writers of the same pipe.
     match pipe::OpenOptions::new().open_sender(STDOUT) {
         Ok(stdout) if stdout.ready(Interest::ERROR).await.is_ok() => {}
         Err(error) if error.raw_os_error() == Some(ENXIO) => {}

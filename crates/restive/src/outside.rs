@@ -1,4 +1,4 @@
-//! Clocks, randomness and signals: the one place where the program reads them.
+//! Clocks, randomness and signals: the only place where the program reads them.
 
 use model::Timestamp;
 use model::id::Entropy;
@@ -27,14 +27,14 @@ impl api::Outside for System {
 
     fn entropy(&self) -> Entropy {
         let mut bytes = [0; 32];
-        // Ids and keys without randomness would be guessable: better to stop.
+        // Without randomness, ids and keys would be guessable, so the process stops.
         getrandom::fill(&mut bytes).expect("the system has random bytes");
         Entropy(bytes)
     }
 }
 
-/// SIGTERM or SIGINT. Heard from the moment this is made, so it is made before anyone is told that
-/// there is something to stop: a signal before that would end the process at once.
+/// Completes at SIGTERM or SIGINT. Signals are received from the call on, so call it before the
+/// server announces that it runs: an earlier signal would end the process at once.
 pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,5 +1,5 @@
-//! `restive plan OLD NEW`: every edit with its class, the reason, and the lines that would declare
-//! it; exit code 1 if one of them breaks clients or loses data.
+//! `restive plan OLD NEW`: prints every edit with its class, the reason, and the lines that would
+//! declare it; exit code 1 if an edit breaks clients or loses data.
 
 use crate::args::{Plan, SchemaFile};
 use crate::check::today;
@@ -17,8 +17,8 @@ pub fn run(files: &Plan) -> anyhow::Result<ExitCode> {
         bail!("{}: version {newest} lies in the future; today is {today}", files.new.display());
     }
     let edits = plan::plan(&old, &new);
-    let told = plan::report(&edits, &old);
-    output::print(&format!("{}\n", told.join("\n")))?;
+    let report = plan::report(&edits, &old);
+    output::print(&format!("{}\n", report.join("\n")))?;
     Ok(match edits.iter().all(|edit| edit.class == Class::Safe) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -1,6 +1,6 @@
-//! Keeps the data from other users of the machine: what is made here is for its owner alone, and
-//! what earlier releases left open is closed. SQLite, backups, journals and certificates included,
-//! since the rule is the process's.
+//! Protects the data from other users of the machine: new files are accessible to their owner only,
+//! and files that earlier releases left open are closed. The rule applies to the whole process, so
+//! it includes SQLite, backups, journals and certificates.
 
 use rustix::fs::Mode;
 use std::fs::{self, Permissions};
@@ -8,22 +8,23 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// What others may do with a new file or folder: nothing.
+/// The umask: other users get no access to new files and folders.
 const OTHERS: u32 = 0o077;
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// The names of our files in a data folder, and how those of the others begin.
+/// The names of our files in a data folder, and the prefixes of the others.
 const OWN_NAMES: [&str; 2] = ["lock", "acme"];
 const OWN_BEGINNINGS: [&str; 3] = ["restive.db", "self-signed.", "outcomes."];
 
-/// From here on, whatever this process makes is for its owner alone.
+/// From here on, only the owner can access files that this process creates.
 pub fn make_private() {
     rustix::process::umask(Mode::from_raw_mode(OTHERS));
 }
 
-/// Closes a data folder of an earlier start to others. A folder that holds other things too may be
-/// meant for others: then only our own files are closed, and the operator is told. What cannot be
-/// changed is told as well, and served all the same: it may be a file system without modes.
+/// Removes the access of other users to an existing data folder. A folder that also holds other
+/// files may be meant for others: then only our own files are closed, and a warning is logged. A
+/// path whose mode cannot be changed is logged as well, but the server starts: the file system may
+/// have no modes.
 pub fn close(folder: &Path) {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = match entries {
@@ -53,8 +54,8 @@ fn is_own(name: &str) -> bool {
     OWN_NAMES.contains(&name) || OWN_BEGINNINGS.iter().any(|own| name.starts_with(own))
 }
 
-/// A file of ours, or a folder with its files. Links are left alone: what they lead to is the
-/// operator's.
+/// Closes a file of ours, or a folder with its files. Symbolic links are not followed: their
+/// targets belong to the operator.
 fn close_below(path: &Path) {
     // Another command may have removed it in the meantime.
     let Ok(about) = fs::symlink_metadata(path) else { return };

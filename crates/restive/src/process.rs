@@ -1,22 +1,22 @@
-//! What the process uses, for the metrics page, under the names that Prometheus' own clients give
-//! it. Read from `/proc`, where there is one; what cannot be read is left out.
+//! Figures of the process for the metrics page, under the names of Prometheus' own clients. Read
+//! from `/proc`; figures that cannot be read are omitted.
 
 use std::fs;
 
-/// Clock ticks in a second, as `/proc` counts them: the same on every Linux that Rust runs on.
+/// Clock ticks per second in `/proc`: the same on every Linux that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Places in `/proc/self/stat` behind the name of the program, which may contain anything.
+/// Positions in `/proc/self/stat` after the name of the program, which may contain any character.
 const USER_TICKS: usize = 11;
 const SYSTEM_TICKS: usize = 12;
 const START_TICKS: usize = 19;
 
-/// Appends the figures of this moment.
+/// Appends the current figures.
 pub fn render(text: &mut String) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let system = fs::read_to_string("/proc/stat").unwrap_or_default();
-    // Without the one that is open for counting them.
+    // Without the descriptor that is open for this count.
     let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1));
     let cpu = ticks(&stat, USER_TICKS).zip(ticks(&stat, SYSTEM_TICKS));
     let started = boot_time(&system).zip(ticks(&stat, START_TICKS));
@@ -69,12 +69,12 @@ fn ticks(stat: &str, place: usize) -> Option<f64> {
     rest.split_whitespace().nth(place)?.parse().ok()
 }
 
-/// When the machine was started, in seconds.
+/// The boot time of the machine, in seconds.
 fn boot_time(system: &str) -> Option<f64> {
     system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// The limit that holds now; `unlimited` is no number.
+/// The soft limit; `None` if it is `unlimited`.
 fn max_files(limits: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_and_what_is_not_there_is_left_out() {
+    fn figures_are_parsed_and_missing_ones_omitted() {
         let stat = "7 (a) b) R 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 5 0 12345 1000 20";
         assert_eq!(ticks(stat, USER_TICKS), Some(250.0));
         assert_eq!(ticks(stat, SYSTEM_TICKS), Some(50.0));

@@ -1,5 +1,5 @@
-//! Plain HTTP beside HTTPS: sends everybody on, and shows an authority that asks (ACME, HTTP-01)
-//! what it looks for.
+//! Plain HTTP in addition to HTTPS: redirects clients, and answers the HTTP-01 challenges of an
+//! ACME authority.
 
 use http::header::{CONTENT_TYPE, HOST, LOCATION};
 use http::{HeaderValue, StatusCode};
@@ -10,7 +10,7 @@ use wire::{Answer, Exchange, Fault, Response, Service};
 const CHALLENGES: &str = "/.well-known/acme-challenge/";
 const HTTPS_PORT: u16 = 443;
 
-/// What an authority expects to find, by its tokens.
+/// The responses that an authority expects, by token.
 #[derive(Clone, Default)]
 pub struct Tokens(Arc<Mutex<HashMap<String, String>>>);
 
@@ -30,7 +30,7 @@ impl Tokens {
 
 pub struct Redirect {
     pub tokens: Tokens,
-    /// Where HTTPS is served.
+    /// The port of HTTPS.
     pub port: u16,
 }
 
@@ -40,12 +40,12 @@ impl Redirect {
         if let Some(token) = path.strip_prefix(CHALLENGES) {
             return match self.tokens.all().get(token) {
                 Some(answer) => text(StatusCode::OK, answer.clone()),
-                None => text(StatusCode::NOT_FOUND, "There is no such challenge.\n".into()),
+                None => text(StatusCode::NOT_FOUND, "Unknown challenge.\n".into()),
             };
         }
         let host = exchange.headers.get(HOST).and_then(|host| host.to_str().ok());
         let Some(name) = host.map(without_port).filter(|name| !name.is_empty()) else {
-            return text(StatusCode::BAD_REQUEST, "The header Host is missing.\n".into());
+            return text(StatusCode::BAD_REQUEST, "The Host header is missing.\n".into());
         };
         let port = match self.port {
             HTTPS_PORT => String::new(),

@@ -1,4 +1,4 @@
-//! `restive serve`: puts the crates together, says where it listens, and drains on SIGTERM.
+//! `restive serve`: assembles the crates, prints the addresses, and drains on SIGTERM.
 
 use crate::args::{Serve, Switch};
 use crate::check;
@@ -26,20 +26,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
 use wire::{Shutdown, Trigger};
 
-/// How often gathered log lines are written.
+/// Interval at which buffered log lines are written.
 const LOG_INTERVAL: Duration = Duration::from_millis(100);
-/// A key that could be guessed is worse than none.
+/// Below this length a key is logged as too short: it could be guessed.
 const SHORT_KEY_CHARS: usize = 24;
-/// Sent to a process that writes past its limit of file sizes; the number on Linux, macOS and BSD.
+/// Signal to a process that exceeds its file size limit; the number on Linux, macOS and BSD.
 const SIGXFSZ: i32 = 25;
-/// How often the runtime of the hub, the timers and retention reports that it moves.
+/// Interval at which the runtime of the hub, the timers and retention reports progress.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// This part of the listener's connections is left to requests by streams, sockets and polls.
+/// Streams, sockets and polls leave one part in this many of the listener's connections to short
+/// requests.
 const SHORT_REQUESTS: usize = 10;
-/// What a part may take to stop beyond its own time to drain, and one that has none in all.
+/// Time to stop beyond a part's own drain time; the whole time for a part without one.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Gives the handlers of actions their secrets and headers, which are in the environment.
+/// Resolves the secrets and headers of action handlers, which are in the environment.
 fn handlers(schema: Arc<Schema>, secret: Option<&str>) -> anyhow::Result<Arc<Schema>> {
     let mut schema = Arc::unwrap_or_clone(schema);
     let settled = schema.settle_handlers(secret, &|name| std::env::var(name).ok());
@@ -89,12 +90,12 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
             actions: actions.clone(),
         };
         let api = Arc::new(Api::new(parts)?);
-        // A file that may not grow is a full disk, for the store to tell; unheard, this signal
-        // would end the process.
+        // Handle SIGXFSZ, which would end the process: the store reports a file that may not grow
+        // as a full disk.
         let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
-        // The same for a log that nobody reads. It is ignored from the start, unless the attempt
-        // to start again with other settings of the allocator failed (`memory`).
-        let _nobody_reads = signal(SignalKind::pipe())?;
+        // The same for SIGPIPE, from a log without a reader. It is ignored from the start, unless
+        // the attempt to execute the program again failed (`memory`).
+        let _broken_pipe = signal(SignalKind::pipe())?;
         let log = api.access_log().map(|log| LogWriter::start(log, &store));
         let folder = &serve.data.data;
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
@@ -126,7 +127,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Says where it listens; that it serves comes last.
+/// Prints the addresses; the line `listening` comes last.
 fn announce(site: &Site) -> std::io::Result<()> {
     if let Some(address) = site.redirect {
         println!("redirecting http://{address}");
@@ -138,7 +139,7 @@ fn announce(site: &Site) -> std::io::Result<()> {
     std::io::stdout().flush()
 }
 
-/// What is at work from the start to the end.
+/// The parts that run from start to stop.
 struct Service {
     api: Arc<Api>,
     actions: Arc<Actions>,
@@ -146,18 +147,18 @@ struct Service {
     deliveries: Deliveries,
     tasks: Vec<AbortHandle>,
     log: Option<LogWriter>,
-    /// From the signal to the end of accepting.
+    /// Time from the stop signal until connections are no longer accepted.
     delay: Duration,
     connections_drain: Duration,
 }
 
 impl Service {
-    /// From the signal to the end of the process; then it is ended.
+    /// The longest time from the stop signal to the end of the process, which is then forced.
     fn longest_stop(&self) -> Duration {
         self.delay + self.connections_drain + self.deliveries.drain() + stop::GRACE
     }
 
-    /// Drains; completes when everything has ended, or has had its time.
+    /// Drains; completes when every part has ended or has used up its time.
     async fn stop(
         self,
         trigger: &Trigger,
@@ -184,8 +185,8 @@ impl Service {
         let parts = vec![
             Part::new("connections", connections_drain + MARGIN, connections),
             Part::new("webhooks", engine_drain + MARGIN, deliveries.stop()),
-            // One write. A disk that is slow is no part that hangs: it may take what is left of the
-            // time for all of them, after which the process is ended.
+            // One write. A slow disk does not mean that a part hangs: the write may take the rest
+            // of the total time, after which the process ends.
             Part::new("version usage", longest, api.save_usage()),
         ];
         let late = stop::in_order(parts, progress).await;
@@ -196,7 +197,7 @@ impl Service {
     }
 }
 
-/// Reports that the runtime moves: a task that blocks it holds up all others there.
+/// Reports that the runtime makes progress: a task that blocks it delays all others.
 async fn beat(heartbeat: Heartbeat) {
     loop {
         heartbeat.beat();
@@ -204,7 +205,7 @@ async fn beat(heartbeat: Heartbeat) {
     }
 }
 
-/// What the parts beside the API add to the metrics page.
+/// Adds the metrics of the webhooks and the hub.
 fn figures(metrics: &Arc<webhooks::Metrics>, hub: &Arc<Hub>) -> Figures {
     let (metrics, hub) = (metrics.clone(), hub.clone());
     Arc::new(move |text: &mut String| {
@@ -214,7 +215,7 @@ fn figures(metrics: &Arc<webhooks::Metrics>, hub: &Arc<Hub>) -> Figures {
     })
 }
 
-/// The open connections, with the limits of the schema.
+/// The hub of open connections, with the limits of the schema.
 async fn hub(
     schema: &Arc<Schema>,
     store: &Arc<dyn Store>,
@@ -222,8 +223,8 @@ async fn hub(
     listened: usize,
 ) -> anyhow::Result<Hub> {
     let limits = Limits {
-        // The listener has fewer places than the schema allows unless told otherwise, and a part
-        // of those is for requests that end.
+        // By default the listener accepts fewer connections than the schema allows, and a part of
+        // them is reserved for short requests.
         max_connections: schema.live.max_connections.min(listened - listened / SHORT_REQUESTS),
         max_connections_per_account: schema.live.max_connections_per_account,
         poll_timeout: schema.live.poll_timeout,
@@ -243,12 +244,12 @@ fn describe(schema: &Schema, serve: &Serve) -> String {
 }
 
 /// `off`, `N` or `N/WINDOW`.
-fn rate_limit(said: Option<&str>, declared: RateLimit) -> anyhow::Result<Option<RateLimit>> {
-    let Some(said) = said else { return Ok(Some(declared)) };
-    if said == "off" {
+fn rate_limit(given: Option<&str>, declared: RateLimit) -> anyhow::Result<Option<RateLimit>> {
+    let Some(given) = given else { return Ok(Some(declared)) };
+    if given == "off" {
         return Ok(None);
     }
-    let (requests, window) = said.split_once('/').map_or((said, None), |(n, w)| (n, Some(w)));
+    let (requests, window) = given.split_once('/').map_or((given, None), |(n, w)| (n, Some(w)));
     let window = match window {
         None => Some(declared.window),
         Some(text) => model::schema::parse::duration(text),
@@ -257,11 +258,11 @@ fn rate_limit(said: Option<&str>, declared: RateLimit) -> anyhow::Result<Option<
         (Ok(requests), Some(window)) if requests > 0 && window >= Duration::from_secs(1) => {
             Ok(Some(RateLimit { requests, window }))
         }
-        _ => bail!("--rate-limit `{said}`: write off, or requests per window such as 100/1s"),
+        _ => bail!("--rate-limit `{given}`: write off, or requests per window such as 100/1s"),
     }
 }
 
-/// Makes the first account and its keys; shows the keys once, with lines to try them.
+/// Creates the first account and its keys; prints the keys once, with commands to try them.
 async fn first_start(
     schema: &Schema,
     store: &dyn Store,
@@ -290,7 +291,7 @@ async fn first_start(
     Ok(())
 }
 
-/// Makes sure that the given key opens the first account.
+/// Makes sure that the given key belongs to the first account.
 async fn bootstrap_key(
     keyring: &Keyring<'_>,
     account: Option<&model::Record>,
@@ -318,7 +319,7 @@ async fn bootstrap_key(
     Ok(())
 }
 
-/// Three lines that work when pasted: on the bookshop they make, find and read a book.
+/// Three commands that work when pasted: on the bookshop they create, find and read a book.
 fn curl_lines(schema: &Schema, site: &Site, key: &str) -> Vec<String> {
     let curl = &site.curl;
     let base = format!("{site}{}", schema.service.mount);
@@ -341,7 +342,7 @@ fn curl_lines(schema: &Schema, site: &Site, key: &str) -> Vec<String> {
     ]
 }
 
-/// Writes gathered log lines to stderr; the rest of them when dropped.
+/// Writes buffered log lines to stderr, and the rest of them when dropped.
 struct LogWriter {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -350,7 +351,7 @@ struct LogWriter {
 impl LogWriter {
     fn start(log: Arc<AccessLog>, store: &Arc<dyn Store>) -> LogWriter {
         let (stop, stopped) = mpsc::channel();
-        // Whoever reads the log may stop reading: then the write blocks.
+        // The reader of the log may stop reading; then the write blocks.
         let heartbeat = store.watchdog().watch("log");
         let thread = std::thread::spawn(move || {
             loop {
@@ -358,7 +359,7 @@ impl LogWriter {
                 let waited = stopped.recv_timeout(LOG_INTERVAL);
                 heartbeat.beat();
                 let (text, lost) = log.take();
-                // A log that cannot be written must not stop the service.
+                // A log that cannot be written does not stop the service.
                 let _ = std::io::stderr().write_all(text.as_bytes());
                 if lost > 0 {
                     tracing::warn!(lost, "log lines were lost: writing them was too slow");

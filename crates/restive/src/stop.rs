@@ -1,6 +1,6 @@
-//! The end of the process. The signals to stop are received on a thread of their own, so that they
-//! are noticed whatever hangs. The first one starts the drain; the second one, or the end of the
-//! time the drain may take, ends the process at once.
+//! The end of the process. A separate thread receives the stop signals, so that they are noticed
+//! even if something hangs. The first signal starts the drain. A second signal, or the time limit
+//! of the drain, ends the process at once.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,19 +10,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-/// Exit code when a part of the service did not stop in its time: `EX_SOFTWARE` of sysexits.h.
+/// Exit code if a part of the service did not stop in time: `EX_SOFTWARE` of sysexits.h.
 pub const EXIT_STUCK: u8 = 70;
-/// A process that ends by a signal has this plus the signal's number as its exit code in a shell.
+/// A shell reports a process that ended by a signal with this plus the signal's number.
 const EXIT_SIGNAL: u8 = 128;
-/// What the drain may take in all beyond the times that its parts may take. 5 s: each part ends a
-/// moment after its own time, and then the database is closed.
+/// Time for the drain beyond the times of its parts. 5 s: each part ends a moment after its own
+/// time, and then the database is closed.
 pub const GRACE: Duration = Duration::from_secs(5);
-/// How long the last log line may take: whoever reads the log may be what hangs.
-const LAST_WORD: Duration = Duration::from_millis(500);
-/// A loop that has not moved for so long when the time is over is named in the log.
+/// Time limit of the last log line: the reader of the log may be what hangs.
+const LAST_LOG_LINE: Duration = Duration::from_millis(500);
+/// A loop without progress for this long at the time limit is named in the log.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// Which part of the service is being stopped.
+/// The part of the service that is being stopped.
 #[derive(Clone, Default)]
 pub struct Progress(Arc<Mutex<Option<&'static str>>>);
 
@@ -36,7 +36,7 @@ impl Progress {
     }
 }
 
-/// A part of the service on its way to its end.
+/// A part of the service that is being stopped.
 pub struct Part<'a> {
     name: &'static str,
     within: Duration,
@@ -53,8 +53,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Stops the parts one after the other. One that takes longer than it may is left behind, so that
-/// the others are stopped all the same. Returns the names of those.
+/// Stops the parts one after the other. A part that exceeds its time is left behind, so that the
+/// others are still stopped. Returns the names of the parts left behind.
 pub async fn in_order(parts: Vec<Part<'_>>, progress: &Progress) -> Vec<&'static str> {
     let mut left = Vec::new();
     for Part { name, within, end } in parts {
@@ -68,9 +68,9 @@ pub async fn in_order(parts: Vec<Part<'_>>, progress: &Progress) -> Vec<&'static
     left
 }
 
-/// Completes at the first SIGTERM or SIGINT. `most` is what the drain may take from there to the
-/// end of the process. The signals are received from the moment this returns: one before that would
-/// end the process at once.
+/// Completes at the first SIGTERM or SIGINT. `most` is the time limit from there to the end of the
+/// process. Signals are received from the return of this function on: an earlier signal would end
+/// the process at once.
 pub fn signalled(
     most: Duration,
     watchdog: Arc<Watchdog>,
@@ -90,8 +90,8 @@ pub fn signalled(
     };
     let (stop, stopped) = oneshot::channel();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let ending = runtime.block_on(oversee(next, stop, most));
-        let code = last_word(&ending, most, &watchdog, &progress);
+        let ending = runtime.block_on(watch_drain(next, stop, most));
+        let code = log_reason(&ending, most, &watchdog, &progress);
         std::process::exit(code.into());
     })?;
     Ok(async {
@@ -99,18 +99,18 @@ pub fn signalled(
     })
 }
 
-/// Why the process ends before the drain has.
+/// Why the process ends before the drain has finished.
 #[derive(Debug, PartialEq, Eq)]
 enum Ending {
-    /// The drain takes longer than it may.
+    /// The drain exceeds its time.
     Late,
     /// A second signal, with its number.
     Signal(u8),
 }
 
-/// Passes the first signal on and waits for a reason to end the process. If the drain ends in time,
-/// so does the process, and nobody hears of the reason.
-async fn oversee(
+/// Forwards the first signal and waits for a reason to end the process. If the drain finishes in
+/// time, the process ends first and the reason is not used.
+async fn watch_drain(
     mut next: impl AsyncFnMut() -> u8,
     stop: oneshot::Sender<()>,
     most: Duration,
@@ -123,13 +123,13 @@ async fn oversee(
     }
 }
 
-/// Logs the reason, as far as the log takes it; returns the exit code.
-fn last_word(ending: &Ending, most: Duration, watchdog: &Watchdog, progress: &Progress) -> u8 {
+/// Logs the reason, if the log accepts it in time; returns the exit code.
+fn log_reason(ending: &Ending, most: Duration, watchdog: &Watchdog, progress: &Progress) -> u8 {
     let part = progress.part().unwrap_or("none yet");
     let silent: Vec<&str> = watchdog.stuck(SILENT).iter().map(|stuck| stuck.name).collect();
     let loops = silent.join(", ");
     let late = *ending == Ending::Late;
-    let (said, heard) = std::sync::mpsc::channel();
+    let (logged, log_done) = std::sync::mpsc::channel();
     let log = move || {
         match late {
             true => tracing::error!(
@@ -140,10 +140,10 @@ fn last_word(ending: &Ending, most: Duration, watchdog: &Watchdog, progress: &Pr
             ),
             false => tracing::warn!(part, loops, "a second signal: the process ends now"),
         }
-        let _ = said.send(());
+        let _ = logged.send(());
     };
     if std::thread::Builder::new().spawn(log).is_ok() {
-        let _ = heard.recv_timeout(LAST_WORD);
+        let _ = log_done.recv_timeout(LAST_LOG_LINE);
     }
     match ending {
         Ending::Late => EXIT_STUCK,
@@ -161,7 +161,7 @@ mod tests {
 
     const MOST: Duration = Duration::from_secs(20);
 
-    /// Signals that come after so many seconds each; then none.
+    /// Signals that arrive after these seconds; then none.
     fn signals(times: &[(u64, u8)]) -> impl AsyncFnMut() -> u8 {
         let mut left: VecDeque<_> = times.iter().copied().collect();
         async move || match left.pop_front() {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_drain_that_never_ends_is_ended_by_time_or_by_a_second_signal() {
+    async fn the_time_limit_or_a_second_signal_ends_a_drain_that_hangs() {
         for (times, seconds, expected) in [
             (&[(7, 15)][..], 27, Ending::Late),
             (&[(7, 15), (3, 2)], 10, Ending::Signal(2)),
@@ -182,14 +182,14 @@ mod tests {
         ] {
             let began = tokio::time::Instant::now();
             let (stop, mut stopped) = oneshot::channel();
-            assert_eq!(oversee(signals(times), stop, MOST).await, expected);
+            assert_eq!(watch_drain(signals(times), stop, MOST).await, expected);
             assert_eq!(began.elapsed().as_secs(), seconds);
-            assert_eq!(stopped.try_recv(), Ok(()), "the service was told of the first");
+            assert_eq!(stopped.try_recv(), Ok(()), "the service received the first");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_part_that_never_ends_is_named_and_the_others_are_stopped_all_the_same() {
+    async fn a_part_that_hangs_is_named_and_the_others_still_stop() {
         let ended = RefCell::new(Vec::new());
         let end = |name| {
             let ended = &ended;
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_is_short_and_the_exit_code_says_why() {
+    fn a_blocked_log_does_not_delay_the_end_and_the_exit_code_gives_the_reason() {
         let (watchdog, progress) = (Watchdog::new(), Progress::default());
         let began = Instant::now();
         for (ending, code) in [(Ending::Late, 70), (Ending::Signal(15), 143)] {
-            assert_eq!(last_word(&ending, MOST, &watchdog, &progress), code);
+            assert_eq!(log_reason(&ending, MOST, &watchdog, &progress), code);
         }
         assert!(began.elapsed() < Duration::from_secs(20));
     }

@@ -1,16 +1,15 @@
-//! Text for people who read it on a terminal: JSON with line breaks, and nothing in it that would
-//! steer the terminal.
+//! Text for terminals: JSON with line breaks, without characters that control the terminal.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-/// Whether to colour what goes to this stream (no-color.org).
+/// Whether output to this stream is coloured (no-color.org).
 pub fn is_coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Control characters in the form that JSON has for them. Ids and payloads come from whoever uses
-/// the API: an escape sequence in them must not reach the terminal of the operator.
+/// Escapes control characters as JSON does. Clients of the API choose ids and payloads: an escape
+/// sequence in them must not reach the terminal of the operator.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -24,8 +23,8 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// Breaks compact JSON into lines. Members keep their order and numbers their digits, which parsing
-/// and writing it again would not promise.
+/// Breaks compact JSON into lines. Fields keep their order and numbers their digits, which parsing
+/// and serialising it again would not guarantee.
 pub fn indented(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut quoted, mut escaped, mut opened) = (0_usize, false, false, false);
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn output_cannot_control_the_terminal() {
         let hostile = "a\u{1b}[2J\u{9b}b\r\n\u{7f}";
         assert_eq!(printable(hostile), "a\\u001b[2J\\u009bb\\u000d\\u000a\\u007f");
         assert_eq!(printable("Dürer 日本"), "Dürer 日本");

@@ -1,5 +1,5 @@
-//! `restive events tail|show`: reads the log beside a running server. Events of keys and accounts
-//! are the service's business alone and never shown.
+//! `restive events tail|show`: reads the log, even while a server runs. Events about keys and
+//! accounts are internal and never shown.
 
 mod show;
 mod tail;

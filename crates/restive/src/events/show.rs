@@ -1,4 +1,5 @@
-//! `restive events show`: one event and, for people, what became of it at each endpoint.
+//! `restive events show`: shows one event and, in the readable format, its delivery to each
+//! endpoint.
 
 use crate::accounts::text_of;
 use crate::args::{Format, Show};
@@ -12,7 +13,7 @@ use model::{Schema, Scope};
 use serde_json::Value;
 use store::Store;
 
-/// Deliveries shown at most; an event has one per endpoint.
+/// Maximum deliveries shown; an event has one per endpoint.
 const DELIVERIES: u32 = 500;
 
 pub fn run(show: &Show) -> anyhow::Result<()> {
@@ -71,19 +72,19 @@ async fn deliveries(
     })
 }
 
-/// What came of an attempt: the status it was answered with, or why there was none.
+/// The result of an attempt: the status of the response, or the reason why there was none.
 fn outcome(attempt: &Fields) -> String {
     let word = |name: &str| attempt.get(name).and_then(Value::as_str);
     let status = attempt.get("status").and_then(Value::as_i64).map(|status| status.to_string());
     let parts = [status.as_deref(), word("error"), word("error_message")];
-    let said: Vec<&str> = parts.into_iter().flatten().collect();
-    match said.is_empty() {
+    let shown: Vec<&str> = parts.into_iter().flatten().collect();
+    match shown.is_empty() {
         true => "-".to_owned(),
-        false => printable(&said.join(" ")),
+        false => printable(&shown.join(" ")),
     }
 }
 
-/// A query for the newest first.
+/// A query, newest first.
 fn newest(parent: Option<String>, filters: Vec<Filter>, limit: u32) -> Query {
     Query {
         parent,

@@ -1,4 +1,4 @@
-//! `restive events tail`: prints the log as it grows, whichever process it is that commits.
+//! `restive events tail`: prints events as any process commits them.
 
 use crate::accounts::choose;
 use crate::args::{Format, Mode, Tail};
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Follower, Log, Store};
 
-/// Events read, and lines written, at once.
+/// Events read, and lines written, in one step.
 const BATCH: usize = 256;
-/// How long the last lines may take when a signal came: a reader that has stopped reading must not
-/// keep the command from ending.
+/// Time for the last lines after a signal: a reader that has stopped reading must not prevent the
+/// command from ending.
 const GRACE: Duration = Duration::from_millis(500);
 
 pub fn run(tail: &Tail) -> anyhow::Result<()> {
@@ -47,7 +47,7 @@ pub fn run(tail: &Tail) -> anyhow::Result<()> {
         match done {
             Some(done) => output::quietly(done),
             None => {
-                // What was read is worth printing; that it cannot be is no failure now.
+                // Print the events that were read; ignore an error at this point.
                 let _ = tokio::time::timeout(GRACE, output.finish()).await;
                 Ok(())
             }
@@ -55,7 +55,8 @@ pub fn run(tail: &Tail) -> anyhow::Result<()> {
     })
 }
 
-/// A misspelt type would wait for ever. No refusal: an earlier schema may have had it.
+/// Warns about unknown types, which would never match if misspelt. Not an error: an earlier schema
+/// may have had them.
 fn warn_of_unknown_types(schema: &Schema, types: &[String]) {
     for kind in types.iter().filter(|kind| *kind != pattern::PING) {
         if let Err(why) = pattern::check(schema, kind) {
@@ -64,7 +65,7 @@ fn warn_of_unknown_types(schema: &Schema, types: &[String]) {
     }
 }
 
-/// Which events are to be printed.
+/// The events to print.
 struct Wanted<'a> {
     types: &'a [String],
     resource: Option<&'a str>,
@@ -108,7 +109,7 @@ struct Printer<S> {
 }
 
 impl<S: Store> Printer<S> {
-    /// Prints what follows `from`, up to `until` or for ever.
+    /// Prints the events after `from`, up to `until` or forever.
     async fn follow(
         &self,
         wanted: &Wanted<'_>,
@@ -134,7 +135,7 @@ impl<S: Store> Printer<S> {
         Ok(output.finish().await?)
     }
 
-    /// As the API shows them, with the number of deliveries to come.
+    /// The events in the format of the API, with the number of pending deliveries.
     async fn envelopes(&self, events: &[Event]) -> anyhow::Result<String> {
         let mut ids: BTreeMap<Scope, Vec<String>> = BTreeMap::new();
         for event in events {
@@ -148,7 +149,7 @@ impl<S: Store> Printer<S> {
         }
         let mut text = String::new();
         for event in events {
-            // One that was removed meanwhile has no deliveries any more.
+            // An event that was removed in the meantime has no deliveries.
             let body = shown.remove(&event.seq).unwrap_or_else(|| event.envelope(0));
             text.push_str(&body);
             text.push('\n');
@@ -183,7 +184,7 @@ mod tests {
     use model::Timestamp;
 
     #[test]
-    fn a_line_tells_time_type_resource_id_and_mode_and_obeys_nobody() {
+    fn a_line_has_time_type_resource_id_and_mode_and_cannot_control_the_terminal() {
         let mut event = Event {
             seq: 1,
             id: "evt_1".into(),

@@ -1,5 +1,5 @@
-//! `restive replay`: asks for kept events to be sent to an endpoint again and watches it happen.
-//! The server does the sending; this makes the record it works on, as `POST /v1/replays` would.
+//! `restive replay`: creates a replay, which sends stored events to an endpoint again, and shows
+//! its progress. The server sends; this command creates the record, as `POST /v1/replays` would.
 
 mod progress;
 
@@ -24,18 +24,20 @@ use std::time::Duration;
 use store::Store;
 use tokio::sync::watch;
 
-/// Endpoints read at once.
+/// Endpoints read in one query.
 const PAGE: usize = 500;
-/// How often progress is looked at while it moves: a store notices the commits of others as often.
+/// Interval between two reads of the progress; the store notices commits of other processes as
+/// often.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long nothing may move before we look whether the server still runs.
+/// Time without progress after which the command checks whether the server still runs.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub fn run(replay: &Replay) -> anyhow::Result<()> {
     let folder = &replay.data.data;
     let (schema, store) = data::attach_as(folder, &replay.schema)?;
     if !data::fits(&schema, &store) {
-        // Types are checked against the schema, and the replay's own event carries its version.
+        // The schema must match: types are checked against it, and the replay's own event carries
+        // its version.
         bail!(
             "the data in {} is served with another schema; pass its file with --schema",
             folder.display()
@@ -63,7 +65,7 @@ pub fn run(replay: &Replay) -> anyhow::Result<()> {
     })
 }
 
-/// What every step needs to know.
+/// The parts that every step needs.
 struct Job<'a> {
     schema: &'a Schema,
     store: &'a dyn Store,
@@ -72,7 +74,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// An endpoint by its id, in whichever account and mode it is.
+    /// Finds an endpoint by its id, in any account and mode.
     async fn endpoint(&self, id: &str) -> anyhow::Result<(Scope, Record)> {
         let endpoints = self.schema.own(Builtin::Endpoint);
         let prefix = &self.schema.collections[endpoints].id_prefix;
@@ -104,7 +106,7 @@ impl Job<'_> {
         }
     }
 
-    /// The fields of the replay, checked as if they had been posted.
+    /// The fields of the replay, validated as if they had been posted.
     async fn fields(&self, replay: &Replay) -> anyhow::Result<Fields> {
         let now = self.outside.now();
         let mut fields = Fields::new();
@@ -155,7 +157,7 @@ impl Job<'_> {
         }
     }
 
-    /// Shows how it goes until it has ended, the server has, or somebody stops it.
+    /// Shows the progress until the replay ends, the server stops, or the user interrupts it.
     async fn watch(
         &self,
         scope: Scope,
@@ -165,7 +167,7 @@ impl Job<'_> {
         let replays = self.schema.own(Builtin::Replay);
         let mut stop = pin!(stop);
         let mut bar = Bar::new(std::io::stderr());
-        // Heard from before the first look, so that no change falls between the two.
+        // Subscribed before the first read, so that no change is missed.
         let mut position = self.store.position();
         loop {
             position.borrow_and_update();
@@ -201,7 +203,7 @@ impl Job<'_> {
         };
         let change = Change::Act { action, params: Fields::new(), callout: None };
         let cancelled = self.commit(scope, Some(id), change).await;
-        // It may have ended in the same moment: then it is told how.
+        // It may have ended at the same moment; then show its result.
         let Some(record) = self.store.record(scope, replays, None, id).await? else {
             bail!("the replay {id} no longer exists");
         };
@@ -213,11 +215,11 @@ impl Job<'_> {
     }
 }
 
-/// Waits until something was committed; false if nothing was for a while.
+/// Waits for a commit; false if there was none for a while.
 async fn moved(position: &mut watch::Receiver<i64>) -> bool {
     match tokio::time::timeout(QUIET, position.changed()).await {
         Ok(_) => {
-            // A busy server commits a thousand times a second; nobody reads so fast.
+            // A busy server commits a thousand times a second; no person reads that fast.
             tokio::time::sleep(LOOK).await;
             true
         }
@@ -225,7 +227,7 @@ async fn moved(position: &mut watch::Receiver<i64>) -> bool {
     }
 }
 
-/// The last word, and whether it was a success.
+/// Prints the result; an error unless it succeeded.
 fn conclude(id: &str, progress: &Progress) -> anyhow::Result<()> {
     match progress.status.as_str() {
         "succeeded" if progress.dry_run => {
@@ -257,7 +259,8 @@ fn question(scope: Scope, endpoint: &Record, fields: &Fields) -> String {
     format!("Send the events from {since} to {until} to {} ({mode})? [y/N] ", printable(url))
 }
 
-/// Asks on a terminal. Elsewhere nobody can answer, and customers would get what nobody meant.
+/// Asks on a terminal. Without a terminal there is no answer, so the command refuses: customers
+/// would receive events that nobody meant to send.
 fn confirmed(question: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         bail!("this sends events to an endpoint again; confirm with --yes");

@@ -1,5 +1,5 @@
-//! How far a replay has come, and how that is shown: a bar that is drawn over on a terminal, a line
-//! now and then elsewhere.
+//! The progress of a replay, and its display: a bar that is redrawn on a terminal, or a line from
+//! time to time elsewhere.
 
 use model::record::Record;
 use serde_json::Value;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 /// Characters of the bar.
 const WIDTH: u64 = 30;
-/// Between two lines where there is no terminal: a log shall tell the way, not fill up.
+/// Interval between lines without a terminal, so that a log is not flooded.
 const LINES: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
     pub status: String,
-    /// Known once the events were counted.
+    /// Known once the events are counted.
     pub total: Option<u64>,
     pub done: u64,
     pub succeeded: u64,
@@ -52,19 +52,19 @@ impl Progress {
 
 pub struct Bar {
     stream: Stderr,
-    drawn_over: bool,
-    /// Where and when it began to move: the rate is told from there.
+    redrawn: bool,
+    /// Count and time at the first progress; the rate is measured from there.
     start: Option<(u64, Duration)>,
     shown: Option<(Progress, Duration)>,
 }
 
 impl Bar {
     pub fn new(stream: Stderr) -> Bar {
-        let drawn_over = stream.is_terminal();
-        Bar { stream, drawn_over, start: None, shown: None }
+        let redrawn = stream.is_terminal();
+        Bar { stream, redrawn, start: None, shown: None }
     }
 
-    /// Shows progress at a time of a clock that only runs forward.
+    /// Shows the progress; `now` is monotonic.
     pub fn show(&mut self, progress: &Progress, now: Duration) {
         let (done, began) = *self.start.get_or_insert((progress.done, now));
         let seconds = now.saturating_sub(began).as_secs_f64();
@@ -74,14 +74,14 @@ impl Bar {
         };
         let wait = match &self.shown {
             Some((same, _)) if same == progress => true,
-            Some((_, at)) => !self.drawn_over && now < *at + LINES && !progress.has_ended(),
+            Some((_, at)) => !self.redrawn && now < *at + LINES && !progress.has_ended(),
             None => false,
         };
         if wait {
             return;
         }
-        // Progress that cannot be shown is no reason to stop.
-        let _ = match self.drawn_over {
+        // Progress that cannot be written does not stop the command.
+        let _ = match self.redrawn {
             true => write!(self.stream, "\r{}\x1b[K", line(progress, rate)),
             false => writeln!(self.stream, "{}", line(progress, rate)),
         };
@@ -89,9 +89,9 @@ impl Bar {
         self.shown = Some((progress.clone(), now));
     }
 
-    /// Leaves the line.
+    /// Ends the line.
     pub fn end(&mut self) {
-        if self.drawn_over && self.shown.take().is_some() {
+        if self.redrawn && self.shown.take().is_some() {
             let _ = writeln!(self.stream);
         }
     }
@@ -104,7 +104,7 @@ fn line(progress: &Progress, rate: f64) -> String {
             _ => "counting".to_owned(),
         };
     };
-    // A total may have been counted before the log lost its oldest events.
+    // The total may have been counted before the log removed its oldest events.
     let done = progress.done.min(total);
     let share = |of: u64| (done * of).checked_div(total).unwrap_or(of);
     let filled = share(WIDTH) as usize;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_how_far_it_is() {
+    fn a_line_shows_the_progress() {
         let at = |status: &str, total, done| {
             let status = status.to_owned();
             line(&Progress { status, total, done, succeeded: 3, ..Progress::default() }, 12.6)

@@ -1,7 +1,6 @@
-//! Certificates from an authority (ACME, RFC 8555): obtained after the start, kept in the data
-//! folder, renewed when two thirds of their life are over. The authority looks whether the names
-//! are ours through the TLS port itself (TLS-ALPN-01), or through plain HTTP where that is served
-//! (HTTP-01).
+//! Certificates from an authority (ACME, RFC 8555): obtained after the start, stored in the data
+//! folder, renewed after two thirds of their lifetime. The authority verifies the names through the
+//! TLS port itself (TLS-ALPN-01), or through plain HTTP if that is served (HTTP-01).
 
 use super::{Pair, write};
 use crate::redirect::Tokens;
@@ -24,29 +23,30 @@ use wire::Tls;
 use wire::outgoing::{Call, Client, Names, Target};
 use wire::tls::Certificate;
 
-/// In the data folder.
+/// Subfolder of the data folder.
 const FOLDER: &str = "acme";
-/// One exchange with the authority, and the most it may answer: chains have some kilobytes.
+/// Timeout of one exchange with the authority, and the largest response: chains have some
+/// kilobytes.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_BYTES: usize = 1 << 20;
-/// How long the authority may take to look, and to make the certificate.
+/// Time limit for the authority to verify the names and to issue the certificate.
 const PATIENCE: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
-/// After an authority that cannot be reached: from the first to the longest.
+/// Delays after failing to reach the authority: the first and the longest.
 const UNREACHABLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
-/// After one that refused: they count how often, so more slowly.
+/// Delays after a refusal: longer, because authorities limit the number of refusals.
 const REFUSED: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(12 * 3600)];
-/// A clock may jump: the longest sleep until the next look at it.
+/// The longest sleep before the clock is read again: a clock may jump.
 const LOOK: Duration = Duration::from_secs(600);
 
 pub struct Acme {
     pub domains: Vec<String>,
     pub email: Option<String>,
     pub directory: String,
-    /// Answers to HTTP-01, where they are served; without them TLS-ALPN-01 is used.
+    /// Responses to HTTP-01, if plain HTTP is served; otherwise TLS-ALPN-01 is used.
     pub tokens: Option<Tokens>,
 }
 
-/// An `Acme` at home in a data folder.
+/// Obtains certificates and stores them in a data folder.
 pub struct Keeper {
     acme: Acme,
     folder: PathBuf,
@@ -60,7 +60,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// An authority that answers has refused; they count how often.
+    /// An error in an authority's response is a refusal, and authorities limit their number.
     fn of(error: instant_acme::Error, what: &str) -> Failure {
         let refused = matches!(error, instant_acme::Error::Api(_));
         let error = anyhow::Error::from(error).context(what.to_owned());
@@ -82,7 +82,7 @@ impl Keeper {
         Pair { cert: file("crt"), key: file("pem") }
     }
 
-    /// The certificate of an earlier time, if it is for these names.
+    /// The stored certificate, if it is for these names.
     fn stored(&self) -> Option<Certificate> {
         let both = self.pair().key;
         let kept = super::read(&Pair { cert: both.clone(), key: both }).ok()?;
@@ -90,8 +90,8 @@ impl Keeper {
         self.acme.domains.iter().all(covers).then_some(kept)
     }
 
-    /// What is served first: the stored one, or one that nobody trusts, until the authority has
-    /// looked through it.
+    /// The certificate to serve at first: the stored one, or a self-signed one until the authority
+    /// has issued one.
     pub fn first(&self) -> anyhow::Result<Certificate> {
         if let Some(stored) = self.stored() {
             return Ok(stored);
@@ -101,7 +101,7 @@ impl Keeper {
         Ok(Certificate::from_pem(made.pem().as_bytes(), key.serialize_pem().as_bytes())?)
     }
 
-    /// Obtains and renews, for ever.
+    /// Obtains and renews certificates forever.
     pub async fn run(self, tls: Tls) {
         let (mut failures, mut kind) = (0, UNREACHABLE);
         loop {
@@ -115,7 +115,7 @@ impl Keeper {
                 Ok(()) => {
                     tracing::info!(names, "a certificate was obtained");
                     failures = 0;
-                    // Whatever the clock makes of it: not the next one at once.
+                    // Whatever the clock says, do not request the next one at once.
                     tokio::time::sleep(REFUSED[0]).await;
                     continue;
                 }
@@ -136,7 +136,7 @@ impl Keeper {
         }
     }
 
-    /// How long until the stored certificate is to be renewed: at two thirds of its life.
+    /// Time until the stored certificate must be renewed: at two thirds of its lifetime.
     fn due(&self) -> Duration {
         let Some(end) = self.stored().and_then(|kept| kept.expires_at()) else {
             return Duration::ZERO;
@@ -163,7 +163,7 @@ impl Keeper {
         fulfilled.map_err(Failure::Refused)
     }
 
-    /// The account at this authority, made at the first time.
+    /// The account at this authority, created at first use.
     async fn account(&self) -> Result<Account, Failure> {
         let directory = &self.acme.directory;
         let digest = Sha256::digest(directory.as_bytes());
@@ -187,7 +187,8 @@ impl Keeper {
         let made = builder.create(&new, directory.clone(), None).await;
         let (account, credentials) = made
             .map_err(|error| Failure::of(error, &format!("no account created at {directory}")))?;
-        // Not kept, it would be made anew with every try: as slowly as what was refused.
+        // If it cannot be stored, every attempt would create another account, so treat it as slowly
+        // as a refusal.
         let kept = serde_json::to_string(&credentials).map_err(anyhow::Error::from);
         let kept = kept.and_then(|text| write(&file, &text, 0o600));
         kept.map(|()| account).map_err(Failure::Refused)
@@ -206,13 +207,14 @@ impl Keeper {
         let certificate = Certificate::from_pem(chain.as_bytes(), key.as_bytes())
             .context("the authority's certificate cannot be served")?;
         tls.replace(vec![certificate])?;
-        // Both in one file, which is there whole or not at all; the other one is for people.
+        // Both are in one file, which is written completely or not at all; the other file is for
+        // people.
         let pair = self.pair();
         write(&pair.key, &format!("{key}{chain}"), 0o600)?;
         write(&pair.cert, &chain, 0o600)
     }
 
-    /// Sets up the answer to a challenge for each name, and says so.
+    /// Sets up the response to a challenge for each name, and tells the authority.
     async fn prove(&self, order: &mut Order, tls: &Tls) -> anyhow::Result<()> {
         let kind = match self.acme.tokens {
             Some(_) => ChallengeType::Http01,
@@ -243,7 +245,7 @@ impl Keeper {
     }
 }
 
-/// The certificate that answers a challenge (RFC 8737 3).
+/// The certificate that responds to a challenge (RFC 8737 3).
 fn proof(name: &str, answer: &KeyAuthorization) -> anyhow::Result<Certificate> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
@@ -252,7 +254,7 @@ fn proof(name: &str, answer: &KeyAuthorization) -> anyhow::Result<Certificate> {
     Ok(Certificate::proof(made.pem().as_bytes(), key.serialize_pem().as_bytes())?)
 }
 
-/// What the authority says of names it could not verify.
+/// The authority's reason for names that it could not verify.
 async fn why(order: &mut Order) -> String {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();
@@ -268,7 +270,7 @@ async fn why(order: &mut Order) -> String {
     }
 }
 
-/// Our own client, for instant-acme.
+/// Adapts our own HTTP client to instant-acme.
 struct Http(Client);
 
 impl HttpClient for Http {

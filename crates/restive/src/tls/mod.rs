@@ -1,5 +1,5 @@
-//! The certificates of `restive serve`: which files hold them, what is wrong with them, and reading
-//! them anew when they change. What is done with them is wire's affair.
+//! The certificates of `restive serve`: finds their files, reports errors in them, and reloads them
+//! when they change. The crate `wire` uses them.
 
 mod acme;
 
@@ -20,23 +20,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use wire::Tls;
 use wire::tls::Certificate;
 
-/// Of a host, at most (RFC 1035).
+/// Maximum length of a host name (RFC 1035).
 const NAME_CHARS: usize = 253;
-/// In the data folder.
+/// Files in the data folder.
 const SELF_SIGNED_CERT: &str = "self-signed.crt";
 const SELF_SIGNED_KEY: &str = "self-signed.key";
-/// How long a certificate of our own is valid, from its first day to its last. A year: less than
-/// what browsers accept (398 days).
+/// Validity of a self-signed certificate. A year: less than the limit of browsers (398 days).
 const SELF_SIGNED_LIFE: Duration = Duration::from_secs(365 * 86_400);
-/// One that ends so soon is replaced at the start.
+/// A self-signed certificate with less time left is replaced at the start.
 const SELF_SIGNED_REST: Duration = Duration::from_secs(7 * 86_400);
-/// Clocks of clients may be behind.
+/// Time by which the start of the validity is backdated: the clocks of clients may be slow.
 const SELF_SIGNED_BACKDATED: Duration = Duration::from_secs(86_400);
-/// How often the files are looked at. A change is read when it has stood for a second look, so
-/// that a key that follows its certificate by a moment is no error.
+/// Interval of checks for changed files. A change is loaded at the second check that sees it, so
+/// that a key written a moment after its certificate is not an error.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where certificates come from.
+/// The source of the certificates.
 pub enum Source {
     Files(Vec<Pair>),
     SelfSigned,
@@ -50,15 +49,15 @@ pub struct Pair {
     key: PathBuf,
 }
 
-/// What was said about TLS; none if nothing was.
-pub fn source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Option<Source>> {
-    let (certs, keys) = (said.tls_cert.len(), said.tls_key.len());
-    let wants_acme = !said.acme_domain.is_empty() || said.acme_directory.is_some();
-    match said.tls {
+/// The source that the arguments name; `None` without TLS.
+pub fn source(given: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Option<Source>> {
+    let (certs, keys) = (given.tls_cert.len(), given.tls_key.len());
+    let wants_acme = !given.acme_domain.is_empty() || given.acme_directory.is_some();
+    match given.tls {
         Some(_) if certs + keys > 0 => bail!(
             "--tls and --tls-cert exclude each other; leave out --tls to serve your own certificate"
         ),
-        Some(TlsMode::Acme) => return acme_source(said, tokens).map(Some),
+        Some(TlsMode::Acme) => return acme_source(given, tokens).map(Some),
         _ if wants_acme => bail!("--acme-domain and --acme-directory need --tls acme"),
         Some(TlsMode::SelfSigned) => return Ok(Some(Source::SelfSigned)),
         None => {}
@@ -69,25 +68,25 @@ pub fn source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Option
              certificate, in the same order"
         );
     }
-    let pairs = said.tls_cert.iter().cloned().zip(said.tls_key.iter().cloned());
+    let pairs = given.tls_cert.iter().cloned().zip(given.tls_key.iter().cloned());
     let pairs: Vec<Pair> = pairs.map(|(cert, key)| Pair { cert, key }).collect();
     Ok(if pairs.is_empty() { None } else { Some(Source::Files(pairs)) })
 }
 
-fn acme_source(said: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Source> {
-    if said.acme_domain.is_empty() {
+fn acme_source(given: &args::Tls, tokens: Option<Tokens>) -> anyhow::Result<Source> {
+    if given.acme_domain.is_empty() {
         bail!("--tls acme needs --acme-domain: the host name of this server");
     }
-    for name in &said.acme_domain {
+    for name in &given.acme_domain {
         let fits = !name.is_empty() && name.len() <= NAME_CHARS && name.split('.').all(is_label);
         if !fits {
             bail!("--acme-domain `{name}` is not a host name such as shop.example.com");
         }
     }
-    let directory = said.acme_directory.clone();
+    let directory = given.acme_directory.clone();
     Ok(Source::Acme(Acme {
-        domains: said.acme_domain.clone(),
-        email: said.acme_email.clone(),
+        domains: given.acme_domain.clone(),
+        email: given.acme_email.clone(),
         directory: directory.unwrap_or_else(|| LetsEncrypt::Production.url().to_owned()),
         tokens,
     }))
@@ -98,23 +97,23 @@ fn is_label(label: &str) -> bool {
     !label.is_empty() && letters && !label.starts_with('-') && !label.ends_with('-')
 }
 
-/// Certificates that are served, and the files they are from.
+/// The certificates in use, and their files.
 pub struct Secured {
     tls: Tls,
     pairs: Vec<Pair>,
     is_self_signed: bool,
-    /// The files as they were when they were read.
+    /// The state of the files when they were read.
     stamp: Vec<Option<Stamp>>,
-    /// Who obtains them, where they are not given.
+    /// Obtains certificates, if they come from an authority.
     keeper: Option<Keeper>,
 }
 
-/// What of a file changes when its content does: time, size, and which file it is.
+/// The properties of a file that change with its content: time, size and identity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(i64, i64, u64, u64);
 
 impl Secured {
-    /// Reads the files, or makes them in the data folder.
+    /// Reads the files, or creates them in the data folder.
     pub fn load(source: Source, data: &Path, listen: IpAddr) -> anyhow::Result<Secured> {
         let (pairs, is_self_signed) = match source {
             Source::Files(pairs) => (pairs, false),
@@ -141,12 +140,12 @@ impl Secured {
         self.tls.clone()
     }
 
-    /// The certificate that clients must be told to trust.
+    /// The certificate that clients must be configured to trust.
     pub fn self_signed(&self) -> Option<&Path> {
         self.is_self_signed.then(|| self.pairs[0].cert.as_path())
     }
 
-    /// Reads the files anew when they change, and on SIGHUP, or has new ones made in time. Heard
+    /// Reloads the files when they change and on SIGHUP, or renews certificates. SIGHUP is handled
     /// from the call on.
     pub fn follow(mut self) -> anyhow::Result<impl Future<Output = ()> + Send> {
         let mut hangup = signal(SignalKind::hangup())?;
@@ -156,7 +155,7 @@ impl Secured {
             }
             loop {
                 self.change(&mut hangup).await;
-                // Not tried again before the next change: what is wrong is told once.
+                // Not tried again before the next change, so that an error is logged once.
                 self.stamp = stamp(&self.pairs);
                 match self.reload() {
                     Ok(()) => tracing::info!("the TLS certificates were reloaded"),
@@ -169,7 +168,7 @@ impl Secured {
         })
     }
 
-    /// Completes when the files differ from those that were read and have come to rest.
+    /// Completes when the files differ from those that were read and no longer change.
     async fn change(&self, hangup: &mut Signal) {
         let mut last = self.stamp.clone();
         loop {
@@ -219,14 +218,14 @@ fn read(pair: &Pair) -> anyhow::Result<Certificate> {
     Ok(certificate)
 }
 
-/// As `openssl x509 -fingerprint -sha256` and browsers show it.
+/// The fingerprint as `openssl x509 -fingerprint -sha256` and browsers show it.
 fn fingerprint(certificate: &Certificate) -> String {
     let digest = Sha256::digest(certificate.der());
     let pairs: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
     pairs.join(":")
 }
 
-/// The certificate of an earlier start, as long as it is good; else a new one.
+/// The stored self-signed certificate while it is valid, otherwise a new one.
 fn self_signed(data: &Path, listen: IpAddr) -> anyhow::Result<Pair> {
     let pair = Pair { cert: data.join(SELF_SIGNED_CERT), key: data.join(SELF_SIGNED_KEY) };
     if pair.cert.exists() && pair.key.exists() {
@@ -257,14 +256,14 @@ fn self_signed_params(listen: IpAddr) -> CertificateParams {
     let begin = now.saturating_sub(SELF_SIGNED_BACKDATED);
     params.not_before = epoch + begin;
     params.not_after = epoch + begin + SELF_SIGNED_LIFE;
-    // Strict clients (Python since 3.13) want to see which key has signed it. With the key's own
-    // name, which goes with saying that it may sign no others.
+    // Strict clients (Python since 3.13) require the key identifier of the issuer. The key's own
+    // identifier belongs to a certificate that states that it cannot sign others.
     params.use_authority_key_identifier_extension = true;
     params.is_ca = IsCa::ExplicitNoCa;
     params
 }
 
-/// Whole or not at all, and never readable for others in between.
+/// Writes the file completely or not at all, and never readable for others in between.
 fn write(file: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let written = || -> std::io::Result<()> {
         let draft = file.with_extension("new");

@@ -130,7 +130,7 @@ pub(crate) fn check_read(
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let is_shown = reply.status.is_success() || reply.status == StatusCode::NOT_MODIFIED;
     if is_read && is_shown && condition::is_conditional(headers) {
-        condition::of_answer(headers, &reply.headers)?;
+        condition::of_response(headers, &reply.headers)?;
     }
     Ok(reply)
 }

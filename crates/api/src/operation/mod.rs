@@ -148,8 +148,8 @@ impl<'a> Operation<'a> {
     fn precondition(&self) -> Result<Precondition, Problem> {
         let precondition = condition::of_write(&self.request.headers)?;
         let guards_existing = self.request.target.id.is_some();
-        let demanded = self.collection().require_if_match && guards_existing;
-        if demanded && !condition::guards(&self.request.headers) {
+        let required = self.collection().require_if_match && guards_existing;
+        if required && !condition::guards(&self.request.headers) {
             let message = "Writes to this collection need `If-Match` with the record's ETag.";
             return Err(Problem::new(Code::PreconditionRequired, message).param("If-Match"));
         }

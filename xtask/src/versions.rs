@@ -31,9 +31,9 @@ const MODULES: [(&str, usize); 18] = [
 ];
 /// Tests in these modules that send bytes of HTTP/1.1 themselves, to a port without TLS.
 const FIRST_VERSION_TESTS: [&str; 3] = [
-    "limits::a_body_announced_with_expect_is_asked_for",
-    "service::a_request_on_its_way_is_finished_before_the_end",
-    "service::early_hints_come_before_the_answer_to_those_who_understand_them",
+    "limits::a_request_with_expect_gets_100_continue",
+    "service::a_request_in_progress_completes_before_the_process_exits",
+    "service::early_hints_precede_the_response_for_clients_that_support_them",
 ];
 /// Versions of HTTP besides the first, by the name that the suite knows.
 pub const VERSIONS: [(&str, &str); 2] = [("HTTP/2", "http2"), ("HTTP/3", "http3")];

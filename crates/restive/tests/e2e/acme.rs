@@ -97,7 +97,7 @@ fn is_kept(folder: &Path) -> bool {
 }
 
 #[test]
-fn a_certificate_is_obtained_through_the_tls_port_kept_and_renewed() {
+fn acme_obtains_stores_and_renews_a_certificate_through_the_tls_port() {
     let mut pebble = Pebble::new();
     let server = pebble.start("localhost").go();
     assert!(!issuer(&server, "localhost").contains("Pebble"), "there is none yet");
@@ -130,7 +130,7 @@ fn a_certificate_is_obtained_through_the_tls_port_kept_and_renewed() {
 }
 
 #[test]
-fn a_certificate_is_obtained_through_plain_http_which_otherwise_redirects() {
+fn acme_obtains_a_certificate_through_plain_http_which_otherwise_redirects() {
     let mut pebble = Pebble::new();
     let server = pebble.start("localhost").arg("--redirect-http").arg("127.0.0.1:0").go();
     let plain = server.greeting.lines().find_map(|line| line.strip_prefix("redirecting http://"));
@@ -151,7 +151,7 @@ fn a_certificate_is_obtained_through_plain_http_which_otherwise_redirects() {
 }
 
 #[test]
-fn a_name_that_is_not_ours_is_refused_with_the_authoritys_reason() {
+fn acme_logs_the_authoritys_reason_when_it_refuses_a_name() {
     let mut pebble = Pebble::new();
     let server = pebble.start("localhost").go();
     // It looks where nobody answers.
@@ -163,7 +163,7 @@ fn a_name_that_is_not_ours_is_refused_with_the_authoritys_reason() {
 }
 
 #[test]
-fn mistakes_are_told_with_what_to_do() {
+fn configuration_errors_say_what_to_do() {
     let check = |arguments: &[&str], expected: &str| {
         let start = arguments.iter().fold(Start::bookshop(), |start, arg| start.arg(arg));
         let (code, error) = start.fails();

@@ -19,7 +19,7 @@ fn status(server: &Server, path: &str) -> String {
 }
 
 #[test]
-fn an_order_goes_through_its_states_and_no_other_way() {
+fn an_order_changes_state_only_along_declared_transitions() {
     let server = Server::bookshop();
     let path = order(&server);
     let act = |name: &str| server.post(&format!("{path}/{name}"), json!({}));
@@ -46,7 +46,7 @@ fn an_order_goes_through_its_states_and_no_other_way() {
 }
 
 #[test]
-fn the_params_of_an_action_are_checked_and_used() {
+fn parameters_of_an_action_are_validated_and_applied() {
     let server = Server::bookshop();
     let path = order(&server);
     let cancel = format!("{path}/cancel");
@@ -101,7 +101,7 @@ fn a_declined_card_is_a_402_with_the_card_error() {
 }
 
 #[test]
-fn a_payment_is_processing_and_succeeds_by_itself() {
+fn a_timed_transition_takes_a_payment_from_processing_to_succeeded() {
     let server = Server::bookshop();
     let path = intent(&server, json!(null));
     let error =
@@ -189,7 +189,7 @@ fn many_timers_fire_together() {
 }
 
 #[test]
-fn rules_guard_actions_in_order() {
+fn the_first_rule_that_fails_refuses_an_action() {
     let schema = r#"
         [collections.accounts-payable]
         object = "bill"
@@ -234,7 +234,7 @@ fn rules_guard_actions_in_order() {
 }
 
 #[test]
-fn expressions_count_with_the_numbers_of_the_record() {
+fn expressions_calculate_with_the_numbers_of_the_record() {
     let schema = r#"
         [collections.carts.fields]
         count = { type = "integer", required = true }

@@ -43,7 +43,7 @@ fn base64(text: &str) -> String {
 }
 
 #[test]
-fn bearer_and_basic_open_the_door_and_nothing_else_does() {
+fn only_valid_bearer_and_basic_credentials_authenticate() {
     let server = Server::bookshop();
     let ask = |value: &str| server.ask("GET", "/v1/books").only("authorization", value).send();
     for good in [
@@ -85,7 +85,7 @@ fn bearer_and_basic_open_the_door_and_nothing_else_does() {
 }
 
 #[test]
-fn a_revoked_key_ends_within_a_moment() {
+fn a_revoked_key_stops_working_at_once() {
     let server = Server::bookshop();
     let (id, secret) = create(&server, &["--name", "for the app"]);
     with(&server, &secret, "/v1/books").expect(200);
@@ -104,7 +104,7 @@ fn a_revoked_key_ends_within_a_moment() {
 }
 
 #[test]
-fn a_rolled_key_leaves_both_or_one_as_asked() {
+fn a_rolled_key_works_until_its_overlap_ends() {
     let server = Server::bookshop();
     let (id, old) = create(&server, &["--scope", "books:read", "--rate-limit", "7"]);
     let roll = |id: &str, hours: &str| {
@@ -127,7 +127,7 @@ fn a_rolled_key_leaves_both_or_one_as_asked() {
 }
 
 #[test]
-fn a_key_ends_when_its_time_has_come() {
+fn a_key_stops_working_when_it_expires() {
     let server = Server::bookshop();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let soon = Timestamp(i64::try_from(now.as_millis()).unwrap() + 5_000).to_iso();
@@ -141,7 +141,7 @@ fn a_key_ends_when_its_time_has_come() {
 }
 
 #[test]
-fn a_restricted_key_does_what_its_scopes_say_and_no_more() {
+fn a_restricted_key_can_do_only_what_its_scopes_allow() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let path = format!("/v1/books/{book}");
@@ -191,7 +191,7 @@ fn scopes_name_the_collections_of_the_served_schema() {
 }
 
 #[test]
-fn accounts_and_modes_are_separate_worlds() {
+fn accounts_and_modes_cannot_see_each_others_data() {
     let server = Server::bookshop();
     let (id, test, live) = account(&server, "Other shop");
     let (list, ..) = server.tool(&["accounts", "list"]);
@@ -261,7 +261,7 @@ fn an_id_of_another_type_is_not_found() {
 }
 
 #[test]
-fn no_key_is_kept_or_logged_in_clear() {
+fn no_key_is_stored_or_logged_in_plain_text() {
     let server = Server::bookshop();
     let (_, secret) = create(&server, &[]);
     let (_, test, live) = account(&server, "Other");

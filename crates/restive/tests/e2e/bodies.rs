@@ -51,7 +51,7 @@ fn answered(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn large_bodies_of_one_account_leave_memory_and_room_for_others() {
+fn large_bodies_of_one_account_do_not_block_those_of_another() {
     let server = unlimited();
     let (_, other, _) = account(&server, "other");
     server.book("first");
@@ -99,7 +99,7 @@ fn large_bodies_of_one_account_leave_memory_and_room_for_others() {
 }
 
 #[test]
-fn the_body_of_a_stranger_is_not_read() {
+fn the_body_of_an_unauthenticated_request_is_not_read() {
     let server = unlimited();
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 #[test]
-fn a_browser_begins_with_http_2_and_moves_to_http_3() {
+fn a_browser_switches_from_http_2_to_http_3() {
     let server = Start::bookshop().arg("--tls").arg("self-signed").go();
     let output = Command::new("node")
         .arg(tools::root().join("xtask/tools/browser/versions.mjs"))

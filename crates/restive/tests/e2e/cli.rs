@@ -39,7 +39,7 @@ fn init_writes_a_file_that_check_accepts_and_serve_serves() {
 
 /// `restive openapi | head`: who has read enough ends the command, and that is no fault.
 #[test]
-fn what_is_printed_may_be_read_in_part() {
+fn a_command_whose_output_is_read_only_in_part_ends_without_an_error() {
     let folder = TempDir::new().unwrap();
     let (_, _, code) = run(folder.path(), &["init"]);
     assert_eq!(code, 0);
@@ -62,7 +62,7 @@ fn what_is_printed_may_be_read_in_part() {
 }
 
 #[test]
-fn check_prints_every_error_with_its_place() {
+fn check_prints_every_error_with_line_and_column() {
     let folder = TempDir::new().unwrap();
     let text = "[service]\nmount = \"v1\"\n[collections.Book.fields]\nTitle = \"strin\"\n\
                 [collections.books.fields]\nprice = { type = \"number\", minn = 1 }\n\
@@ -105,7 +105,7 @@ fn openapi_prints_the_document_that_is_served() {
 }
 
 #[test]
-fn every_command_explains_itself_and_bad_flags_exit_with_2() {
+fn every_command_has_help_and_bad_flags_exit_with_2() {
     let folder = TempDir::new().unwrap();
     let (out, _, code) = run(folder.path(), &["--help"]);
     assert_eq!(code, 0);
@@ -145,7 +145,7 @@ fn every_command_explains_itself_and_bad_flags_exit_with_2() {
 }
 
 #[test]
-fn a_backup_taken_while_writing_is_whole_and_serves() {
+fn a_backup_taken_during_writes_is_consistent_and_can_be_served() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let first = server.book("before the backup");
     let (stop, written) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -259,7 +259,7 @@ fn without_arguments_it_serves_the_bookshop_and_prints_curl_lines_that_work() {
 }
 
 #[test]
-fn a_bootstrap_key_must_look_like_one() {
+fn a_bootstrap_key_with_a_wrong_prefix_is_refused() {
     let (code, error) = Start::bookshop().env("RESTIVE_BOOTSTRAP_KEY", "password").fails();
     assert_eq!(code, 1);
     assert!(error.contains("RESTIVE_BOOTSTRAP_KEY must begin with"), "{error}");

@@ -15,7 +15,7 @@ fn bookshop() -> Start {
 }
 
 #[test]
-fn a_clock_set_back_delays_no_retry_and_one_set_ahead_repeats_none() {
+fn a_clock_jump_neither_delays_nor_repeats_a_retry() {
     let clock = Clock::new();
     let server = clock.of(bookshop()).go();
     let sink = Sink::start();
@@ -46,7 +46,7 @@ fn a_clock_set_back_delays_no_retry_and_one_set_ahead_repeats_none() {
 }
 
 #[test]
-fn what_waits_for_a_retry_ages_in_the_figures() {
+fn the_age_of_the_oldest_waiting_delivery_grows_in_the_metrics() {
     let clock = Clock::new();
     let server = clock.of(bookshop()).go();
     let sink = Sink::start();
@@ -70,7 +70,7 @@ fn what_waits_for_a_retry_ages_in_the_figures() {
 }
 
 #[test]
-fn an_endpoint_that_fails_for_five_days_is_warned_of_three_times_and_disabled() {
+fn an_endpoint_that_fails_for_five_days_causes_three_warnings_and_is_disabled() {
     let clock = Clock::new();
     let server = clock.of(bookshop()).go();
     let [failing, owner] = [Sink::start(), Sink::start()];
@@ -121,7 +121,7 @@ fn an_endpoint_that_fails_for_five_days_is_warned_of_three_times_and_disabled() 
 }
 
 #[test]
-fn events_go_with_their_deliveries_when_their_time_is_over() {
+fn expired_events_are_removed_with_their_deliveries() {
     let schema = "[events]\nretention = '7d'\n[webhooks]\ndevelopment = true\n\
                   [collections.books.fields]\ntitle = 'string'";
     let clock = Clock::new();
@@ -154,7 +154,7 @@ fn events_go_with_their_deliveries_when_their_time_is_over() {
 }
 
 #[test]
-fn events_that_were_not_delivered_are_kept_longer_and_then_reported() {
+fn undelivered_events_are_kept_longer_and_their_removal_is_reported() {
     let schema = "[events]\nretention = '7d'\nmax_backlog = '1d'\n[webhooks]\n\
                   development = true\n[collections.books.fields]\ntitle = 'string'";
     let clock = Clock::new();

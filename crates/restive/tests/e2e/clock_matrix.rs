@@ -21,7 +21,7 @@ fn post(server: &Server, key: &str) -> Answer {
 }
 
 #[test]
-fn deliveries_streams_and_timers_go_on_over_a_jump_of_the_clock() {
+fn deliveries_streams_and_timers_continue_after_a_clock_jump() {
     for jump in JUMPS {
         let clock = Clock::new();
         let server = clock.of(Start::bookshop().arg("--rate-limit").arg("off")).go();
@@ -69,7 +69,7 @@ fn deliveries_streams_and_timers_go_on_over_a_jump_of_the_clock() {
 }
 
 #[test]
-fn a_jump_of_the_clock_opens_no_rate_window() {
+fn a_clock_jump_opens_no_new_rate_limit_window() {
     for jump in JUMPS {
         let clock = Clock::new();
         let server = clock.of(Start::bookshop().arg("--rate-limit").arg("3/24h")).go();
@@ -88,7 +88,7 @@ fn a_jump_of_the_clock_opens_no_rate_window() {
 }
 
 #[test]
-fn a_jump_of_the_clock_forgets_no_idempotency_key() {
+fn a_clock_jump_removes_no_idempotency_key() {
     for jump in JUMPS {
         let clock = Clock::new();
         let server = clock.of(Start::bookshop()).go();
@@ -110,7 +110,7 @@ fn a_jump_of_the_clock_forgets_no_idempotency_key() {
 }
 
 #[test]
-fn a_key_with_a_date_ends_by_the_clock_as_it_is_set() {
+fn a_key_expires_by_the_current_wall_clock() {
     let clock = Clock::new();
     let server = clock.of(Start::bookshop()).go();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();

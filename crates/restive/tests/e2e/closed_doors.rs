@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
-fn every_instant_of_the_last_year_is_valid() {
+fn timestamps_in_the_last_supported_year_are_accepted() {
     let schema =
         "[collections.notes]\nfields.at = { type = \"timestamp\", filter = true, sort = true }\n";
     let server = Start::schema(schema).go();
@@ -46,7 +46,7 @@ fn every_instant_of_the_last_year_is_valid() {
 }
 
 #[test]
-fn the_head_of_a_stream_has_no_length() {
+fn head_on_a_stream_returns_no_content_length() {
     let server = Server::bookshop();
     let get = Opened::try_get(server.address, "/api/events", &[bearer(KEY)], PATIENCE).unwrap();
     for version in ["http1", "http2"] {
@@ -64,7 +64,7 @@ fn the_head_of_a_stream_has_no_length() {
 }
 
 #[test]
-fn what_a_token_in_a_url_was_shown_is_private() {
+fn responses_to_a_token_in_a_url_are_not_cacheable_by_others() {
     let server = Server::bookshop();
     let made = token(&server, json!({ "user": "ann" }));
     let path = format!("/api/messages?access_token={made}");
@@ -79,7 +79,7 @@ fn what_a_token_in_a_url_was_shown_is_private() {
 }
 
 #[test]
-fn a_refused_token_is_called_invalid_and_a_missing_one_is_not() {
+fn only_a_refused_token_is_reported_as_invalid_token() {
     let server = Server::bookshop();
     let said = |answer: crate::harness::Answer| {
         assert_eq!(answer.status, 401, "{}", answer.text);
@@ -104,7 +104,7 @@ fn a_refused_token_is_called_invalid_and_a_missing_one_is_not() {
 }
 
 #[test]
-fn every_answer_that_depends_on_the_origin_says_so() {
+fn every_response_that_depends_on_the_origin_has_vary() {
     let varies = |head: &str| {
         let vary = head.lines().filter(|line| line.starts_with("vary:"));
         vary.flat_map(|line| line[5..].split(',')).any(|name| name.trim() == "origin")
@@ -136,7 +136,7 @@ fn every_answer_that_depends_on_the_origin_says_so() {
 }
 
 #[test]
-fn a_filter_by_a_value_that_does_not_exist_is_refused_with_those_that_do() {
+fn a_filter_by_an_unknown_value_is_refused_with_the_known_values() {
     let server = Server::bookshop();
     let order = server.make("/v1/orders", json!({"book": server.book("Dune")}));
     assert_eq!(server.get("/v1/orders?status=created").column("id"), [json!(order)]);
@@ -167,7 +167,7 @@ fn a_filter_by_a_value_that_does_not_exist_is_refused_with_those_that_do() {
 }
 
 #[test]
-fn a_key_that_would_never_be_valid_is_not_made() {
+fn a_key_that_expires_in_the_past_is_not_created() {
     let server = Server::bookshop();
     let make = |end: &str| server.tool(&["keys", "create", "--expires-at", end]);
     for past in ["2020-01-01T00:00:00Z", "1970-01-01T00:00:00Z"] {
@@ -180,7 +180,7 @@ fn a_key_that_would_never_be_valid_is_not_made() {
 }
 
 #[test]
-fn a_channel_token_that_is_used_as_an_api_key_is_told_what_it_is() {
+fn a_channel_token_used_as_an_api_key_gets_an_error_that_explains_it() {
     let server = Server::bookshop();
     let made = token(&server, json!({ "user": "ann" }));
     for path in ["/v1/books", "/v1/account", "/v1/presence"] {
@@ -204,7 +204,7 @@ fn scrape(address: &str, path: &str) -> String {
 }
 
 #[test]
-fn metrics_name_an_account_to_itself_and_to_the_operator_alone() {
+fn metrics_show_the_name_of_an_account_only_to_itself_and_to_the_operator() {
     let server = Start::schema(OLD).arg("--metrics-listen").arg("127.0.0.1:0").go();
     let (other, theirs, _) = account(&server, "other");
     let own = server.get("/v1/account").expect(200)["id"].as_str().unwrap().to_owned();
@@ -238,7 +238,7 @@ fn metrics_name_an_account_to_itself_and_to_the_operator_alone() {
 }
 
 #[test]
-fn metrics_tell_what_the_process_uses() {
+fn metrics_report_the_resources_of_the_process() {
     let server = Server::bookshop();
     let figures = figures(&server);
     for (name, at_least) in [
@@ -286,7 +286,7 @@ fn assert_private(folder: &Path) {
 }
 
 #[test]
-fn nobody_else_on_the_machine_can_read_the_data() {
+fn other_users_of_the_machine_cannot_read_the_data() {
     let server = Start::bookshop().arg("--tls").arg("self-signed").arg("--http3").arg("off");
     let folder = std::sync::Arc::new(tempfile::TempDir::new().unwrap());
     let mut command = Command::new("sh");
@@ -315,7 +315,7 @@ fn nobody_else_on_the_machine_can_read_the_data() {
 }
 
 #[test]
-fn data_that_others_could_read_is_closed_to_them_at_the_next_start() {
+fn a_start_removes_the_access_of_other_users_to_existing_data() {
     let server = Server::bookshop();
     server.book("Dune");
     let folder = server.kill();

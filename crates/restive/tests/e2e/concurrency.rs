@@ -76,7 +76,7 @@ fn no_increment_guarded_by_if_match_is_lost() {
 }
 
 #[test]
-fn of_many_creates_with_the_same_unique_value_exactly_one_wins() {
+fn exactly_one_of_many_creates_with_the_same_unique_value_succeeds() {
     let server = counters();
     for round in 0..8 {
         let body = json!({ "name": format!("name {round}") });
@@ -94,7 +94,7 @@ fn of_many_creates_with_the_same_unique_value_exactly_one_wins() {
 }
 
 #[test]
-fn one_idempotency_key_in_many_hands_acts_once() {
+fn concurrent_requests_with_one_idempotency_key_have_one_effect() {
     let server = counters();
     let answers = together(CLIENTS, |_| {
         let ask = server.ask("POST", "/v1/counters").header("idempotency-key", "the-same");
@@ -136,7 +136,7 @@ fn an_update_never_revives_a_record_that_was_deleted() {
 }
 
 #[test]
-fn everyone_reads_their_own_writes_by_id_by_filter_and_by_search() {
+fn clients_read_their_own_writes_by_id_by_filter_and_by_search() {
     let server = counters();
     let until = Instant::now() + STORM;
     let rounds: usize = together(24, |number| {
@@ -173,7 +173,7 @@ fn seen(answer: &Answer) -> (String, i64) {
 }
 
 #[test]
-fn a_list_is_never_called_unchanged_when_it_has_changed() {
+fn a_changed_list_never_gets_304() {
     let server = counters();
     let watched = server.post("/v1/counters", json!({ "owner": "watched" })).id();
     let path = format!("/v1/counters/{watched}");

@@ -11,7 +11,7 @@ fn tag(answer: &Answer) -> String {
 }
 
 #[test]
-fn reads_carry_validators_and_cache_rules() {
+fn reads_have_validators_and_cache_headers() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let record = server.get(&path);
@@ -39,7 +39,7 @@ fn reads_carry_validators_and_cache_rules() {
 }
 
 #[test]
-fn an_unchanged_record_is_answered_304_without_a_body() {
+fn an_unchanged_record_gets_304_without_a_body() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let first = server.get(&path);
@@ -75,7 +75,7 @@ fn an_unchanged_record_is_answered_304_without_a_body() {
 }
 
 #[test]
-fn a_list_is_304_until_something_shown_in_it_changes() {
+fn a_list_gets_304_until_a_record_in_it_changes() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let order = server.make("/v1/orders", json!({"book": book}));
@@ -122,7 +122,7 @@ fn a_deleted_child_or_parent_changes_the_list_of_children() {
 }
 
 #[test]
-fn a_write_with_an_old_tag_is_refused() {
+fn a_write_with_an_outdated_etag_is_refused() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let old = tag(&server.get(&path));
@@ -156,7 +156,7 @@ fn a_write_with_an_old_tag_is_refused() {
 }
 
 #[test]
-fn a_tag_of_any_view_guards_a_write() {
+fn an_etag_of_any_view_guards_a_write() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     for view in ["", "?fields=title", "?expand=reviews", "?fields=id&include=reviews"] {
@@ -176,7 +176,7 @@ fn a_tag_of_any_view_guards_a_write() {
 }
 
 #[test]
-fn what_is_wrong_with_a_body_is_told_before_a_stale_tag() {
+fn an_invalid_body_is_reported_before_an_outdated_etag() {
     let server = Server::bookshop();
     let book = server.book("A");
     let order = server.make("/v1/orders", json!({"book": book}));
@@ -195,7 +195,7 @@ fn what_is_wrong_with_a_body_is_told_before_a_stale_tag() {
 }
 
 #[test]
-fn only_one_of_many_writers_with_the_same_tag_wins() {
+fn only_one_of_many_writers_with_the_same_etag_succeeds() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let tag = tag(&server.get(&path));
@@ -214,7 +214,7 @@ fn only_one_of_many_writers_with_the_same_tag_wins() {
 }
 
 #[test]
-fn a_collection_may_demand_if_match() {
+fn a_collection_can_require_if_match() {
     let schema = "[collections.books]\nrequire_if_match = true\n[collections.books.fields]\n\
                   title = \"string\"\n";
     let server = Start::schema(schema).go();
@@ -260,7 +260,7 @@ fn head_is_get_without_the_body() {
 }
 
 #[test]
-fn options_tells_methods_and_body_types() {
+fn options_returns_methods_and_body_types() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let order = server.make("/v1/orders", json!({"book": book}));

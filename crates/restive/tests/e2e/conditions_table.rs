@@ -166,7 +166,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn conditions_on_records_are_evaluated_as_rfc_9110_says() {
+fn conditions_on_records_follow_rfc_9110() {
     let server = server();
     let book = server.book("Dune");
     let body = json!({"title": "Mine", "author": "Me"});
@@ -194,7 +194,7 @@ fn conditions_on_records_are_evaluated_as_rfc_9110_says() {
 }
 
 #[test]
-fn conditions_on_collections_are_evaluated_as_rfc_9110_says() {
+fn conditions_on_collections_follow_rfc_9110() {
     let server = server();
     server.book("Dune");
     for path in ["/v1/books", "/v1/webhook-endpoints"] {
@@ -215,7 +215,7 @@ fn conditions_on_collections_are_evaluated_as_rfc_9110_says() {
 }
 
 #[test]
-fn conditions_on_the_services_own_resources_are_evaluated_as_rfc_9110_says() {
+fn conditions_on_built_in_resources_follow_rfc_9110() {
     let server = server();
     let mut kept = None;
     let url = "https://hooks.example.com/";
@@ -247,7 +247,7 @@ fn conditions_on_the_services_own_resources_are_evaluated_as_rfc_9110_says() {
 }
 
 #[test]
-fn what_has_no_validators_matches_no_tag() {
+fn a_resource_without_validators_matches_no_etag() {
     let server = server();
     let version = server.get("/v1/account").expect(200)["api_version"].clone();
     let pin = json!({ "api_version": version });
@@ -286,7 +286,7 @@ fn what_has_no_validators_matches_no_tag() {
 }
 
 #[test]
-fn what_is_not_there_is_404_whatever_the_condition() {
+fn a_missing_resource_is_404_under_every_condition() {
     let server = server();
     let gone = server.book("Dune");
     server.delete(&format!("/v1/books/{gone}")).expect(200);
@@ -313,7 +313,7 @@ fn what_is_not_there_is_404_whatever_the_condition() {
 }
 
 #[test]
-fn a_condition_that_cannot_be_read_is_no_yes() {
+fn a_condition_that_cannot_be_parsed_never_lets_a_request_pass() {
     let server = server();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let before = server.get(&path).text;
@@ -341,7 +341,7 @@ fn a_condition_that_cannot_be_read_is_no_yes() {
 }
 
 #[test]
-fn only_one_of_many_writers_that_saw_the_same_version_wins() {
+fn only_one_of_many_writers_that_read_the_same_version_succeeds() {
     let server = server();
     let path = format!("/v1/books/{}", server.book("Dune"));
     // Each writes only if the record is no longer what it was: after the first nobody is refused,

@@ -161,7 +161,7 @@ impl Client {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_and_nothing_happens_twice_when_the_process_is_killed() {
+fn a_kill_neither_loses_nor_repeats_an_acknowledged_write() {
     let mut chance = Chance::new(0xC0FFEE);
     let start =
         || Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");

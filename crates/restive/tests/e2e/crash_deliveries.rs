@@ -79,7 +79,7 @@ fn repeated(sink: &Sink, ends: &[usize]) -> Vec<usize> {
 }
 
 #[test]
-fn every_committed_event_reaches_every_endpoint_through_fifty_crashes() {
+fn every_committed_event_reaches_every_endpoint_despite_fifty_crashes() {
     let sinks = [Sink::start(), Sink::start()];
     let mut chance = Chance::new(41);
     let server = Server::bookshop();

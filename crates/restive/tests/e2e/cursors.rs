@@ -20,7 +20,7 @@ fn next(server: &Server, path: &str) -> String {
 }
 
 #[test]
-fn a_bent_or_foreign_cursor_is_refused() {
+fn an_altered_cursor_or_one_of_another_list_is_refused() {
     let server = Server::bookshop();
     shelf(&server, 5);
     let other = server.make("/v1/books", json!({"title": "other", "author": "A"}));
@@ -65,7 +65,7 @@ fn a_bent_or_foreign_cursor_is_refused() {
 }
 
 #[test]
-fn a_cursor_survives_a_restart_and_takes_another_limit() {
+fn a_cursor_survives_a_restart_and_allows_another_limit() {
     let server = Server::bookshop();
     shelf(&server, 10);
     let cursor = next(&server, "/v1/books?sort=title&limit=4");
@@ -76,7 +76,7 @@ fn a_cursor_survives_a_restart_and_takes_another_limit() {
 }
 
 #[test]
-fn a_walk_goes_on_after_a_kill_although_rows_moved() {
+fn pagination_continues_after_a_kill_although_rows_moved() {
     let server = Server::bookshop();
     let ids = shelf(&server, 12);
     let first = server.get("/v1/books?sort=title&limit=4");
@@ -106,7 +106,7 @@ fn a_walk_goes_on_after_a_kill_although_rows_moved() {
 }
 
 #[test]
-fn the_row_a_cursor_stands_on_may_be_deleted() {
+fn a_cursor_works_after_its_row_is_deleted() {
     let server = Server::bookshop();
     let ids = shelf(&server, 6);
     let cursor = next(&server, "/v1/books?sort=title&limit=3");
@@ -116,7 +116,7 @@ fn the_row_a_cursor_stands_on_may_be_deleted() {
 }
 
 #[test]
-fn link_headers_lead_through_every_record_once() {
+fn following_link_headers_returns_every_record_once() {
     let server = Server::bookshop();
     let ids = shelf(&server, 23);
     for query in ["limit=4", "page=1&limit=4", "sort=-price,title&limit=5", "author=A&q=b0001"] {
@@ -166,7 +166,7 @@ fn hammer(server: &Server, stable: &[String], stop: &AtomicBool, seed: usize) {
 }
 
 #[test]
-fn a_walk_sees_every_lasting_row_once_while_others_write() {
+fn pagination_during_writes_returns_every_unchanged_row_once() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let stable = shelf(&server, 120);
     let stop = AtomicBool::new(false);

@@ -105,7 +105,7 @@ impl Lifetime {
 }
 
 #[test]
-fn a_command_that_hangs_fails_its_test_with_what_it_printed() {
+fn a_command_that_hangs_fails_its_test_with_its_output() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo so far; exec sleep 600"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -43,7 +43,7 @@ pub fn wait_for(server: &Server, endpoint: &str, statuses: &[&str]) -> Vec<Value
 }
 
 #[test]
-fn an_event_goes_to_every_endpoint_that_wants_it_and_no_other() {
+fn an_event_is_delivered_to_exactly_the_endpoints_that_enable_it() {
     let server = Server::bookshop();
     let [books, orders, all] = [Sink::start(), Sink::start(), Sink::start()];
     let first = endpoint(&server, &books, json!({"enabled_events": ["book.created"]}));
@@ -83,7 +83,7 @@ fn an_event_goes_to_every_endpoint_that_wants_it_and_no_other() {
 }
 
 #[test]
-fn an_attempt_tells_what_was_answered_and_how_long_it_took() {
+fn an_attempt_records_the_response_and_its_duration() {
     let server = Server::bookshop();
     let sink = Sink::start();
     sink.will(Manner::Answer(201, "X-Answer: 42\r\n", "thanks".to_owned()));
@@ -123,7 +123,7 @@ fn an_attempt_tells_what_was_answered_and_how_long_it_took() {
 }
 
 #[test]
-fn a_filter_takes_no_value_that_cannot_be() {
+fn a_filter_by_an_impossible_value_is_refused() {
     let server = Server::bookshop();
     let deliveries = "pending, succeeded, failed, skipped";
     for (list, param, values) in [
@@ -145,7 +145,7 @@ fn a_filter_takes_no_value_that_cannot_be() {
 }
 
 #[test]
-fn only_2xx_is_success_and_redirects_are_never_followed() {
+fn only_2xx_is_success_and_redirects_are_not_followed() {
     let server = Server::bookshop();
     let [sink, elsewhere] = [Sink::start(), Sink::start()];
     let id = endpoint(&server, &sink, json!({"retry_schedule": [1]}));
@@ -176,7 +176,7 @@ fn only_2xx_is_success_and_redirects_are_never_followed() {
 }
 
 #[test]
-fn a_retry_by_hand_heeds_its_key_and_if_match() {
+fn a_manual_retry_honours_idempotency_key_and_if_match() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({}));
@@ -199,7 +199,7 @@ fn a_retry_by_hand_heeds_its_key_and_if_match() {
 }
 
 #[test]
-fn a_retry_waits_for_its_time_and_no_longer_than_a_tenth_more() {
+fn a_retry_is_at_most_a_tenth_late() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({"retry_schedule": [2, 2]}));
@@ -256,7 +256,7 @@ fn retry_after_pauses_the_endpoint() {
 }
 
 #[test]
-fn an_endpoint_can_end_a_message_or_itself() {
+fn an_endpoint_can_reject_a_message_or_disable_itself() {
     let server = Server::bookshop();
     for (manner, status) in [
         (Manner::status(410), "disabled"),
@@ -281,7 +281,7 @@ fn an_endpoint_can_end_a_message_or_itself() {
 }
 
 #[test]
-fn what_happens_while_an_endpoint_is_disabled_is_skipped_and_can_be_replayed() {
+fn events_during_a_disabled_endpoint_are_skipped_and_can_be_replayed() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({"enabled_events": ["book.*"]}));
@@ -334,7 +334,7 @@ fn what_happens_while_an_endpoint_is_disabled_is_skipped_and_can_be_replayed() {
 }
 
 #[test]
-fn replays_and_what_is_asked_for_by_hand_never_count_against_an_endpoint() {
+fn failures_of_replays_and_manual_retries_never_disable_an_endpoint() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let sink = Sink::start();
     let with = json!({"enabled_events": ["book.*"], "retry_schedule": []});
@@ -380,7 +380,7 @@ fn replays_and_what_is_asked_for_by_hand_never_count_against_an_endpoint() {
 }
 
 #[test]
-fn a_replay_takes_what_happened_between_two_moments() {
+fn a_replay_sends_the_events_between_two_times() {
     let server = Server::bookshop();
     let made = |title: &str| {
         let book = server.post("/v1/books", json!({"title": title, "author": "A"})).expect(201);
@@ -415,7 +415,7 @@ fn a_replay_takes_what_happened_between_two_moments() {
 }
 
 #[test]
-fn an_old_secret_signs_for_a_day_unless_said_otherwise() {
+fn an_old_secret_signs_for_a_day_by_default() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({}));
@@ -477,7 +477,7 @@ pub fn nothing_more(sink: &Sink, sent: usize, time: Duration) {
 }
 
 #[test]
-fn a_ping_is_sent_at_creation_and_on_request_and_tells_its_outcome() {
+fn a_ping_is_sent_at_creation_and_on_request_and_returns_its_result() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({"enabled_events": ["order.*"]}));
@@ -502,7 +502,7 @@ fn a_ping_is_sent_at_creation_and_on_request_and_tells_its_outcome() {
 }
 
 #[test]
-fn what_a_ping_is_answered_with_is_what_the_document_says() {
+fn the_response_of_a_ping_matches_the_openapi_document() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({}));
@@ -540,7 +540,7 @@ fn what_a_ping_is_answered_with_is_what_the_document_says() {
 }
 
 #[test]
-fn payload_filter_headers_and_plain_signature_are_the_endpoints_choice() {
+fn an_endpoint_can_set_payload_filter_headers_and_plain_signature() {
     let server = Server::bookshop();
     let [thin, filtered] = [Sink::start(), Sink::start()];
     endpoint(
@@ -569,7 +569,7 @@ fn payload_filter_headers_and_plain_signature_are_the_endpoints_choice() {
 }
 
 #[test]
-fn events_of_one_resource_come_in_order_where_that_is_asked_for() {
+fn an_ordered_endpoint_receives_the_events_of_one_resource_in_order() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let ordered = json!({"ordering": "resource", "retry_schedule": [1, 1, 1, 1]});
@@ -593,7 +593,7 @@ fn events_of_one_resource_come_in_order_where_that_is_asked_for() {
 }
 
 #[test]
-fn hostile_answers_are_told_by_class_and_hold_nothing_beyond_the_deadline() {
+fn hostile_responses_are_classified_and_hold_no_connection_beyond_the_deadline() {
     let server = Server::bookshop();
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n";
     let hostile = [
@@ -648,7 +648,7 @@ fn hostile_answers_are_told_by_class_and_hold_nothing_beyond_the_deadline() {
 }
 
 #[test]
-fn an_address_is_judged_again_at_each_attempt() {
+fn the_address_of_an_endpoint_is_checked_at_each_attempt() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({"retry_schedule": []}));
@@ -673,7 +673,7 @@ fn model_schema() -> String {
 }
 
 #[test]
-fn deliveries_go_on_where_they_stopped() {
+fn deliveries_continue_after_a_restart() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({}));
@@ -717,7 +717,7 @@ pub fn figure(server: &Server, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn what_was_erased_is_delivered_to_nobody_although_it_waited_in_memory() {
+fn an_erased_event_is_not_delivered_even_if_it_was_queued_in_memory() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let one = json!({"max_in_flight": 1, "timeout": 5, "retry_schedule": [1]});

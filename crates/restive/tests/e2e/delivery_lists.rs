@@ -11,7 +11,7 @@ fn found(server: &Server, query: &str) -> Vec<Value> {
 }
 
 #[test]
-fn deliveries_are_found_by_id_and_by_each_of_their_times() {
+fn deliveries_can_be_listed_by_id_and_by_each_of_their_times() {
     let server = Server::bookshop();
     let [good, bad] = [Sink::start(), Sink::start()];
     bad.will(Manner::status(500));
@@ -68,7 +68,7 @@ fn deliveries_are_found_by_id_and_by_each_of_their_times() {
 }
 
 #[test]
-fn events_are_found_that_some_endpoint_still_waits_for() {
+fn events_with_pending_deliveries_can_be_listed() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let books = json!({"enabled_events": ["book.*"], "retry_schedule": [3600]});

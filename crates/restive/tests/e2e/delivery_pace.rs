@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_replay_keeps_to_what_the_endpoint_allows_and_hears_what_it_says() {
+fn a_replay_respects_the_limits_and_responses_of_the_endpoint() {
     let server = Server::bookshop();
     let sink = Sink::start();
     for n in 0..6 {
@@ -45,7 +45,7 @@ fn hanging(server: &Server, sink: &Sink, timeout: u32) -> String {
 }
 
 #[test]
-fn no_more_is_under_way_than_an_endpoint_allows_and_one_place_is_for_who_waits() {
+fn concurrent_deliveries_stay_within_the_limit_of_an_endpoint_and_leave_a_slot_for_pings() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = hanging(&server, &sink, 5);
@@ -75,7 +75,7 @@ fn a_ping_gets_through_while_everything_else_hangs() {
 }
 
 #[test]
-fn an_endpoint_gets_no_more_in_a_second_than_it_asked_for() {
+fn deliveries_stay_within_the_rate_limit_of_an_endpoint() {
     const RATE: usize = 5;
     const EVENTS: usize = 20;
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
@@ -108,7 +108,7 @@ fn an_endpoint_gets_no_more_in_a_second_than_it_asked_for() {
 }
 
 #[test]
-fn a_retry_asked_for_while_a_try_is_under_way_comes_after_it() {
+fn a_retry_requested_during_an_attempt_runs_after_it() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({"timeout": 5, "retry_schedule": [1, 36_000]}));

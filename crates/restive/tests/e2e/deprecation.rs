@@ -105,7 +105,7 @@ fn in_small((since, until, links): Told) -> Told {
 }
 
 #[test]
-fn versions_collections_and_fields_tell_since_when_until_when_and_why() {
+fn deprecation_headers_of_versions_collections_and_fields_have_both_dates_and_a_link() {
     let server = Start::schema(LEAVING).go();
     let get =
         |version: &str, target: &str| tells(&server.ask("GET", target).version(version).send());
@@ -128,7 +128,7 @@ fn versions_collections_and_fields_tell_since_when_until_when_and_why() {
 }
 
 #[test]
-fn a_deprecated_version_is_told_with_every_answer_in_it() {
+fn every_response_in_a_deprecated_version_has_deprecation_headers() {
     let server = Start::schema(LEAVING).go();
     let ask = |method: &str, target: &str| server.ask(method, target).version(OLD);
     let pen = server.make("/v1/pens", json!({ "title": "quill" }));
@@ -176,7 +176,7 @@ fn a_deprecated_version_is_told_with_every_answer_in_it() {
 }
 
 #[test]
-fn a_deprecated_collection_is_told_with_every_answer_about_it() {
+fn every_response_about_a_deprecated_collection_has_deprecation_headers() {
     let server = Start::schema(LEAVING).go();
     let club = server.post("/v1/clubs", json!({ "title": "a" }));
     let one = format!("/v1/clubs/{}", club.id());
@@ -204,7 +204,7 @@ fn a_deprecated_collection_is_told_with_every_answer_about_it() {
 }
 
 #[test]
-fn a_deprecated_field_is_told_to_who_names_it() {
+fn a_request_that_names_a_deprecated_field_gets_deprecation_headers() {
     let server = Start::schema(LEAVING).go();
     let made = server.post("/v1/books", json!({ "title": "Dune", "shelf": "a" }));
     let one = format!("/v1/books/{}", made.id());
@@ -224,7 +224,7 @@ fn a_deprecated_field_is_told_to_who_names_it() {
 }
 
 #[test]
-fn channels_tell_what_is_deprecated_when_they_open() {
+fn opening_a_channel_returns_deprecation_headers() {
     let server = Start::schema(LEAVING).go();
     let open = |target: &str| {
         let headers = [bearer(&server.key), "Accept: text/event-stream".to_owned()];
@@ -288,7 +288,7 @@ fn counts(clubs: u64, rumours: u64, shelf: u64, rack: u64) -> BTreeMap<String, u
 }
 
 #[test]
-fn uses_of_what_is_deprecated_are_counted_and_outlive_the_server() {
+fn usage_counts_of_deprecated_things_survive_a_restart() {
     let server = Start::schema(LEAVING).go();
     assert_eq!(used(&server), counts(0, 0, 0, 0));
     let book = server.make("/v1/books", json!({ "shelf": "a" }));
@@ -341,7 +341,7 @@ fn uses_of_what_is_deprecated_are_counted_and_outlive_the_server() {
 }
 
 #[test]
-fn counts_that_were_kept_survive_a_kill() {
+fn saved_usage_counts_survive_a_kill() {
     let server = Start::schema(LEAVING).go();
     for _ in 0..3 {
         server.ask("GET", "/v1/clubs").version(OLD).send().expect(200);
@@ -385,7 +385,7 @@ book = { ref = "books" }
 "#;
 
 #[test]
-fn a_deprecated_field_is_told_wherever_a_path_names_it() {
+fn a_path_that_names_a_deprecated_field_gets_deprecation_headers() {
     let server = Start::schema(PATHS).go();
     let author = server.make("/v1/authors", json!({}));
     let book = server.post("/v1/books", json!({ "author": author })).id();
@@ -432,7 +432,7 @@ gem = { ref = "gems" }
 "#;
 
 #[test]
-fn a_deprecated_collection_is_told_to_who_embeds_its_records() {
+fn embedding_records_of_a_deprecated_collection_gets_deprecation_headers() {
     let server = Start::schema(EMBEDDED).go();
     let gem = server.make("/v1/gems", json!({ "name": "opal" }));
     let ring = server.make("/v1/rings", json!({ "gem": gem }));
@@ -480,7 +480,7 @@ numbers = { type = "object", deprecated = "2026-01-04" }
 "#;
 
 #[test]
-fn a_deprecated_field_is_told_to_who_knows_it_in_another_form() {
+fn a_deprecated_field_gets_deprecation_headers_under_its_older_form_too() {
     let server = Start::schema(CHANGED).go();
     let id = server.make("/v1/books", json!({ "title": "Ada" }));
     let path = format!("/v1/books/{id}");

@@ -65,7 +65,7 @@ fn ask(connection: &mut dyn carry::Bytewise, server: &Server, request: &str, bod
 }
 
 #[test]
-fn at_the_limit_of_open_files_what_is_open_goes_on_and_the_rest_waits() {
+fn at_the_limit_of_open_files_open_connections_work_and_new_ones_wait() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let sink = Sink::start();
     endpoint(&server, &sink, json!({"enabled_events": ["book.*"], "retry_schedule": [1, 1, 1]}));

@@ -127,7 +127,7 @@ fn assert_sound(data: &Path) {
 }
 
 #[test]
-fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
+fn a_full_disk_refuses_only_writes_and_only_while_it_is_full() {
     let folder = Arc::new(TempDir::new().unwrap());
     let scarce = Scarce::mount(&folder.path().join("data"), 6);
     let server = unlimited().on(&folder).go();
@@ -138,7 +138,7 @@ fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
 }
 
 #[test]
-fn a_limit_on_file_sizes_is_a_full_disk_and_not_the_end() {
+fn a_file_size_limit_is_reported_as_a_full_disk_and_does_not_end_the_process() {
     let server = unlimited().go();
     runs_full_and_recovers(&server, &Scarce::Limited(server.pid()));
     let (code, folder) = server.stop();
@@ -147,7 +147,7 @@ fn a_limit_on_file_sizes_is_a_full_disk_and_not_the_end() {
 }
 
 #[test]
-fn searches_on_a_full_disk_use_the_index_as_it_is_and_say_how_far_it_is_behind() {
+fn searches_on_a_full_disk_report_how_far_the_index_is_behind() {
     let faults = Faults::new();
     // The index is written a little after the book. So the book is written, then nothing more is.
     let server = faults.of(unlimited()).go();
@@ -182,7 +182,7 @@ fn searches_on_a_full_disk_use_the_index_as_it_is_and_say_how_far_it_is_behind()
 }
 
 #[test]
-fn a_small_disk_holds_as_many_records_as_fit_and_not_as_many_as_the_log_file_holds() {
+fn checkpoints_let_a_small_disk_hold_more_than_the_log_file() {
     let folder = Arc::new(TempDir::new().unwrap());
     let scarce = Scarce::mount(&folder.path().join("data"), 16);
     let server = unlimited().on(&folder).go();
@@ -290,7 +290,7 @@ fn a_write_that_could_not_be_synced_is_not_acknowledged() {
 }
 
 #[test]
-fn a_data_folder_that_disappears_is_told_and_nothing_is_acknowledged_into_the_void() {
+fn no_write_is_acknowledged_after_the_data_folder_disappears() {
     let server = Server::bookshop();
     server.post("/v1/books", book("first")).expect(201);
     std::fs::remove_dir_all(server.data()).unwrap();
@@ -310,7 +310,7 @@ fn used_folder() -> Arc<TempDir> {
 }
 
 #[test]
-fn a_damaged_database_is_refused_at_the_start_with_a_way_out() {
+fn a_damaged_database_is_refused_at_the_start_with_advice() {
     let damage: [(&str, usize, usize); 3] =
         [("header", 0, 100), ("first page", 100, 4000), ("everything", 0, usize::MAX)];
     for (what, from, length) in damage {

@@ -32,7 +32,7 @@ fn code(answer: &Answer) -> (u16, &str) {
 }
 
 #[test]
-fn a_write_that_was_refused_by_a_failing_disk_does_not_exist_after_a_crash() {
+fn a_write_refused_because_of_a_failing_disk_does_not_exist_after_a_crash() {
     const FAILED: (u16, &str) = (500, "storage_failed");
     const UNKNOWN: (u16, &str) = (500, "outcome_unknown");
     const FULL: (u16, &str) = (503, "storage_full");
@@ -85,7 +85,7 @@ fn a_sync_that_fails_once_refuses_one_write_and_no_other() {
 }
 
 #[test]
-fn a_failing_disk_is_named_by_health_and_logged_once_and_heals_by_itself() {
+fn health_reports_a_failing_disk_and_recovers_when_it_works_again() {
     let faults = Faults::new();
     let server = faults.of(bookshop()).go();
     faults.set(&[fault("sync", EIO, WAL)]);
@@ -112,7 +112,7 @@ fn a_failing_disk_is_named_by_health_and_logged_once_and_heals_by_itself() {
 }
 
 #[test]
-fn deliveries_streams_and_timers_go_on_when_a_failing_disk_works_again() {
+fn deliveries_streams_and_timers_continue_when_a_failing_disk_works_again() {
     for what in [
         vec![fault("sync", EIO, "restive.db")],
         vec![fault("write", EIO, "restive.db")],

@@ -51,7 +51,7 @@ fn post(server: &Server, coding: &str, body: Vec<u8>) -> Answer {
 }
 
 #[test]
-fn bodies_in_gzip_and_zstd_are_understood() {
+fn bodies_in_gzip_and_zstd_are_accepted() {
     let server = Server::bookshop();
     let stored = zstd(&[Block::Stored(BOOK.to_vec())]);
     let padded = zstd(&[Block::Repeated(b' ', 100_000), Block::Stored(BOOK.to_vec())]);
@@ -87,7 +87,7 @@ fn bodies_in_gzip_and_zstd_are_understood() {
 }
 
 #[test]
-fn the_same_body_in_another_coding_is_the_same_request() {
+fn an_idempotent_repetition_may_use_another_content_coding() {
     let server = Server::bookshop();
     let send = |coding: &str, body: Vec<u8>| {
         let ask = server.ask("POST", "/v1/books").header("content-type", "application/json");
@@ -100,7 +100,7 @@ fn the_same_body_in_another_coding_is_the_same_request() {
 }
 
 #[test]
-fn a_coding_that_is_not_understood_is_refused_with_those_that_are() {
+fn an_unknown_content_coding_is_refused_with_the_known_ones() {
     let server = Server::bookshop();
     for coding in ["br", "deflate", "compress", "gzip, gzip", "gzip, zstd", "x", "gzip;q=1", ""] {
         let refused = post(&server, coding, gzip(BOOK));
@@ -115,7 +115,7 @@ fn a_coding_that_is_not_understood_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn what_is_no_body_in_its_coding_is_refused() {
+fn a_body_that_is_not_valid_in_its_coding_is_refused() {
     let server = Server::bookshop();
     let whole = gzip(BOOK);
     let mut bent = whole.clone();
@@ -150,7 +150,7 @@ fn what_is_no_body_in_its_coding_is_refused() {
 }
 
 #[test]
-fn a_bomb_is_refused_early_and_costs_neither_memory_nor_time() {
+fn a_decompression_bomb_is_refused_early_without_using_memory_or_time() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     server.book("first");
     let before = resident_kib(&server);

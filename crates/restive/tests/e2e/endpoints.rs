@@ -72,7 +72,7 @@ fn an_endpoint_is_disabled_enabled_changed_and_deleted() {
 }
 
 #[test]
-fn urls_that_must_not_be_called_are_refused_whatever_their_spelling() {
+fn forbidden_endpoint_urls_are_refused_in_every_spelling() {
     let server = Start::schema(STRICT).go();
     for url in [
         "http://hooks.example.com/",
@@ -130,7 +130,7 @@ fn urls_that_must_not_be_called_are_refused_whatever_their_spelling() {
 }
 
 #[test]
-fn everything_else_wrong_with_an_endpoint_is_named_at_once() {
+fn all_errors_of_an_endpoint_are_reported_at_once() {
     let server = Start::schema(STRICT).go();
     for (field, value) in [
         ("enabled_events", json!([])),

@@ -10,7 +10,7 @@ fn send(server: &Server, method: &str, path: &str, body: &str) -> Answer {
 }
 
 #[test]
-fn an_error_is_structured_unless_asked_otherwise() {
+fn an_error_is_structured_unless_the_client_asks_for_another_format() {
     let server = Server::bookshop();
     let answer = server.post("/v1/books", json!({"title": "", "price": -1}));
     assert_eq!(answer.header("content-type"), Some("application/json"));
@@ -42,7 +42,7 @@ fn an_error_is_structured_unless_asked_otherwise() {
 }
 
 #[test]
-fn a_schema_may_choose_flat_errors() {
+fn a_schema_can_choose_flat_errors() {
     let schema = "[service]\nerrors = \"flat\"\n[collections.books.fields]\n\
                   title = { type = \"string\", required = true }\n";
     let server = Start::schema(schema).go();
@@ -70,7 +70,7 @@ fn a_schema_may_choose_flat_errors() {
 }
 
 #[test]
-fn every_wrong_address_method_and_format_has_its_answer() {
+fn every_wrong_path_method_and_format_gets_its_own_error() {
     let server = Server::bookshop();
     let book = format!("/v1/books/{}", server.book("Dune"));
     for path in [
@@ -135,7 +135,7 @@ fn every_wrong_address_method_and_format_has_its_answer() {
 }
 
 #[test]
-fn a_body_that_is_no_json_object_is_refused_with_its_place() {
+fn a_body_that_is_not_a_json_object_is_refused_with_the_position() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let before = server.get(&path);
@@ -180,7 +180,7 @@ fn a_body_that_is_no_json_object_is_refused_with_its_place() {
 }
 
 #[test]
-fn odd_values_are_named_and_never_stored_wrongly() {
+fn invalid_values_are_refused_by_field_and_never_stored() {
     let server = Server::bookshop();
     for (body, field, code) in [
         (json!({"title": "a\u{0}b", "author": "x"}), "title", "invalid_characters"),
@@ -234,7 +234,7 @@ fn odd_values_are_named_and_never_stored_wrongly() {
 }
 
 #[test]
-fn bytes_that_are_no_http_get_a_json_answer_where_one_can_be_given() {
+fn bytes_that_are_not_http_get_a_json_error_if_possible() {
     let server = Server::bookshop();
     for (bytes, status) in [
         ("NONSENSE\r\n\r\n", 400),

@@ -86,7 +86,7 @@ fn events_are_filtered_by_type_time_resource_and_walked_by_cursor() {
 }
 
 #[test]
-fn an_application_publishes_events_of_the_declared_catalogue() {
+fn an_application_can_publish_events_of_declared_types() {
     let server = Server::bookshop();
     let said = json!({
         "type": "report.ready", "resource": "report_1",
@@ -132,7 +132,7 @@ fn erasing_a_resource_removes_its_payloads_and_leaves_the_events() {
 }
 
 #[test]
-fn events_belong_to_one_account_and_mode_and_keys_leave_none() {
+fn events_belong_to_one_account_and_mode_and_keys_create_no_visible_events() {
     let server = Server::bookshop();
     server.book("A");
     let (out, _, code) = server.tool(&["keys", "create", "--mode", "live"]);
@@ -166,7 +166,7 @@ fn events_belong_to_one_account_and_mode_and_keys_leave_none() {
 }
 
 #[test]
-fn a_schema_without_declared_types_publishes_nothing_and_says_where() {
+fn publishing_without_declared_types_is_refused_with_advice() {
     let server = Start::schema("[collections.books.fields]\ntitle = 'string'").go();
     let body = json!({"type": "report.ready", "data": {"object": {}}});
     let error = server.post("/v1/events", body).error(422, "validation_failed");

@@ -100,7 +100,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_tail_shows_what_is_committed_while_it_runs_as_the_api_does() {
+fn a_tail_prints_new_events_in_the_format_of_the_api() {
     let server = Server::bookshop();
     server.book("before");
     let mut tail =
@@ -125,7 +125,7 @@ fn a_tail_shows_what_is_committed_while_it_runs_as_the_api_does() {
 }
 
 #[test]
-fn a_tail_without_since_leaves_out_what_was_before() {
+fn a_tail_without_since_omits_earlier_events() {
     let server = Server::bookshop();
     server.book("old");
     let mut tail = Running::start(&server, &["events", "tail"]);
@@ -149,7 +149,7 @@ fn a_tail_without_since_leaves_out_what_was_before() {
 }
 
 #[test]
-fn a_tail_shows_only_what_it_was_asked_for() {
+fn a_tail_prints_only_events_that_match_its_filters() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let order = server.make("/v1/orders", json!({ "book": book }));
@@ -187,7 +187,7 @@ fn a_tail_shows_only_what_it_was_asked_for() {
 }
 
 #[test]
-fn since_takes_an_age_a_time_and_an_event() {
+fn since_accepts_an_age_a_time_and_an_event_id() {
     let server = Server::bookshop();
     for title in ["one", "two", "three"] {
         server.book(title);
@@ -213,7 +213,7 @@ fn since_takes_an_age_a_time_and_an_event() {
 }
 
 #[test]
-fn a_tail_ends_quietly_when_nobody_reads_it() {
+fn a_tail_ends_without_an_error_when_its_reader_exits() {
     let server = Server::bookshop();
     server.book("Dune");
     let mut tail = Running::start(&server, &["events", "tail", "--since", "1h"]);
@@ -233,7 +233,7 @@ fn a_tail_ends_quietly_when_nobody_reads_it() {
 }
 
 #[test]
-fn a_tail_ends_on_a_signal_although_its_reader_has_stopped_reading() {
+fn a_signal_ends_a_tail_whose_reader_has_stopped_reading() {
     let server = Server::bookshop();
     let long = "x".repeat(200);
     // More than a pipe holds.
@@ -250,7 +250,7 @@ fn a_tail_ends_on_a_signal_although_its_reader_has_stopped_reading() {
 }
 
 #[test]
-fn an_event_is_shown_with_what_became_of_it() {
+fn an_event_is_shown_with_its_deliveries() {
     let server = Server::bookshop();
     server.book("Dune");
     let event = past(&server, &[]).remove(0);
@@ -285,7 +285,7 @@ fn an_event_is_shown_with_what_became_of_it() {
 }
 
 #[test]
-fn ids_that_name_no_event_are_refused_with_a_hint() {
+fn unknown_event_ids_are_refused_with_a_hint() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let event = past(&server, &[]).remove(0)["id"].as_str().unwrap().to_owned();
@@ -310,7 +310,7 @@ fn ids_that_name_no_event_are_refused_with_a_hint() {
 }
 
 #[test]
-fn wrong_uses_of_the_event_commands_say_what_is_right() {
+fn wrong_arguments_of_the_event_commands_get_errors_with_advice() {
     let server = Server::bookshop();
     for (arguments, hint) in [
         (&["events", "show"][..], "EVENT_ID"),
@@ -337,7 +337,7 @@ fn wrong_uses_of_the_event_commands_say_what_is_right() {
 }
 
 #[test]
-fn a_replay_that_cannot_be_meant_is_refused() {
+fn a_replay_with_impossible_arguments_is_refused() {
     let server = Server::bookshop();
     let (_, error, code) = server.tool(&["replay", "--endpoint", "we_1", "--yes"]);
     assert!(code == 1 && error.contains("there is no endpoint yet"), "{error}");
@@ -358,7 +358,7 @@ fn a_replay_that_cannot_be_meant_is_refused() {
 }
 
 #[test]
-fn a_replay_counts_then_sends_and_tells_how_far_it_is() {
+fn a_replay_counts_then_sends_and_shows_its_progress() {
     let server = Server::bookshop();
     for number in 0..5 {
         server.book(&number.to_string());
@@ -410,7 +410,7 @@ fn a_replay_without_a_server_waits_for_one() {
 }
 
 #[test]
-fn a_replay_is_cancelled_by_the_signal_that_ends_the_command() {
+fn a_signal_to_the_replay_command_cancels_the_replay() {
     let server = Server::bookshop();
     // At two per second they take longer than anything here. They come before the endpoint, so
     // that nothing but the replay sends them.
@@ -444,7 +444,7 @@ fn a_replay_is_cancelled_by_the_signal_that_ends_the_command() {
 }
 
 #[test]
-fn a_replay_wants_the_schema_that_is_served() {
+fn a_replay_requires_the_served_schema() {
     let schema = "[collections.notes]\n[collections.notes.fields]\ntext = \"string\"\n\
                   [webhooks]\ndevelopment = true\n";
     let server = Start::schema(schema).go();

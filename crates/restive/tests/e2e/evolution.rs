@@ -36,7 +36,7 @@ fn titles(server: &Server, query: &str) -> Vec<String> {
 }
 
 #[test]
-fn additions_apply_by_themselves() {
+fn additions_to_a_schema_need_no_flag() {
     let (ids, folder) = filled();
     let schema = r#"
         [collections.books]
@@ -80,7 +80,7 @@ fn additions_apply_by_themselves() {
 }
 
 #[test]
-fn no_flag_is_named_that_would_not_help() {
+fn a_refused_start_names_only_flags_that_help() {
     let (_, folder) = filled();
     let renamed = FIRST.replace("title = {", "name = {");
     let fewer = FIRST.replace("\"open\", \"closed\"", "\"closed\"");
@@ -95,7 +95,7 @@ fn no_flag_is_named_that_would_not_help() {
 }
 
 #[test]
-fn records_that_had_no_state_have_the_first_one() {
+fn existing_records_get_the_initial_state_when_states_are_declared() {
     let plain = "[collections.books]\nfields = { title = 'string' }\n";
     let states = "states = { initial = 'open', names = ['closed', 'open'] }\n\
                   actions.close = { from = ['open'], to = 'closed' }\n";
@@ -118,7 +118,7 @@ fn records_that_had_no_state_have_the_first_one() {
 }
 
 #[test]
-fn what_would_lose_or_bend_data_is_refused_and_nothing_is_touched() {
+fn an_edit_that_would_lose_or_change_data_is_refused_without_touching_it() {
     let (ids, folder) = filled();
     let swap = |from: &str, to: &str| {
         assert!(FIRST.contains(from), "{from}");
@@ -173,7 +173,7 @@ fn what_would_lose_or_bend_data_is_refused_and_nothing_is_touched() {
 }
 
 #[test]
-fn every_reason_is_told_at_once() {
+fn a_refused_start_reports_all_reasons_at_once() {
     let (_, folder) = filled();
     let schema = "[collections.books.fields]\ntitle = { type = \"string\", required = true }\n\
                   price = \"string\"\n";
@@ -190,7 +190,7 @@ fn every_reason_is_told_at_once() {
 }
 
 #[test]
-fn a_restriction_that_the_data_keeps_is_taken() {
+fn a_restriction_that_all_records_satisfy_is_accepted() {
     let (ids, folder) = filled();
     let schema = FIRST.replace(
         "price = \"number\"",
@@ -228,7 +228,7 @@ fn refused(folder: &Arc<TempDir>, schema: &str, hints: &[&str]) {
 }
 
 #[test]
-fn an_edit_that_clients_notice_is_refused_with_what_plan_tells() {
+fn a_breaking_edit_is_refused_with_the_output_of_plan() {
     let folder = dated();
     let renamed = DATED.replace("name =", "title =");
     refused(
@@ -295,7 +295,7 @@ fn an_accepted_edit_is_served_and_needs_no_flag_again() {
 }
 
 #[test]
-fn data_without_a_place_is_deleted_when_that_is_accepted() {
+fn accepted_data_loss_deletes_removed_collections_and_values_that_do_not_fit() {
     let (ids, folder) = filled();
     let schema = r#"
         [collections.books.fields]
@@ -325,7 +325,7 @@ fn data_without_a_place_is_deleted_when_that_is_accepted() {
 }
 
 #[test]
-fn records_are_called_what_the_file_calls_them() {
+fn a_renamed_object_changes_the_object_name_of_stored_records() {
     let folder = dated();
     let named = DATED.replace(
         "[collections.books.fields]",

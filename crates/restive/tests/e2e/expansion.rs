@@ -33,7 +33,7 @@ fn family(server: &Server) -> [String; 4] {
 }
 
 #[test]
-fn references_and_children_are_embedded_through_dots() {
+fn dotted_expand_paths_embed_references_and_children() {
     let server = Start::schema(CHAIN).go();
     let [person, city, country, pet] = family(&server);
     let path = format!("/v1/people/{person}");
@@ -65,7 +65,7 @@ fn references_and_children_are_embedded_through_dots() {
 }
 
 #[test]
-fn an_unknown_or_too_deep_path_is_refused_and_says_what_there_is() {
+fn an_unknown_or_too_deep_expand_path_is_refused_with_the_known_ones() {
     let server = Start::schema(CHAIN).go();
     let [person, ..] = family(&server);
     for base in [format!("/v1/people/{person}"), "/v1/people".to_owned()] {
@@ -89,7 +89,7 @@ fn an_unknown_or_too_deep_path_is_refused_and_says_what_there_is() {
 }
 
 #[test]
-fn lists_are_expanded_too_and_children_are_cut_with_notice() {
+fn lists_can_be_expanded_and_embedded_children_are_limited_with_has_more() {
     let server = Server::bookshop();
     let books = [server.book("one"), server.book("two")];
     for number in 0..12 {
@@ -116,7 +116,7 @@ fn lists_are_expanded_too_and_children_are_cut_with_notice() {
 }
 
 #[test]
-fn a_reference_whose_record_is_gone_stays_an_id() {
+fn expanding_a_reference_to_a_deleted_record_leaves_the_id() {
     let server = Server::bookshop();
     let book = server.book("gone");
     let order = server.make("/v1/orders", json!({"book": book}));
@@ -133,7 +133,7 @@ fn a_reference_whose_record_is_gone_stays_an_id() {
 }
 
 #[test]
-fn fields_picks_members_in_the_order_of_the_schema() {
+fn fields_selects_members_in_the_order_of_the_schema() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let order = server.make("/v1/orders", json!({"book": book}));
@@ -153,7 +153,7 @@ fn fields_picks_members_in_the_order_of_the_schema() {
 }
 
 #[test]
-fn expanding_needs_the_scope_of_what_is_embedded() {
+fn expanding_needs_read_access_to_the_embedded_collection() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let order = server.make("/v1/orders", json!({"book": book}));

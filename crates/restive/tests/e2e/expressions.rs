@@ -36,7 +36,7 @@ fn order(server: &Server, parts: i64) -> String {
 }
 
 #[test]
-fn a_rule_without_a_value_refuses_as_the_services_fault() {
+fn a_rule_that_cannot_be_evaluated_refuses_with_a_server_error() {
     let server = Start::schema(SHOP).go();
     let path = order(&server, 0);
     let before = server.get(&path).expect(200);
@@ -63,7 +63,7 @@ fn a_rule_without_a_value_refuses_as_the_services_fault() {
 }
 
 #[test]
-fn a_timed_transition_without_a_value_is_set_aside_and_the_others_fire() {
+fn a_timed_transition_that_cannot_be_evaluated_does_not_stop_the_others() {
     let server = Start::schema(SHOP).go();
     let pay = |parts: i64| {
         let path = order(&server, parts);
@@ -86,7 +86,7 @@ fn a_timed_transition_without_a_value_is_set_aside_and_the_others_fire() {
 
 /// Every kind of fault that the types show, each at its line and column.
 #[test]
-fn check_refuses_what_is_of_the_wrong_type_with_its_place() {
+fn check_refuses_expressions_of_the_wrong_type_with_line_and_column() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("restive.toml");
     let check = |when: &str| {
@@ -261,7 +261,7 @@ fn a_filter_may_ask_for_every_type_that_some_version_has() {
 }
 
 #[test]
-fn a_filter_of_the_wrong_type_is_refused_with_its_place() {
+fn an_endpoint_filter_of_the_wrong_type_is_refused_with_its_position() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let endpoint = |filter: &str| {

@@ -24,7 +24,7 @@ fn begin(server: &Server, line: &str, more: &str) -> Box<dyn Bytewise> {
 }
 
 #[test]
-fn clients_that_leave_in_the_middle_of_a_request_leave_no_gauge_behind() {
+fn clients_that_disconnect_during_a_request_leave_gauges_at_zero() {
     let sink = Sink::start();
     sink.will(Manner::Silence);
     let schema = format!(

@@ -84,7 +84,7 @@ fn comparable(body: &str) -> String {
 }
 
 #[test]
-fn every_kind_of_answer_is_the_same_over_both() {
+fn every_kind_of_response_is_the_same_over_http_1_and_http_2() {
     let server = Server::bookshop();
     let json = ["--header", "content-type: application/json", "--data"];
     // Replayed by its key, so that both create the same book.
@@ -117,7 +117,7 @@ fn every_kind_of_answer_is_the_same_over_both() {
 }
 
 #[test]
-fn large_bodies_pass_and_larger_ones_are_refused() {
+fn http_2_accepts_large_bodies_and_refuses_bodies_over_the_limit() {
     let server = Server::bookshop();
     let file = server.folder.path().join("large.json");
     let write = |bytes: usize| {

@@ -147,7 +147,7 @@ fn goodbye(mut bytes: &[u8]) -> Option<u8> {
 }
 
 #[test]
-fn storms_cost_no_memory_and_hold_up_nobody() {
+fn http_2_floods_use_no_memory_and_delay_no_other_client() {
     let limits = Start::bookshop().arg("--rate-limit").arg("off");
     let server = limits.env("RESTIVE_ACCESS_LOG", "off").go();
     server.book("calm");

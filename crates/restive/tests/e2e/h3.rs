@@ -17,7 +17,7 @@ fn client() -> Command {
 }
 
 #[test]
-fn a_client_of_another_family_makes_and_reads_records() {
+fn an_independent_http_3_client_creates_and_reads_records() {
     let server = Start::bookshop().arg("--tls").arg("self-signed").go();
     let output = client()
         .arg(server.address.ip().to_string())
@@ -40,7 +40,7 @@ fn a_client_of_another_family_makes_and_reads_records() {
 }
 
 #[test]
-fn without_it_the_udp_port_stays_free() {
+fn with_http3_off_the_udp_port_stays_free() {
     let server = Start::bookshop().arg("--tls").arg("self-signed").arg("--http3").arg("off").go();
     UdpSocket::bind(server.address).expect("nobody listens there");
     let server = Start::bookshop().arg("--tls").arg("self-signed").go();
@@ -48,7 +48,7 @@ fn without_it_the_udp_port_stays_free() {
 }
 
 #[test]
-fn early_hints_come_before_the_answer_on_both_newer_versions() {
+fn early_hints_precede_the_response_on_http_2_and_http_3() {
     let link = "</style.css>; rel=preload; as=style";
     let schema = format!(
         "[collections.books]\nearly_hints = [\"{link}\"]\n\

@@ -67,7 +67,7 @@ fn in_flight(server: &Server) -> usize {
 const WAYS: [(&str, Leave); 2] = [("HTTP/1.1", leave_http1), ("HTTP/2", leave_http2)];
 
 #[test]
-fn a_client_that_gives_up_and_retries_has_its_action_run_once() {
+fn an_action_runs_once_although_its_client_disconnects_and_retries() {
     for (over, leave) in WAYS {
         let handler = Handler::start();
         let server = handler.server();
@@ -88,7 +88,7 @@ fn a_client_that_gives_up_and_retries_has_its_action_run_once() {
 }
 
 #[test]
-fn without_a_key_retries_wait_for_the_first_and_never_run_beside_it() {
+fn retries_without_an_idempotency_key_wait_for_the_first_call() {
     for (over, leave) in WAYS {
         let handler = Handler::start();
         let server = handler.server();
@@ -105,7 +105,7 @@ fn without_a_key_retries_wait_for_the_first_and_never_run_beside_it() {
 }
 
 #[test]
-fn a_stop_waits_for_an_action_whose_client_has_left() {
+fn a_stop_waits_for_an_action_whose_client_has_disconnected() {
     let handler = Handler::start();
     let server = handler.server();
     let id = server.make("/v1/orders", json!({}));

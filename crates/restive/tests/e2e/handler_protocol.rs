@@ -29,7 +29,7 @@ fn approve(server: &Server, path: &str) -> crate::harness::Answer {
 
 /// Each answer with a part of what is told about it.
 #[test]
-fn only_the_documented_answers_are_taken() {
+fn only_documented_handler_responses_are_accepted() {
     let handler = Handler::start();
     let server = handler.server();
     let path = order(&server, 5);
@@ -152,7 +152,7 @@ fn schema(port: u16, keys: &str) -> String {
 }
 
 #[test]
-fn calls_are_signed_and_have_the_headers_of_the_file() {
+fn handler_calls_are_signed_and_have_the_declared_headers() {
     let handler = Handler::start();
     handler.will_answer(200, json!({}));
     let headers = "Authorization = \"Bearer ${SHOP_TOKEN}\", X-Shop = \"7\"";
@@ -193,7 +193,7 @@ fn calls_are_signed_and_have_the_headers_of_the_file() {
 }
 
 #[test]
-fn a_secret_or_header_that_is_missing_stops_the_start() {
+fn a_missing_handler_secret_or_header_prevents_the_start() {
     let secret = ", secret = \"${APPROVE_SECRET}\"";
     let header = ", headers = { X-Token = \"${TOKEN}\" }";
     let start = |keys: &str| Start::schema(&schema(1, keys));

@@ -137,7 +137,7 @@ fn at_once(server: &Server, handler: &Handler, path: &str, count: usize) -> Vec<
 }
 
 #[test]
-fn the_second_of_two_equal_actions_sees_the_state_that_the_first_left() {
+fn the_second_of_two_equal_actions_sees_the_result_of_the_first() {
     let handler = Handler::start();
     let server = handler.server();
     let id = server.make("/v1/orders", json!({}));
@@ -152,7 +152,7 @@ fn the_second_of_two_equal_actions_sees_the_state_that_the_first_left() {
 }
 
 #[test]
-fn a_handler_is_called_once_at_a_time_for_a_record_and_each_call_sees_the_one_before() {
+fn handler_calls_for_one_record_run_one_at_a_time_and_see_earlier_results() {
     const CALLS: usize = 8;
     let handler = Handler::start();
     let server = handler.server();
@@ -166,7 +166,7 @@ fn a_handler_is_called_once_at_a_time_for_a_record_and_each_call_sees_the_one_be
 }
 
 #[test]
-fn the_queue_for_a_record_is_bounded_and_other_records_do_not_wait_in_it() {
+fn the_queue_for_a_record_is_bounded_and_does_not_delay_other_records() {
     // One is called, 16 wait.
     const ROOM: usize = 17;
     let handler = Handler::start();
@@ -195,7 +195,7 @@ fn the_queue_for_a_record_is_bounded_and_other_records_do_not_wait_in_it() {
 }
 
 #[test]
-fn an_account_whose_handler_hangs_leaves_handler_calls_for_another() {
+fn an_account_with_a_hanging_handler_leaves_handler_calls_for_others() {
     const CALLS: usize = SHARE + 12;
     let handler = Handler::start();
     let server = handler.server();

@@ -250,7 +250,7 @@ fn a_failing_handler_changes_nothing() {
 }
 
 #[test]
-fn the_handler_is_not_asked_about_what_cannot_be() {
+fn the_handler_is_not_called_for_requests_that_are_refused_anyway() {
     let handler = Handler::start();
     let server = handler.server();
     handler.will_answer(200, json!({}));
@@ -274,7 +274,7 @@ fn the_handler_is_not_asked_about_what_cannot_be() {
 }
 
 #[test]
-fn one_key_asks_the_handler_once() {
+fn requests_with_one_idempotency_key_call_the_handler_once() {
     let handler = Handler::start();
     let server = handler.server();
     let path = order(&server, 5);
@@ -297,7 +297,7 @@ fn one_key_asks_the_handler_once() {
 }
 
 #[test]
-fn a_failure_of_the_handler_is_not_remembered() {
+fn a_handler_failure_is_not_stored_for_the_idempotency_key() {
     let handler = Handler::start();
     let server = handler.server();
     let path = order(&server, 5);
@@ -317,7 +317,7 @@ fn a_failure_of_the_handler_is_not_remembered() {
 }
 
 #[test]
-fn other_requests_go_on_while_a_handler_thinks() {
+fn other_requests_are_served_while_a_handler_runs() {
     let handler = Handler::start();
     let server = handler.server();
     let path = order(&server, 5);
@@ -333,7 +333,7 @@ fn other_requests_go_on_while_a_handler_thinks() {
 }
 
 #[test]
-fn a_handlers_change_wins_also_where_it_is_what_was_before() {
+fn a_handlers_change_wins_even_if_it_sets_the_previous_value() {
     let handler = Handler::start();
     let schema = format!(
         r#"
@@ -354,7 +354,7 @@ fn a_handlers_change_wins_also_where_it_is_what_was_before() {
 }
 
 #[test]
-fn a_handlers_change_is_held_to_the_limits_of_the_caller() {
+fn a_handlers_change_must_satisfy_the_limits_of_the_callers_version() {
     let handler = Handler::start();
     let schema = format!(
         r#"

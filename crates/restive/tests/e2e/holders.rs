@@ -23,7 +23,7 @@ const STREAMS: u32 = 120;
 const CONNECTIONS: usize = 3;
 
 #[test]
-fn what_one_account_hoards_is_not_charged_to_another_at_the_same_address() {
+fn memory_held_by_one_account_is_not_charged_to_another_at_the_same_address() {
     let server = Start::schema(SCHEMA).env("RESTIVE_ACCESS_LOG", "off").go();
     let (_, theirs, _) = account(&server, "other");
     let note = json!({"text": "x".repeat(NOTE_BYTES)});

@@ -100,7 +100,7 @@ fn total_books(server: &Server) -> u64 {
 }
 
 #[test]
-fn half_a_request_writes_nothing_and_harms_nobody() {
+fn an_incomplete_request_writes_nothing_and_affects_no_other() {
     let server = unlimited();
     let body = r#"{"title":"half","author":"a"}"#;
     let whole = post(body, &format!("Content-Length: {}\r\n", body.len()));
@@ -140,7 +140,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_request_larger_than_any_limit_gets_its_own_answer() {
+fn requests_over_each_size_limit_get_a_specific_error() {
     let server = unlimited();
     let before = resident_kib(&server);
     let big = "x".repeat(10 << 20);
@@ -172,7 +172,7 @@ fn a_request_larger_than_any_limit_gets_its_own_answer() {
 }
 
 #[test]
-fn slow_clients_do_not_slow_the_others() {
+fn slow_clients_do_not_delay_others() {
     let server = unlimited();
     let time = |server: &Server| {
         let began = Instant::now();
@@ -227,7 +227,7 @@ fn mangled(chance: &mut Chance) -> Vec<u8> {
 }
 
 #[test]
-fn ten_thousand_broken_requests_get_an_answer_or_a_close() {
+fn ten_thousand_malformed_requests_get_a_response_or_a_close() {
     let server = unlimited();
     let before = resident_kib(&server);
     std::thread::scope(|scope| {
@@ -310,7 +310,7 @@ fn storm(server: &Server, seed: u64, times: usize, one: impl Fn(&mut Chance) -> 
 }
 
 #[test]
-fn random_json_never_fails_the_server() {
+fn random_json_never_causes_a_5xx() {
     let server = unlimited();
     let paths = paths(&server);
     storm(&server, 1, 4000, |chance| {
@@ -328,7 +328,7 @@ fn random_json_never_fails_the_server() {
 }
 
 #[test]
-fn random_queries_never_fail_the_server() {
+fn random_queries_never_cause_a_5xx() {
     let server = unlimited();
     let paths = paths(&server);
     storm(&server, 2, 3000, |chance| {
@@ -340,7 +340,7 @@ fn random_queries_never_fail_the_server() {
 }
 
 #[test]
-fn random_headers_never_fail_the_server() {
+fn random_headers_never_cause_a_5xx() {
     let server = unlimited();
     let paths = paths(&server);
     storm(&server, 3, 3000, |chance| {
@@ -366,7 +366,7 @@ fn random_headers_never_fail_the_server() {
 }
 
 #[test]
-fn a_storm_of_connections_that_say_nothing_leaves_no_trace() {
+fn silent_connections_leave_no_descriptors_or_memory_behind() {
     let server = unlimited();
     let before = resident_kib(&server);
     for _ in 0..20 {

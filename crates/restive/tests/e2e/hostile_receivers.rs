@@ -46,7 +46,7 @@ fn bad_manners() -> Vec<(Manner, &'static str)> {
 }
 
 #[test]
-fn every_bad_answer_has_its_class_and_frees_its_place_by_the_deadline() {
+fn every_bad_receiver_response_is_classified_and_frees_its_slot_by_the_deadline() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let with = json!({
         "timeout": TIMEOUT, "retry_schedule": [], "max_in_flight": 1, "enabled_events": ["book.*"],
@@ -119,7 +119,7 @@ impl Authority {
 }
 
 #[test]
-fn certificates_that_prove_nothing_are_refused_and_told() {
+fn invalid_receiver_certificates_are_refused_and_reported() {
     let [known, unknown] = ["known", "unknown"].map(Authority::new);
     let (trusted, _) = known.files("authority");
     let server = Start::bookshop().env("SSL_CERT_FILE", trusted.to_str().unwrap()).go();
@@ -170,7 +170,7 @@ fn with_hosts(start: &Start, folder: &Arc<TempDir>, hosts: &str) -> Server {
 }
 
 #[test]
-fn names_that_lead_inside_are_never_called_not_even_one_address_of_several() {
+fn host_names_with_any_private_address_are_never_called() {
     let strict = "[collections.books.fields]\ntitle = 'string'";
     let sink = Sink::start();
     let port = sink.address.port();
@@ -213,7 +213,7 @@ fn names_that_lead_inside_are_never_called_not_even_one_address_of_several() {
 }
 
 #[test]
-fn many_hostile_receivers_at_once_cost_little_memory() {
+fn many_hostile_receivers_use_little_memory() {
     const RECEIVERS: usize = 40;
     const EVENTS: usize = 20;
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();

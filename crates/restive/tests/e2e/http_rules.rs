@@ -20,7 +20,7 @@ fn outcome(server: &Server, bytes: &str) -> (String, String, String) {
 }
 
 #[test]
-fn hosts_targets_and_versions_are_those_of_the_standard() {
+fn hosts_targets_and_http_versions_follow_the_rfcs() {
     let server = Server::bookshop();
     let line = |line: &str, host: &str| {
         format!(
@@ -56,7 +56,7 @@ fn hosts_targets_and_versions_are_those_of_the_standard() {
 }
 
 #[test]
-fn transfer_codings_and_trailers_are_refused_with_their_own_reason() {
+fn unknown_transfer_codings_and_forbidden_trailers_are_refused_with_a_reason() {
     let server = Server::bookshop();
     let post = |coding: &str, body: &str| {
         format!(
@@ -136,7 +136,7 @@ fn over_http2(server: &Server, frames: &[Vec<u8>]) -> String {
 }
 
 #[test]
-fn heads_and_trailers_of_http2_are_those_of_the_standard() {
+fn heads_and_trailers_of_http2_follow_the_rfc() {
     let server = Server::bookshop();
     let key = format!("Bearer {KEY}");
     let head = |method: &str, path: &str, more: &[(&str, &str)]| {
@@ -178,7 +178,7 @@ fn heads_and_trailers_of_http2_are_those_of_the_standard() {
 }
 
 #[test]
-fn a_self_signed_certificate_is_valid_for_a_year_and_names_its_key() {
+fn a_self_signed_certificate_is_valid_for_a_year_and_has_a_key_identifier() {
     let server = Start::bookshop().arg("--tls").arg("self-signed").go();
     let file = server.data().join("self-signed.crt");
     let openssl = |arguments: &[&str]| {

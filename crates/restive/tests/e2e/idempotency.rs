@@ -45,7 +45,7 @@ fn a_repeated_create_is_replayed_byte_for_byte() {
 }
 
 #[test]
-fn a_key_belongs_to_one_request() {
+fn an_idempotency_key_is_refused_for_another_request() {
     let server = Server::bookshop();
     let book = post(&server, "k", "/v1/books", &dune()).id();
     let other = json!({"title": "Other", "author": "X"});
@@ -63,7 +63,7 @@ fn a_key_belongs_to_one_request() {
 }
 
 #[test]
-fn patch_and_actions_are_repeatable_too() {
+fn idempotency_keys_work_for_patch_and_actions() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let path = format!("/v1/books/{book}");
@@ -85,7 +85,7 @@ fn patch_and_actions_are_repeatable_too() {
 }
 
 #[test]
-fn put_and_delete_ignore_the_header() {
+fn put_and_delete_ignore_the_idempotency_key() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     for title in ["one", "two"] {
@@ -99,7 +99,7 @@ fn put_and_delete_ignore_the_header() {
 }
 
 #[test]
-fn what_failed_before_it_began_is_not_remembered() {
+fn a_request_refused_before_it_ran_is_not_stored_for_its_key() {
     let server = Server::bookshop();
     let bad = json!({"title": ""});
     post(&server, "k", "/v1/books", &bad).error(422, "validation_failed");
@@ -113,7 +113,7 @@ fn what_failed_before_it_began_is_not_remembered() {
 }
 
 #[test]
-fn a_refusal_of_a_rule_is_remembered() {
+fn a_refusal_by_a_rule_is_stored_for_its_key() {
     let server = Server::bookshop();
     let body = json!({"amount": 5, "currency": "eur", "payment_method": "pm_card_declined"});
     let intent = server.make("/v1/payment-intents", body);
@@ -128,7 +128,7 @@ fn a_refusal_of_a_rule_is_remembered() {
 }
 
 #[test]
-fn a_key_means_nothing_in_another_account_or_mode() {
+fn an_idempotency_key_is_separate_per_account_and_mode() {
     let server = Server::bookshop();
     let (text, _, code) = server.tool(&["accounts", "create", "Other"]);
     assert_eq!(code, 0);
@@ -159,7 +159,7 @@ fn a_replay_needs_the_scope_of_the_request() {
 }
 
 #[test]
-fn twenty_creates_at_once_with_one_key_make_one_record() {
+fn twenty_concurrent_creates_with_one_key_create_one_record() {
     let server = Server::bookshop();
     for round in 0..5 {
         let key = format!("round{round}");
@@ -194,7 +194,7 @@ fn a_replay_costs_no_quota_and_works_without_any_left() {
 }
 
 #[test]
-fn a_key_that_is_no_key_is_refused() {
+fn an_invalid_idempotency_key_is_refused() {
     let server = Server::bookshop();
     for key in ["", "\"\"", "two words", &"x".repeat(256), "\u{fc}"] {
         let error = post(&server, key, "/v1/books", &dune()).error(400, "invalid_header");
@@ -207,7 +207,7 @@ fn a_key_that_is_no_key_is_refused() {
 }
 
 #[test]
-fn a_collection_may_demand_the_header() {
+fn a_collection_can_require_an_idempotency_key() {
     let schema = "[collections.books]\nrequire_idempotency_key = true\n\
                   actions.touch.set = { title = \"touched\" }\nfields = { title = \"string\" }\n";
     let server = Start::schema(schema).go();
@@ -231,7 +231,7 @@ fn a_replay_survives_a_kill_and_a_restart() {
 }
 
 #[test]
-fn a_key_is_kept_for_a_day_and_then_free_again() {
+fn an_idempotency_key_expires_after_a_day() {
     let server = Server::bookshop();
     let first = post(&server, "k", "/v1/books", &dune());
     let folder = server.kill();

@@ -12,7 +12,7 @@ fn number(answer: &Answer, name: &str) -> u64 {
 }
 
 #[test]
-fn every_answer_of_the_api_tells_the_quota() {
+fn every_response_of_the_api_has_the_quota_headers() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     let path = format!("/v1/books/{book}");
@@ -49,7 +49,7 @@ fn every_answer_of_the_api_tells_the_quota() {
 }
 
 #[test]
-fn a_used_up_quota_is_a_429_that_says_when_to_come_back() {
+fn a_used_up_quota_gets_429_with_retry_after() {
     let server = Start::bookshop().arg("--rate-limit").arg("5/1d").go();
     for left in (0..5).rev() {
         assert_eq!(number(&server.get("/v1/books"), "x-ratelimit-remaining"), left);
@@ -82,7 +82,7 @@ fn a_used_up_quota_is_a_429_that_says_when_to_come_back() {
 }
 
 #[test]
-fn a_quota_comes_back_with_the_next_window() {
+fn a_quota_is_restored_in_the_next_window() {
     let server = Start::bookshop().arg("--rate-limit").arg("3/1s").go();
     let mut refused = 0;
     crate::harness::eventually("it is refused and served again", || {
@@ -115,7 +115,7 @@ fn limits_can_be_set_in_the_schema_or_switched_off() {
 }
 
 #[test]
-fn a_body_has_a_largest_size_however_it_is_sent() {
+fn the_body_size_limit_holds_for_every_transfer_coding() {
     let server = Server::bookshop();
     let just_too_much = format!("{{\"title\":\"{}\"}}", "x".repeat(1 << 20));
     let ask = server.ask("POST", "/v1/books").header("content-type", "application/json");
@@ -195,7 +195,7 @@ fn json_nested_too_deeply_is_refused() {
 }
 
 #[test]
-fn a_body_announced_with_expect_is_asked_for() {
+fn a_request_with_expect_gets_100_continue() {
     let server = Server::bookshop();
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();

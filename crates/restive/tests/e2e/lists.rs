@@ -37,7 +37,7 @@ fn shelf(server: &Server, count: usize) {
 }
 
 #[test]
-fn an_offset_page_tells_page_limit_total_and_total_pages() {
+fn an_offset_page_has_page_limit_total_and_total_pages() {
     let server = Server::bookshop();
     shelf(&server, 25);
     let first = server.get("/v1/books?page=1").expect(200);
@@ -63,7 +63,7 @@ fn an_offset_page_tells_page_limit_total_and_total_pages() {
 }
 
 #[test]
-fn a_cursor_page_tells_next_cursor_and_has_more() {
+fn a_cursor_page_has_next_cursor_and_has_more() {
     let server = Server::bookshop();
     let empty = server.get("/v1/books").expect(200);
     let end = json!({"next_cursor": null, "has_more": false});
@@ -82,7 +82,7 @@ fn a_cursor_page_tells_next_cursor_and_has_more() {
 }
 
 #[test]
-fn a_limit_is_clamped_and_nonsense_is_refused() {
+fn a_large_page_limit_is_reduced_and_an_invalid_one_refused() {
     let schema = "[service]\nmax_page = 5\n[collections.books.fields]\ntitle = \"string\"\n";
     let server = Start::schema(schema).go();
     for number in 0..8 {
@@ -203,7 +203,7 @@ fn every_kind_of_field_can_be_filtered_by() {
 }
 
 #[test]
-fn a_filter_value_of_the_wrong_kind_is_named() {
+fn a_filter_value_of_the_wrong_type_is_refused_by_name() {
     let server = Start::schema(THINGS).go();
     for (query, word) in [
         ("count=1.5", "integer"),
@@ -226,7 +226,7 @@ fn a_filter_value_of_the_wrong_kind_is_named() {
 }
 
 #[test]
-fn sql_in_a_filter_is_only_text() {
+fn sql_in_a_filter_is_treated_as_text() {
     let server = Start::schema(THINGS).go();
     server.make("/v1/things", json!({"name": "x", "count": 1}));
     let evil = [

@@ -56,7 +56,7 @@ fn no_channel_opens_without_valid_credentials() {
 }
 
 #[test]
-fn a_token_can_stand_among_the_subprotocols_of_a_socket() {
+fn a_token_can_be_sent_as_a_subprotocol_of_a_socket() {
     let server = Server::bookshop();
     let made = token(&server, json!({ "user": "ann" }));
     let offer = format!("Sec-WebSocket-Protocol: restive.v1, access_token.{made}");
@@ -67,7 +67,7 @@ fn a_token_can_stand_among_the_subprotocols_of_a_socket() {
 }
 
 #[test]
-fn a_token_is_no_longer_good_than_its_time_and_its_key() {
+fn a_token_is_valid_only_until_it_or_its_key_expires() {
     let server = Server::bookshop();
     let (id, secret) = create(&server, &[]);
     let made = server.ask("POST", "/v1/channel-tokens").key(&secret).json(&json!({})).send();
@@ -106,7 +106,7 @@ fn open_connections_end_when_their_key_is_revoked() {
 
 /// The server's clock runs 240 times as fast: the hour of overlap takes a quarter of a minute.
 #[test]
-fn open_connections_end_when_their_rolled_key_does() {
+fn open_connections_end_when_their_rolled_key_expires() {
     let server = hurried(Start::bookshop(), 240).go();
     let (id, secret) = create(&server, &[]);
     let stream = Opened::try_get(server.address, "/api/events", &[bearer(&secret)], PATIENCE);
@@ -123,7 +123,7 @@ fn open_connections_end_when_their_rolled_key_does() {
 }
 
 #[test]
-fn what_is_wrong_with_a_token_request_is_named() {
+fn an_invalid_token_request_is_refused_by_field() {
     let server = Server::bookshop();
     let ask = |body: Value| server.post("/v1/channel-tokens", body);
     let made = ask(json!({ "user": "ann", "types": ["message"], "publish": ["message"] }));
@@ -147,7 +147,7 @@ fn what_is_wrong_with_a_token_request_is_named() {
 }
 
 #[test]
-fn a_token_hears_and_says_only_what_it_is_for() {
+fn a_token_receives_and_publishes_only_what_it_allows() {
     let server = Server::bookshop();
     let made = token(&server, json!({ "user": "ann", "types": ["book.*"] }));
     let target = format!("/ws?access_token={made}");
@@ -176,7 +176,7 @@ fn a_token_hears_and_says_only_what_it_is_for() {
 }
 
 #[test]
-fn a_restricted_key_hears_only_what_it_may_read() {
+fn a_restricted_key_receives_only_events_it_may_read() {
     let server = Server::bookshop();
     let (_, books) = create(&server, &["--scope", "books:read"]);
     let open = |key: &str, target: &str| Socket::try_open(server.address, key, target, PATIENCE);
@@ -234,7 +234,7 @@ fn make_noise(server: &Server, key: &str, mark: &str) {
 }
 
 #[test]
-fn accounts_and_modes_never_hear_each_other() {
+fn channels_never_deliver_events_of_another_account_or_mode() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let (_, theirs, theirs_live) = account(&server, "Other shop");
     let (_, own_live) = create(&server, &["--mode", "live"]);
@@ -296,7 +296,7 @@ fn no_token_is_logged() {
 
 /// Whatever is refused before a connection is open, many times over.
 #[test]
-fn what_the_channels_refuse_leaves_nothing_behind() {
+fn refused_channel_requests_leave_no_connections_or_memory_behind() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");
     let server = server.go();
     let good = token(&server, json!({ "user": "ann" }));

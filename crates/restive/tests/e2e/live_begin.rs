@@ -128,7 +128,7 @@ impl Gated {
 /// Whoever has the answer and then writes shall hear of it, however late its connection is handed
 /// over: so the place to begin at is that of the answer.
 #[test]
-fn what_is_committed_before_a_client_has_its_answer_is_told_to_it() {
+fn a_stream_delivers_events_committed_while_it_opens() {
     let gated = Gated::start();
     let address = gated.address;
     let (mut socket, made) =

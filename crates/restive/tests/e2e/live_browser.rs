@@ -46,7 +46,7 @@ impl Drop for Page {
 }
 
 #[test]
-fn a_page_hears_everything_once_although_the_server_is_restarted() {
+fn a_browser_page_receives_every_event_once_across_a_restart() {
     let start = || Start::bookshop().env("RESTIVE_ACCESS_LOG", "off");
     let server = start().go();
     let address = server.address;
@@ -81,7 +81,7 @@ fn a_page_hears_everything_once_although_the_server_is_restarted() {
 
 /// Whatever a browser fails an EventSource for, the full door must not do.
 #[test]
-fn a_page_that_finds_no_room_comes_back_when_there_is_some() {
+fn a_browser_page_refused_for_lack_of_room_reconnects_later() {
     let schema = model::schema::BOOKSHOP.replace("origins = []", "origins = [\"*\"]");
     let server = Start::schema(&schema).arg("--max-connections").arg("4").go();
     let token = token(&server, json!({ "user": "ann", "types": ["message"] }));

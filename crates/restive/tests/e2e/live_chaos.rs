@@ -195,7 +195,7 @@ fn havoc(world: &World, chance: &mut Chance) {
 }
 
 #[test]
-fn each_of_two_hundred_subscribers_is_told_what_was_committed_through_kills_and_disconnects() {
+fn two_hundred_subscribers_receive_every_commit_despite_kills_and_disconnects() {
     let server = start().go();
     let begin = server.get("/api/messages").header("x-stream-position").unwrap().to_owned();
     let world = World {

@@ -17,7 +17,7 @@ fn quick() -> Start {
 }
 
 #[test]
-fn a_server_that_goes_says_goodbye_on_every_channel() {
+fn a_stopping_server_closes_every_channel_with_a_reason() {
     let mut server = quick().go();
     let since = write(&server, "first");
     std::thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn a_server_that_goes_says_goodbye_on_every_channel() {
 }
 
 #[test]
-fn goodbyes_come_behind_whole_events_although_more_are_written() {
+fn a_stopping_server_completes_events_before_it_closes_channels() {
     let server = quick().go();
     let begin = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
     let over = AtomicBool::new(false);
@@ -122,7 +122,7 @@ fn goodbyes_come_behind_whole_events_although_more_are_written() {
 
 /// A reader that pauses while the server goes finds whole events and the goodbye behind them.
 #[test]
-fn a_reader_that_pauses_while_the_server_goes_still_gets_its_goodbye() {
+fn a_paused_reader_still_gets_the_closing_message_of_a_stopping_server() {
     let mut server = quick().go();
     let target = "/api/events?types=message";
     let paused = Events::open_narrow(&server, target);
@@ -145,7 +145,7 @@ fn a_reader_that_pauses_while_the_server_goes_still_gets_its_goodbye() {
 }
 
 #[test]
-fn who_connects_while_the_server_goes_does_not_hold_it() {
+fn clients_that_connect_during_a_stop_do_not_delay_it() {
     let mut server = quick().go();
     let address = server.address;
     let (over, opened) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -225,7 +225,7 @@ fn sent_away(server: &Server, key: &str) {
 }
 
 #[test]
-fn an_account_has_so_many_connections_as_the_schema_says() {
+fn the_schema_limits_the_connections_of_an_account() {
     let server = limited("max_connections_per_account = 3");
     let mut open = vec![Socket::open(&server, "/ws"), Socket::open(&server, "/ws")];
     let stream = Events::open(&server, "/api/events");
@@ -245,7 +245,7 @@ fn an_account_has_so_many_connections_as_the_schema_says() {
 }
 
 #[test]
-fn the_server_has_so_many_connections_as_the_schema_says() {
+fn the_schema_limits_the_connections_of_the_server() {
     let server = limited("max_connections = 2");
     let (_, theirs, _) = crate::auth::account(&server, "Other shop");
     let _socket = Socket::open(&server, "/ws");
@@ -260,7 +260,7 @@ fn the_server_has_so_many_connections_as_the_schema_says() {
 
 /// Before anything is known of who asks for what: the limit of the door.
 #[test]
-fn a_full_door_sends_an_event_source_away_so_that_it_comes_back() {
+fn a_server_at_its_connection_limit_tells_an_event_source_to_retry() {
     let named = "origins = [\"https://a.example\"]";
     let schema = model::schema::BOOKSHOP.replace("origins = []", named);
     let server = Start::schema(&schema).arg("--rate-limit").arg("off");
@@ -291,7 +291,7 @@ fn a_full_door_sends_an_event_source_away_so_that_it_comes_back() {
 
 /// A browser would rather speak HTTP/2 there, but takes what it is offered.
 #[test]
-fn a_full_door_sends_an_event_source_away_under_tls_too() {
+fn a_server_at_its_connection_limit_tells_an_event_source_to_retry_over_tls() {
     let server = quick().arg("--tls").arg("self-signed").arg("--max-connections").arg("1").go();
     let curl = |accept: &str| {
         let mut curl = Command::new("curl");
@@ -321,7 +321,7 @@ fn a_full_door_sends_an_event_source_away_under_tls_too() {
 }
 
 #[test]
-fn an_event_source_over_its_quota_is_told_to_come_again() {
+fn an_event_source_over_its_quota_is_told_to_retry() {
     let server = Start::bookshop().arg("--rate-limit").arg("2/60s").go();
     server.get("/v1/books").expect(200);
     server.get("/v1/books").expect(200);

@@ -24,7 +24,7 @@ fn post_as(server: &Server, key: &str, path: &str, body: Value) -> Value {
 }
 
 #[test]
-fn an_account_that_erases_records_sends_nobody_of_another_account_to_the_log() {
+fn erasures_of_one_account_do_not_make_subscribers_of_another_read_the_log() {
     const RECORDS: usize = 1_000;
     const WORKERS: usize = 4;
     let server = quick();
@@ -72,7 +72,7 @@ fn an_account_that_erases_records_sends_nobody_of_another_account_to_the_log() {
 }
 
 #[test]
-fn a_record_written_to_after_its_erasure_is_shown_with_what_it_says_since() {
+fn a_record_written_after_its_erasure_is_shown_with_its_new_content() {
     let server = quick();
     let begin = position(&server);
     let _somebody = Events::open(&server, "/api/events?types=order.*");
@@ -113,7 +113,7 @@ fn blocks_until_last(mut next: impl FnMut() -> (bool, Value)) -> (Vec<Value>, us
 }
 
 #[test]
-fn a_listener_that_missed_presence_is_told_to_read_it_again() {
+fn a_subscriber_that_missed_presence_gets_presence_reset() {
     const COUNT: usize = 400;
     let server = quick();
     let mut stream = Events::open_narrow(&server, "/api/events?types=message,typing,online");
@@ -158,7 +158,7 @@ fn a_listener_that_missed_presence_is_told_to_read_it_again() {
 }
 
 #[test]
-fn a_flood_of_typing_in_one_account_takes_nothing_from_another() {
+fn a_flood_of_typing_in_one_account_displaces_no_messages_of_another() {
     const TYPISTS: usize = 24;
     let server = quick();
     let (_, other, _) = account(&server, "Other shop");
@@ -189,7 +189,7 @@ fn a_flood_of_typing_in_one_account_takes_nothing_from_another() {
 }
 
 #[test]
-fn an_account_that_leaves_makes_nobody_else_believe_that_messages_were_missed() {
+fn disconnects_of_one_account_cause_no_presence_reset_in_another() {
     let server = quick();
     let (_, other, _) = account(&server, "Other shop");
     let mut listener = Events::open(&server, "/api/events?types=typing");
@@ -217,7 +217,7 @@ fn abort(stream: TcpStream) {
 }
 
 #[test]
-fn storms_of_aborted_connections_leave_every_gauge_at_zero() {
+fn many_aborted_connections_leave_every_gauge_at_zero() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");
     let server = server.go();
     let newest = write(&server, "the newest");
@@ -254,7 +254,7 @@ fn storms_of_aborted_connections_leave_every_gauge_at_zero() {
 }
 
 #[test]
-fn a_crowd_that_hears_everything_delays_no_other_account() {
+fn many_subscribers_of_one_account_delay_no_other_account() {
     const CROWD: usize = 1_500;
     const ROUNDS: usize = 20;
     let _alone = crate::hostile::CROWD.lock();

@@ -18,7 +18,7 @@ fn quick() -> Server {
 }
 
 #[test]
-fn what_breaks_the_protocol_is_closed_with_its_code() {
+fn a_websocket_protocol_error_closes_the_connection_with_its_code() {
     let server = quick();
     let check = |what: &str, bytes: &[u8], expected: u16| {
         let mut socket = Socket::open(&server, "/ws");
@@ -47,7 +47,7 @@ fn what_breaks_the_protocol_is_closed_with_its_code() {
 }
 
 #[test]
-fn a_close_frame_arrives_although_the_client_goes_on_sending() {
+fn a_close_frame_arrives_although_the_client_keeps_sending() {
     let server = quick();
     for round in 0..5 {
         let mut socket = Socket::open(&server, "/ws");
@@ -62,7 +62,7 @@ fn a_close_frame_arrives_although_the_client_goes_on_sending() {
 }
 
 #[test]
-fn a_message_may_come_in_pieces_with_pings_between() {
+fn a_message_may_be_fragmented_with_pings_in_between() {
     let server = quick();
     let mut socket = Socket::open(&server, "/ws");
     socket.bytes_as_they_are(&masked(TEXT, b"{\"type\":\"message\",\"ref\":\"r\",")).unwrap();
@@ -103,7 +103,7 @@ fn compressing(server: &Server, offer: &str) -> Socket {
 }
 
 #[test]
-fn large_messages_are_compressed_where_that_was_agreed_on() {
+fn large_messages_are_compressed_if_negotiated() {
     let server = quick();
     let mut sockets = [
         compressing(&server, "permessage-deflate; client_max_window_bits"),
@@ -130,7 +130,7 @@ fn large_messages_are_compressed_where_that_was_agreed_on() {
 }
 
 #[test]
-fn a_compressed_bomb_is_too_big_and_costs_nothing() {
+fn a_compressed_message_over_the_limit_is_refused_without_using_memory() {
     let server = quick();
     let before = resident_kib(&server);
     let bomb = deflated(&vec![b' '; 200 << 20]);
@@ -155,7 +155,7 @@ fn a_compressed_bomb_is_too_big_and_costs_nothing() {
 }
 
 #[test]
-fn a_flood_is_slowed_down_and_nobody_else_feels_it() {
+fn a_flood_of_messages_is_slowed_down_and_delays_no_other_client() {
     let server = quick();
     let mut quiet = Socket::open(&server, "/ws?types=message");
     quiet.typed("welcome");
@@ -224,7 +224,7 @@ fn storm(server: &Server, bomb: &[u8]) {
 }
 
 #[test]
-fn what_hostile_sockets_took_is_given_back() {
+fn memory_used_by_hostile_sockets_is_freed() {
     let server = quick();
     let before = resident_kib(&server);
     let bomb = deflated(&vec![b' '; 20 << 20]);
@@ -241,7 +241,7 @@ fn what_hostile_sockets_took_is_given_back() {
 }
 
 #[test]
-fn half_a_frame_holds_no_more_than_itself() {
+fn an_incomplete_frame_uses_memory_only_for_received_bytes() {
     let server = quick();
     let open = |count: usize| -> Vec<Socket> {
         (0..count).map(|_| Socket::open(&server, "/ws")).collect()

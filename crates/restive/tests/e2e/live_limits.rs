@@ -18,7 +18,7 @@ fn refused(answer: &Value, code: &str) {
 }
 
 #[test]
-fn a_token_for_records_and_parents_hears_of_nothing_else() {
+fn a_token_limited_to_records_and_parents_receives_no_other_events() {
     let server = Server::bookshop();
     let [dune, emma, other] = ["Dune", "Emma", "Other"].map(|title| server.book(title));
     let mut limited =
@@ -49,7 +49,7 @@ fn a_token_for_records_and_parents_hears_of_nothing_else() {
 }
 
 #[test]
-fn a_subscription_outside_the_token_is_an_error() {
+fn a_subscription_that_the_token_does_not_allow_is_refused() {
     let server = Server::bookshop();
     let [dune, emma] = ["Dune", "Emma"].map(|title| server.book(title));
     let mut by_type = open(&server, json!({ "types": ["book.*", "message"] }));
@@ -141,7 +141,7 @@ fn typing_respects_the_limits_of_a_token() {
 }
 
 #[test]
-fn what_is_wrong_with_the_limits_of_a_token_is_named() {
+fn invalid_limits_of_a_token_are_refused_by_field() {
     let server = Server::bookshop();
     let made = server.post("/v1/channel-tokens", json!({ "resources": ["book_1"] }));
     let made = made.expect(201);
@@ -173,7 +173,7 @@ fn what_is_wrong_with_the_limits_of_a_token_is_named() {
 }
 
 #[test]
-fn nobody_publishes_in_anothers_name() {
+fn a_client_cannot_publish_as_another_user() {
     let server = Server::bookshop();
     let mut ann = open(&server, json!({ "user": "ann", "publish": ["message"] }));
     let mut nobody = open(&server, json!({ "publish": ["message"] }));
@@ -218,7 +218,7 @@ fn nobody_publishes_in_anothers_name() {
 }
 
 #[test]
-fn the_author_of_a_feed_must_be_one_of_its_texts() {
+fn the_author_of_a_feed_must_be_one_of_its_string_fields() {
     let schema = |feed: &str, field: &str| {
         format!("[collections.notes]\nfeed = {{ {feed} }}\n[collections.notes.fields]\n{field}\n")
     };

@@ -65,7 +65,7 @@ fn messages_out_and_in_are_counted_by_channel() {
 }
 
 #[test]
-fn resumed_connections_are_counted_by_where_they_found_what_they_missed() {
+fn resumed_connections_are_counted_by_source_of_the_missed_events() {
     let server = quick();
     let begin = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
     // With nobody there, the newest events are not kept in memory either.
@@ -92,7 +92,7 @@ fn resumed_connections_are_counted_by_where_they_found_what_they_missed() {
 }
 
 #[test]
-fn a_stalled_one_is_seen_by_its_lag_and_by_what_it_misses() {
+fn metrics_show_the_lag_and_the_missed_messages_of_a_stalled_client() {
     const COUNT: usize = 400;
     let server = quick();
     let stalled = Events::open_narrow(&server, "/api/events?types=message,typing");

@@ -87,7 +87,7 @@ impl Client<'_> {
 }
 
 #[test]
-fn a_client_that_changes_channel_at_every_message_misses_and_repeats_nothing() {
+fn a_client_that_switches_channels_at_every_message_misses_and_repeats_nothing() {
     let server = start();
     let begin = server.get("/api/messages").header("x-stream-position").unwrap().to_owned();
     std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn a_client_that_changes_channel_at_every_message_misses_and_repeats_nothing() {
 }
 
 #[test]
-fn many_clients_go_through_the_channels_in_an_order_of_their_own() {
+fn many_clients_switch_channels_in_random_order_without_gaps() {
     let server = start();
     let begin = server.get("/api/messages").header("x-stream-position").unwrap().to_owned();
     std::thread::scope(|scope| {
@@ -166,7 +166,7 @@ fn books_from(server: &Server, position: &str, last: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_list_leads_into_the_stream_without_a_gap() {
+fn a_stream_from_the_position_of_a_list_has_no_gap() {
     let server = start();
     server.book("before");
     let list = server.get("/v1/books");
@@ -185,7 +185,7 @@ fn a_list_leads_into_the_stream_without_a_gap() {
 }
 
 #[test]
-fn lists_and_streams_together_have_everything_while_others_write() {
+fn lists_and_streams_together_are_complete_during_writes() {
     let server = start();
     let mut rounds = Vec::new();
     std::thread::scope(|scope| {
@@ -217,7 +217,7 @@ fn lists_and_streams_together_have_everything_while_others_write() {
 }
 
 #[test]
-fn every_list_tells_where_the_log_ended_when_it_was_read() {
+fn every_list_returns_the_position_of_the_log() {
     let server = start();
     let book = server.book("Dune");
     server.make(&format!("/v1/books/{book}/reviews"), json!({ "rating": 5 }));

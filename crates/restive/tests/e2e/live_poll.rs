@@ -28,7 +28,7 @@ fn held(server: &Server, count: usize) {
 }
 
 #[test]
-fn a_short_poll_answers_at_once_with_what_is_newer() {
+fn a_short_poll_returns_newer_records_at_once() {
     let server = Server::bookshop();
     let empty = server.get("/api/messages?since=0");
     assert_eq!((empty.status, empty.text.as_str()), (200, "[]"));
@@ -50,7 +50,7 @@ fn a_short_poll_answers_at_once_with_what_is_newer() {
 }
 
 #[test]
-fn a_limited_poll_is_gone_on_from_by_its_position() {
+fn a_limited_poll_continues_from_its_position() {
     let server = Server::bookshop();
     let all: Vec<i64> = (0..7).map(|n| write(&server, &format!("m{n}"))).collect();
     let mut told = Vec::new();
@@ -66,7 +66,7 @@ fn a_limited_poll_is_gone_on_from_by_its_position() {
 }
 
 #[test]
-fn a_poll_with_the_right_tag_is_304_until_the_feed_changes() {
+fn a_poll_with_the_current_etag_gets_304_until_the_feed_changes() {
     let server = Server::bookshop();
     let first = write(&server, "m0");
     let target = format!("/api/messages?since={first}");
@@ -93,7 +93,7 @@ fn a_poll_with_the_right_tag_is_304_until_the_feed_changes() {
 }
 
 #[test]
-fn a_poller_that_trusts_its_tag_misses_nothing_while_others_write() {
+fn a_poller_that_relies_on_its_etag_misses_no_record_during_writes() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let written = AtomicUsize::new(0);
     let (mut since, mut told) = ("0".to_owned(), Vec::new());
@@ -126,7 +126,7 @@ fn ids_of_all(server: &Server) -> Vec<i64> {
 }
 
 #[test]
-fn a_long_poll_is_answered_the_moment_something_is_committed() {
+fn a_long_poll_responds_as_soon_as_a_record_is_committed() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let first = write(&server, "there already");
     assert_eq!(ids(&server.get("/api/messages?since=0&wait=true")), [first], "at once");
@@ -157,7 +157,7 @@ fn a_long_poll_is_answered_the_moment_something_is_committed() {
 }
 
 #[test]
-fn a_long_poll_for_which_nothing_comes_is_answered_empty_at_the_timeout() {
+fn a_long_poll_without_new_records_responds_empty_at_the_timeout() {
     const HURRY: u32 = 5;
     let server = hurried(Start::bookshop(), HURRY).go();
     write(&server, "old");
@@ -173,7 +173,7 @@ fn a_long_poll_for_which_nothing_comes_is_answered_empty_at_the_timeout() {
 }
 
 #[test]
-fn a_poll_from_a_place_the_log_does_not_have_says_so_at_once() {
+fn a_poll_from_an_unknown_position_reports_a_gap_at_once() {
     let server = Server::bookshop();
     write(&server, "old");
     let answer = server.get("/api/messages?since=999999&wait=true");
@@ -192,7 +192,7 @@ fn a_poll_from_a_place_the_log_does_not_have_says_so_at_once() {
 }
 
 #[test]
-fn a_waiter_that_leaves_gives_everything_back_at_once() {
+fn a_disconnected_long_poll_frees_its_resources_at_once() {
     let server = Server::bookshop();
     let target = "/api/messages?since=999&wait=true&user=ann".replace("999", "0");
     let mut waiting: Vec<_> = (0..10)
@@ -234,7 +234,7 @@ fn worked(server: &Server) -> f64 {
 
 /// A query of each, even once in a second, would be seen.
 #[test]
-fn waiters_cost_nothing_while_nothing_happens() {
+fn waiting_long_polls_use_no_cpu() {
     const WAITERS: usize = 3_000;
     const TIME: Duration = Duration::from_secs(3);
     let server = Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");
@@ -255,7 +255,7 @@ fn waiters_cost_nothing_while_nothing_happens() {
 }
 
 #[test]
-fn bad_parameters_of_a_poll_are_named() {
+fn invalid_parameters_of_a_poll_are_refused_by_name() {
     let server = Server::bookshop();
     let check = |query: &str, code: &str, param: &str| {
         let error = server.get(&format!("/api/messages?{query}")).error(400, code);
@@ -302,7 +302,7 @@ level = { type = "integer", required = true }
 "#;
 
 #[test]
-fn every_feed_of_a_schema_is_polled_where_the_schema_says() {
+fn every_feed_can_be_polled_at_its_declared_path() {
     let server = Start::schema(SCHEMA).go();
     let make = |path: &str, body: Value| {
         server.post(path, body).expect(201)["id"].as_i64().expect("a whole number")
@@ -324,7 +324,7 @@ fn every_feed_of_a_schema_is_polled_where_the_schema_says() {
 }
 
 #[test]
-fn records_come_by_id_although_the_clock_was_set_back() {
+fn a_poll_returns_records_in_id_order_although_the_clock_was_set_back() {
     let server = Server::bookshop();
     let first = write(&server, "before");
     let folder = server.kill();

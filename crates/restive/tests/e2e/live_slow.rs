@@ -48,7 +48,7 @@ fn pour(server: &Server, goes_on: impl Fn(usize) -> bool + Sync, written: &Atomi
 }
 
 #[test]
-fn a_reader_that_stalls_gets_everything_later_and_nobody_waits_for_it() {
+fn a_stalled_reader_gets_everything_later_and_delays_no_other_client() {
     const COUNT: usize = 5_000;
     let server = quick();
     let stalled_stream = Events::open(&server, "/api/events?types=message");
@@ -107,7 +107,7 @@ fn a_reader_that_stalls_gets_everything_later_and_nobody_waits_for_it() {
 
 /// What is not for it passes it by, however much that is.
 #[test]
-fn a_quiet_one_beside_a_busy_log_reads_nothing_when_it_is_woken() {
+fn an_idle_subscriber_does_not_read_the_log_for_events_it_filters_out() {
     let server = quick();
     let mut quiet = Events::open(&server, "/api/events?types=order.*,typing");
     let mut typist = Socket::open(&server, "/ws?user=ann&types=order.*");
@@ -122,7 +122,7 @@ fn a_quiet_one_beside_a_busy_log_reads_nothing_when_it_is_woken() {
 
 /// Two minutes of the server's.
 #[test]
-fn a_stream_that_takes_nothing_for_long_is_given_up_and_can_be_resumed() {
+fn a_stream_whose_client_reads_nothing_is_closed_and_can_be_resumed() {
     const COUNT: usize = 4_000;
     let server = hurried(quick_start(), 20).go();
     let mut stalled = Events::open(&server, "/api/events?types=message");
@@ -177,7 +177,7 @@ fn sip_until_given_up(server: &Server, mut sip: impl FnMut()) -> usize {
 
 /// Ten minutes of the server's.
 #[test]
-fn a_stream_that_never_comes_up_is_told_to_come_again_and_loses_nothing() {
+fn a_stream_that_never_catches_up_is_closed_and_resumes_without_loss() {
     let server = hurried(quick_start(), 20).go();
     let mut slow = Events::open_narrow(&server, "/api/events?types=message");
     let count = sip_until_given_up(&server, || slow.sip());
@@ -199,7 +199,7 @@ fn a_stream_that_never_comes_up_is_told_to_come_again_and_loses_nothing() {
 
 /// Ten minutes of the server's.
 #[test]
-fn a_socket_that_never_comes_up_is_told_to_come_again_and_loses_nothing() {
+fn a_socket_that_never_catches_up_is_closed_and_resumes_without_loss() {
     let server = hurried(quick_start(), 20).go();
     let mut slow = Socket::open_narrow(&server, "/ws?types=message");
     // It sips, and says that it is there: neither stalled nor silent.
@@ -272,7 +272,7 @@ fn wave(server: &Server, ids: &[i64]) -> u64 {
 }
 
 #[test]
-fn ten_thousand_that_come_at_once_are_served_from_memory_and_leave_none_behind() {
+fn ten_thousand_reconnecting_clients_are_served_from_memory_which_is_freed_again() {
     let _alone = CROWD.lock();
     let server = quick();
     let before = resident_kib(&server);
@@ -292,7 +292,7 @@ fn ten_thousand_that_come_at_once_are_served_from_memory_and_leave_none_behind()
 
 /// Without a ping to answer, it is the system that tells: nothing of what it sends is acknowledged.
 #[test]
-fn streams_and_polls_whose_clients_have_vanished_are_given_up_and_leave_nothing_behind() {
+fn streams_and_polls_of_vanished_clients_are_closed_and_freed() {
     const STREAMS: usize = 3_000;
     const POLLS: usize = 20;
     // Both doors have room for them once.

@@ -23,7 +23,7 @@ fn sequence(position: &Value) -> i64 {
 }
 
 #[test]
-fn a_message_becomes_a_record_once_for_each_reference() {
+fn a_message_creates_one_record_for_each_ref() {
     let server = Server::bookshop();
     let mut socket = Socket::open(&server, "/ws");
     let here = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
@@ -58,7 +58,7 @@ fn a_message_becomes_a_record_once_for_each_reference() {
 }
 
 #[test]
-fn what_is_wrong_with_a_message_is_told_and_the_socket_goes_on() {
+fn an_invalid_message_gets_an_error_and_the_socket_stays_open() {
     let server = Server::bookshop();
     let mut socket = Socket::open(&server, "/ws");
     let mut check = |said: &str, code: &str, param: Value| {
@@ -91,7 +91,7 @@ fn what_is_wrong_with_a_message_is_told_and_the_socket_goes_on() {
 }
 
 #[test]
-fn typing_is_relayed_to_the_others_and_kept_nowhere() {
+fn typing_is_sent_to_other_subscribers_and_not_stored() {
     let server = quick();
     let mut ann = Socket::open(&server, "/ws?user=ann");
     let mut ben = Socket::open(&server, "/ws?user=ben");
@@ -133,7 +133,7 @@ impl Socket {
 }
 
 #[test]
-fn a_subscription_begins_now_or_where_it_says() {
+fn a_subscription_begins_now_or_at_its_position() {
     let server = quick();
     let first = write(&server, "first");
     let mut socket = Socket::open(&server, "/ws?types=order.*");
@@ -168,7 +168,7 @@ fn a_subscription_begins_now_or_where_it_says() {
 }
 
 #[test]
-fn subscriptions_by_record_and_by_parent_and_their_number() {
+fn subscriptions_can_be_limited_to_a_record_or_parent_and_their_number_is_limited() {
     let server = quick();
     let (dune, emma) = (server.book("Dune"), server.book("Emma"));
     let mut socket = Socket::open(&server, "/ws?types=order.*");
@@ -198,7 +198,7 @@ fn subscriptions_by_record_and_by_parent_and_their_number() {
 }
 
 #[test]
-fn a_place_that_cannot_be_gone_on_from_is_told_on_a_socket_too() {
+fn a_socket_from_an_unknown_position_gets_stream_reset() {
     let server = quick();
     let mut socket = Socket::open(&server, "/ws?since=123456");
     assert_eq!(socket.message()["type"], "welcome");
@@ -214,7 +214,7 @@ fn a_place_that_cannot_be_gone_on_from_is_told_on_a_socket_too() {
 }
 
 #[test]
-fn users_come_and_go_once_however_many_tabs_they_have() {
+fn a_user_with_several_tabs_comes_online_and_goes_offline_once() {
     let server = quick();
     let mut watcher = Socket::open(&server, "/ws?types=online,message");
     watcher.typed("welcome");
@@ -245,7 +245,7 @@ fn users_come_and_go_once_however_many_tabs_they_have() {
 }
 
 #[test]
-fn presence_is_known_anew_after_a_kill() {
+fn presence_is_rebuilt_after_a_kill() {
     let server = quick();
     let _socket = Socket::open(&server, "/ws?user=ann");
     eventually("she is here", || server.get("/v1/presence").expect(200)["data"] != json!([]));
@@ -257,7 +257,7 @@ fn presence_is_known_anew_after_a_kill() {
 /// Slow by nature: pings go out every 30 seconds, and silence is borne with for 20.
 /// Up to two minutes of the server's.
 #[test]
-fn a_socket_is_pinged_and_one_that_is_silent_is_closed_and_its_user_offline() {
+fn a_socket_that_does_not_answer_pings_is_closed_and_its_user_goes_offline() {
     const HURRY: u32 = 5;
     let server = hurried(quick_start(), HURRY).go();
     let open = |user: &str| {
@@ -298,7 +298,7 @@ fn a_socket_is_pinged_and_one_that_is_silent_is_closed_and_its_user_offline() {
 }
 
 #[test]
-fn a_socket_whose_client_has_vanished_is_given_up_and_its_user_offline() {
+fn a_socket_of_a_vanished_client_is_closed_and_its_user_goes_offline() {
     let server = hurried(quick_start(), 20).go();
     let mut watcher = Socket::open(&server, "/ws?user=ann&types=online");
     // From then on it hears of others.
@@ -319,7 +319,7 @@ fn a_socket_whose_client_has_vanished_is_given_up_and_its_user_offline() {
 }
 
 #[test]
-fn a_socket_ends_before_its_token_does() {
+fn a_socket_is_closed_before_its_token_expires() {
     let server = quick();
     let made = token(&server, json!({ "user": "ann", "expires_in": 5 }));
     let target = format!("/ws?access_token={made}");
@@ -368,7 +368,7 @@ fn a_socket_ends_before_its_token_does() {
 }
 
 #[test]
-fn the_handshake_is_answered_as_it_must_be() {
+fn the_websocket_handshake_follows_rfc_6455() {
     let server = Server::bookshop();
     let ask = |headers: &[&str]| {
         let mut all = vec![bearer(&server.key)];
@@ -400,7 +400,7 @@ fn the_handshake_is_answered_as_it_must_be() {
 }
 
 #[test]
-fn pages_of_origins_that_the_schema_names_may_connect_and_read() {
+fn pages_of_declared_origins_may_connect_and_read() {
     let schema =
         model::schema::BOOKSHOP.replace("origins = []", "origins = [\"https://a.example\"]");
     let server = Start::schema(&schema).go();

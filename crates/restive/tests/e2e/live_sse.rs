@@ -22,7 +22,7 @@ fn position(server: &Server) -> String {
 }
 
 #[test]
-fn a_stream_tells_its_position_before_anything_happens() {
+fn a_stream_sends_its_position_before_the_first_event() {
     let server = Server::bookshop();
     write(&server, "before it was opened");
     let begin = position(&server);
@@ -41,7 +41,7 @@ fn a_stream_tells_its_position_before_anything_happens() {
 }
 
 #[test]
-fn a_stream_resumes_from_header_or_parameter_and_the_header_wins() {
+fn a_stream_resumes_from_header_or_parameter_and_the_header_takes_precedence() {
     let server = Server::bookshop();
     let ids: Vec<i64> = (0..4).map(|n| write(&server, &format!("m{n}"))).collect();
     let first_of = |target: &str, last: Option<&str>| {
@@ -61,7 +61,7 @@ fn a_stream_resumes_from_header_or_parameter_and_the_header_wins() {
 }
 
 #[test]
-fn a_feeds_records_go_by_its_live_name_and_events_by_their_type() {
+fn a_stream_names_records_by_live_name_and_events_by_type() {
     let server = Server::bookshop();
     let mut events = Events::open(&server, "/api/events");
     let text = "lines\r\nand \"quotes\"\u{2028} and \u{1F600}\nand data: more";
@@ -106,7 +106,7 @@ fn carried(server: &Server, query: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_stream_carries_what_its_filters_say() {
+fn a_stream_sends_only_events_that_match_its_filters() {
     let server = Server::bookshop();
     let dune = server.book("Dune");
     let emma = server.book("Emma");
@@ -142,7 +142,7 @@ fn a_stream_carries_what_its_filters_say() {
 }
 
 #[test]
-fn bad_parameters_of_a_stream_are_named() {
+fn invalid_parameters_of_a_stream_are_refused_by_name() {
     let server = Server::bookshop();
     let check = |target: &str, code: &str, param: &str| {
         let error = server.get(target).error(400, code);
@@ -162,7 +162,7 @@ fn bad_parameters_of_a_stream_are_named() {
 }
 
 #[test]
-fn a_streams_head_keeps_proxies_from_holding_it_back() {
+fn the_headers_of_a_stream_disable_proxy_buffering() {
     let server = Server::bookshop();
     let events = Events::open(&server, "/api/events");
     for line in ["content-type: text/event-stream", "cache-control: private, no-cache"] {
@@ -186,7 +186,7 @@ fn a_streams_head_keeps_proxies_from_holding_it_back() {
 }
 
 #[test]
-fn a_quiet_stream_carries_comments_and_its_position() {
+fn an_idle_stream_sends_comments_and_its_position() {
     const TIMES: u32 = 10;
     let server = hurried(quick(), TIMES).go();
     let mut quiet = Events::open(&server, "/api/events?types=book.*");
@@ -226,7 +226,7 @@ fn reset(events: &mut Events) -> Value {
 }
 
 #[test]
-fn a_place_that_cannot_be_gone_on_from_is_told_as_a_reset() {
+fn a_stream_from_an_unknown_position_gets_stream_reset() {
     let server = Server::bookshop();
     write(&server, "before");
     let here = position(&server);
@@ -265,7 +265,7 @@ fn shifted(folder: &Arc<TempDir>, by: &str) -> Server {
 }
 
 #[test]
-fn a_place_older_than_the_log_is_told_as_a_reset_and_the_rest_follows() {
+fn a_stream_from_before_the_log_gets_stream_reset_and_then_the_rest() {
     let server = quick().go();
     let first = write(&server, "forgotten 0");
     (1..5).for_each(|n| {
@@ -393,7 +393,7 @@ fn streams_run_over_http_3() {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_any_more_is_given_up_at_once() {
+fn a_stream_ends_at_once_when_its_client_disconnects() {
     let server = Server::bookshop();
     let open = || figures(&server)["restive_live_connections{channel=\"sse\"}"];
     let events: Vec<Events> = (0..20).map(|_| Events::open(&server, "/api/events")).collect();
@@ -405,7 +405,7 @@ fn a_stream_that_nobody_reads_any_more_is_given_up_at_once() {
 }
 
 #[test]
-fn what_was_erased_is_told_to_nobody_any_more_not_even_from_memory() {
+fn an_erased_payload_is_not_streamed_even_from_memory() {
     let server = quick().go();
     let begin = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
     let target = format!("/api/events?types=book.*,erasure.*&since={begin}");

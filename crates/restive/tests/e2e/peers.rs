@@ -36,7 +36,7 @@ fn in_each_version(arguments: &[&str]) -> [Server; 3] {
 }
 
 #[test]
-fn the_log_names_the_client_that_a_trusted_proxy_names() {
+fn the_access_log_has_the_client_address_from_a_trusted_proxy() {
     for server in in_each_version(&[]) {
         assert_eq!(client(&server, &[("x-forwarded-for", "198.51.100.7")]), "127.0.0.1");
         assert_eq!(client(&server, &[("forwarded", "for=198.51.100.7")]), "127.0.0.1");
@@ -51,7 +51,7 @@ fn the_log_names_the_client_that_a_trusted_proxy_names() {
 }
 
 #[test]
-fn a_trusted_proxy_that_hides_the_client_is_answered_400_with_what_to_do() {
+fn a_trusted_proxy_without_a_client_address_gets_400_with_advice() {
     for server in in_each_version(&["--trusted-proxies", "10.0.0.0/8, 127.0.0.1"]) {
         for (fields, says) in [
             (
@@ -74,7 +74,7 @@ fn a_trusted_proxy_that_hides_the_client_is_answered_400_with_what_to_do() {
 }
 
 #[test]
-fn rules_see_the_client_that_a_trusted_proxy_names() {
+fn rules_see_the_client_address_from_a_trusted_proxy() {
     let schema = "[collections.books.fields]
 title = \"string\"
 stamped_by = { type = \"string\", read_only = true }
@@ -104,7 +104,7 @@ message = \"Only at the desk.\"
 }
 
 #[test]
-fn clients_behind_a_trusted_proxy_have_a_limit_each() {
+fn clients_behind_a_trusted_proxy_have_separate_limits() {
     let start = Start::bookshop().arg("--rate-limit").arg("3/1h");
     let server = start.env("RESTIVE_TRUSTED_PROXIES", "127.0.0.0/8").go();
     let ask = |client: &str| {
@@ -131,7 +131,7 @@ fn second_version(more: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_proxy_protocol_is_spoken_where_it_is_declared() {
+fn the_proxy_protocol_is_required_if_configured() {
     let server = behind("127.0.0.1");
     let curl = |arguments: &[&str]| {
         let url = server.url("/health");
@@ -173,7 +173,7 @@ fn both_versions_of_the_proxy_protocol_name_the_client() {
 }
 
 #[test]
-fn strangers_and_oversized_headers_of_the_proxy_protocol_are_closed_without_a_word() {
+fn untrusted_or_oversized_proxy_protocol_headers_close_the_connection() {
     let ask = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let stranger = behind("10.0.0.0/8");
     assert_eq!(stranger.raw(&[&second_version(&[]), &ask[..]].concat()), "");
@@ -200,7 +200,7 @@ fn keep(server: &Server) -> std::net::TcpStream {
 }
 
 #[test]
-fn connections_are_limited_for_one_address_and_for_all_together() {
+fn connections_are_limited_per_address_and_in_total() {
     for limit in ["--max-connections-per-address", "--max-connections"] {
         let server = Start::bookshop().arg(limit).arg("2").go();
         let kept: Vec<_> = (0..2).map(|_| keep(&server)).collect();
@@ -212,7 +212,7 @@ fn connections_are_limited_for_one_address_and_for_all_together() {
 }
 
 #[test]
-fn mistakes_are_told_with_what_to_do() {
+fn configuration_errors_say_what_to_do() {
     let (code, error) = Start::bookshop().arg("--proxy-protocol").arg("on").fails();
     assert!(code == 1 && error.contains("--trusted-proxies"), "{error}");
     let (code, error) = Start::bookshop().arg("--trusted-proxies").arg("10.0.0.0/40").fails();
@@ -220,7 +220,7 @@ fn mistakes_are_told_with_what_to_do() {
 }
 
 #[test]
-fn after_a_proxy_that_names_nobody_no_header_is_believed() {
+fn a_proxy_protocol_header_without_an_address_disables_forwarded_headers() {
     let server = behind("127.0.0.1");
     for (number, before) in [
         &b"PROXY UNKNOWN\r\n"[..],
@@ -256,7 +256,7 @@ fn the_addresses_of_one_ipv6_network_share_a_limit() {
 }
 
 #[test]
-fn unknown_keys_are_refused_for_their_address_before_the_database_is_asked() {
+fn guessed_keys_use_up_the_quota_of_their_address_before_the_database_is_asked() {
     let server = Start::bookshop().arg("--rate-limit").arg("3/1h").go();
     let (_, used, unused) = crate::auth::account(&server, "other");
     let ask = |key: &str| server.ask("GET", "/v1/books").key(key).send().status;
@@ -273,7 +273,7 @@ fn unknown_keys_are_refused_for_their_address_before_the_database_is_asked() {
 }
 
 #[test]
-fn a_valid_key_costs_its_address_nothing() {
+fn a_valid_key_does_not_use_the_quota_of_its_address() {
     let server = Start::bookshop().arg("--rate-limit").arg("3/1h").go();
     for n in 0..5 {
         let (_, key, _) = crate::auth::account(&server, &format!("shop {n}"));

@@ -67,7 +67,7 @@ fn told(server: &Server, about: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_delete_is_refused_by_who_needs_the_record_and_names_them() {
+fn a_delete_of_a_referenced_record_is_refused_and_names_the_referrers() {
     let server = server();
     let needed = author(&server);
     let first = book(&server, &needed, json!({}));
@@ -95,7 +95,7 @@ fn a_delete_is_refused_by_who_needs_the_record_and_names_them() {
 }
 
 #[test]
-fn a_delete_clears_references_and_takes_records_along_with_an_event_each() {
+fn a_delete_clears_references_and_deletes_referrers_with_an_event_each() {
     let server = server();
     let (keeps, gone) = (author(&server), author(&server));
     let edited = book(&server, &keeps, json!({ "editor": gone }));
@@ -207,7 +207,7 @@ fn references_made_while_their_target_is_deleted_never_dangle() {
 }
 
 #[test]
-fn references_of_one_account_are_nothing_to_another() {
+fn references_of_one_account_do_not_affect_deletes_of_another() {
     let server = server();
     let (text, error, code) = server.tool(&["accounts", "create", "other"]);
     assert_eq!(code, 0, "{error}");
@@ -242,7 +242,7 @@ fn a_refused_delete_names_no_record_that_the_key_may_not_read() {
 }
 
 #[test]
-fn a_schema_may_say_something_else_of_references_that_are_there() {
+fn a_schema_edit_can_change_on_delete_of_existing_references() {
     let schema = |on_delete: &str| {
         format!(
             "[collections.authors.fields]\nname = 'string'\n[collections.books.fields]\n\
@@ -261,7 +261,7 @@ fn a_schema_may_say_something_else_of_references_that_are_there() {
 }
 
 #[test]
-fn the_document_says_what_becomes_of_references() {
+fn the_openapi_document_describes_the_effect_of_a_delete_on_references() {
     let server = server();
     let document = server.get("/openapi.json").expect(200);
     let delete = &document["paths"]["/v1/authors/{author_id}"]["delete"];

@@ -61,7 +61,7 @@ code = { type = "string", unique = true }
 "#;
 
 #[test]
-fn put_demands_every_required_field() {
+fn put_requires_every_required_field() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let before = server.get(&path);
@@ -112,7 +112,7 @@ fn assigned_fields_may_be_sent_back_but_not_changed() {
 }
 
 #[test]
-fn patch_merges_as_rfc_7396_says() {
+fn patch_follows_rfc_7396() {
     let server = Start::schema(KINDS).go();
     let first = json!({"name": "n", "tags": ["a", "b"], "free": {"a": {"b": 1, "c": 2}, "d": [1]}});
     let path = format!("/v1/things/{}", server.make("/v1/things", first));
@@ -146,7 +146,7 @@ fn patch_merges_as_rfc_7396_says() {
 }
 
 #[test]
-fn a_change_that_changes_nothing_makes_no_new_version() {
+fn an_update_without_changes_creates_no_new_version() {
     let server = Server::bookshop();
     let path = format!("/v1/books/{}", server.book("Dune"));
     let before = server.get(&path);
@@ -165,7 +165,7 @@ fn a_change_that_changes_nothing_makes_no_new_version() {
 }
 
 #[test]
-fn values_are_kept_in_one_form_and_wrong_ones_are_all_named() {
+fn values_are_normalised_and_all_invalid_ones_reported() {
     let server = Start::schema(KINDS).go();
     let made = server.post(
         "/v1/things",
@@ -205,7 +205,7 @@ fn values_are_kept_in_one_form_and_wrong_ones_are_all_named() {
 }
 
 #[test]
-fn numbers_come_back_digit_by_digit_and_are_found() {
+fn numbers_keep_every_digit_and_can_be_filtered_by() {
     let schema = "[collections.books.fields]\nx = { type = \"number\", filter = true }";
     let server = Start::schema(schema).go();
     for text in ["198.33333333333334", "122.27272727272727", "0.31666666666666665", "5e-324"] {
@@ -219,7 +219,7 @@ fn numbers_come_back_digit_by_digit_and_are_found() {
 }
 
 #[test]
-fn a_unique_value_is_taken_once() {
+fn a_second_record_with_a_unique_value_is_refused() {
     let server = Start::schema(KINDS).go();
     let first = server.make("/v1/things", json!({"name": "a", "code": "X"}));
     let error = server
@@ -237,7 +237,7 @@ fn a_unique_value_is_taken_once() {
 }
 
 #[test]
-fn of_many_creates_at_once_one_gets_the_unique_value() {
+fn one_of_many_concurrent_creates_gets_the_unique_value() {
     let server = Start::schema(KINDS).go();
     let mut statuses: Vec<u16> = std::thread::scope(|threads| {
         let body = json!({"name": "n", "code": "X"});
@@ -254,7 +254,7 @@ fn of_many_creates_at_once_one_gets_the_unique_value() {
 }
 
 #[test]
-fn children_live_under_their_parent_only() {
+fn children_are_found_only_below_their_parent() {
     let server = Server::bookshop();
     let (one, two) = (server.book("One"), server.book("Two"));
     let reviews = format!("/v1/books/{one}/reviews");
@@ -326,7 +326,7 @@ fn collections_nest_three_levels_deep() {
 }
 
 #[test]
-fn a_feed_gives_ever_larger_whole_numbers_as_ids() {
+fn the_ids_of_a_feed_are_increasing_integers() {
     let server = Server::bookshop();
     let mut last = 0;
     for place in 0..20 {
@@ -351,7 +351,7 @@ fn a_feed_gives_ever_larger_whole_numbers_as_ids() {
 }
 
 #[test]
-fn a_reference_must_name_what_exists() {
+fn a_reference_to_a_missing_record_is_refused() {
     let server = Server::bookshop();
     let book = server.book("Dune");
     for bad in ["book_none", "", "order_1"] {

@@ -20,7 +20,7 @@ fn health_is_json_and_needs_no_key() {
 }
 
 #[test]
-fn a_draining_server_says_so_serves_on_and_ends_with_0() {
+fn a_draining_server_reports_it_keeps_serving_and_exits_with_0() {
     let server = Start::bookshop().arg("--drain-delay").arg("3").go();
     server.signal("-TERM");
     eventually("health tells of the drain", || server.get("/health").status == 503);
@@ -32,7 +32,7 @@ fn a_draining_server_says_so_serves_on_and_ends_with_0() {
 }
 
 #[test]
-fn a_signal_right_after_the_start_is_a_drain_too() {
+fn a_signal_right_after_the_start_drains_the_server() {
     for _ in 0..10 {
         let (code, _) = Server::bookshop().stop();
         assert_eq!(code, 0);
@@ -40,7 +40,7 @@ fn a_signal_right_after_the_start_is_a_drain_too() {
 }
 
 #[test]
-fn a_request_on_its_way_is_finished_before_the_end() {
+fn a_request_in_progress_completes_before_the_process_exits() {
     let server = Server::bookshop();
     let body = "{\"title\":\"late\",\"author\":\"a\"}";
     let head = format!(
@@ -66,7 +66,7 @@ fn a_request_on_its_way_is_finished_before_the_end() {
 }
 
 #[test]
-fn sigint_stops_it_too_and_the_log_is_written_to_its_end() {
+fn sigint_stops_the_server_and_flushes_the_log() {
     let server = Server::bookshop();
     let id = server.get("/v1/books").header("request-id").unwrap().to_owned();
     server.signal("-INT");
@@ -109,7 +109,7 @@ fn in_flight(server: &Server) -> f64 {
 }
 
 #[test]
-fn metrics_are_well_formed_and_count() {
+fn metrics_are_well_formed_and_count_requests() {
     let server = Server::bookshop();
     let before = metrics(&server);
     let book = server.book("Dune");
@@ -222,7 +222,7 @@ fn data_survives_a_stop_and_a_kill() {
 }
 
 #[test]
-fn early_hints_come_before_the_answer_to_those_who_understand_them() {
+fn early_hints_precede_the_response_for_clients_that_support_them() {
     let link = "</style.css>; rel=preload; as=style";
     let server = Start::schema(&format!(
         "[service]\nearly_hints = [\"</page.css>; rel=preload\"]\n\

@@ -13,7 +13,7 @@ const SHARE: usize = 2048;
 const STREAMS: u32 = 120;
 
 #[test]
-fn an_account_that_keeps_requests_open_is_refused_more_and_another_is_served() {
+fn an_account_with_too_many_open_requests_is_refused_while_another_is_served() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let (_, theirs, _) = account(&server, "other");
     server.ask("GET", "/v1/books").key(&theirs).send().expect(200);

@@ -26,7 +26,7 @@ fn judged(request: &Received, pairs: &[(&str, &str)]) -> Vec<String> {
 const TIMESTAMPED: [&str; 3] = ["stripe", "standardwebhooks", "svix"];
 
 #[test]
-fn the_libraries_of_others_accept_every_delivery_during_rotation_too() {
+fn standard_webhooks_libraries_accept_every_delivery_even_during_rotation() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let made = server.post("/v1/webhook-endpoints", json!({"url": sink.url()})).expect(201);
@@ -59,7 +59,7 @@ fn the_libraries_of_others_accept_every_delivery_during_rotation_too() {
 }
 
 #[test]
-fn every_secret_signs_until_its_overlap_has_passed_however_often_it_is_rotated() {
+fn every_secret_signs_until_its_overlap_ends_even_after_several_rotations() {
     let clock = Clock::new();
     let server = clock.of(Start::bookshop()).go();
     let sink = Sink::start();
@@ -107,7 +107,7 @@ fn every_secret_signs_until_its_overlap_has_passed_however_often_it_is_rotated()
 }
 
 #[test]
-fn the_plain_digest_is_githubs() {
+fn the_plain_signature_matches_the_format_of_github() {
     let server = Server::bookshop();
     let sink = Sink::start();
     let body = json!({"url": sink.url(), "signature": "plain"});

@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 #[test]
-fn users_whose_names_contain_colons_do_not_share_references() {
+fn users_with_colons_in_their_names_do_not_share_refs() {
     let server = Server::bookshop();
     let mut ids = Vec::new();
     for (user, reference) in [("a", "b:x"), ("a:b", "x"), ("a:", "b:x"), ("1", "a:b:x")] {
@@ -69,7 +69,7 @@ fn headers_that_are_sent_twice_or_unreadable_are_refused() {
 }
 
 #[test]
-fn an_empty_list_of_types_is_not_taken_for_all_of_them() {
+fn an_empty_list_of_types_is_refused_and_does_not_mean_all() {
     let server = Server::bookshop();
     for target in ["/api/events?types=", "/api/events?types=,", "/api/events?types=%20"] {
         let error = server.get(target).error(400, "invalid_parameter");
@@ -86,7 +86,7 @@ fn an_empty_list_of_types_is_not_taken_for_all_of_them() {
 }
 
 #[test]
-fn a_key_that_may_send_no_request_is_not_made() {
+fn a_key_with_a_rate_limit_of_zero_is_not_created() {
     let server = Server::bookshop();
     let (_, error, code) = server.tool(&["keys", "create", "--rate-limit", "0"]);
     assert_eq!(code, 2, "{error}");
@@ -96,7 +96,7 @@ fn a_key_that_may_send_no_request_is_not_made() {
 }
 
 #[test]
-fn members_that_a_socket_message_has_twice_or_cannot_have_are_refused() {
+fn duplicate_or_unknown_members_of_a_socket_message_are_refused() {
     let server = Server::bookshop();
     let mut socket = Socket::open(&server, "/ws");
     for (said, code, param) in [
@@ -163,7 +163,7 @@ fn a_type_that_the_limits_of_a_token_exclude_is_refused_by_name() {
 }
 
 #[test]
-fn a_misspelt_event_type_is_refused_with_the_nearest() {
+fn a_misspelt_event_type_is_refused_with_the_most_similar_one() {
     let server = Server::bookshop();
     server.book("Dune");
     let endpoint = |kind: &str| {
@@ -233,7 +233,7 @@ fn idle(server: &Server) -> TcpStream {
 }
 
 #[test]
-fn idle_connections_do_not_keep_new_clients_out() {
+fn idle_connections_do_not_block_new_clients() {
     const ROOM: usize = 20;
     let server = Start::bookshop().arg("--max-connections").arg(&ROOM.to_string()).go();
     let kept: Vec<_> = (0..ROOM).map(|_| idle(&server)).collect();

@@ -96,7 +96,7 @@ fn a_database_that_lost_its_log_file_is_refused_until_the_loss_is_accepted() {
 }
 
 #[test]
-fn an_older_copy_is_refused_and_a_backup_is_served() {
+fn a_database_copy_older_than_acknowledged_writes_is_refused_and_a_backup_is_served() {
     let server = Server::bookshop();
     server.book("first");
     let backup = server.folder.path().join("backup.db");
@@ -130,7 +130,7 @@ fn an_older_copy_is_refused_and_a_backup_is_served() {
 }
 
 #[test]
-fn removing_the_lock_file_admits_no_second_server() {
+fn deleting_the_lock_file_does_not_admit_a_second_server() {
     let server = Server::bookshop();
     std::fs::remove_file(server.data().join("lock")).unwrap();
     refused(&server.folder, &["another restive serves"]);
@@ -223,7 +223,7 @@ fn data_files_of_older_formats_are_served() {
 }
 
 #[test]
-fn a_data_file_of_a_newer_format_is_refused_and_left_as_it_is() {
+fn a_data_file_of_a_newer_format_is_refused_and_not_changed() {
     let folder = killed();
     assert_eq!(books(&folder), 5);
     let file = folder.path().join("data").join(DATABASE);

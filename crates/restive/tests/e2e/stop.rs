@@ -16,7 +16,7 @@ const SLACK: Duration = Duration::from_secs(5);
 const EXIT_STUCK: i32 = 70;
 
 #[test]
-fn a_loop_that_hangs_is_named_by_health_and_does_not_keep_the_process_from_ending() {
+fn health_names_a_hanging_loop_and_the_process_still_ends() {
     let mut server = Server::with_unread_log(Start::bookshop().arg("--rate-limit").arg("off"));
     let health = server.get("/health").expect(200);
     assert_eq!((&health["stuck"], &health["reason"]), (&json!([]), &json!(null)));
@@ -58,7 +58,7 @@ fn a_second_signal_ends_the_process_at_once() {
 }
 
 #[test]
-fn hanging_handlers_receivers_and_streams_do_not_hold_up_the_end() {
+fn hanging_handlers_receivers_and_streams_do_not_delay_the_stop() {
     const STREAMS: usize = 500;
     const CALLS: usize = 20;
     let sink = Sink::start();

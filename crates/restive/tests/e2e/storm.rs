@@ -328,7 +328,7 @@ fn creates_without_a_pause_delay_no_other_account() {
 }
 
 #[test]
-fn streams_that_are_hardly_read_delay_no_other_account() {
+fn slowly_read_streams_delay_no_other_account() {
     let mut storm = Storm::start();
     let server = &storm.server;
     let mut streams: Vec<Events> = (0..50)
@@ -382,7 +382,7 @@ fn sockets_that_change_their_subscriptions_delay_no_other_account() {
 }
 
 #[test]
-fn messages_in_passing_of_one_account_displace_none_of_another() {
+fn ephemeral_messages_of_one_account_displace_none_of_another() {
     let mut storm = Storm::start();
     let open = |key: &str, target: &str| {
         Socket::try_open(storm.server.address, key, target, PATIENCE).unwrap()
@@ -472,7 +472,7 @@ fn a_hanging_handler_delays_no_other_account() {
 }
 
 #[test]
-fn answers_that_are_not_read_delay_no_other_account() {
+fn unread_responses_delay_no_other_account() {
     let mut storm = Storm::start();
     storm.a.many(8, 200, |a, number| drop(a.make("/v1/notes", &note(number, 20_000))));
     let list = storm.a.request("GET", "/v1/notes?limit=200", "");

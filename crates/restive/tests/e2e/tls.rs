@@ -79,7 +79,7 @@ fn body(answer: &str) -> Value {
 }
 
 #[test]
-fn a_record_lives_its_life_over_https_in_either_version_of_http() {
+fn a_record_is_created_changed_and_deleted_over_https_with_http_1_and_http_2() {
     let folder = TempDir::new().unwrap();
     let pair = certificate(folder.path(), "shop.example", &ELLIPTIC);
     let server = start(&[&pair]).go();
@@ -124,7 +124,7 @@ fn live(ask: &dyn Fn(&[&str]) -> String, version: &str) {
 }
 
 #[test]
-fn another_client_of_http_2_is_served_over_https() {
+fn an_independent_http_2_client_is_served_over_https() {
     let folder = TempDir::new().unwrap();
     let server = start(&[&certificate(folder.path(), "localhost", &ELLIPTIC)]).go();
     let url = format!("https://{}/health", server.address);
@@ -136,7 +136,7 @@ fn another_client_of_http_2_is_served_over_https() {
 }
 
 #[test]
-fn every_name_has_its_certificate_and_every_kind_of_key_is_read() {
+fn every_host_name_gets_its_certificate_and_every_key_format_is_accepted() {
     let folder = TempDir::new().unwrap();
     let one = certificate(folder.path(), "one.example", &ELLIPTIC);
     let two = certificate(folder.path(), "two.example", &RSA);
@@ -168,7 +168,7 @@ fn every_name_has_its_certificate_and_every_kind_of_key_is_read() {
 }
 
 #[test]
-fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
+fn a_new_certificate_is_loaded_and_an_invalid_one_is_not() {
     let folder = TempDir::new().unwrap();
     let pair = certificate(folder.path(), "shop.example", &ELLIPTIC);
     let server = start(&[&pair]).go();
@@ -217,7 +217,7 @@ fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
 }
 
 #[test]
-fn old_versions_are_refused_and_sessions_resumed() {
+fn old_tls_versions_are_refused_and_sessions_resumed() {
     let folder = TempDir::new().unwrap();
     let pair = certificate(folder.path(), "shop.example", &ELLIPTIC);
     let server = start(&[&pair]).go();
@@ -238,7 +238,7 @@ fn old_versions_are_refused_and_sessions_resumed() {
 }
 
 #[test]
-fn plain_http_gets_a_hint_and_garbage_nothing() {
+fn plain_http_on_the_tls_port_gets_a_hint_and_other_bytes_close_the_connection() {
     let folder = TempDir::new().unwrap();
     let pair = certificate(folder.path(), "shop.example", &ELLIPTIC);
     let server = start(&[&pair]).go();
@@ -278,7 +278,7 @@ fn the_self_signed_certificate_stays_the_same_and_its_fingerprint_is_shown() {
 }
 
 #[test]
-fn mistakes_are_told_with_what_to_do() {
+fn configuration_errors_say_what_to_do() {
     let folder = TempDir::new().unwrap();
     let one = certificate(folder.path(), "one.example", &ELLIPTIC);
     let two = certificate(folder.path(), "two.example", &ELLIPTIC);
@@ -319,7 +319,7 @@ fn an_expired_certificate_is_served_with_a_warning() {
 }
 
 #[test]
-fn an_auditor_of_tls_finds_nothing_weak() {
+fn a_tls_scanner_finds_no_weakness() {
     let server = Start::bookshop().arg("--tls").arg("self-signed").go();
     let folder = TempDir::new().unwrap();
     let findings = folder.path().join("findings.json");

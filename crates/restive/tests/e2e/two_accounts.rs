@@ -28,7 +28,7 @@ fn second_key(server: &Server) -> String {
 }
 
 #[test]
-fn deep_offsets_of_one_account_do_not_hold_up_another() {
+fn deep_offsets_of_one_account_do_not_delay_another() {
     const CLIENTS: usize = 12;
     const EACH: usize = 25;
     let server = Start::schema(SCHEMA).go();
@@ -77,7 +77,7 @@ fn deep_offsets_of_one_account_do_not_hold_up_another() {
 }
 
 #[test]
-fn timers_of_one_account_do_not_hold_up_another_and_all_fire() {
+fn timers_of_one_account_do_not_delay_another_and_all_fire() {
     let server = Start::schema(SCHEMA).go();
     let other = second_key(&server);
     std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn timers_of_one_account_do_not_hold_up_another_and_all_fire() {
 }
 
 #[test]
-fn an_erasure_that_was_answered_holds_after_a_kill() {
+fn an_acknowledged_erasure_survives_a_kill() {
     let server = Start::schema(SCHEMA).go();
     let id = server.make("/v1/books", json!({"title": "Secret"}));
     let path = format!("/v1/books/{id}");
@@ -138,7 +138,7 @@ fn an_erasure_that_was_answered_holds_after_a_kill() {
 }
 
 #[test]
-fn a_walk_that_meets_an_erased_sort_key_must_start_again() {
+fn pagination_over_an_erased_sort_key_must_start_again() {
     let server = Start::schema(SCHEMA).go();
     let books: Vec<String> =
         (0..6).map(|n| server.make("/v1/books", json!({"title": format!("T{n}")}))).collect();

@@ -16,7 +16,7 @@ const UNLOCKED: &str = "cannot be locked";
 const UNSYNCED: &str = "a folder cannot be synced";
 
 #[test]
-fn a_server_that_is_started_through_the_loader_serves() {
+fn a_server_started_through_the_dynamic_loader_works() {
     let folder = Arc::new(TempDir::new().unwrap());
     let plain = Start::bookshop().command(folder.path());
     let loader = LOADERS.into_iter().find(|path| Path::new(path).exists());
@@ -28,7 +28,7 @@ fn a_server_that_is_started_through_the_loader_serves() {
 }
 
 #[test]
-fn a_file_system_without_locks_or_sync_of_folders_is_served_with_one_warning() {
+fn a_file_system_without_locks_or_folder_sync_works_with_one_warning() {
     for (call, error, file, warning) in [
         // Another lock is possible: that of the file.
         ("lock", EBADF, "/data$", None),
@@ -60,7 +60,7 @@ fn a_file_system_without_locks_or_sync_of_folders_is_served_with_one_warning() {
 }
 
 #[test]
-fn a_disk_that_fails_while_the_folder_is_locked_or_synced_is_refused() {
+fn a_disk_error_while_locking_or_syncing_the_folder_prevents_the_start() {
     for (call, file, words) in [
         ("sync", "/data$", "cannot sync the data folder"),
         ("lock", "/data$", "cannot lock the data folder"),
@@ -75,7 +75,7 @@ fn a_disk_that_fails_while_the_folder_is_locked_or_synced_is_refused() {
 }
 
 #[test]
-fn a_disk_that_is_slow_at_the_end_is_no_server_that_hangs() {
+fn a_slow_disk_during_the_stop_is_not_reported_as_stuck() {
     /// Longer than the last write of the counts was given before.
     const SYNC_MS: u32 = 2_500;
     let faults = Faults::new();

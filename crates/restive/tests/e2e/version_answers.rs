@@ -74,7 +74,7 @@ fn spoken(answer: &Answer) -> &str {
 }
 
 #[test]
-fn an_endpoint_whose_version_is_gone_can_be_changed_otherwise() {
+fn an_endpoint_whose_version_was_removed_can_still_be_changed() {
     let first = "[service]\nversion = \"2026-01-01\"\n[webhooks]\ndevelopment = true\n\
                  [collections.books.fields]\ntitle = \"string\"\n";
     let server = Start::schema(first).go();
@@ -95,7 +95,7 @@ fn an_endpoint_whose_version_is_gone_can_be_changed_otherwise() {
 }
 
 #[test]
-fn a_message_with_the_ref_of_one_in_another_version_is_refused() {
+fn a_ref_used_in_another_version_is_refused() {
     let server = Start::schema(SHOP).go();
     let tick = json!({ "type": "tick", "data": { "amount": 5 } });
     let say = |version: &str| {
@@ -132,7 +132,7 @@ fn an_event_is_published_in_the_version_of_the_request() {
 }
 
 #[test]
-fn what_an_account_asks_about_itself_is_in_the_range_of_the_mount() {
+fn account_routes_use_a_version_of_their_mount() {
     let server = Start::schema(SHOP).go();
     server.get("/v2/items").expect(200);
     for (method, name) in [
@@ -160,7 +160,7 @@ fn what_an_account_asks_about_itself_is_in_the_range_of_the_mount() {
 }
 
 #[test]
-fn a_refusal_names_the_version_that_was_asked_for_or_one_of_the_mount() {
+fn an_error_has_the_requested_version_or_one_of_the_mount() {
     let server = Start::schema(SHOP).go();
     for (path, version) in [
         ("/v1/nope", MIDDLE),
@@ -215,7 +215,7 @@ fn is_staying(answer: &Answer, status: u16) {
 }
 
 #[test]
-fn refusals_of_a_collection_tell_that_it_shall_go() {
+fn errors_about_a_deprecated_collection_have_deprecation_headers() {
     let server = Start::schema(SHOP).go();
     let reader = restricted(&server, "pens:read");
     let stranger = |method: &str, path: &str| server.ask_anonymously(method, path);
@@ -244,7 +244,7 @@ fn refusals_of_a_collection_tell_that_it_shall_go() {
 }
 
 #[test]
-fn nothing_is_told_to_end_before_it_was_told_to_go() {
+fn a_sunset_date_never_precedes_the_deprecation_date() {
     let schema = r#"
 [[versions]]
 date = "2026-06-01"
@@ -267,7 +267,7 @@ fields = { title = "string" }
 }
 
 #[test]
-fn a_collection_that_the_version_lacks_offers_no_methods() {
+fn a_collection_that_the_version_lacks_is_404_for_every_method() {
     let server = Start::schema(SHOP).go();
     for (path, asked) in [
         ("/v1/clubs", Some(OLD)),
@@ -303,7 +303,7 @@ fn a_collection_that_the_version_lacks_offers_no_methods() {
 }
 
 #[test]
-fn types_that_a_version_lacks_are_not_named_in_it() {
+fn a_version_does_not_list_event_types_that_it_lacks() {
     let server = Start::schema(SHOP).go();
     let ask = |target: String| server.get(&target);
     for (version, lacks, has) in [(OLD, "club.created", "guild.created"), (NEW, "guild.", "club.")]
@@ -330,7 +330,7 @@ fn types_that_a_version_lacks_are_not_named_in_it() {
 }
 
 #[test]
-fn an_id_that_is_called_like_a_field_stays_as_it_was_sent() {
+fn an_id_that_equals_a_field_name_is_not_converted() {
     let server = Start::schema(SHOP).go();
     let ask = |method: &str, path: &str| server.ask(method, path).version(OLD).json(&json!({}));
     for (method, path) in [
@@ -346,7 +346,7 @@ fn an_id_that_is_called_like_a_field_stays_as_it_was_sent() {
 }
 
 #[test]
-fn a_date_does_not_hide_that_the_account_has_moved() {
+fn if_modified_since_does_not_hide_a_change_of_the_pinned_version() {
     let mounts = "mount = \"/v2\"\n[[mounts]]\npath = \"/v1\"\nversion = \"2026-01-01\"\n";
     let schema = SHOP.replace(mounts, "");
     let server = Start::schema(&schema).go();
@@ -408,7 +408,7 @@ to = "open"
 "#;
 
 #[test]
-fn a_state_that_looks_like_the_one_that_is_needed_is_told_as_such() {
+fn an_action_refused_for_a_state_with_an_ambiguous_old_name_explains_it() {
     let server = Start::schema(STATES).go();
     let thing = format!("/v1/things/{}", server.make("/v1/things", json!({})));
     let act = |version: &str, action: &str| {
@@ -447,7 +447,7 @@ fn a_state_that_looks_like_the_one_that_is_needed_is_told_as_such() {
 }
 
 #[test]
-fn a_page_names_the_version_that_it_shows_and_what_it_depends_on() {
+fn pages_have_the_header_of_the_version_they_show_and_vary() {
     let server = Start::schema(SHOP).go();
     let ask = |path: &str| server.ask_anonymously("GET", path);
     // The contract is that of the parameter, whatever the header says.
@@ -478,7 +478,7 @@ fn a_page_names_the_version_that_it_shows_and_what_it_depends_on() {
 }
 
 #[test]
-fn the_changelog_tells_which_side_is_the_text_and_what_will_go() {
+fn the_changelog_describes_conversions_and_deprecations() {
     let schema = r#"
 [[versions]]
 date = "2026-01-01"

@@ -63,7 +63,7 @@ fn fill(server: &Server) -> [String; 3] {
 }
 
 #[test]
-fn paths_below_a_collection_are_there_in_its_versions() {
+fn child_paths_exist_only_in_the_versions_of_their_parent() {
     let server = Start::schema(CLUBS).go();
     let [members, badges, crafts] = fill(&server);
     for (path, version, message) in [
@@ -86,7 +86,7 @@ fn paths_below_a_collection_are_there_in_its_versions() {
 }
 
 #[test]
-fn contracts_have_what_is_below_a_collection_where_they_have_the_collection() {
+fn openapi_documents_have_child_paths_only_with_their_parent() {
     let server = Start::schema(CLUBS).go();
     for (version, expected) in [
         (OLD, ["crafts", "guilds", "notes"].as_slice()),
@@ -119,7 +119,7 @@ fn resolves(document: &Value, part: &Value) {
 }
 
 #[test]
-fn channels_and_webhooks_tell_of_what_is_below_a_collection_in_its_versions() {
+fn channels_and_webhooks_send_events_of_children_only_in_the_versions_of_their_parent() {
     let server = Start::schema(CLUBS).go();
     let expected = |version: &str| match version {
         OLD => ["guild", "craft", "note"].as_slice(),
@@ -164,7 +164,7 @@ fn until_note(mut next: impl FnMut() -> String) -> Vec<String> {
 }
 
 #[test]
-fn an_edit_that_takes_a_collection_with_what_is_below_it_needs_one_line() {
+fn removing_a_collection_with_its_children_needs_one_declared_change() {
     let folder = tempfile::tempdir().unwrap();
     let kept = "[collections.guilds.fields]\ntitle = \"string\"\n\
                 [collections.crafts]\nparent = \"guilds\"\nfields = { name = \"string\" }\n";

@@ -18,7 +18,7 @@ title = { type = "string", required = true, filter = true }
 "#;
 
 #[test]
-fn both_names_are_shown_and_taken_while_clients_move() {
+fn a_rename_with_beside_shows_and_accepts_both_names() {
     let server = Start::schema(BESIDE).go();
     for body in [
         json!({"name": "Dune"}),
@@ -40,7 +40,7 @@ fn both_names_are_shown_and_taken_while_clients_move() {
 }
 
 #[test]
-fn a_name_that_stays_beside_a_required_one_is_no_field_that_records_lack() {
+fn an_old_name_of_a_required_field_is_not_reported_as_missing() {
     let plain = "[collections.books.fields]\nname = { type = 'string', required = true }\n\
                  [[versions]]\ndate = '2025-01-01'\n";
     let newer = format!(
@@ -76,7 +76,7 @@ title = { type = "string", filter = true }
 "#;
 
 #[test]
-fn one_of_both_names_is_required_where_the_field_is() {
+fn a_required_field_with_an_old_name_needs_one_of_both_names() {
     const MIDDLE: &str = "2026-01-01";
     let server = Start::schema(FREED).go();
     let send = |method: &str, path: &str, version: &str, body: Value| {
@@ -108,7 +108,7 @@ fn one_of_both_names_is_required_where_the_field_is() {
 }
 
 #[test]
-fn a_description_asks_for_one_of_both_names() {
+fn the_openapi_document_requires_one_of_both_names() {
     let server = Start::schema(FREED).go();
     let described = |version: &str| {
         let file = server.get(&format!("/openapi.json?version={version}")).expect(200);
@@ -156,7 +156,7 @@ price = { type = "integer", max = 1000 }
 "#;
 
 #[test]
-fn what_is_wrong_is_told_under_the_name_that_was_sent() {
+fn errors_use_the_field_name_that_was_sent() {
     let server = Start::schema(KEYED).go();
     let book = server.make("/v1/books", json!({"isbn": "1"}));
     let other = format!("/v1/books/{}", server.make("/v1/books", json!({"isbn": "2"})));
@@ -187,7 +187,7 @@ fn what_is_wrong_is_told_under_the_name_that_was_sent() {
 }
 
 #[test]
-fn two_names_that_disagree_on_a_secret_tell_neither() {
+fn conflicting_values_of_a_secret_field_are_not_echoed() {
     let server = Start::schema(
         "[collections.books.fields]
         word = { type = 'string', write_only = true }

@@ -29,7 +29,7 @@ text = "string"
 "#;
 
 #[test]
-fn a_feed_is_polled_in_the_versions_that_have_it() {
+fn a_feed_can_be_polled_only_in_versions_that_have_it() {
     let server = Start::schema(FEEDS).go();
     let poll = |feed: &str, version: &str| server.get(&format!("/api/{feed}?version={version}"));
     for (feed, there, elsewhere) in
@@ -75,7 +75,7 @@ note = "string"
 
 /// What new clients leave out or write otherwise, old ones read as null; also what they must send.
 #[test]
-fn old_contracts_admit_what_newer_clients_write() {
+fn old_openapi_documents_accept_records_written_by_newer_clients() {
     let server = Start::schema(LOSSY).go();
     server.make("/v1/people", json!({"age": "old enough"}));
     let document = server.get("/openapi.json?version=2025-01-01").expect(200);
@@ -103,7 +103,7 @@ blurb = { type = "string", search = true }
 
 /// Also what was written before it was removed.
 #[test]
-fn a_removed_field_is_searched_by_those_who_know_it() {
+fn a_removed_field_can_be_searched_in_versions_that_have_it() {
     let (_, fields) = SHELVED.split_once("[collections").unwrap();
     let first = format!("[service]\nversion = \"2025-01-01\"\n[collections{fields}");
     let server = Start::schema(&first).go();
@@ -145,7 +145,7 @@ colour = "string"
 
 /// The limits of the version hold for what its clients change.
 #[test]
-fn what_a_newer_client_wrote_beyond_old_limits_is_sent_back_and_kept() {
+fn old_clients_can_send_back_values_beyond_their_limits() {
     const OLD: &str = "2025-01-01";
     let server = Start::schema(LOOSER).go();
     let made = json!({"price": 2500, "name": "Marionette", "age": "any", "colour": "red"});
@@ -217,7 +217,7 @@ level = { type = "integer", sort = true, filter = true }
 
 /// Page by page, also when records move in the order meanwhile.
 #[test]
-fn lists_are_in_the_order_of_what_the_version_shows() {
+fn lists_are_sorted_by_the_values_that_the_version_shows() {
     const OLD: &str = "2025-01-01";
     let server = Start::schema(SORTED).go();
     let make = |state: &str, level: Value| {

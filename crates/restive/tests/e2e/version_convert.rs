@@ -36,7 +36,7 @@ set = { price = "=request.price" }
 "#;
 
 #[test]
-fn a_converted_field_has_its_old_unit_at_every_door() {
+fn a_converted_field_has_its_old_unit_in_every_interface() {
     let server = Start::schema(SHOP).go();
     let ask = |method: &str, path: &str| server.ask(method, path).version(OLD);
     let sent = json!({"name": "tea", "price": 9.5, "weight": 2, "unit": "kg"});
@@ -69,7 +69,7 @@ fn a_converted_field_has_its_old_unit_at_every_door() {
 }
 
 #[test]
-fn a_value_that_newer_versions_cannot_keep_is_refused_as_it_was_sent() {
+fn a_value_that_cannot_be_converted_is_refused_with_the_sent_name_and_value() {
     let server = Start::schema(SHOP).go();
     let ask = |method: &str, path: &str| server.ask(method, path).version(OLD);
     let id = server.make("/v1/goods", json!({"price": 950}));
@@ -106,7 +106,7 @@ fn after(convert: &str) -> String {
 }
 
 #[test]
-fn a_start_names_the_record_that_a_conversion_would_lose() {
+fn a_start_is_refused_and_names_the_record_that_a_conversion_would_change() {
     let server = Start::schema(BEFORE).go();
     let id = server.make("/v1/goods", json!({"code": "007"}));
     server.make("/v1/goods", json!({"code": "12"}));
@@ -126,7 +126,7 @@ fn a_start_names_the_record_that_a_conversion_would_lose() {
 
 /// Records in the newest shape are looked at when a conversion of it is edited.
 #[test]
-fn a_start_names_the_record_that_an_edited_conversion_would_lose() {
+fn a_start_is_refused_and_names_the_record_that_an_edited_conversion_would_change() {
     let good = "convert = { field = \"code\", from = \"string\", up = \"int(value)\", down = \
                 \"string(value)\" }";
     let server = Start::schema(&after(good)).go();
@@ -145,7 +145,7 @@ fn a_start_names_the_record_that_an_edited_conversion_would_lose() {
 }
 
 #[test]
-fn a_plan_proposes_a_conversion_that_the_author_has_to_write() {
+fn plan_proposes_a_convert_change_with_a_todo() {
     let folder = TempDir::new().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("old.toml", BEFORE);

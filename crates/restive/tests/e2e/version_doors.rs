@@ -61,7 +61,7 @@ fn spoken(answer: &Answer) -> &str {
 }
 
 #[test]
-fn the_header_names_the_version_and_every_answer_echoes_it() {
+fn the_version_header_selects_the_version_and_every_response_echoes_it() {
     let server = Start::schema(SHOP).go();
     let id = server.make("/v2/books", json!({"title": "Dune", "price": 950}));
     for (version, mount, expected) in [
@@ -89,7 +89,7 @@ fn the_header_names_the_version_and_every_answer_echoes_it() {
 }
 
 #[test]
-fn versions_that_do_not_exist_are_refused_with_those_that_do() {
+fn unknown_versions_are_refused_with_the_known_ones() {
     let server = Start::schema(SHOP).go();
     for bad in ["2023-01-01", "2026-02-30", "2027-01-01", "newest", "", "2026-11-1", "2026-11-01 "]
     {
@@ -148,7 +148,7 @@ fn a_mount_serves_its_range_of_versions() {
 }
 
 #[test]
-fn an_unknown_path_is_answered_with_what_there_is_below_its_mount() {
+fn the_error_for_an_unknown_path_lists_the_paths_of_its_mount() {
     let server = Start::schema(&format!(
         "[service]\nmount = \"/v2\"\n[[mounts]]\npath = \"/v1\"\nversion = \"2026-01-01\"\n{SECOND}"
     ));
@@ -195,7 +195,7 @@ name = "string"
 "#;
 
 #[test]
-fn an_account_is_pinned_at_its_first_call_and_stays_there() {
+fn an_account_is_pinned_at_its_first_request_and_stays_pinned() {
     let server = Start::schema(FIRST).go();
     let id = server.make("/v1/books", json!({"name": "Dune"}));
     assert_eq!(server.get("/v1/account").expect(200)["api_version"], "2026-01-01");
@@ -217,7 +217,7 @@ fn an_account_is_pinned_at_its_first_call_and_stays_there() {
 }
 
 #[test]
-fn the_pin_is_moved_by_the_account_and_holds_at_once() {
+fn an_account_can_change_its_pin_with_immediate_effect() {
     let server = Start::schema(SHOP).go();
     let shown = server.get("/v2/account").expect(200);
     assert_eq!((&shown["object"], &shown["api_version"]), (&json!("account"), &json!(NEWEST)));
@@ -238,7 +238,7 @@ fn the_pin_is_moved_by_the_account_and_holds_at_once() {
 }
 
 #[test]
-fn a_pin_is_moved_to_versions_that_exist_by_those_who_may() {
+fn only_an_authorised_key_can_set_the_pin_and_only_to_known_versions() {
     let server = Start::schema(SHOP).go();
     for (body, field, code) in [
         (json!({"api_version": "2020-01-01"}), "api_version", "not_in_enum"),
@@ -279,7 +279,7 @@ fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn what_is_deprecated_is_told_by_headers() {
+fn requests_that_use_deprecated_things_get_deprecation_headers() {
     let server = Start::schema(SHOP).go();
     let plain = server.get("/v2/books");
     assert_eq!((header(&plain, "deprecation"), header(&plain, "sunset")), (None, None));
@@ -339,7 +339,7 @@ fn an_operator_sees_who_uses_which_version() {
 }
 
 #[test]
-fn counts_of_versions_outlive_the_server() {
+fn version_usage_counts_survive_a_restart() {
     let server = Start::schema(SHOP).go();
     let old = |server: &Server| {
         server.ask("GET", "/v1/books").version("2025-06-01").send().expect(200);
@@ -387,7 +387,7 @@ fn counts_of_versions_outlive_the_server() {
 }
 
 #[test]
-fn every_version_has_its_contract() {
+fn every_version_has_its_openapi_document() {
     let server = Start::schema(SHOP).go();
     let contract = |query: &str| server.get(&format!("/openapi.json{query}")).expect(200);
     let newest = contract("");
@@ -447,7 +447,7 @@ fn whole(document: &Value) {
 }
 
 #[test]
-fn the_changelog_tells_what_each_version_changed() {
+fn the_changelog_lists_the_changes_of_each_version() {
     let server = Start::schema(SHOP).go();
     let page = server.ask_anonymously("GET", "/changelog").send();
     assert_eq!(page.header("content-type"), Some("text/markdown; charset=utf-8"));
@@ -467,7 +467,7 @@ fn the_changelog_tells_what_each_version_changed() {
 }
 
 #[test]
-fn commands_plan_edits_check_dates_and_print_old_contracts() {
+fn commands_plan_edits_check_dates_and_print_old_openapi_documents() {
     let folder = tempfile::TempDir::new().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("shop.toml", SHOP);
@@ -561,7 +561,7 @@ land = "string"
 "#;
 
 #[test]
-fn all_that_is_wrong_about_versions_is_told_at_once_with_its_place() {
+fn check_reports_all_errors_of_versions_with_line_and_column() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::write(folder.path().join("wrong.toml"), WRONG).unwrap();
     let (_, told, code) = run(folder.path(), &["check", "wrong.toml"]);
@@ -618,7 +618,7 @@ message = "The `amount` must be at least a hundred for `quantity`."
 "#;
 
 #[test]
-fn a_contract_tells_rules_in_the_words_of_its_version() {
+fn the_openapi_document_describes_rules_with_the_names_of_its_version() {
     let server = Start::schema(PAID).go();
     let pay = format!("/v1/orders/{}/pay", server.make("/v1/orders", json!({})));
     for (version, sum, code, message) in [
@@ -641,7 +641,7 @@ fn a_contract_tells_rules_in_the_words_of_its_version() {
 }
 
 #[test]
-fn a_contract_tells_that_channels_take_a_version_and_name_it() {
+fn the_openapi_document_describes_the_version_parameter_of_channels() {
     let feed = "[collections.notes]\nfeed = true\nfields = { text = \"string\" }\n";
     let server = Start::schema(&format!("{SHOP}{feed}")).go();
     for version in [NEWEST, "2024-01-01"] {
@@ -710,7 +710,7 @@ price = "integer"
 "#;
 
 #[test]
-fn a_contract_tells_what_a_member_that_became_a_field_may_hold() {
+fn the_openapi_document_restricts_members_that_became_fields() {
     let server = Start::schema(MOVED).go();
     let old = "2026-01-01";
     let contract = server.get(&format!("/openapi.json?version={old}")).expect(200);

@@ -68,7 +68,7 @@ fn grown() -> (String, Arc<TempDir>) {
 }
 
 #[test]
-fn the_log_outlives_the_version_it_was_written_under() {
+fn events_stay_readable_after_their_version_is_removed() {
     let (id, folder) = grown();
     let without = LATER.replace("[[versions]]\ndate = \"2024-01-01\"\n", "");
     let at = without.find("[[versions]]\ndate = \"2025-01-01\"").unwrap();
@@ -93,7 +93,7 @@ fn the_log_outlives_the_version_it_was_written_under() {
 }
 
 #[test]
-fn records_and_log_stay_as_they_are_when_the_newest_date_is_set_anew() {
+fn changing_the_date_of_the_newest_version_keeps_records_and_log() {
     let (id, folder) = grown();
     let redated = LATER.replace("2026-01-01", "2026-02-01");
     let (_, error) = Start::schema(&redated).on(&folder).fails();
@@ -110,7 +110,7 @@ fn records_and_log_stay_as_they_are_when_the_newest_date_is_set_anew() {
 }
 
 #[test]
-fn a_field_that_is_told_as_a_constant_keeps_its_data_until_it_may_go() {
+fn a_removed_field_with_a_fill_value_keeps_its_data_until_loss_is_accepted() {
     let (_, folder) = grown();
     let gone = r#"
 [[versions]]
@@ -140,7 +140,7 @@ date = "2026-01-01""#;
 }
 
 #[test]
-fn the_log_goes_back_with_the_file() {
+fn reverting_a_schema_file_converts_the_events_back() {
     let server = Start::schema(FIRST).go();
     let id = server.make("/v1/books", json!({"name": "Dune", "price": 1.5, "author": "F H"}));
     let (_, folder) = server.stop();
@@ -168,7 +168,7 @@ fn the_log_goes_back_with_the_file() {
 }
 
 #[test]
-fn a_field_that_was_removed_is_shown_again_with_what_it_said() {
+fn restoring_a_removed_field_shows_its_old_data() {
     let first = "[service]\nversion = \"2025-01-01\"\n[collections.books.fields]\n\
                  b = \"string\"\nr = { type = \"string\", filter = true }\n";
     let removed = first.replace("[service]\nversion = \"2025-01-01\"\n", "").to_owned()

@@ -42,7 +42,7 @@ impl Told {
 }
 
 #[test]
-fn each_operation_is_told_in_both_versions_at_every_door() {
+fn events_of_each_operation_have_the_shape_of_both_versions_in_every_interface() {
     let schema = format!("{OPERATIONS}\n[webhooks]\ndevelopment = true\n");
     let server = Start::schema(&schema).go();
     let (mut old, mut new) = (Told::open(&server, OLD), Told::open(&server, NEW));
@@ -79,7 +79,7 @@ fn before(told: &Value, was: &str, is: &str, about: &str) {
 }
 
 #[test]
-fn each_operation_has_its_contract_in_both_versions() {
+fn the_openapi_documents_of_both_versions_describe_each_operation() {
     let server = Start::schema(OPERATIONS).go();
     let document = |version: &str| server.get(&format!("/openapi.json?version={version}")).json;
     let (old, new) = (document(OLD), document(NEW));

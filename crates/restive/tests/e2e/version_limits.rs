@@ -57,7 +57,7 @@ fn declared() -> (String, String) {
 }
 
 #[test]
-fn every_edit_is_told_with_lines_that_are_taken_as_they_are() {
+fn plan_proposes_lines_for_every_edit_that_check_accepts() {
     let (_, said) = declared();
     for line in [
         "needs a version change: books.title: `max_length` is 5, not 20 (values that were accepted",
@@ -77,7 +77,7 @@ fn every_edit_is_told_with_lines_that_are_taken_as_they_are() {
 }
 
 #[test]
-fn old_clients_go_on_under_their_limits_and_new_ones_are_held_to_theirs() {
+fn old_and_new_clients_are_held_to_the_limits_of_their_version() {
     let server = Start::schema(FIRST).go();
     let long = json!({"title": "A rather long title", "pages": 500, "code": "42", "nick": "a"});
     let id = server.make("/v1/books", long);
@@ -146,7 +146,7 @@ fn old_clients_go_on_under_their_limits_and_new_ones_are_held_to_theirs() {
 }
 
 #[test]
-fn what_breaks_tells_holds_for_all_versions() {
+fn an_edit_declared_in_breaks_applies_to_all_versions() {
     let (text, _) = declared();
     let server = Start::schema(&text).go();
     server.make("/v1/books", json!({"title": "x", "nick": "b"}));
@@ -166,7 +166,7 @@ fn shown_as(shown: &Value, title: &str) -> Value {
 }
 
 #[test]
-fn contracts_and_the_changelog_tell_of_both() {
+fn openapi_and_changelog_describe_limits_and_breaks() {
     let (text, _) = declared();
     let server = Start::schema(&text).go();
     let limit = |version: &str, path: &str| {
@@ -225,7 +225,7 @@ set = { copy = "=record.narrow" }
 "#;
 
 #[test]
-fn what_nobody_changes_is_nobodys_fault() {
+fn unchanged_values_beyond_new_limits_do_not_fail_an_update() {
     let server = Start::schema(BOTH).go();
     let long = "longer than five";
     let (of_old, of_new) =

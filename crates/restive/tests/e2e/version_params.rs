@@ -38,7 +38,7 @@ currency = { type = "string", required = true }
 "#;
 
 #[test]
-fn parameters_of_actions_are_those_of_the_version() {
+fn action_parameters_have_the_names_of_the_version() {
     let server = Start::schema(PAYING).go();
     let order = server.make("/v1/orders", json!({}));
     let pay = |version: &str, params: Value| {
@@ -109,7 +109,7 @@ set = { paid = "=request.way != null ? request.way : 'somehow'" }
 "#;
 
 #[test]
-fn a_parameter_that_is_not_sent_has_the_default_of_the_version_or_none() {
+fn an_omitted_parameter_gets_the_default_of_the_version() {
     let server = Start::schema(DEFAULTED).go();
     let order = server.make("/v1/orders", json!({}));
     for (version, default) in
@@ -156,7 +156,7 @@ message = "The `amount` is more than the `total`; choose another `way` than `way
 "#;
 
 #[test]
-fn rules_name_parameters_as_the_version_calls_them() {
+fn errors_of_rules_use_the_parameter_names_of_the_version() {
     let server = Start::schema(JUDGED).go();
     let order = server.make("/v1/orders", json!({"amount": 1, "total": 5}));
     let refused = |version: &str, params: Value| {
@@ -176,7 +176,7 @@ fn rules_name_parameters_as_the_version_calls_them() {
 }
 
 #[test]
-fn changes_of_parameters_are_checked_and_planned() {
+fn check_and_plan_cover_changes_of_parameters() {
     let folder = tempfile::TempDir::new().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let told = |edit: (&str, &str)| {

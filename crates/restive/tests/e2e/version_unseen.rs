@@ -41,7 +41,7 @@ first = "string"
 "#;
 
 #[test]
-fn what_is_not_seen_stays_when_something_beside_it_is_written() {
+fn an_update_keeps_fields_that_the_version_does_not_show() {
     let server = Start::schema(FINER).go();
     let fine = json!({ "tags": ["a", "b"], "kind": "audio", "price": 1234, "info": { "y": 1 },
                        "first": "Ada" });
@@ -112,7 +112,7 @@ message = "The `sku` is none; see `info.lang`, `info.note` and `code`."
 "#;
 
 #[test]
-fn what_a_version_has_no_word_for_is_told_without_its_name() {
+fn errors_about_fields_that_the_version_lacks_do_not_name_them() {
     let server = Start::schema(UNSEEN).go();
     server.make("/v1/orders", json!({"sku": "A1"}));
     let order = server.make("/v1/orders", json!({}));
@@ -188,7 +188,7 @@ message = "The `sku` is none."
 "#;
 
 #[test]
-fn what_a_version_lost_is_not_named_there_either() {
+fn errors_do_not_name_fields_that_the_version_removed() {
     let server = Start::schema(PARTED).go();
     let made = json!({ "sku": "A1" });
     server.ask("POST", "/v1/orders").version("2025-01-01").json(&made).send().expect(201);

@@ -386,7 +386,7 @@ impl Case {
 }
 
 #[test]
-fn each_operation_reads_writes_and_finds_in_the_old_version() {
+fn each_operation_works_for_reads_writes_and_filters_in_the_old_version() {
     let server = Start::schema(OPERATIONS).go();
     for case in CASES {
         case.check(&server);
@@ -394,7 +394,7 @@ fn each_operation_reads_writes_and_finds_in_the_old_version() {
 }
 
 #[test]
-fn what_new_clients_write_is_shown_in_old_words() {
+fn old_clients_see_values_of_new_clients_in_their_names() {
     let server = Start::schema(OPERATIONS).go();
     for (collection, sent, old, found) in [
         ("titles", r#"{"title":"Dune"}"#, r#"{"name":"Dune"}"#, "name=Dune"),
@@ -418,7 +418,7 @@ fn what_new_clients_write_is_shown_in_old_words() {
 
 /// What an old client cannot see stays when it writes.
 #[test]
-fn old_clients_keep_what_they_do_not_know() {
+fn writes_of_old_clients_keep_fields_they_do_not_know() {
     let server = Start::schema(OPERATIONS).go();
     for (collection, made, version, change, new) in [
         (
@@ -444,7 +444,7 @@ fn old_clients_keep_what_they_do_not_know() {
 }
 
 #[test]
-fn old_names_are_unknown_to_new_clients_and_new_names_to_old_ones() {
+fn each_version_accepts_only_its_own_names() {
     let server = Start::schema(OPERATIONS).go();
     for (collection, version, body, field) in [
         ("titles", OLD, json!({"name": "x", "title": "x"}), "title"),
@@ -474,7 +474,7 @@ fn old_names_are_unknown_to_new_clients_and_new_names_to_old_ones() {
 }
 
 #[test]
-fn errors_name_what_the_client_sent() {
+fn errors_use_the_names_of_the_clients_version() {
     let server = Start::schema(OPERATIONS).go();
     let post = |path: &str, body: Value| server.ask("POST", path).version(OLD).json(&body).send();
     let error = post("/v1/titles", json!({})).error(422, "validation_failed");
@@ -498,7 +498,7 @@ fn errors_name_what_the_client_sent() {
 }
 
 #[test]
-fn a_collection_is_there_from_or_until_a_version() {
+fn a_collection_exists_only_in_its_versions() {
     let server = Start::schema(OPERATIONS).go();
     let ask = |path: &str, version: &str| server.ask("GET", path).version(version).send();
     ask("/v1/novelties", NEW).expect(200);
@@ -523,7 +523,7 @@ fn tag(answer: &Answer) -> String {
 }
 
 #[test]
-fn tags_tell_versions_apart_when_reading_and_guard_writes_of_any() {
+fn etags_differ_between_versions_for_reads_and_guard_writes_of_all() {
     let server = Start::schema(OPERATIONS).go();
     let made = server.ask("POST", "/v1/titles").version(OLD).json(&json!({"name": "Dune"})).send();
     let path = format!("/v1/titles/{}", made.id());
@@ -549,7 +549,7 @@ fn tags_tell_versions_apart_when_reading_and_guard_writes_of_any() {
 }
 
 #[test]
-fn a_repeated_request_is_answered_in_its_version_and_in_no_other() {
+fn a_repeated_request_is_replayed_only_in_its_version() {
     let server = Start::schema(OPERATIONS).go();
     let post = |version: &str, body: Value| {
         let ask = server.ask("POST", "/v1/titles").version(version);
@@ -683,7 +683,7 @@ message = "`amount` is too large."
 "#;
 
 #[test]
-fn actions_states_and_codes_are_told_in_the_words_of_the_version() {
+fn actions_states_and_codes_have_the_names_of_the_version() {
     let server = Start::schema(STATES).go();
     let post = |path: &str, version: &str, body: Value| {
         server.ask("POST", path).version(version).json(&body).send()

@@ -145,7 +145,7 @@ fn change(server: &Server, id: &str) {
 }
 
 #[test]
-fn endpoints_of_both_versions_get_the_same_events_in_their_shapes() {
+fn endpoints_of_both_versions_get_the_same_events_in_the_shape_of_their_version() {
     let server = Start::schema(FIRST).go();
     let (old_sink, new_sink) = (Sink::start(), Sink::start());
     let old = endpoint(&server, &old_sink, Some(OLD));
@@ -195,7 +195,7 @@ fn endpoints_of_both_versions_get_the_same_events_in_their_shapes() {
 }
 
 #[test]
-fn an_endpoint_cannot_ask_for_a_version_that_there_is_not() {
+fn an_endpoint_with_an_unknown_version_is_refused() {
     let server = Start::schema(SECOND).go();
     let sink = Sink::start();
     let body = |version: &str| json!({ "url": sink.url(), "api_version": version });
@@ -213,7 +213,7 @@ fn an_endpoint_cannot_ask_for_a_version_that_there_is_not() {
 }
 
 #[test]
-fn thin_payloads_and_filters_know_the_version() {
+fn thin_payloads_and_filters_use_the_version_of_the_endpoint() {
     let server = Start::schema(SECOND).go();
     let (thin, filtered) = (Sink::start(), Sink::start());
     let body = json!({ "url": thin.url(), "api_version": OLD, "payload": "thin" });
@@ -243,7 +243,7 @@ fn thin_payloads_and_filters_know_the_version() {
 }
 
 #[test]
-fn streams_resume_over_the_restart_in_the_version_they_ask_for() {
+fn streams_resume_after_a_restart_in_their_version() {
     let server = Start::schema(FIRST).go();
     let mut stream = Events::open(&server, "/api/events");
     let begin = stream.next().id.unwrap();
@@ -274,7 +274,7 @@ fn streams_resume_over_the_restart_in_the_version_they_ask_for() {
 }
 
 #[test]
-fn sockets_tell_each_version_and_go_on_from_one_position() {
+fn sockets_send_each_version_and_share_positions() {
     let server = Start::schema(FIRST).go();
     let mut socket = Socket::open(&server, "/ws");
     let begin = socket.typed("welcome")["position"].as_str().unwrap().to_owned();
@@ -299,7 +299,7 @@ fn sockets_tell_each_version_and_go_on_from_one_position() {
 }
 
 #[test]
-fn polls_of_a_feed_show_each_version() {
+fn polls_of_a_feed_return_the_shape_of_the_version() {
     let server = Start::schema(FIRST).go();
     server.post("/v1/messages", json!({ "text": "before" })).expect(201);
     let server = renamed(server);
@@ -325,7 +325,7 @@ fn polls_of_a_feed_show_each_version() {
 }
 
 #[test]
-fn a_cursor_from_before_records_were_rewritten_has_expired() {
+fn a_cursor_expires_when_records_are_converted() {
     let sorted = |file: &str, name: &str| {
         let declared = format!("{name} = {{ type = \"string\", required = true");
         assert!(file.contains(&declared), "{declared}");
@@ -391,7 +391,7 @@ date = "2024-01-01"
 "#;
 
 #[test]
-fn a_repeated_write_is_answered_as_it_was_although_fields_were_added_since() {
+fn a_repeated_write_is_replayed_unchanged_although_fields_were_added() {
     let server = Start::schema(FIRST).go();
     let book = dune(&server);
     let ask = |server: &Server, method: &str, path: &str, body: Value| {
@@ -422,7 +422,7 @@ fn a_repeated_write_is_answered_as_it_was_although_fields_were_added_since() {
 }
 
 #[test]
-fn a_remembered_refusal_keeps_its_words_over_the_restart_and_is_no_other_versions() {
+fn a_stored_refusal_is_replayed_unchanged_after_a_restart_and_only_in_its_version() {
     let first = sums("service.version = \"2024-01-01\"", "fee", "amount");
     let server = Start::schema(&first).go();
     let order = server.make("/v1/orders", json!({ "amount": 101, "fee": 1 }));
@@ -448,7 +448,7 @@ fn a_remembered_refusal_keeps_its_words_over_the_restart_and_is_no_other_version
 }
 
 #[test]
-fn a_channel_cannot_ask_for_a_version_that_there_is_not() {
+fn a_channel_with_an_unknown_version_is_refused() {
     let server = Start::schema(SECOND).go();
     let old = SECOND.lines().rev().find_map(|line| line.strip_prefix("date = ")).unwrap();
     let old = old.trim_matches('"');
@@ -475,7 +475,7 @@ fn a_channel_cannot_ask_for_a_version_that_there_is_not() {
 }
 
 #[test]
-fn events_are_read_in_the_version_of_the_request() {
+fn events_have_the_shape_of_the_requests_version() {
     let server = Start::schema(FIRST).go();
     let id = dune(&server);
     let server = renamed(server);
@@ -502,7 +502,7 @@ fn events_are_read_in_the_version_of_the_request() {
 /// As with Stripe, where new types of events come to accounts of every version: the log is what has
 /// happened, and to leave out what a version has no word for would make it another for each reader.
 #[test]
-fn the_log_is_whole_in_every_version_and_what_is_told_is_not() {
+fn lists_have_all_events_in_every_version_while_channels_omit_unknown_types() {
     let server = Start::schema(SECOND).go();
     let mut streams = [OLD, NEW]
         .map(|version| (version, Events::open(&server, &format!("/api/events?version={version}"))));

@@ -94,7 +94,7 @@ pub async fn scopes_never_meet(bed: Bed) {
     bed.put(there).await;
 }
 
-pub async fn children_live_under_their_parent_only(bed: Bed) {
+pub async fn children_are_found_only_below_their_parent(bed: Bed) {
     let (a, b) = (bed.put(book("A", json!(1))).await, bed.put(book("B", json!(1))).await);
     let review = bed.put(under(create(REVIEWS, json!({"rating": 5})), &a.id)).await;
     assert_eq!(value(&review, "book"), json!(a.id));

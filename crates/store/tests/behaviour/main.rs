@@ -58,7 +58,7 @@ suite! { sqlite:
         versions_guard_writes
         a_deleted_record_stays_deleted
         scopes_never_meet
-        children_live_under_their_parent_only
+        children_are_found_only_below_their_parent
         a_delete_takes_everything_below_along
         a_delete_of_too_much_is_refused_whole
         unique_values_are_refused_and_all_of_them_named

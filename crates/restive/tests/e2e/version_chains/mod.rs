@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 const CHAINS: usize = 10;
 
 #[test]
-fn every_door_tells_every_version_of_random_schemas_what_the_changes_say() {
+fn every_interface_of_random_schemas_serves_every_version_as_declared() {
     let setting = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match (setting("RESTIVE_CHAIN_SEED"), setting("RESTIVE_CHAINS")) {
         (Some(seed), _) => vec![seed],
@@ -71,7 +71,7 @@ fn always() -> Vec<u64> {
 /// Every kind of change happens to a feed, which is polled, streamed and said over sockets, and to
 /// what is told in envelopes.
 #[test]
-fn the_pasts_that_are_always_tried_have_every_kind_of_change() {
+fn the_fixed_random_histories_contain_every_kind_of_change() {
     let kinds = "Rename Enter Leave Retype EnumMap Default Optional Required Removed \
                  Limits Gone CollectionAdded CollectionRemoved";
     let of_forms = "Rename Retype EnumMap Default Optional Required \

@@ -1,5 +1,6 @@
-//! Certificates from an authority: pebble, the test server of Let's Encrypt, looks at the names
-//! through the TLS port or through plain HTTP, and what it signs is served.
+//! Certificates from an ACME authority: pebble, the test server of Let's Encrypt, verifies the
+//! names through the TLS port or through plain HTTP, and the server serves the certificates that it
+//! signs.
 
 use crate::deadline::Deadline as _;
 use crate::harness::{Server, Start, eventually};
@@ -20,7 +21,7 @@ fn free_port() -> u16 {
 }
 
 impl Pebble {
-    /// Does not run yet: it must be told where to look, which is known when the server runs.
+    /// Does not start the process yet: its configuration needs the port of the server.
     fn new() -> Pebble {
         let folder = TempDir::new().unwrap();
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -80,7 +81,7 @@ impl Drop for Pebble {
     }
 }
 
-/// Who signed what the server shows for this name.
+/// The issuer of the certificate that the server sends for this name.
 fn issuer(server: &Server, name: &str) -> String {
     let output = Command::new("openssl")
         .args(["s_client", "-connect", &server.address.to_string(), "-servername", name])
@@ -101,7 +102,7 @@ fn acme_obtains_stores_and_renews_a_certificate_through_the_tls_port() {
     let mut pebble = Pebble::new();
     let server = pebble.start("localhost").go();
     assert!(!issuer(&server, "localhost").contains("Pebble"), "there is none yet");
-    // It does not run when it is first asked: that is no reason to give up.
+    // The authority does not run at the first attempt; the server must try again.
     let told = || server.log.lock().unwrap().contains("no certificate was obtained");
     eventually("the failure is told", told);
     pebble.run(1, server.address.port());
@@ -117,7 +118,7 @@ fn acme_obtains_stores_and_renews_a_certificate_through_the_tls_port() {
     let server = pebble.start("localhost").on(&folder).go();
     assert_eq!(issuer(&server, "localhost"), first, "served again without asking anybody");
     let (_, folder) = server.stop();
-    // As if it were old: two thirds of its life are over.
+    // Makes the certificate old: two thirds of its lifetime are over.
     let kept = folder.path().join("data/acme/localhost.pem");
     let touch = Command::new("touch").args(["-d", "20 years ago"]).arg(&kept).status();
     assert!(touch.unwrap().success());
@@ -154,7 +155,7 @@ fn acme_obtains_a_certificate_through_plain_http_which_otherwise_redirects() {
 fn acme_logs_the_authoritys_reason_when_it_refuses_a_name() {
     let mut pebble = Pebble::new();
     let server = pebble.start("localhost").go();
-    // It looks where nobody answers.
+    // The authority connects to a port that nothing listens on.
     pebble.run(1, free_port());
     let said = || server.log.lock().unwrap().clone();
     eventually("the reason is told", || said().contains("Failed to connect"));

@@ -1,4 +1,4 @@
-//! State machines: actions, rules that refuse, and transitions that time brings about.
+//! State machines: actions, rules that refuse them, and timed transitions.
 
 use crate::harness::{Server, Start, eventually};
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
-//! Keys, accounts and modes: who gets in, and what nobody else may see.
+//! Keys, accounts and modes: which requests authenticate, and which data other callers cannot see.
 
 use crate::harness::{Answer, KEY, Server, Start, eventually};
 use model::Timestamp;
 use serde_json::json;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Runs `restive keys create …` beside the server: id and secret.
+/// Runs `restive keys create …` while the server runs; returns id and secret.
 pub fn create(server: &Server, arguments: &[&str]) -> (String, String) {
     let (text, error, code) = server.tool(&[&["keys", "create"], arguments].concat());
     assert_eq!(code, 0, "{error}");
@@ -13,7 +13,7 @@ pub fn create(server: &Server, arguments: &[&str]) -> (String, String) {
     (words.next().unwrap().to_owned(), words.next().unwrap().to_owned())
 }
 
-/// Runs `restive accounts create`: id, test key, live key.
+/// Runs `restive accounts create`; returns id, test key and live key.
 pub fn account(server: &Server, name: &str) -> (String, String, String) {
     let (text, error, code) = server.tool(&["accounts", "create", name]);
     assert_eq!(code, 0, "{error}");

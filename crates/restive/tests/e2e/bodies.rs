@@ -1,5 +1,5 @@
-//! Request bodies in flight: what one account sends takes a bounded part of the memory, and leaves
-//! room for the bodies of the others.
+//! Request bodies in flight: the bodies of one account use a bounded part of the memory and leave
+//! room for the bodies of others.
 
 use crate::auth::account;
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
@@ -9,10 +9,10 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The part of the budget for bodies that one account alone may have.
+/// The part of the body budget that one account alone may use.
 const SHARE_KIB: u64 = 128 * 1024;
 const BODY_BYTES: usize = 1_000_000;
-/// More than fit into the share.
+/// More uploads than fit into the share.
 const UPLOADS: usize = 200;
 
 fn unlimited() -> Server {
@@ -26,25 +26,25 @@ fn head(key: &str, bytes: usize) -> String {
     )
 }
 
-/// Sends a request but for the last byte of its body.
+/// Sends a request except for the last byte of its body.
 fn upload(server: &Server, key: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let text = [head(key, BODY_BYTES).as_bytes(), &[b' '; BODY_BYTES - 1]].concat();
-    // One that is refused may be closed before all of it is sent.
+    // The server may close a refused request before all of it is sent.
     let _ = stream.write_all(&text);
     stream
 }
 
-/// What was answered so far.
+/// The response so far.
 fn answered(stream: &mut TcpStream) -> String {
     stream.set_nonblocking(true).unwrap();
     let mut bytes = vec![0; 4096];
     let count = match stream.read(&mut bytes) {
         Ok(count) => count,
         Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-        // Its answer was lost with what it had sent.
+        // The connection was reset before the response was read.
         Err(_) => return "reset".to_owned(),
     };
     String::from_utf8_lossy(&bytes[..count]).into_owned()
@@ -57,8 +57,8 @@ fn large_bodies_of_one_account_do_not_block_those_of_another() {
     server.book("first");
     let before = resident_kib(&server);
     let mut uploads: Vec<TcpStream> = (0..UPLOADS).map(|_| upload(&server, KEY)).collect();
-    // The share is used up: one more is refused before it is sent, with a reason.
-    // A busy server may not have read all of the others when the first of these comes.
+    // The share is used up: the next request is refused before its body is sent, with a reason. A
+    // busy server may not have read all the others yet.
     let mut refusal = String::new();
     eventually("one more is refused", || {
         let mut late = TcpStream::connect(server.address).unwrap();
@@ -73,24 +73,24 @@ fn large_bodies_of_one_account_do_not_block_those_of_another() {
     assert!(refusal.contains("retry-after: 1") && refusal.contains("overloaded"), "{refusal}");
     let held = resident_kib(&server);
     assert!(held < before + SHARE_KIB + GROWTH_KIB, "from {before} to {held} KiB");
-    // The other account sends bodies as before, large ones too.
+    // The other account can still send bodies, including large ones.
     let began = Instant::now();
     for title in ["small".to_owned(), "x".repeat(100)] {
         let book = json!({ "title": title, "author": "a" });
         server.ask("POST", "/v1/books").key(&other).json(&book).send().expect(201);
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    // What needs no body is answered to both.
+    // Requests without a body are served for both accounts.
     server.get("/v1/books").expect(200);
     let refused = uploads.iter_mut().filter_map(|stream| {
         let text = answered(stream);
-        // On a busy machine others may have been too slow (408).
+        // On a busy machine, other uploads may have timed out (408).
         (!text.is_empty() && !text.starts_with("HTTP/1.1 408")).then_some(text)
     });
     let refused: Vec<String> = refused.collect();
     assert!((50..=100).contains(&refused.len()), "{} of {UPLOADS}", refused.len());
     drop(uploads);
-    // It heals, and the system has the memory back.
+    // The account recovers, and the memory returns to the system.
     eventually("the account sends bodies again", || {
         let book = json!({ "title": "again", "author": "a" });
         server.ask("POST", "/v1/books").json(&book).send().status == 201

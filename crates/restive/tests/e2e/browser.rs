@@ -1,4 +1,4 @@
-//! What a real browser makes of the server: Chromium, driven by xtask/tools/browser.
+//! A real browser as the client: Chromium, driven by xtask/tools/browser.
 
 use crate::deadline::Deadline as _;
 use crate::harness::Start;

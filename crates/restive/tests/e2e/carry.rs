@@ -1,5 +1,5 @@
-//! How a test's requests travel: in HTTP/1.1, or in what `RESTIVE_E2E_OVER` says, so that one suite
-//! runs over every version.
+//! The transport of a test's requests: HTTP/1.1, or the version in `RESTIVE_E2E_OVER`, so that one
+//! suite runs over every version of HTTP.
 
 use crate::harness::PATIENCE;
 use bytes::{Buf as _, Bytes};
@@ -20,16 +20,16 @@ type Fault = Box<dyn std::error::Error + Send + Sync>;
 type H3Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
 type H2Sender = h2::client::SendRequest<Bytes>;
 
-/// The parts of an answer, read to its end.
+/// The parts of a complete response.
 pub struct Parts {
-    /// Heads of interim answers (103) before it; what the library for HTTP/1.1 drops.
+    /// Heads of interim responses (103); the HTTP/1.1 library drops them.
     pub interim: Vec<HeaderMap>,
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
 }
 
-/// Drives the connections of all tests.
+/// Runs the connections of all tests.
 static RUNTIME: LazyLock<Handle> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let handle = runtime.handle().clone();
@@ -41,11 +41,11 @@ pub enum Carrier {
     Http1(ureq::Agent),
     /// The connection in use, once there is one.
     Http2(SocketAddr, Mutex<Option<H2Sender>>),
-    /// Asked for under the lock: its last user closes a connection.
+    /// Used under the lock: the last user closes the connection.
     Http3(SocketAddr, tokio::sync::Mutex<Option<H3Sender>>),
 }
 
-/// What a server must be told so that it can be asked this way.
+/// The arguments that a server needs for this transport.
 pub fn arguments() -> &'static [&'static str] {
     match over().as_str() {
         "http3" => &["--tls", "self-signed"],
@@ -62,7 +62,7 @@ impl Carrier {
         Carrier::speaking(&over(), address)
     }
 
-    /// In this version, whatever the suite runs over.
+    /// Uses this HTTP version, independent of the version of the suite.
     pub fn speaking(version: &str, address: SocketAddr) -> Carrier {
         match version {
             "http1" => Carrier::Http1(
@@ -128,7 +128,7 @@ async fn over_http2(mut sender: H2Sender, request: Request<Vec<u8>>) -> Result<P
     let empty = body.is_empty();
     let (mut response, mut sending) = sender.send_request(Request::from_parts(head, ()), empty)?;
     if !empty {
-        // An answer may come before the whole body was wanted; then the rest is not.
+        // The response may arrive before the whole body is sent; ignore the error.
         let _ = sending.send_data(body.into(), true);
     }
     let mut interim = Vec::new();
@@ -167,7 +167,7 @@ async fn over_http3(
         None => kept.insert(dial(address).await?).send_request(head).await?,
     };
     drop(kept);
-    // An answer may come before the whole body was wanted; then the rest is not.
+    // The response may arrive before the whole body is sent; ignore the error.
     let _ = stream.send_data(Bytes::from(body)).await;
     let _ = stream.finish().await;
     let mut interim = Vec::new();
@@ -185,7 +185,7 @@ async fn over_http3(
     Ok(Parts { interim, status: head.status, headers: head.headers, body })
 }
 
-/// Believes whoever answers: who that is, other tests look at.
+/// Accepts every certificate; other tests check certificates.
 fn trusting() -> Result<rustls::ClientConfig, rustls::Error> {
     Ok(rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -194,12 +194,12 @@ fn trusting() -> Result<rustls::ClientConfig, rustls::Error> {
         .with_no_client_auth())
 }
 
-/// A stream for bytes as they are, to a server that was started as `arguments` say.
+/// A byte stream to a server that was started with `arguments`.
 pub fn plain(address: SocketAddr) -> Box<dyn Bytewise> {
     try_plain(address, PATIENCE).unwrap()
 }
 
-/// For servers that may be gone; a read waits no longer than `patience`.
+/// For servers that may be down; a read waits at most `patience`.
 pub fn try_plain(address: SocketAddr, patience: Duration) -> std::io::Result<Box<dyn Bytewise>> {
     let stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;

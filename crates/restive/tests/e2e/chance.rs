@@ -26,7 +26,7 @@ impl Chance {
         choices[self.below(choices.len())]
     }
 
-    /// True so many times in a hundred.
+    /// True in this many of a hundred calls.
     pub fn percent(&mut self, share: usize) -> bool {
         self.below(100) < share
     }

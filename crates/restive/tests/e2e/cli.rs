@@ -37,7 +37,7 @@ fn init_writes_a_file_that_check_accepts_and_serve_serves() {
     assert!(code == 0 && schema["$schema"].is_string());
 }
 
-/// `restive openapi | head`: who has read enough ends the command, and that is no fault.
+/// `restive openapi | head`: a reader that exits early ends the command without an error.
 #[test]
 fn a_command_whose_output_is_read_only_in_part_ends_without_an_error() {
     let folder = TempDir::new().unwrap();
@@ -181,7 +181,8 @@ fn a_backup_taken_during_writes_is_consistent_and_can_be_served() {
     let here = server.get("/v1/books?page=1").expect(200)["pagination"]["total"].as_u64();
     let there = restored.get("/v1/books?page=1").expect(200)["pagination"]["total"].as_u64();
     assert!(there >= Some(3) && there <= here, "{there:?} of {here:?}");
-    // Records and events are of one moment: each record has its event and each event its record.
+    // Records and events are from one point in time: each record has its event and each event its
+    // record.
     let all = |path: &str, column: &str| -> std::collections::BTreeSet<String> {
         let mut found = std::collections::BTreeSet::new();
         let mut next = format!("{path}limit=100");
@@ -198,13 +199,13 @@ fn a_backup_taken_during_writes_is_consistent_and_can_be_served() {
     let books = all("/v1/books?", "/id");
     assert_eq!(books, all("/v1/events?type=book.created&", "/data/object/id"));
     assert_eq!(books.len() as u64, there.unwrap());
-    // Of the reviews at most the last book's is missing: it was written after its book.
+    // At most the review of the last book is missing: it was written after its book.
     let reviews = all("/v1/events?type=review.created&", "/data/object/id").len();
     assert!((books.len() - 2..books.len()).contains(&reviews), "{reviews} of {books:?}");
     restored.book("the copy is a database like any other");
 }
 
-/// Starts without arguments; what it prints until it listens.
+/// Starts without arguments; returns the output until the server listens.
 fn bare(folder: &TempDir) -> (std::process::Child, Vec<String>) {
     let mut child = Command::new(executable())
         .env("RESTIVE_LISTEN", "127.0.0.1:0")

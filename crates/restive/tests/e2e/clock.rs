@@ -1,6 +1,6 @@
-//! Servers whose wall clock a test sets, by the library of Debian's `faketime`. The program itself
-//! stays out: it would stand between us and the process we kill. Timers go on as they are, where a
-//! test does not hurry them.
+//! Servers whose wall clock a test sets, with the library of Debian's `faketime`. The `faketime`
+//! program is not used, because it would be the parent of the process that tests kill. Timers run
+//! at normal speed unless a test speeds them up.
 
 use crate::deadline::Deadline as _;
 use crate::harness::Start;
@@ -12,7 +12,7 @@ pub fn shifted(start: Start, by: &str) -> Start {
     faked(start).env("FAKETIME", by)
 }
 
-/// With all of its clocks, timers included, so many times as fast.
+/// Makes all clocks of the server, including timers, run this many times as fast.
 pub fn hurried(start: Start, times: u32) -> Start {
     faked(start).env("FAKETIME", &format!("+0s x{times}")).env("FAKETIME_DONT_FAKE_MONOTONIC", "0")
 }
@@ -25,15 +25,15 @@ fn faked(start: Start) -> Start {
     start.env("LD_PRELOAD", library.trim()).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
 }
 
-/// Removes what the library shares between processes: one that is killed leaves it behind, and the
-/// next of the same number would go by its clock.
+/// Removes the shared memory of the library: a killed process leaves it behind, and a later process
+/// with the same id would use its clock.
 pub fn forget(process: u32) {
     for remains in ["faketime_shm_", "sem.faketime_sem_"] {
         let _ = std::fs::remove_file(format!("/dev/shm/{remains}{process}"));
     }
 }
 
-/// A clock that can be set while servers go by it.
+/// A clock that can be set while servers use it.
 pub struct Clock {
     folder: TempDir,
 }
@@ -45,15 +45,15 @@ impl Clock {
         clock
     }
 
-    /// So many seconds from the true time.
+    /// Sets the clock to this many seconds from the true time.
     pub fn set(&self, seconds: i64) {
         let [new, now] = ["new", "now"].map(|name| self.folder.path().join(name));
         std::fs::write(&new, format!("{seconds:+}s\n")).unwrap();
-        // In one step: somebody may read it at any moment.
+        // Atomically, because a server may read it at any time.
         std::fs::rename(new, now).unwrap();
     }
 
-    /// A server that goes by it.
+    /// A server that uses this clock.
     pub fn of(&self, start: Start) -> Start {
         let file = self.folder.path().join("now");
         faked(start)

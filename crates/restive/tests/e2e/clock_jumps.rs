@@ -1,5 +1,5 @@
-//! Deliveries under a wall clock that is set while they wait: retries keep to their schedule, an
-//! endpoint that fails for days is disabled with warnings before, old events go.
+//! Deliveries while the wall clock is set: retries keep their schedule, an endpoint that fails for
+//! days is disabled after warnings, and old events are removed.
 
 use crate::clock::Clock;
 use crate::deliveries::{attempts, endpoint, figure, wait_for};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 const HOUR: i64 = 3600;
 
-/// One that may be asked as often as waiting takes.
+/// Without a rate limit, because tests poll often.
 fn bookshop() -> Start {
     Start::bookshop().arg("--rate-limit").arg("off")
 }
@@ -32,7 +32,7 @@ fn a_clock_jump_neither_delays_nor_repeats_a_retry() {
     let got = sink.of("book.created");
     let signed = |n: usize| got[n].header("webhook-timestamp").unwrap().parse::<i64>().unwrap();
     assert!(signed(0) - signed(2) > 47 * HOUR, "signed by the clock as it is set");
-    // Ahead: what has become due is tried, once.
+    // After a jump ahead, a due delivery is tried once.
     let delivery = wait_for(&server, &id, &["pending"]).remove(0);
     eventually("the third is written down", || attempts(&server, &delivery).len() == 3);
     clock.set(24 * HOUR);
@@ -86,7 +86,7 @@ fn an_endpoint_that_fails_for_five_days_causes_three_warnings_and_is_disabled() 
     wait_for(&server, &id, &["failed"; 5]);
     eventually("it is said to fail", || server.get(&path).expect(200)["failing_since"].is_string());
     let since = server.get(&path).expect(200)["failing_since"].clone();
-    // Restarts in between lose nothing of it.
+    // Restarts in between lose no warnings.
     let mut server = server;
     for (warning, hours) in [(0, 29), (0, 58), (1, 61), (2, 85), (3, 109)] {
         let (_, folder) = server.stop();
@@ -133,7 +133,7 @@ fn expired_events_are_removed_with_their_deliveries() {
     let event = format!("/v1/events/{}", old["event"].as_str().unwrap());
     let delivery = format!("/v1/deliveries/{}", old["id"].as_str().unwrap());
     let (_, folder) = server.stop();
-    // Just before its time nothing happens to it.
+    // Just before its retention ends, the event still exists.
     clock.set(7 * 24 * HOUR - 600);
     let server = clock.of(Start::schema(schema)).on(&folder).go();
     server.make("/v1/books", json!({"title": "young"}));
@@ -148,7 +148,7 @@ fn expired_events_are_removed_with_their_deliveries() {
     assert_eq!(left, ["book.created"], "the young one is kept");
     assert_eq!(server.get("/v1/deliveries").column("endpoint").len(), 1);
     assert_eq!(server.get(&format!("/v1/books/{book}")).expect(200)["title"], "old");
-    // Deliveries go on behind what was removed.
+    // Deliveries continue after the removed events.
     server.make("/v1/books", json!({"title": "new"}));
     eventually("the newest is delivered", || sink.of("book.created").len() == 3);
 }
@@ -170,7 +170,7 @@ fn undelivered_events_are_kept_longer_and_their_removal_is_reported() {
     let event = format!("/v1/events/{}", old["event"].as_str().unwrap());
     let delivery = format!("/v1/deliveries/{}", old["id"].as_str().unwrap());
     let (_, folder) = server.stop();
-    // Beyond its retention, and still to be delivered.
+    // Beyond its retention, but not delivered yet.
     clock.set(7 * 24 * HOUR + 600);
     let server = clock.of(Start::schema(schema)).on(&folder).go();
     server.make("/v1/books", json!({"title": "young"}));

@@ -1,6 +1,5 @@
-//! The wall clock is set while the server runs. Each jump is met by deliveries, streams, timers,
-//! quotas, remembered answers and keys that end at a time: what lasts goes by time that passes,
-//! what has a date goes by the clock.
+//! The wall clock jumps while the server runs. Durations (deliveries, streams, timers, quotas,
+//! idempotency keys) follow monotonic time; dates (the expiry of keys) follow the wall clock.
 
 use crate::auth::create;
 use crate::clock::Clock;
@@ -12,7 +11,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 const HOUR: i64 = 3600;
-/// Back and ahead, shorter and longer than what is remembered for a day.
+/// Jumps back and ahead, shorter and longer than the day for which idempotency keys are stored.
 const JUMPS: [i64; 4] = [-48 * HOUR, -HOUR, HOUR, 48 * HOUR];
 
 fn post(server: &Server, key: &str) -> Answer {
@@ -95,12 +94,12 @@ fn a_clock_jump_removes_no_idempotency_key() {
         let first = post(&server, "k");
         assert_eq!(first.status, 201);
         clock.set(jump);
-        // The write in between is when old keys are looked for.
+        // A write triggers the removal of expired keys.
         server.book("in between");
         let again = post(&server, "k");
         assert_eq!(again.header("idempotent-replayed"), Some("true"), "{jump}");
         assert_eq!((again.status, again.id()), (201, first.id()), "{jump}");
-        // One that was made after the jump is there after the clock is right again.
+        // A key that was used after the jump is still known when the clock is right again.
         let second = post(&server, "l");
         clock.set(0);
         server.book("right again");

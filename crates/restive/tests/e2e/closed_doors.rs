@@ -1,5 +1,5 @@
-//! Small rules of HTTP and small doors that stood open: what a request may not learn or do, and
-//! what its answer must say.
+//! Small rules of HTTP and of access control: what a request must not learn or do, and what its
+//! response must contain.
 
 use crate::auth::account;
 use crate::deadline::Deadline as _;
@@ -121,7 +121,7 @@ fn every_response_that_depends_on_the_origin_has_vary() {
                 let opened = Opened::try_get(server.address, path, &headers, PATIENCE).unwrap();
                 assert_eq!(varies(&opened.head), always, "{path} {origin:?}: {}", opened.head);
             }
-            // Which pages may open one is decided by the origin in any case.
+            // A WebSocket always depends on the origin.
             let headers: Vec<String> = origin
                 .into_iter()
                 .map(|one| format!("Origin: {one}"))
@@ -264,7 +264,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Everything below a folder.
+/// All files below a folder.
 fn all_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -291,7 +291,7 @@ fn other_users_of_the_machine_cannot_read_the_data() {
     let folder = std::sync::Arc::new(tempfile::TempDir::new().unwrap());
     let mut command = Command::new("sh");
     let plain = server.command(folder.path());
-    // As permissive as a shell can be.
+    // With the most permissive umask.
     command.args(["-c", "umask 000; exec \"$@\"", "sh"]).arg(plain.get_program());
     command.args(plain.get_args()).env("RESTIVE_BOOTSTRAP_KEY", KEY);
     let server = Server::spawn(command, folder);
@@ -329,7 +329,7 @@ fn a_start_removes_the_access_of_other_users_to_existing_data() {
     assert_private(&data);
     assert_eq!(server.get("/v1/books").column("id").len(), 1);
     let folder = server.kill();
-    // A folder with other things in it is left as it is, and the operator is told.
+    // A folder with other files keeps its mode, and a warning is logged.
     std::fs::write(data.join("notes.txt"), "mine").unwrap();
     open(&data, 0o755);
     open(&data.join("notes.txt"), 0o644);

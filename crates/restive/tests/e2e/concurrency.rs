@@ -1,4 +1,5 @@
-//! Many clients at once: no update is lost, uniqueness holds, everyone reads what was written.
+//! Many clients at once: no update is lost, unique values stay unique, and clients read their own
+//! writes.
 
 use crate::chance::Chance;
 use crate::harness::{Answer, PATIENCE, Server, Start};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 64;
 /// Long enough for thousands of collisions, short enough for every test run.
 const STORM: Duration = Duration::from_secs(2);
-/// Increments that prove something.
+/// Enough increments for the test to be meaningful.
 const ENOUGH: usize = 20;
 
 const COUNTERS: &str = r#"
@@ -27,7 +28,7 @@ fn counters() -> Server {
     Start::schema(COUNTERS).arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
 }
 
-/// Runs `work` in so many threads, all from the same moment; each gets its number.
+/// Runs `work` in this many threads, which start together; each gets its number.
 fn together<T: Send>(clients: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(clients);
     std::thread::scope(|scope| {
@@ -51,7 +52,7 @@ fn no_increment_guarded_by_if_match_is_lost() {
     let path = format!("/v1/counters/{}", made.id());
     let began = Instant::now();
     let wins = AtomicUsize::new(0);
-    // A slow machine takes longer to have had enough of them.
+    // A slow machine needs more time for enough increments.
     let goes_on = || match wins.load(Ordering::Relaxed) > ENOUGH {
         true => began.elapsed() < STORM,
         false => began.elapsed() < PATIENCE,
@@ -166,7 +167,7 @@ fn clients_read_their_own_writes_by_id_by_filter_and_by_search() {
     assert!(rounds > 24, "{rounds} rounds are too few to prove anything");
 }
 
-/// What the one record of a list said, and the tag it came with.
+/// The content of the one record of a list, and the tag of the response.
 fn seen(answer: &Answer) -> (String, i64) {
     let tag = answer.header("etag").unwrap().to_owned();
     (tag, answer.json["data"][0]["value"].as_i64().unwrap())
@@ -178,11 +179,11 @@ fn a_changed_list_never_gets_304() {
     let watched = server.post("/v1/counters", json!({ "owner": "watched" })).id();
     let path = format!("/v1/counters/{watched}");
     let lists = ["/v1/counters?owner=watched", "/v1/counters?sort=created_at&limit=1"];
-    // The newest value whose write was acknowledged.
+    // The newest acknowledged value.
     let acknowledged = AtomicI64::new(0);
     let unchanged = AtomicUsize::new(0);
     let until = Instant::now() + STORM;
-    // A busy machine gets the time for as many writes as prove something.
+    // A busy machine gets enough time for a meaningful number of writes.
     let goes_on = || {
         let now = Instant::now();
         now < until || (acknowledged.load(Ordering::SeqCst) <= 20 && now < until + 10 * STORM)

@@ -1,4 +1,4 @@
-//! Validators and preconditions: what a cache and a careful writer rely on.
+//! Validators and preconditions for caches and careful writers.
 
 use crate::harness::{Answer, Server, Start};
 use serde_json::{Value, json};

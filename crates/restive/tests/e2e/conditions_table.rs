@@ -1,5 +1,5 @@
-//! Every conditional header, alone and with the others, on every method and state of a resource,
-//! against what RFC 9110 13.2.2 says: the order of evaluation, and what a false condition means.
+//! Every conditional header, alone and combined, on every method and state of a resource, compared
+//! with RFC 9110 13.2.2: the order of evaluation, and the effect of a false condition.
 
 use crate::harness::{Answer, Server, Start};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ const FAR_AHEAD: &str = "Fri, 01 Jan 2100 00:00:00 GMT";
 const OTHER_TAG: &str = "\"1-1\"";
 
 /// One value of a header, and whether its condition is true. `None`: the header is not sent, or
-/// says nothing about the resource.
+/// does not apply to the resource.
 type Choice = (Option<String>, Option<bool>);
 
-/// Values of the four headers to be combined, in the order in which they are evaluated.
+/// Values of the four headers to combine, in the order of evaluation.
 struct Headers {
     if_match: Vec<Choice>,
     if_unmodified_since: Vec<Choice>,
@@ -27,13 +27,13 @@ fn said(text: &str, holds: impl Into<Option<bool>>) -> Choice {
 }
 
 impl Headers {
-    /// For a resource with this tag, which may be weak, and a date or none.
+    /// For a resource with this tag, which may be weak, and with or without a date.
     fn of(tag: &str, dated: bool) -> Headers {
         let weak = format!("W/{}", tag.trim_start_matches("W/"));
         let is_strong = !tag.starts_with("W/");
         let dates = |early: bool| match dated {
             true => vec![ABSENT, said(LONG_AGO, early), said(FAR_AHEAD, !early)],
-            // Without a date of the resource, the header is ignored: 13.1.3 and 13.1.4.
+            // If the resource has no date, the header is ignored: 13.1.3 and 13.1.4.
             false => vec![ABSENT, said(LONG_AGO, None), said(FAR_AHEAD, None)],
         };
         Headers {
@@ -59,7 +59,7 @@ impl Headers {
     }
 }
 
-/// What comes of a request whose unconditional answer is 2xx.
+/// The expected result of a request whose unconditional response is 2xx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Performed,
@@ -90,8 +90,8 @@ fn expected(is_read: bool, values: [Option<bool>; 4], present: [bool; 4]) -> Exp
     }
 }
 
-/// Sends every combination. `target` makes a resource and gives its path, tag and whether it has a
-/// date.
+/// Sends every combination. `target` creates a resource and returns its path, its tag and whether
+/// it has a date.
 fn check(
     server: &Server,
     method: &str,
@@ -113,7 +113,7 @@ fn check(
         ]
     };
     for number in 0..counts.iter().product() {
-        // A request that is performed may change the resource: each has its own.
+        // The request may change the resource, so each gets its own.
         let (path, tag, dated) = target();
         let headers = Headers::of(&tag, dated);
         let all = [
@@ -205,7 +205,7 @@ fn conditions_on_collections_follow_rfc_9110() {
             };
             let list = || (path.to_owned(), tag(&server, path), false);
             assert_eq!(check(&server, method, &body, list), 225, "{method} {path}");
-            // There may be so many endpoints.
+            // The number of endpoints is limited.
             for id in server.get("/v1/webhook-endpoints?limit=100").column("id") {
                 let id = id.as_str().unwrap();
                 server.delete(&format!("/v1/webhook-endpoints/{id}")).expect(200);
@@ -242,7 +242,7 @@ fn conditions_on_built_in_resources_follow_rfc_9110() {
         let (path, tag, dated) = endpoint();
         (format!("{path}/rotate-secret"), tag, dated)
     };
-    // Without an overlap: only so many secrets may be valid at once.
+    // Without an overlap, because the number of valid secrets is limited.
     check(&server, "POST", &json!({"overlap": 0}), &mut rotation);
 }
 
@@ -275,7 +275,7 @@ fn a_resource_without_validators_matches_no_etag() {
             send("if-none-match", OTHER_TAG).expect(200);
         }
     }
-    // A token is nothing that exists before it is made.
+    // A token does not exist before it is created.
     let token = |name: &str, value: &str| {
         server.ask("POST", "/v1/channel-tokens").header(name, value).json(&json!({})).send()
     };
@@ -303,7 +303,7 @@ fn a_missing_resource_is_404_under_every_condition() {
                 let ask = server.ask(method, &path).header(name, value);
                 let has_body = matches!(method, "PUT" | "PATCH");
                 let answer = if has_body { ask.json(&body).send() } else { ask.send() };
-                // A repeated DELETE is as good as the first: 13.1.1 allows that.
+                // A repeated DELETE succeeds like the first one: 13.1.1 allows that.
                 let repeated = method == "DELETE" && path.ends_with(&gone);
                 let status = if repeated { 200 } else { 404 };
                 assert_eq!(answer.status, status, "{method} {path} {name}: {value}");
@@ -344,8 +344,8 @@ fn a_condition_that_cannot_be_parsed_never_lets_a_request_pass() {
 fn only_one_of_many_writers_that_read_the_same_version_succeeds() {
     let server = server();
     let path = format!("/v1/books/{}", server.book("Dune"));
-    // Each writes only if the record is no longer what it was: after the first nobody is refused,
-    // and nobody is let through before it.
+    // Each writes only if the record has changed from the old state: before the first write all are
+    // refused, and after it all succeed.
     let old = tag(&server, &path);
     let write = |number: usize| {
         let ask = server.ask("PATCH", &path).header("if-none-match", &old);

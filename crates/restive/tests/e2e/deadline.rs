@@ -1,5 +1,5 @@
-//! Child processes with a deadline: one that hangs is ended and its test fails with what it has
-//! printed, instead of holding up the suite.
+//! Child processes with a deadline: a process that hangs is killed and its test fails with its
+//! output, instead of blocking the suite.
 
 use crate::harness::PATIENCE;
 use std::io::{self, Read};
@@ -8,14 +8,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Longer than any command of the suite takes; some compile a certificate or run a browser.
+/// Longer than any command of the suite takes; some create a certificate or run a browser.
 const COMMAND: Duration = Duration::from_secs(120);
-/// Longer than any test keeps one server. After it the server is killed, so that clients that wait
-/// for it without a deadline of their own go on, and fail.
+/// Longer than any test keeps one server. The server is then killed, so that clients that wait for
+/// it without a deadline fail.
 const SERVER: Duration = Duration::from_secs(300);
 
 pub trait Deadline {
-    /// Like `Command::output`; panics if the command takes longer than any may.
+    /// Like `Command::output`; panics if the command exceeds the deadline.
     fn output_in_time(&mut self) -> io::Result<Output>;
 }
 
@@ -55,7 +55,7 @@ fn finish(mut child: Child, what: &str, within: Duration) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// What is read from a pipe by a thread of its own.
+/// The output of a pipe, read by a separate thread.
 struct Gathered {
     bytes: Arc<Mutex<Vec<u8>>>,
     ended: Receiver<()>,
@@ -76,14 +76,15 @@ fn gather(mut pipe: impl Read + Send + 'static) -> Gathered {
 }
 
 impl Gathered {
-    /// Everything until the end of the pipe. A grandchild may hold it open: then what came so far.
+    /// Everything until the end of the pipe. A grandchild may hold the pipe open: then the output
+    /// so far.
     fn take(&self) -> Vec<u8> {
         let _ = self.ended.recv_timeout(PATIENCE);
         std::mem::take(&mut *self.bytes.lock().unwrap())
     }
 }
 
-/// Ends a process that lives too long; dropping it lets the process live.
+/// Kills a process after its maximum lifetime, unless it is dropped before.
 pub struct Lifetime(
     #[expect(dead_code, reason = "its end is what the thread waits for")] Sender<()>,
 );

@@ -1,18 +1,19 @@
-//! Events on their way to endpoints: who gets what, what counts as taken, what is tried again.
+//! Deliveries of events to endpoints: which endpoint gets which event, which responses count as
+//! success, and retries.
 
 use crate::harness::{Server, Start, eventually};
 use crate::sink::{Manner, Received, Sink};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// An endpoint at a sink; its id.
+/// Creates an endpoint for a sink; returns its id.
 pub fn endpoint(server: &Server, sink: &Sink, with: Value) -> String {
     let mut body = json!({"url": sink.url()});
     body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
     server.make("/v1/webhook-endpoints", body)
 }
 
-/// Deliveries of an endpoint but for its pings, newest first.
+/// Deliveries of an endpoint except its pings, newest first.
 fn deliveries(server: &Server, endpoint: &str) -> Vec<Value> {
     let all = server.get(&format!("/v1/deliveries?endpoint={endpoint}")).expect(200);
     let kept = |delivery: &Value| {
@@ -28,7 +29,7 @@ pub fn attempts(server: &Server, delivery: &Value) -> Vec<Value> {
     all["data"].as_array().unwrap().clone()
 }
 
-/// Waits until the endpoint has these statuses, newest first.
+/// Waits until the deliveries of the endpoint have these statuses, newest first.
 #[track_caller]
 pub fn wait_for(server: &Server, endpoint: &str, statuses: &[&str]) -> Vec<Value> {
     let mut found = Vec::new();
@@ -167,7 +168,7 @@ fn only_2xx_is_success_and_redirects_are_not_followed() {
     assert_eq!(got[0].id(), got[1].id(), "the id stays");
     assert_ne!(got[0].header("webhook-signature"), got[1].header("webhook-signature"));
     assert_eq!(server.get("/v1/events?delivery=failed").column("id"), [got[0].id()]);
-    // Dead letters can be sent once more, by hand.
+    // A failed delivery can be sent again manually.
     sink.will(Manner::status(204));
     let path = format!("/v1/deliveries/{}/retry", failed["id"].as_str().unwrap());
     assert_eq!(server.post(&path, json!({})).expect(200)["status"], "pending");
@@ -192,7 +193,7 @@ fn a_manual_retry_honours_idempotency_key_and_if_match() {
     eventually("sent again", || count() == 2);
     let again = ask();
     assert_eq!((&again.text, again.header("idempotent-replayed")), (&first.text, Some("true")));
-    // Whatever is sent after a repetition would be the third attempt.
+    // A request after the repetition would be the third attempt.
     server.post(&path, json!({})).expect(200);
     eventually("sent once more", || count() == 3);
     assert_eq!(sink.of("book.created").len(), 3);
@@ -219,7 +220,7 @@ fn a_retry_is_at_most_a_tenth_late() {
     assert!((2000..=2210).contains(&planned), "jitter only adds, at most a tenth: {planned}");
 }
 
-/// Milliseconds of `…THH:MM:SS.mmmZ` within its day.
+/// Milliseconds of the day of `…THH:MM:SS.mmmZ`.
 fn model_millis(text: &str) -> i64 {
     let number = |from: usize, to: usize| text[from..to].parse::<i64>().unwrap();
     ((number(11, 13) * 60 + number(14, 16)) * 60 + number(17, 19)) * 1000 + number(20, 23)
@@ -242,7 +243,7 @@ fn retry_after_pauses_the_endpoint() {
     let made = first.elapsed();
     assert!(made < PAUSE, "it is too late to tell whether B waits: {made:?}");
     eventually("both are taken", || sink.of("book.created").len() == 3);
-    // A retry of A would be due after a second and B at once; both wait for the end of the pause.
+    // A retry of A would be due after a second and B at once; both wait until the pause ends.
     let titles = ["A", "B"].map(|title| {
         let later = sink.of("book.created").into_iter().skip(1);
         let all: Vec<_> =
@@ -250,7 +251,7 @@ fn retry_after_pauses_the_endpoint() {
         assert_eq!(all.len(), 1, "{title} comes once more");
         all[0].at - first
     });
-    // The server counts from when it read the answer, which is after the request came.
+    // The server measures from the arrival of the response, which is after the request.
     assert!(titles.iter().all(|waited| *waited > PAUSE - Duration::from_millis(100)), "{titles:?}");
     wait_for(&server, &id, &["succeeded", "succeeded"]);
 }
@@ -313,7 +314,7 @@ fn events_during_a_disabled_endpoint_are_skipped_and_can_be_replayed() {
     assert_eq!((&shown["total"], &shown["succeeded"]), (&json!(3), &json!(3)));
     assert_eq!(sink.of("book.created").len(), 4);
     wait_for(&server, &id, &["succeeded"; 4]);
-    // An endpoint that did not exist then can have them too.
+    // An endpoint that was created later can receive them too.
     let late = Sink::start();
     let other = endpoint(&server, &late, json!({"enabled_events": ["order.*"]}));
     let types = json!({"endpoint": other, "types": ["book.*"], "rate_limit": 100});
@@ -346,7 +347,7 @@ fn failures_of_replays_and_manual_retries_never_disable_an_endpoint() {
         server.book(&n.to_string());
     }
     wait_for(&server, &id, &["succeeded"; 12]);
-    // Far more failures than it takes to be called failing, for one who does not count them.
+    // Far more failures than would disable the endpoint, but they do not count.
     sink.will(Manner::status(500));
     let path = format!("/v1/replays/{}", server.make("/v1/replays", json!({"endpoint": id})));
     eventually("the replay ends", || server.get(&path).expect(200)["status"] == "succeeded");
@@ -370,7 +371,8 @@ fn failures_of_replays_and_manual_retries_never_disable_an_endpoint() {
     });
     let told = server.get(&format!("/v1/webhook-endpoints/{id}")).expect(200);
     assert_eq!((&told["status"], &told["failing_since"]), (&json!("enabled"), &Value::Null));
-    // Nor is it slower for it: one that fails would get single tries with pauses between.
+    // The endpoint is not slowed down either: a failing endpoint would get single attempts with
+    // pauses.
     sink.will(Manner::status(200));
     let before = sink.received().len();
     for n in 0..12 {
@@ -388,7 +390,7 @@ fn a_replay_sends_the_events_between_two_times() {
     };
     let first = made("A");
     let mut second = made("B");
-    // Moments have milliseconds: two books may share one.
+    // Times have milliseconds, so two books may share one.
     let mut before = 1;
     while second == first {
         second = made("B");
@@ -453,7 +455,7 @@ fn a_slow_replay_shows_its_progress_and_can_be_cancelled() {
     let sent = sink.of("book.created").len();
     assert!(sent < 40, "{sent}");
     nothing_more(&sink, sent, Duration::from_secs(2));
-    // What happens now is delivered as ever: it is the replay that has ended.
+    // New events are still delivered: only the replay was cancelled.
     server.book("after");
     eventually("the next event comes", || {
         let title = |got: &Received| got.event()["data"]["object"]["title"] == "after";
@@ -467,8 +469,8 @@ fn a_slow_replay_shows_its_progress_and_can_be_cancelled() {
     server.post(&format!("{path}/cancel"), json!({})).error(409, "invalid_state");
 }
 
-/// A replay that was cancelled sends nothing more, but for what was under way. `time` is that of
-/// several of its events.
+/// A cancelled replay sends no more than the events in progress. `time` is long enough for several
+/// events.
 #[track_caller]
 pub fn nothing_more(sink: &Sink, sent: usize, time: Duration) {
     std::thread::sleep(time); // waits for: the moments at which it would have sent the next ones
@@ -482,7 +484,7 @@ fn a_ping_is_sent_at_creation_and_on_request_and_returns_its_result() {
     let sink = Sink::start();
     let id = endpoint(&server, &sink, json!({"enabled_events": ["order.*"]}));
     let all = format!("/v1/deliveries?endpoint={id}");
-    // Its connection is free for the next once its answer was read.
+    // The connection is free for the next ping once the response is read.
     eventually("the first ping", || server.get(&all).column("status") == ["succeeded"]);
     assert_eq!(sink.of("ping").len(), 1);
     let path = format!("/v1/webhook-endpoints/{id}/ping");
@@ -524,14 +526,14 @@ fn the_response_of_a_ping_matches_the_openapi_document() {
     let told = server.post(&path, json!({})).expect(200);
     assert_eq!((&told["status"], &told["object"]), (&json!("failed"), &json!("delivery")));
     check(&told);
-    // Every member is one that the document names.
+    // The document names every member.
     let outcome = document.pointer(&component).unwrap();
     let delivery = &document["components"]["schemas"]["Delivery"]["properties"];
     for name in told.as_object().unwrap().keys() {
         let known = delivery.get(name).or_else(|| outcome["properties"].get(name));
         assert!(known.is_some(), "{name}");
     }
-    // What is answered when nothing came in time.
+    // The response if there is no result in time.
     let mut bare = json!({"object": "delivery", "event": told["event"], "endpoint": id,
         "status": "pending"});
     check(&bare);
@@ -557,7 +559,7 @@ fn an_endpoint_can_set_payload_filter_headers_and_plain_signature() {
     eventually("both came", || {
         thin.of("book.created").len() == 2 && filtered.of("book.created").len() == 1
     });
-    // The two may overtake each other.
+    // The two deliveries may arrive in any order.
     let got = thin.of("book.created").into_iter();
     let thin = json!({"object": {"id": id, "object": "book"}});
     let got = got.into_iter().find(|request| request.event()["data"] == thin).unwrap();
@@ -694,7 +696,7 @@ fn deliveries_are_counted() {
     let id = endpoint(&server, &sink, json!({}));
     server.book("A");
     wait_for(&server, &id, &["succeeded"]);
-    // The ping is one, too.
+    // The ping counts too.
     eventually("both are counted", || {
         figure(&server, "restive_webhook_deliveries_total{outcome=\"succeeded\"}") == Some(2.0)
     });

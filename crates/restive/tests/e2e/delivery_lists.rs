@@ -1,11 +1,11 @@
-//! Deliveries and events found by what became of them.
+//! Filters of deliveries and events by the state of delivery.
 
 use crate::deliveries::{endpoint, wait_for};
 use crate::harness::{Server, eventually};
 use crate::sink::{Manner, Sink};
 use serde_json::{Value, json};
 
-/// Ids of the deliveries that a query finds, in their order.
+/// Ids of the deliveries that a query returns, in order.
 fn found(server: &Server, query: &str) -> Vec<Value> {
     server.get(&format!("/v1/deliveries?sort=created_at&{query}")).column("id")
 }
@@ -31,7 +31,7 @@ fn deliveries_can_be_listed_by_id_and_by_each_of_their_times() {
     let both = format!("id={},{}", text(&done, "id"), text(&late, "id"));
     assert_eq!(found(&server, &both), [id(&done), id(&late)]);
     assert_eq!(found(&server, "id=dlv_none"), [Value::Null; 0]);
-    // Bounds are part of what they bound.
+    // Bounds are inclusive.
     let [near, far] = [&soon, &late].map(|delivery| text(delivery, "next_attempt_at"));
     for (query, expected) in [
         (format!("next_attempt_at={near}"), vec![id(&soon)]),
@@ -55,7 +55,7 @@ fn deliveries_can_be_listed_by_id_and_by_each_of_their_times() {
         assert!(until.contains(&id(&done)) && !until.contains(&id(&late)), "{name}: {until:?}");
         let since = found(&server, &since);
         assert!(since.contains(&id(&done)) && since.contains(&id(&late)), "{name}: {since:?}");
-        // Several may share a millisecond.
+        // Several deliveries may share a millisecond.
         assert!(until.len() + since.len() > all, "{name}: {until:?} {since:?}");
         assert_eq!(found(&server, &format!("max_{name}=2020-01-01")), [Value::Null; 0]);
     }
@@ -84,7 +84,7 @@ fn events_with_pending_deliveries_can_be_listed() {
     let event = format!("/v1/events/{}", waits["event"].as_str().unwrap());
     assert_eq!(server.get(&event).expect(200)["pending_webhooks"], 1);
     assert_eq!(server.get("/v1/events?delivery=pending,succeeded").column("id").len(), 3);
-    // One without an attempt: another receiver does not answer.
+    // A delivery without an attempt: another receiver does not respond.
     let silent = Sink::start();
     let orders = json!({"enabled_events": ["order.*"], "max_in_flight": 1});
     endpoint(&server, &silent, orders);

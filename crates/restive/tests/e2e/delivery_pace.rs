@@ -1,4 +1,4 @@
-//! How much is under way to an endpoint at a time, and who goes first.
+//! Concurrency, rate and order of the deliveries to one endpoint.
 
 use crate::deliveries::{attempts, endpoint, figure, wait_for};
 use crate::harness::{Server, Start, eventually};
@@ -22,7 +22,7 @@ fn a_replay_respects_the_limits_and_responses_of_the_endpoint() {
         figure(&server, "restive_webhook_failed_attempts_total") > Some(0.0)
     });
     assert_eq!(most, 1.0, "one at a time, whoever sends it");
-    // Gone is gone, also when it is said to a replay.
+    // 410 disables the endpoint even if it is the response to a replay.
     sink.will(Manner::status(410));
     eventually("it is disabled", || {
         let endpoint = server.get(&format!("/v1/webhook-endpoints/{id}")).expect(200);
@@ -30,10 +30,10 @@ fn a_replay_respects_the_limits_and_responses_of_the_endpoint() {
     });
 }
 
-/// What a hanging endpoint has answered before, and what waits for it.
+/// Events that a hanging endpoint received before it hung, and events that wait for it.
 const ANSWERED: usize = 10;
 
-/// An endpoint of three places that was trusted with all of them, and no longer answers.
+/// An endpoint with a concurrency of three that used all of it and then stops responding.
 fn hanging(server: &Server, sink: &Sink, timeout: u32) -> String {
     let few = json!({"max_in_flight": 3, "timeout": timeout, "retry_schedule": []});
     let id = endpoint(server, sink, few);
@@ -89,14 +89,14 @@ fn deliveries_stay_within_the_rate_limit_of_an_endpoint() {
     eventually("the other is not held up", || quick.of("book.created").len() == EVENTS);
     eventually("and this one gets all", || slow.of("book.created").len() == EVENTS);
     let times: Vec<_> = slow.of("book.created").iter().map(|request| request.at).collect();
-    // A second's worth may come at once; on a busy machine some are noticed late.
+    // The events of one second may arrive together; on a busy machine some arrive late.
     for pair in times.windows(2 * RATE + 1) {
         let passed = pair[2 * RATE] - pair[0];
         assert!(passed > Duration::from_millis(600), "{} within {passed:?}", pair.len());
     }
     let all = times[EVENTS - 1] - times[0];
     assert!(all > Duration::from_millis(2_200), "{EVENTS} within {all:?}");
-    // Whoever asks for more gets it from then on.
+    // A higher rate takes effect at once.
     let path = format!("/v1/webhook-endpoints/{id}");
     server.patch(&path, json!({"rate_limit": 1000})).expect(200);
     for n in 0..EVENTS {
@@ -118,7 +118,7 @@ fn a_retry_requested_during_an_attempt_runs_after_it() {
     let delivery = wait_for(&server, &id, &["pending"]).remove(0);
     sink.will(Manner::Silence);
     eventually("the second try is under way", || sink.of("book.created").len() == 2);
-    // For what comes after that one, which may have been given up by now.
+    // For the next attempt; the current one may have been given up.
     sink.will(Manner::status(200));
     let retry = format!("/v1/deliveries/{}/retry", delivery["id"].as_str().unwrap());
     server.post(&retry, json!({})).expect(200);

@@ -1,5 +1,5 @@
-//! What shall go: it is told at every door that has headers, and counted by account, so that an
-//! operator knows who still uses it.
+//! Deprecated versions, collections and fields: every interface with headers announces them, and
+//! their use is counted by account, so that an operator knows who still uses them.
 
 use crate::harness::{Answer, PATIENCE, Server, Start, eventually};
 use crate::live_client::{Events, Opened, Socket, bearer, figures, open_connections};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const NEW: &str = "2026-06-01";
 const OLD: &str = "2026-01-01";
 
-/// A version, two collections and a field, each with all three things to tell.
+/// A version, two collections and a field, each with both dates and a link.
 const LEAVING: &str = r#"
 [[versions]]
 date = "2026-06-01"
@@ -62,7 +62,7 @@ link = "https://shop.example/field"
 params = { shelf = "string" }
 "#;
 
-/// `Deprecation`, `Sunset` and the links that tell why.
+/// `Deprecation`, `Sunset` and the links.
 type Told = (String, String, Vec<String>);
 
 fn nothing() -> Told {
@@ -93,7 +93,7 @@ fn tells(answer: &Answer) -> Told {
     (one("deprecation"), one("sunset"), links.collect())
 }
 
-/// The same of an answer that stays open, whose head is in small letters.
+/// The same for a response that stays open, whose header names are in lower case.
 fn opening_tells(opened: &Opened) -> Told {
     let one = |name: &str| opened.header(name).unwrap_or_default().to_owned();
     let links = opened.head.lines().filter_map(|line| line.strip_prefix("link: "));
@@ -117,7 +117,7 @@ fn deprecation_headers_of_versions_collections_and_fields_have_both_dates_and_a_
     for target in ["/v1/pens", "/v1/books", "/v1/books?fields=title", "/api/notes", "/health"] {
         assert_eq!(get(NEW, target), nothing(), "{target}");
     }
-    // Of several the earliest dates, and every link.
+    // The earliest dates, and every link.
     let (since, until, _) = of_version();
     let both = |one: &str| {
         let (_, _, links) = told("", "", &[one, "version"]);
@@ -168,7 +168,7 @@ fn every_response_in_a_deprecated_version_has_deprecation_headers() {
         assert_eq!((answer.status, tells(&answer)), (status, of_version()), "{}", answer.text);
     }
     assert_eq!(keyed().header("idempotent-replayed"), Some("true"));
-    // The pin counts as the header does.
+    // The pin has the same effect as the header.
     server.post("/v1/account", json!({ "api_version": OLD })).expect(200);
     assert_eq!(tells(&server.get("/v1/pens")), of_version());
     let refused = server.ask("GET", "/v1/pens").key(&reader).send();
@@ -199,7 +199,7 @@ fn every_response_about_a_deprecated_collection_has_deprecation_headers() {
     ] {
         assert_eq!(tells(&answer), of_collection(), "{} {}", answer.status, answer.text);
     }
-    // Who asks for everything names nothing.
+    // A subscription to everything names no type.
     assert_eq!(tells(&server.ask("HEAD", "/api/events?types=*,pen.*").send()), nothing());
 }
 
@@ -217,7 +217,8 @@ fn a_request_that_names_a_deprecated_field_gets_deprecation_headers() {
     ] {
         assert_eq!(tells(&answer), of_field(), "{} {}", answer.status, answer.text);
     }
-    // To be shown it is not to name it, and a parameter of an action is none of the fields.
+    // A response that shows the field does not name it, and a parameter of an action is not a
+    // field.
     assert_eq!(tells(&server.get(&one)), nothing());
     let moved = server.post(&format!("{one}/move"), json!({ "shelf": "c" }));
     assert_eq!((moved.status, tells(&moved)), (200, nothing()));
@@ -245,7 +246,7 @@ fn opening_a_channel_returns_deprecation_headers() {
         let socket = upgrade(&format!("/ws{query}"));
         assert_eq!((socket.status, opening_tells(&socket)), (101, expected), "{query}");
     }
-    // A poll that waits.
+    // A long poll.
     let position = server.get("/v1/pens").header("x-stream-position").unwrap().to_owned();
     let target = format!("/api/rumours?since={position}&wait=true");
     std::thread::scope(|scope| {
@@ -257,7 +258,7 @@ fn opening_a_channel_returns_deprecation_headers() {
     });
 }
 
-/// What `/v1/version-usage` tells of deprecated collections and fields.
+/// The counts of deprecated collections and fields in `/v1/version-usage`.
 fn used(server: &Server) -> BTreeMap<String, u64> {
     let usage = server.get("/v1/version-usage").expect(200);
     let mut counts = BTreeMap::new();
@@ -328,10 +329,10 @@ fn usage_counts_of_deprecated_things_survive_a_restart() {
     };
     told(&server);
     let server = Start::schema(LEAVING).on(&server.stop().1).go();
-    // Before anybody has called: the counters go on from what is kept.
+    // Before the first request: the counters continue from the saved counts.
     told(&server);
     assert_eq!(used(&server), expected);
-    // Another account has counts of its own.
+    // Another account has separate counts.
     let (said, _, _) = server.tool(&["accounts", "create", "late"]);
     let key = said.lines().find_map(|line| line.strip_prefix("test key ")).unwrap();
     server.ask("GET", "/v1/clubs").key(key).send().expect(200);
@@ -347,7 +348,7 @@ fn saved_usage_counts_survive_a_kill() {
         server.ask("GET", "/v1/clubs").version(OLD).send().expect(200);
     }
     let unkept = |server: &Server| figures(server)["restive_usage_unkept_requests"];
-    // Every few seconds without being asked; what is counted behind it may be lost.
+    // The counts are saved every few seconds; later ones may be lost.
     eventually("the counts are kept", || unkept(&server) == 0.0);
     let server = Start::schema(LEAVING).on(&server.kill()).go();
     assert_eq!(used(&server), counts(3, 0, 0, 0));
@@ -358,7 +359,7 @@ fn saved_usage_counts_survive_a_kill() {
     );
 }
 
-/// Orders of books; that a book has an author, and an author a country, shall go.
+/// Orders of books; the author of a book and the country of an author are deprecated.
 const PATHS: &str = r#"
 [[versions]]
 date = "2026-06-01"
@@ -402,7 +403,7 @@ fn a_path_that_names_a_deprecated_field_gets_deprecation_headers() {
         "/v1/orders?include=book,book.author",
         &format!("{one}?expand=book.author"),
         &format!("{below}?expand=book.author"),
-        // Refused, and named all the same.
+        // The request is refused, but it named the field.
         "/v1/orders?expand=book.author.nothing",
     ] {
         assert_eq!(get(NEW, target), of_field(), "{target}");
@@ -415,11 +416,11 @@ fn a_path_that_names_a_deprecated_field_gets_deprecation_headers() {
     let usage = server.get("/v1/version-usage").expect(200);
     let fields = usage["deprecated_fields"].as_array().unwrap().iter();
     let counts: Vec<_> = fields.map(|one| (&one["field"], &one["requests"])).collect();
-    // The book that was made with one, and the seven that asked for it.
+    // The book that was created with one, and the seven requests that named it.
     assert_eq!(counts, [(&json!("author"), &json!(8)), (&json!("writer"), &json!(1))]);
 }
 
-/// Chips of gems shall go.
+/// Chips of gems are deprecated.
 const EMBEDDED: &str = r#"
 [collections.gems.fields]
 name = "string"
@@ -455,7 +456,7 @@ fn embedding_records_of_a_deprecated_collection_gets_deprecation_headers() {
     assert_eq!(counts, [(&json!("chips"), &json!(4))]);
 }
 
-/// All of them had another type, other parts or another place before.
+/// All fields had another type, other members or another place before.
 const CHANGED: &str = r#"
 [[versions]]
 date = "2026-06-01"

@@ -1,6 +1,6 @@
-//! A server at its limit of open files: connections that are there go on, the store too, new ones
-//! wait without costing processor time, and everything is as before when there are descriptors
-//! again.
+//! A server at its limit of open files: open connections and the store keep working, new
+//! connections wait without using CPU time, and everything works again when descriptors are
+//! available.
 
 use crate::carry;
 use crate::deliveries::endpoint;
@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-/// Ticks of processor time that a process has used; a second has a hundred.
+/// Clock ticks of CPU time that a process has used; 100 per second.
 fn ticks(server: &Server) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
     let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -27,7 +27,7 @@ fn limit(server: &Server, files: &str) {
     assert!(status.success(), "prlimit: {status}");
 }
 
-/// The number that the next file it opens gets: a limit of this many lets it open none.
+/// The number of the next file descriptor: a limit of this number allows no more files.
 fn next_file(server: &Server) -> usize {
     let files = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
     let number = |name: std::ffi::OsString| name.to_str()?.parse::<usize>().ok();
@@ -40,7 +40,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A request on a connection that stays open; the status line of its answer.
+/// Sends a request on an open connection; returns the status line.
 fn ask(connection: &mut dyn carry::Bytewise, server: &Server, request: &str, body: &str) -> String {
     let text = format!(
         "{request} HTTP/1.1\r\nHost: test\r\n{}\r\nContent-Type: application/json\r\n\
@@ -74,7 +74,7 @@ fn at_the_limit_of_open_files_open_connections_work_and_new_ones_wait() {
     let mut open = carry::plain(server.address);
     assert!(ask(&mut *open, &server, "GET /v1/books", "").contains(" 200 "));
     limit(&server, &next_file(&server).to_string());
-    // They are connected by the system; the server cannot take them.
+    // The system accepts these connections; the server cannot.
     let waiting: Vec<TcpStream> =
         (0..50).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     eventually("the limit is met", || {
@@ -85,7 +85,7 @@ fn at_the_limit_of_open_files_open_connections_work_and_new_ones_wait() {
     std::thread::sleep(Duration::from_secs(1));
     let spent = ticks(&server) - before;
     assert!(spent < 50, "{spent} ticks of 100: it spins");
-    // One line of each thread that accepts, not one for each attempt.
+    // One line for each accepting thread, not one for each attempt.
     let log = server.log.lock().unwrap().clone();
     let (lines, threads) = (log.matches("cannot accept connections").count(), threads());
     assert!(lines <= threads, "{lines} lines of {threads} threads: {log}");

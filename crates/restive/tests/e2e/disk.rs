@@ -1,5 +1,5 @@
-//! Failing disks: full, broken, read-only, gone, damaged. Nothing acknowledged is lost, nothing is
-//! corrupt, and whoever can do something about it is told.
+//! Failing disks: full, broken, read-only, missing, damaged. No acknowledged write is lost, no data
+//! is corrupted, and the operator is informed.
 
 use crate::harness::{Answer, Server, Start, eventually};
 use crate::shim::{ENOSPC, Faults, fault};
@@ -9,14 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A place with little room: a small file system of its own, or a limit on the size of files.
+/// A disk with little room: a small file system, or a limit on the size of files.
 enum Scarce {
     Mounted(PathBuf),
     Limited(u32),
 }
 
 impl Scarce {
-    /// Needs root: a test that cannot have a small disk proves nothing about one.
+    /// Needs root to mount a small file system; without it the test would prove nothing.
     fn mount(at: &Path, megabytes: u32) -> Scarce {
         std::fs::create_dir_all(at).unwrap();
         let mut mount = Command::new("mount");
@@ -31,7 +31,7 @@ impl Scarce {
             Scarce::Mounted(at) => {
                 let options = std::fs::File::options().create(true).append(true).clone();
                 let mut file = options.open(at.join("fill")).unwrap();
-                // Ends when there is no room left.
+                // Ends when the disk is full.
                 while std::io::Write::write(&mut file, &[1; 4096]).is_ok() {}
             }
             Scarce::Limited(pid) => limit(*pid, "4096"),
@@ -54,8 +54,8 @@ impl Drop for Scarce {
     }
 }
 
-/// Limits the size of the files that a process may write. The hard limit stays, so that the soft
-/// one can be lifted again.
+/// Limits the size of the files that a process may write. Only the soft limit is set, so that it
+/// can be raised again.
 fn limit(pid: u32, bytes: &str) {
     let mut command = Command::new("prlimit");
     command.arg("--pid").arg(pid.to_string()).arg(format!("--fsize={bytes}:unlimited"));
@@ -63,7 +63,7 @@ fn limit(pid: u32, bytes: &str) {
     assert!(status.success(), "prlimit: {status}");
 }
 
-/// One that may be asked as often as filling takes.
+/// Without a rate limit, because filling the disk takes many requests.
 fn unlimited() -> Start {
     Start::bookshop().arg("--rate-limit").arg("off")
 }
@@ -72,8 +72,8 @@ fn book(title: &str) -> serde_json::Value {
     json!({ "title": title, "author": "a" })
 }
 
-/// Writes fail and say so, reads and searches go on; then there is room, and writes go on by
-/// themselves.
+/// On a full disk writes fail with an error while reads and searches work; when there is room,
+/// writes work again.
 fn runs_full_and_recovers(server: &Server, scarce: &Scarce) {
     let made = server.post("/v1/books", book("before")).id();
     let path = format!("/v1/books/{made}");
@@ -117,7 +117,7 @@ fn runs_full_and_recovers(server: &Server, scarce: &Scarce) {
     assert_eq!(server.get("/v1/books?title=during&page=1").json["pagination"]["total"], 1);
 }
 
-/// The database's own verdict on its file.
+/// Runs SQLite's integrity check.
 fn assert_sound(data: &Path) {
     let mut check = Command::new("sqlite3");
     check.arg(data.join("restive.db")).arg("PRAGMA integrity_check;");
@@ -149,7 +149,7 @@ fn a_file_size_limit_is_reported_as_a_full_disk_and_does_not_end_the_process() {
 #[test]
 fn searches_on_a_full_disk_report_how_far_the_index_is_behind() {
     let faults = Faults::new();
-    // The index is written a little after the book. So the book is written, then nothing more is.
+    // The index is written a little after the book: write the book, then nothing more.
     let server = faults.of(unlimited()).go();
     server.book("indexed");
     assert_eq!(server.get("/v1/books?q=indexed").titles(), ["indexed"]);
@@ -186,12 +186,13 @@ fn checkpoints_let_a_small_disk_hold_more_than_the_log_file() {
     let folder = Arc::new(TempDir::new().unwrap());
     let scarce = Scarce::mount(&folder.path().join("data"), 16);
     let server = unlimited().on(&folder).go();
-    // Each is some 50 KB in the log file: without checkpoints the disk is full after 300.
+    // Each record takes some 50 KB in the log file: without checkpoints the disk would be full
+    // after 300.
     for number in 0..1500 {
         let answer = server.post("/v1/books", book(&format!("small {number}")));
         assert_eq!(answer.status, 201, "{number}: {}", answer.text);
     }
-    // The log file gives room back as it starts again.
+    // The log file frees room when it restarts.
     eventually("it is full", || {
         scarce.fill();
         server.post("/v1/books", book("more")).status == 503
@@ -245,7 +246,7 @@ impl BrokenSync {
 
 impl Drop for BrokenSync {
     fn drop(&mut self) {
-        // SIGTERM lets it detach; SIGKILL would take the traced threads along.
+        // SIGTERM lets strace detach; SIGKILL would kill the traced threads too.
         let _ = Command::new("kill").arg("-TERM").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
@@ -268,7 +269,7 @@ fn a_write_that_could_not_be_synced_is_not_acknowledged() {
     for _ in 0..5 {
         let ask = server.ask("POST", "/v1/books").header("idempotency-key", "unsynced");
         let refused = ask.json(&book("unsynced")).send();
-        // Which of the two depends on whether it could be taken back.
+        // The code depends on whether the write could be rolled back.
         let code = refused.json["error"]["code"].as_str().unwrap_or("none").to_owned();
         assert!(["storage_failed", "outcome_unknown"].contains(&code.as_str()), "{}", refused.text);
         assert_eq!(server.get("/health").expect(503)["status"], "store_failed");
@@ -300,7 +301,7 @@ fn no_write_is_acknowledged_after_the_data_folder_disappears() {
     assert_eq!(code, 0, "it still ends in good order");
 }
 
-/// A folder with a database that a server made and left.
+/// A folder with the database of a server that has stopped.
 fn used_folder() -> Arc<TempDir> {
     let server = Server::bookshop();
     for number in 0..40 {
@@ -331,8 +332,8 @@ fn a_damaged_database_is_refused_at_the_start_with_advice() {
     }
 }
 
-/// A server on a damaged file: whatever it answers is JSON with a status that fits, and it neither
-/// panics nor ends. Whether all reads worked.
+/// Queries a server on a damaged file: every response must be JSON with a suitable status, and the
+/// server must neither panic nor exit. Returns whether all reads succeeded.
 fn serves_damaged(server: &Server, ids: &[String], what: &str) -> bool {
     let mut whole = true;
     let mut check = |answer: Answer| {
@@ -367,7 +368,7 @@ fn a_database_damaged_in_the_middle_is_refused_or_served_without_a_crash() {
     let (_, original) = server.stop();
     let original = std::fs::read(original.path().join("data/restive.db")).unwrap();
     let pages = original.len() / 4096;
-    // One page here and there, then all behind the first ones.
+    // Damage single pages, then all pages after the first ones.
     let single = (2..pages).step_by(pages / 12).map(|page| page * 4096..(page + 1) * 4096);
     for range in single.chain(std::iter::once(8 * 4096..original.len())) {
         let what = format!("bytes {range:?} of {}", original.len());
@@ -416,7 +417,7 @@ fn a_read_only_folder_is_refused_at_the_start() {
 #[test]
 fn a_folder_that_cannot_be_written_is_refused_at_the_start() {
     let folder = Arc::new(TempDir::new().unwrap());
-    // A file where the folder should be: root may write into any folder, but not into this.
+    // A file in place of the folder: root may write into any folder, but not into a file.
     std::fs::write(folder.path().join("data"), "not a folder").unwrap();
     let (code, text) = Start::bookshop().on(&folder).fails();
     assert_eq!(code, 1);

@@ -1,5 +1,5 @@
-//! Disks that fail while the server writes: what was refused does not exist after a crash, and
-//! deliveries, streams and timers go on when the disk works again.
+//! Disk errors during writes: a refused write does not exist after a crash, and deliveries, streams
+//! and timers continue when the disk works again.
 
 use crate::deliveries::endpoint;
 use crate::harness::{Answer, Server, Start, eventually};
@@ -19,7 +19,7 @@ fn post(server: &Server, title: &str) -> Answer {
     ask.json(&json!({"title": title, "author": "a"})).send()
 }
 
-/// The titles that are there, and those that the log tells of.
+/// The stored titles, and the titles in the events of the log.
 fn titles(server: &Server) -> (Vec<String>, Vec<String>) {
     let books = server.get("/v1/books?sort=created_at&limit=100").titles();
     let events = server.get("/v1/events?type=book.created&limit=100").expect(200);
@@ -37,10 +37,10 @@ fn a_write_refused_because_of_a_failing_disk_does_not_exist_after_a_crash() {
     const UNKNOWN: (u16, &str) = (500, "outcome_unknown");
     const FULL: (u16, &str) = (503, "storage_full");
     for (what, first, later) in [
-        // The sync fails, and the sync of taking it back.
+        // The sync fails, and so does the sync of the rollback.
         (fault("sync", EIO, WAL), UNKNOWN, FAILED),
         (fault("sync", ENOSPC, WAL), UNKNOWN, FULL),
-        // A broken disk is not a full one.
+        // A disk with I/O errors is not reported as full.
         (fault("write", EIO, WAL), FAILED, FAILED),
         (fault("write", ENOSPC, WAL), FULL, FULL),
         (fault("write", EDQUOT, WAL), FULL, FULL),
@@ -57,13 +57,13 @@ fn a_write_refused_because_of_a_failing_disk_does_not_exist_after_a_crash() {
             assert_eq!(code(answer), later, "{what:?}: {}", answer.text);
         }
         server.get("/v1/books").expect(200);
-        // Nothing is written after the refusal that could cover it up: not even by health.
+        // Write nothing after the refusal that could hide the error, not even a health check.
         let folder = server.kill();
         faults.clear();
         let server = faults.of(bookshop()).on(&folder).go();
         let only = vec!["kept".to_owned()];
         assert_eq!(titles(&server), (only.clone(), only), "{what:?}");
-        // The key of one whose outcome was unknown is free: nothing happened.
+        // The key of a write with unknown outcome can be reused: nothing was written.
         let again = post(&server, "a");
         assert_eq!((again.status, again.header("idempotent-replayed")), (201, None), "{what:?}");
     }
@@ -75,7 +75,7 @@ fn a_sync_that_fails_once_refuses_one_write_and_no_other() {
     let server = faults.of(bookshop()).go();
     assert_eq!(post(&server, "kept").status, 201);
     faults.set(&[Fault { times: 1, ..fault("sync", EIO, WAL) }]);
-    // Taking it back worked, so it is known that nothing was written.
+    // The rollback worked, so nothing was written for certain.
     post(&server, "refused").error(500, "storage_failed");
     assert_eq!(post(&server, "next").status, 201);
     let folder = server.kill();
@@ -117,7 +117,7 @@ fn deliveries_streams_and_timers_continue_when_a_failing_disk_works_again() {
         vec![fault("sync", EIO, "restive.db")],
         vec![fault("write", EIO, "restive.db")],
         vec![fault("write", ENOSPC, "restive.db")],
-        // The journal of the deliveries as well.
+        // The journal of the deliveries fails as well.
         vec![fault("write", ENOSPC, "/data/"), fault("sync", EIO, "/data/")],
         vec![fault("write", EIO, "/data/outcomes")],
     ] {

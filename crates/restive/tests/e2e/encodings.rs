@@ -1,5 +1,5 @@
-//! Request bodies with a content coding: gzip and zstd are undone, within the limit of bodies, and
-//! every other coding is refused.
+//! Request bodies with a content coding: gzip and zstd are decoded within the body limit, and every
+//! other coding is refused.
 
 use crate::harness::{Answer, KEY, Server, Start};
 use crate::hostile::resident_kib;
@@ -19,7 +19,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A frame of stored blocks and of blocks of one repeated byte: nobody needs an encoder for that.
+/// A frame of raw blocks and run-length blocks, which needs no encoder.
 fn zstd(parts: &[Block]) -> Vec<u8> {
     // Magic number, then a descriptor without content size, and a window of 1 MiB.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x50];
@@ -76,7 +76,7 @@ fn bodies_in_gzip_and_zstd_are_accepted() {
         assert_eq!(made.status, 201, "{coding}: {}", made.text);
         assert_eq!(made.json["title"], "Dune", "{coding}");
     }
-    // Bodies of other methods and of the service's own resources as well.
+    // Bodies of other methods and of built-in resources as well.
     let path = format!("/v1/books/{}", server.book("Emma"));
     let patch = server.ask("PATCH", &path).header("content-type", "application/json");
     let patched = patch.header("content-encoding", "gzip").body(gzip(br#"{"price":7}"#)).send();
@@ -123,7 +123,7 @@ fn a_body_that_is_not_valid_in_its_coding_is_refused() {
     let place = bent.len() - 6;
     bent[place] ^= 1;
     let frame = zstd(&[Block::Stored(BOOK.to_vec())]);
-    // A checksum that is said to follow, and is wrong.
+    // A checksum that the header announces, with a wrong value.
     let mut summed = frame.clone();
     summed[4] |= 4;
     summed.extend_from_slice(&[1, 2, 3, 4]);
@@ -173,7 +173,7 @@ fn a_decompression_bomb_is_refused_early_without_using_memory_or_time() {
     }
     let after = resident_kib(&server);
     assert!(after < before + (64 << 10), "{before} KiB became {after} KiB");
-    // At the limit it is as good as any other.
+    // A body of exactly the limit is accepted.
     let room = LIMIT - BOOK.len();
     let full = [vec![b' '; room], BOOK.to_vec()].concat();
     assert_eq!(post(&server, "gzip", gzip(&full)).status, 201);

@@ -1,4 +1,4 @@
-//! Webhook endpoints as a resource: what they may say, and what is shown of them.
+//! Webhook endpoints as a resource: validation, and the fields that responses show.
 
 use crate::harness::{Server, Start};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn a_new_endpoint_has_its_defaults_and_shows_its_secret_once() {
     {
         assert!(!shown.text.contains("whsec_"), "{}", shown.text);
     }
-    // A client that lost the answer has lost the secret; so the repetition shows it again.
+    // A client that lost the response has lost the secret, so the repetition shows it again.
     let again = server.ask("POST", "/v1/webhook-endpoints").header("idempotency-key", "e1");
     assert_eq!(again.json(&endpoint(json!({}))).send().text, made.text);
     let own = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";

@@ -1,4 +1,4 @@
-//! Errors: every failure has a JSON body that names what is wrong, in the shape asked for.
+//! Errors: every failure has a JSON body that says what is wrong, in the requested format.
 
 use crate::harness::{Answer, KEY, Server, Start};
 use model::problem::Code;

@@ -1,4 +1,4 @@
-//! The log as a resource: what happened, who asked for it, and what applications publish.
+//! The event log as a resource: events, their cause, and events that applications publish.
 
 use crate::auth::account;
 use crate::harness::{Server, Start};
@@ -152,7 +152,7 @@ fn events_belong_to_one_account_and_mode_and_keys_create_no_visible_events() {
     for key in [live, &other_live] {
         assert_eq!(seen(key).column("type"), [""; 0], "nor does the other mode");
     }
-    // Nor by its id, nor by the id of what it is about.
+    // Neither by its id nor by the id of its record.
     let own = server.get("/v1/events").expect(200)["data"][0].clone();
     let path = format!("/v1/events/{}", own["id"].as_str().unwrap());
     server.get(&path).expect(200);

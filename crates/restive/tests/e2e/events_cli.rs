@@ -1,4 +1,4 @@
-//! `restive events` and `restive replay`, beside a running server and without one.
+//! `restive events` and `restive replay`, with and without a running server.
 
 use crate::deadline::Deadline as _;
 use crate::deliveries::nothing_more;
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A command that goes on until it is stopped.
+/// A command that runs until it is stopped.
 struct Running {
     child: Child,
 }
@@ -33,7 +33,7 @@ impl Running {
         self.child.stdout.take().unwrap()
     }
 
-    /// Its lines, as they come.
+    /// Its lines, as they are printed.
     fn lines(&mut self) -> Lines {
         let (tell, told) = channel();
         let stdout = self.stdout();
@@ -50,7 +50,7 @@ impl Running {
         assert!(Command::new("kill").arg(name).arg(id).status().unwrap().success());
     }
 
-    /// Waits for its end: exit code and everything on stderr.
+    /// Waits for its end; returns exit code and stderr.
     fn end(mut self) -> (i32, String) {
         let mut status = None;
         eventually("the command ends", || {
@@ -85,7 +85,7 @@ impl Lines {
     }
 }
 
-/// What has happened in the last hour, as JSON, with further arguments.
+/// The events of the last hour, as JSON, with further arguments.
 #[track_caller]
 fn past(server: &Server, arguments: &[&str]) -> Vec<Value> {
     let mut all = vec!["events", "tail", "--since", "1h", "--no-follow", "--format", "json"];
@@ -106,7 +106,7 @@ fn a_tail_prints_new_events_in_the_format_of_the_api() {
     let mut tail =
         Running::start(&server, &["events", "tail", "--since", "1h", "--format", "json"]);
     let lines = tail.lines();
-    // Keys and accounts were made before: they are nobody's business.
+    // Keys and accounts were created before, but their events are not shown.
     assert_eq!(lines.next_event()["data"]["object"]["title"], "before");
     for title in ["one", "two"] {
         let book = server.book(title);
@@ -205,7 +205,7 @@ fn since_accepts_an_age_a_time_and_an_event_id() {
     let (out, _, code) =
         server.tool(&["events", "tail", "--no-follow", "--since", second, "--format", "json"]);
     assert!(code == 0 && out.lines().next().unwrap().contains(second), "the event itself too");
-    // Nobody serves: the log is still there to be read.
+    // Without a server, the log can still be read.
     let (_, folder) = server.stop();
     let arguments = ["events", "tail", "--no-follow", "--since", "1h", "--data", "data"];
     let (out, error, code) = run(folder.path(), &arguments);
@@ -412,8 +412,8 @@ fn a_replay_without_a_server_waits_for_one() {
 #[test]
 fn a_signal_to_the_replay_command_cancels_the_replay() {
     let server = Server::bookshop();
-    // At two per second they take longer than anything here. They come before the endpoint, so
-    // that nothing but the replay sends them.
+    // At two per second they take longer than the test. They are created before the endpoint, so
+    // that only the replay sends them.
     for number in 0..60 {
         server.book(&format!("{number}"));
     }
@@ -435,11 +435,11 @@ fn a_signal_to_the_replay_command_cancels_the_replay() {
     replay.signal("-INT");
     let (code, error) = replay.end();
     assert!(code == 1 && error.contains(&format!("{id} was cancelled")), "{code} {error}");
-    // The server notices within a moment what another process has committed.
+    // The server notices a commit of another process within a moment.
     eventually("the server shows it", || {
         server.get(&format!("/v1/replays/{id}")).expect(200)["status"] == "cancelled"
     });
-    // The engine hears of it a moment after the server shows it.
+    // The delivery engine notices it a moment after the server shows it.
     nothing_more(&sink, sink.of("book.created").len(), Duration::from_secs(3));
 }
 
@@ -451,7 +451,7 @@ fn a_replay_requires_the_served_schema() {
     server.make("/v1/notes", json!({ "text": "a" }));
     let endpoint =
         server.make("/v1/webhook-endpoints", json!({ "url": "http://127.0.0.1:9/hook" }));
-    // To read, no schema is needed.
+    // Reading needs no schema.
     let kinds_of = |event: &Value| event["type"].as_str().unwrap().to_owned();
     assert_eq!(
         past(&server, &["--type", "note.*"]).first().map(kinds_of),

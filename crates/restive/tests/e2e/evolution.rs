@@ -1,5 +1,5 @@
-//! Schema edits on existing data: what is safe or declared applies by itself, the rest is refused
-//! untouched, unless it is accepted.
+//! Schema edits on existing data: safe or declared edits apply without a flag, all others are
+//! refused without changes unless they are accepted.
 
 use crate::harness::{Server, Start};
 use serde_json::json;
@@ -18,7 +18,7 @@ states = { names = ["open", "closed"] }
 fields = { book = { ref = "books" } }
 "#;
 
-/// A server of the first schema with some records, stopped: their ids and the folder.
+/// A stopped server of the first schema with some records; returns their ids and the folder.
 fn filled() -> (Vec<String>, Arc<TempDir>) {
     let server = Start::schema(FIRST).go();
     let ids = [("Dune", 3, "novel"), ("Howl", 1, "poem"), ("Emma", 2, "novel")].map(
@@ -103,7 +103,7 @@ fn existing_records_get_the_initial_state_when_states_are_declared() {
                 rename = { from = 'title', to = 'name' }\n[[versions]]\ndate = '2024-01-01'\n";
     let old = format!("{plain}[[versions]]\ndate = '2024-01-01'\n");
     let (fields, renamed) = (plain.replace("title", "name"), "[[versions]]\ndate = '2025-01-01'\n");
-    // With rows as they were, and with rows that are brought to another version.
+    // With unchanged rows, and with rows that are converted to another version.
     for new in [format!("{plain}{states}"), format!("{fields}{states}{renamed}{past}")] {
         let first = if new.contains("[[versions]]") { &old } else { plain };
         let server = Start::schema(first).go();
@@ -211,7 +211,7 @@ name = { type = "string", required = true, search = true }
 price = { type = "number", filter = true, sort = true }
 "#;
 
-/// A server of the dated schema with a book, stopped.
+/// A stopped server of the dated schema with one book.
 fn dated() -> Arc<TempDir> {
     let server = Start::schema(DATED).go();
     server.make("/v1/books", json!({"name": "Dune", "price": 9.5}));
@@ -250,7 +250,7 @@ fn a_breaking_edit_is_refused_with_the_output_of_plan() {
     refused(&folder, &limited, &["`min` is 1 (values", "start once with --accept-changes."]);
     let other = "[service]\nversion = \"2025-06-01\"\n[collections.pens]\n";
     refused(&folder, other, &["destructive: books: the collection is gone", "--accept-data-loss"]);
-    // What was refused is not what the next start compares with.
+    // The next start does not compare with a refused schema.
     refused(&folder, &renamed, &["books.name: gone"]);
     let same = Start::schema(DATED).on(&folder).go();
     assert_eq!(same.get("/v1/books").column("name"), ["Dune"]);
@@ -289,7 +289,7 @@ fn an_accepted_edit_is_served_and_needs_no_flag_again() {
     let (_, folder) = server.stop();
     let server = Start::schema(&limited).on(&folder).go();
     server.get("/v1/books").expect(200);
-    // The other way asks for less, but a flag of yesterday accepts nothing today.
+    // The reverse edit needs a flag of its own: an earlier flag accepts nothing now.
     let (_, folder) = server.stop();
     refused(&folder, &DATED.replace("filter = true, ", ""), &["filtering by it is gone"]);
 }
@@ -317,7 +317,7 @@ fn accepted_data_loss_deletes_removed_collections_and_values_that_do_not_fit() {
     server.patch(&path, json!({"price": "9 euros"})).expect(200);
     assert_eq!(titles(&server, "price=9+euros&sort=price"), ["Dune"]);
     let (_, folder) = server.stop();
-    // What went does not come back with the old schema.
+    // Deleted data does not come back with the old schema.
     let server = Start::schema(FIRST).on(&folder).arg("--accept-data-loss").go();
     let book = server.get(&format!("/v1/books/{}", ids[1])).expect(200);
     assert_eq!((&book["price"], &book["shelf"]), (&json!(null), &json!(null)), "{book}");

@@ -1,4 +1,4 @@
-//! `include`/`expand` and `fields`: other views of a record than the plain one.
+//! `include`/`expand` and `fields`: views of a record other than the default.
 
 use crate::harness::{Server, Start};
 use serde_json::json;
@@ -122,7 +122,7 @@ fn expanding_a_reference_to_a_deleted_record_leaves_the_id() {
     let order = server.make("/v1/orders", json!({"book": book}));
     let (code, folder) = server.stop();
     assert_eq!(code, 0);
-    // An older release let it happen.
+    // As an older release allowed it.
     let mut tool = std::process::Command::new("sqlite3");
     tool.arg(folder.path().join("data/restive.db"));
     let status = tool.arg(format!("DELETE FROM r_books WHERE id = '{book}'")).status();

@@ -1,11 +1,11 @@
-//! Expressions at the public door: what `check` and the API refuse, and what is answered where one
-//! that was accepted has no value.
+//! Expressions in schemas and endpoint filters: errors of `check` and the API, and responses when
+//! an accepted expression cannot be evaluated.
 
 use crate::harness::{Server, Start, eventually, run};
 use crate::sink::Sink;
 use serde_json::{Value, json};
 
-/// Rules and values that have none for some records: no type says that a number is not zero.
+/// Rules and values that fail for some records: no type excludes a division by zero.
 const SHOP: &str = r#"
 [collections.orders]
 states = { names = ["open", "paid", "due", "late"] }
@@ -54,7 +54,7 @@ fn a_rule_that_cannot_be_evaluated_refuses_with_a_server_error() {
         });
     }
     assert_eq!(server.get(&path).expect(200), before, "nothing was changed");
-    // The rule is asked again, and the others are served.
+    // The rule is evaluated again, and other records are served.
     server.patch(&path, json!({"parts": 2})).expect(200);
     assert_eq!(server.post(&format!("{path}/split"), json!({})).expect(200)["share"], 5);
     server.post(&format!("{path}/pay"), json!({})).expect(200);
@@ -84,7 +84,7 @@ fn a_timed_transition_that_cannot_be_evaluated_does_not_stop_the_others() {
     assert!(metrics.contains("restive_timers_failed_total 1"), "{metrics}");
 }
 
-/// Every kind of fault that the types show, each at its line and column.
+/// Every kind of type error, each with line and column.
 #[test]
 fn check_refuses_expressions_of_the_wrong_type_with_line_and_column() {
     let folder = tempfile::TempDir::new().unwrap();
@@ -276,7 +276,7 @@ fn an_endpoint_filter_of_the_wrong_type_is_refused_with_its_position() {
         ("event.data.object.amount > 'x'", "1:26", "`>` is not possible with an integer and"),
         ("event.data.object.amount >\n  1 +", "2:6", "not a CEL expression"),
         ("record.amount > 1", "1:1", "unknown name `record`"),
-        // Ten lists in each other would be gone through for minutes.
+        // Ten nested lists would be evaluated for minutes.
         ("[1, 2].all(a, [1, 2].all(b, a == b))", "1:25", "cannot stand inside another one"),
         ("event.id.matches('((a{99}){99}){99}')", "1:18", "is too large"),
         ("event.data.object.payment_method.size() > 1", "1:18", "can be null here"),
@@ -289,7 +289,7 @@ fn an_endpoint_filter_of_the_wrong_type_is_refused_with_its_position() {
     }
     let id = endpoint("event.data.object.amount > 1000").expect(201)["id"].clone();
     let path = format!("/v1/webhook-endpoints/{}", id.as_str().unwrap());
-    // What it subscribes to decides on what it can ask.
+    // The subscribed types decide which fields a filter can use.
     let all = json!({"enabled_events": ["*"]});
     let error = server.patch(&path, all).error(422, "validation_failed");
     assert_eq!(error["param"], "filter", "{error}");

@@ -1,5 +1,5 @@
-//! Gauges count what is there, so they are back at zero when nothing is: also after clients that
-//! left in the middle of their requests.
+//! Gauges return to zero when nothing is in progress, even after clients that disconnected during
+//! their requests.
 
 use crate::carry::{self, Bytewise};
 use crate::deliveries::figure;
@@ -8,7 +8,7 @@ use crate::sink::{Manner, Sink};
 use serde_json::json;
 use std::io::Write as _;
 
-/// Clients of each kind; 200 in all.
+/// Clients of each kind; 200 in total.
 const POLLS: usize = 80;
 const CALLS: usize = 60;
 const UPLOADS: usize = 60;
@@ -37,7 +37,7 @@ fn clients_that_disconnect_during_a_request_leave_gauges_at_zero() {
     let jobs: Vec<_> = (0..CALLS).map(|_| server.make("/v1/jobs", json!({}))).collect();
     let since = server.post("/v1/notes", json!({"text": "a"})).expect(201)["id"].clone();
     let in_flight = || figure(&server, "restive_requests_in_flight").unwrap();
-    // The request for the figures is one, too.
+    // The request for the metrics counts too.
     assert_eq!(in_flight(), 1.0);
     let mut clients = Vec::new();
     for _ in 0..POLLS {
@@ -61,7 +61,7 @@ fn clients_that_disconnect_during_a_request_leave_gauges_at_zero() {
         figure(&server, &format!("restive_requests_total{{{labels}}}")).unwrap_or(0.0)
     };
     assert_eq!(ended("GET", "/api/notes", 499), POLLS as f64, "{page}");
-    // A body that ends too early is an answer, though nobody reads it.
+    // A body that ends too early has a response, although no client reads it.
     assert_eq!(ended("POST", "/v1/jobs", 400), UPLOADS as f64, "{page}");
     for gauge in ["restive_write_queue", "restive_live_connections", "restive_webhook_in_flight"] {
         let lines: Vec<_> = page.lines().filter(|line| line.starts_with(gauge)).collect();

@@ -1,11 +1,11 @@
-//! The API over HTTP/2 answers as over HTTP/1.1, to the clients people use: curl and nghttp.
+//! The API over HTTP/2 responds as over HTTP/1.1, to common clients: curl and nghttp.
 
 use crate::deadline::Deadline as _;
 use std::process::Command;
 
 use crate::harness::{Answer, KEY, Server};
 
-/// What speaks of one exchange or of the connection alone: it differs between any two answers.
+/// Headers about one exchange or the connection, which differ between any two responses.
 const OF_THE_EXCHANGE: [&str; 9] = [
     "connection",
     "date",
@@ -25,7 +25,7 @@ struct Seen {
     body: String,
 }
 
-/// One request by curl, in this version of HTTP.
+/// One request by curl in this version of HTTP.
 fn curl(server: &Server, version: &str, arguments: &[&str], path: &str) -> Seen {
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--max-time", "30", "--include", version])
@@ -36,7 +36,7 @@ fn curl(server: &Server, version: &str, arguments: &[&str], path: &str) -> Seen 
         .expect("curl is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}: {text}", String::from_utf8_lossy(&output.stderr));
-    // An interim answer may stand before the final one.
+    // An interim response may precede the final one.
     let mut rest = text.as_str();
     let (head, body) = loop {
         let (head, body) = rest.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text}"));
@@ -57,7 +57,7 @@ fn curl(server: &Server, version: &str, arguments: &[&str], path: &str) -> Seen 
     Seen { status, headers, body: body.to_owned() }
 }
 
-/// The same request over both, which must say the same; what it said.
+/// Sends the same request over both versions, which must return the same; returns it.
 #[track_caller]
 fn both(server: &Server, arguments: &[&str], path: &str) -> Seen {
     let old = curl(server, "--http1.1", arguments, path);
@@ -68,7 +68,7 @@ fn both(server: &Server, arguments: &[&str], path: &str) -> Seen {
     new
 }
 
-/// Without what differs between two requests: an error names its request, and time passes.
+/// Without the parts that differ between two requests: request ids and times.
 fn comparable(body: &str) -> String {
     match serde_json::from_str::<serde_json::Value>(body) {
         Ok(mut json) if json["error"]["request_id"].is_string() => {
@@ -87,7 +87,7 @@ fn comparable(body: &str) -> String {
 fn every_kind_of_response_is_the_same_over_http_1_and_http_2() {
     let server = Server::bookshop();
     let json = ["--header", "content-type: application/json", "--data"];
-    // Replayed by its key, so that both create the same book.
+    // Replayed by its key, so that both requests create the same book.
     let book = r#"{"title":"Two Ways","author":"Ann Author"}"#;
     let create = [&json[..], &[book, "--header", "idempotency-key: two-ways"]].concat();
     let created = both(&server, &create, "/v1/books");
@@ -129,7 +129,7 @@ fn http_2_accepts_large_bodies_and_refuses_bodies_over_the_limit() {
     write(8 << 20);
     let refused = both(&server, &arguments, "/v1/books");
     assert_eq!(refused.status, "413", "{refused:?}");
-    // Below the limit it is read to its end and judged by what it says.
+    // Below the limit the body is read and validated.
     write(200 << 10);
     let judged = both(&server, &arguments, "/v1/books");
     assert_ne!(judged.status, "413", "{judged:?}");

@@ -1,5 +1,5 @@
-//! Storms of HTTP/2 against the real server, from clients that send and never read: whatever they
-//! repeat, memory stays bounded and everybody else is served as before.
+//! HTTP/2 floods against the real server, from clients that send and never read: memory stays
+//! bounded and other clients are served as before.
 
 use crate::harness::{KEY, PATIENCE, Server, Start};
 use crate::hostile::{GROWTH_KIB, assert_unharmed, resident_kib};
@@ -20,11 +20,11 @@ const CONTINUATION: u8 = 9;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
-/// Attackers of one kind at a time.
+/// Concurrent attackers of one kind.
 const ATTACKERS: usize = 16;
-/// How long one of them goes on writing to a server that takes nothing more.
+/// How long an attacker writes to a server that reads no more.
 const WRITING: Duration = Duration::from_secs(1);
-/// Far more than an answer takes, far less than a server that is kept busy.
+/// Far longer than a response takes, far shorter than on an overloaded server.
 const PROMPT: Duration = Duration::from_secs(3);
 
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -33,7 +33,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Fields without any compression, each shorter than 127 bytes.
+/// Header fields without compression, each shorter than 127 bytes.
 pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in fields {
@@ -57,16 +57,16 @@ pub fn head(method: &str, path: &str) -> Vec<u8> {
     ])
 }
 
-/// So many streams, each begun and ended by these frames.
+/// Frames for this many streams.
 pub fn streams(count: u32, frames: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     (0..count).flat_map(|number| frames(number * 2 + 1)).collect()
 }
 
-/// What is sent behind the preface, and whether the server must say that it is too much.
+/// The bytes after the preface, and whether the server must send GOAWAY.
 fn storms() -> Vec<(&'static str, Vec<u8>, bool)> {
     let list = head("GET", "/v1/books");
     let whole = END_STREAM | END_HEADERS;
-    // One large field is put into the table, then named again and again: a byte each.
+    // One large field is added to the table and then referenced repeatedly: one byte each.
     let large = [&[0x40, 1, b'x', 0x7f, 0x81, 0x1d][..], &[b'y'; 3840]].concat();
     let bomb = [list.clone(), large, vec![0xbe; 12_000]].concat();
     let endless = frame(CONTINUATION, 0, 1, &[0, 1, b'x', 1, b'y'].repeat(3000));
@@ -99,7 +99,7 @@ fn storms() -> Vec<(&'static str, Vec<u8>, bool)> {
         (
             "answers that nobody takes",
             {
-                // A window for all of it, and the connection's as well.
+                // A window for all of it, also for the connection.
                 let window = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
                 let open = frame(8, 0, 0, &0x7f00_0000u32.to_be_bytes());
                 let openapi = head("GET", "/openapi.json");
@@ -111,8 +111,8 @@ fn storms() -> Vec<(&'static str, Vec<u8>, bool)> {
     ]
 }
 
-/// Sends all of it as far as it is taken, keeps the connection until all have, and then looks for
-/// the word that the server should have said.
+/// Sends as much as the server accepts, keeps the connection open until all attackers have sent,
+/// and then reads what the server sent.
 fn attack(server: &Server, bytes: &[u8], sent: &Barrier) -> Vec<u8> {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_write_timeout(Some(WRITING)).unwrap();
@@ -133,7 +133,7 @@ fn attack(server: &Server, bytes: &[u8], sent: &Barrier) -> Vec<u8> {
     answer
 }
 
-/// The code of the goodbye among these frames.
+/// The error code of the GOAWAY among these frames.
 fn goodbye(mut bytes: &[u8]) -> Option<u8> {
     while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = bytes {
         let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
@@ -178,7 +178,7 @@ fn http_2_floods_use_no_memory_and_delay_no_other_client() {
         assert!(held < before + GROWTH_KIB, "{what}: {before} KiB became {held} KiB");
         assert!(slowest < PROMPT, "{what}: {slowest:?}");
         if too_much {
-            // Who never reads may lose it; nobody is told anything else.
+            // A client that never reads may lose it; no other code may appear.
             let codes: Vec<u8> = said.iter().filter_map(|bytes| goodbye(bytes)).collect();
             assert!(!codes.is_empty() && codes.iter().all(|code| *code == 11), "{what}: {codes:?}");
         }

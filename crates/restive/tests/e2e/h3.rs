@@ -1,5 +1,4 @@
-//! The API over HTTP/3, to a client of another family (aioquic, xtask/tools/http3), and what the
-//! flags say about it.
+//! The API over HTTP/3, with an independent client (aioquic, xtask/tools/http3), and its flags.
 
 use crate::deadline::Deadline as _;
 use std::net::UdpSocket;

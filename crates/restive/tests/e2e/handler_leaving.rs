@@ -1,5 +1,5 @@
-//! Clients that leave before a handler has answered: the action goes on without them, once, and
-//! their next try learns what came of it.
+//! Clients that disconnect before a handler has responded: the action runs to its end once, and a
+//! retry gets its result.
 
 use crate::carry;
 use crate::deliveries::figure;
@@ -10,11 +10,11 @@ use serde_json::json;
 use std::io::Write as _;
 use std::net::TcpStream;
 
-/// How often a client gives up and tries again.
+/// How often a client disconnects and tries again.
 const TRIES: usize = 3;
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
-/// Sends the action and leaves as soon as the handler is asked, some times.
+/// Sends the action and disconnects as soon as the handler is called, repeatedly.
 type Leave = fn(server: &Server, handler: &Handler, path: &str, key: Option<&str>);
 
 fn leave_http1(server: &Server, handler: &Handler, path: &str, key: Option<&str>) {
@@ -26,7 +26,7 @@ fn leave_http1(server: &Server, handler: &Handler, path: &str, key: Option<&str>
              Content-Length: 0\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
-        // HTTP/1.1 does not show that a client has left until it is sent something.
+        // An HTTP/1.1 server notices a disconnect only when it writes.
         under_way(server, handler, number + 1);
     }
 }
@@ -53,14 +53,14 @@ fn leave_http2(server: &Server, handler: &Handler, path: &str, key: Option<&str>
     }
 }
 
-/// Waits until so many requests are being answered, and the first one has come to the handler.
+/// Waits until this many requests are in progress and the first one has reached the handler.
 fn under_way(server: &Server, handler: &Handler, count: usize) {
     eventually("it is under way", || in_flight(server) == count);
     eventually("the handler is asked", || handler.asked() > 0);
 }
 
 fn in_flight(server: &Server) -> usize {
-    // Without the request for the figures.
+    // Without the request for the metrics.
     figure(server, "restive_requests_in_flight").unwrap() as usize - 1
 }
 

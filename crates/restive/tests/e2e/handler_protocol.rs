@@ -1,5 +1,5 @@
-//! The protocol of action handlers, as docs/handlers.md has it: which answers are taken, how calls
-//! are signed, and that both examples of that page work.
+//! The protocol of action handlers, as in docs/handlers.md: accepted responses, signatures, and
+//! both examples of that page.
 
 use crate::deadline::Lifetime;
 use crate::handlers::Handler;
@@ -13,7 +13,7 @@ use std::sync::mpsc::channel;
 const SECRET: &str = "whsec_aGFuZGxlciBzZWNyZXQgb2YgdGhlIHRlc3Rz";
 const OTHER: &str = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 
-/// What Standard Webhooks says of a message, by nothing of ours: secret, id, time, and the body.
+/// The signature of Standard Webhooks, computed without our code from secret, id, time and body.
 const SIGN: &str = "import base64, hashlib, hmac, sys
 key = base64.b64decode(sys.argv[1].removeprefix('whsec_'))
 text = f'{sys.argv[2]}.{sys.argv[3]}.'.encode() + sys.stdin.buffer.read()
@@ -27,7 +27,7 @@ fn approve(server: &Server, path: &str) -> crate::harness::Answer {
     server.post(&format!("{path}/approve"), json!({"by": "Ada"}))
 }
 
-/// Each answer with a part of what is told about it.
+/// Each response with a part of the message about it.
 #[test]
 fn only_documented_handler_responses_are_accepted() {
     let handler = Handler::start();
@@ -184,7 +184,7 @@ fn handler_calls_are_signed_and_have_the_declared_headers() {
     for secret in [SECRET, "t-123-secret"] {
         assert!(!server.log.lock().unwrap().contains(secret), "the log has {secret}");
     }
-    // A secret of its own, before that of all.
+    // The secret of the handler takes precedence over the common one.
     let text = schema(handler.address.port(), ", secret = \"${APPROVE_SECRET}\"");
     let server =
         start(&text).env("RESTIVE_HANDLER_SECRET", SECRET).env("APPROVE_SECRET", OTHER).go();
@@ -244,7 +244,7 @@ fn check_refuses_secrets_in_the_file_and_headers_of_the_transport() {
     assert_eq!(code, 0, "{out}{told}");
 }
 
-/// An example of the page in its own process.
+/// An example of the page as a separate process.
 struct Example {
     child: Child,
     _lifetime: Lifetime,
@@ -293,7 +293,7 @@ fn works(example: &Example) {
     let dear = order(&server, 500);
     let error = approve(&server, &dear).error(422, "too_much");
     assert_eq!((&error["message"], &error["param"]), (&json!("Ask for less."), &json!("amount")));
-    // Whoever has another secret, or none, is not believed.
+    // The example refuses a caller with another secret, or with none.
     for start in [Start::schema(&text).env("RESTIVE_HANDLER_SECRET", OTHER), Start::schema(&text)] {
         let server = start.go();
         approve(&server, &order(&server, 5)).error(502, "handler_invalid");

@@ -1,4 +1,5 @@
-//! Handlers are called once at a time for a record, and one account's calls leave room for others.
+//! Handler calls for one record run one at a time, and the calls of one account leave room for
+//! others.
 
 use crate::auth::account;
 use crate::deliveries::figure;
@@ -8,10 +9,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// Handler calls that one account alone may have at a time.
+/// Concurrent handler calls that one account alone may have.
 const SHARE: usize = 128;
 
-/// An action handler that counts one up, and that answers when it is allowed to.
+/// An action handler that increments a number, and responds when the test allows it.
 #[derive(Clone)]
 pub struct Handler {
     address: SocketAddr,
@@ -23,13 +24,13 @@ struct State {
     asked: Vec<Value>,
     active: usize,
     most_active: usize,
-    /// Whether calls wait; those of one account, if it is named.
+    /// Whether calls wait; only those of one account if it is named.
     held: bool,
     held_account: Option<String>,
 }
 
 impl Handler {
-    /// One that holds its answers back.
+    /// A handler that holds its responses back.
     pub fn start() -> Handler {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -121,13 +122,14 @@ impl Handler {
     }
 }
 
-/// Sends the action so many times at once; waits until all are under way and then releases them.
+/// Sends the action this many times at once, waits until all are in progress, and then releases
+/// them.
 fn at_once(server: &Server, handler: &Handler, path: &str, count: usize) -> Vec<Answer> {
     std::thread::scope(|threads| {
         let ask = || server.post(path, json!({}));
         let callers: Vec<_> = (0..count).map(|_| threads.spawn(ask)).collect();
         eventually("all are under way", || {
-            // With the request for the figures.
+            // Including the request for the metrics.
             figure(server, "restive_requests_in_flight") == Some(count as f64 + 1.0)
         });
         eventually("the handler is asked", || handler.asked() == 1);
@@ -167,7 +169,7 @@ fn handler_calls_for_one_record_run_one_at_a_time_and_see_earlier_results() {
 
 #[test]
 fn the_queue_for_a_record_is_bounded_and_does_not_delay_other_records() {
-    // One is called, 16 wait.
+    // One call runs, 16 wait.
     const ROOM: usize = 17;
     let handler = Handler::start();
     let server = handler.server();

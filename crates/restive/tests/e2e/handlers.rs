@@ -1,4 +1,4 @@
-//! Actions that ask the operator's own HTTP handler first: a real one, here.
+//! Actions with an HTTP handler of the operator, here a real one.
 
 use crate::harness::{PATIENCE, Server, Start, eventually};
 use serde_json::{Value, json};
@@ -6,22 +6,22 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What the handler does with a question.
+/// How the handler responds to a call.
 #[derive(Clone)]
 enum Manner {
     Answer(u16, String),
-    /// Whatever bytes.
+    /// Any bytes.
     Raw(String),
-    /// Takes the question and hangs up.
+    /// Reads the call and closes the connection.
     Close,
-    /// Says nothing until the caller gives up.
+    /// Does not respond until the caller gives up.
     Silence,
 }
 
 pub struct Handler {
     pub address: SocketAddr,
     manner: Arc<Mutex<Manner>>,
-    /// Head and body of every question, as they came.
+    /// Head and body of every call, as received.
     asked: Arc<Mutex<Vec<(String, String)>>>,
 }
 
@@ -382,7 +382,7 @@ fn a_handlers_change_must_satisfy_the_limits_of_the_callers_version() {
     handler.will_answer(200, json!({"change": {"title": "a longer title"}}));
     ask("2026-01-01").error(502, "handler_invalid");
     assert_eq!(ask("2025-01-01").expect(200)["title"], "a longer title");
-    // Sent back with another change, it is nobody's fault.
+    // An unchanged value beyond the limit does not fail another change.
     handler.will_answer(200, json!({"change": {"title": "a longer title", "note": "seen"}}));
     assert_eq!(ask("2026-01-01").expect(200)["note"], "seen");
 }

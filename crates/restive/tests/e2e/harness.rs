@@ -1,4 +1,4 @@
-//! Starts the executable on a free port with a folder of its own, and speaks HTTP to it.
+//! Starts the executable on a free port with a separate folder, and sends HTTP requests to it.
 
 use crate::carry::{self, Carrier};
 use crate::clock;
@@ -13,19 +13,19 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The key every test server opens with.
+/// The key of every test server.
 pub const KEY: &str = "sk_test_end_to_end_0123456789";
 
-/// Longer than anything takes on a busy machine; a test that waits so long has failed.
+/// Longer than anything takes on a busy machine; a wait of this length fails the test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// A start may migrate or recover a database first.
+/// A start may first migrate or recover a database.
 const START: Duration = Duration::from_secs(90);
 
 pub fn executable() -> &'static str {
     env!("CARGO_BIN_EXE_restive")
 }
 
-/// A server and the folder it keeps its data in.
+/// A server and its data folder.
 pub struct Server {
     child: Child,
     _lifetime: Lifetime,
@@ -33,13 +33,13 @@ pub struct Server {
     pub folder: Arc<TempDir>,
     pub key: String,
     carrier: Carrier,
-    /// What it has printed before it listened.
+    /// Its output before it listened.
     pub greeting: String,
-    /// Everything it has written to stderr: the log.
+    /// Its stderr: the log.
     pub log: Arc<Mutex<String>>,
 }
 
-/// How a server is to be started.
+/// The arguments and environment of a server.
 pub struct Start {
     listen: String,
     schema: Option<String>,
@@ -63,13 +63,13 @@ impl Start {
         Start { schema: Some(text.to_owned()), ..Start::bookshop() }
     }
 
-    /// On the data of an earlier server.
+    /// Uses the data of an earlier server.
     pub fn on(mut self, folder: &Arc<TempDir>) -> Start {
         self.folder = Some(folder.clone());
         self
     }
 
-    /// On the address of an earlier server, for clients that come back to it.
+    /// Uses the address of an earlier server, for clients that reconnect.
     pub fn at(mut self, address: SocketAddr) -> Start {
         self.listen = address.to_string();
         self
@@ -85,7 +85,7 @@ impl Start {
         self
     }
 
-    /// The command that would start it, for tests that want to wrap it.
+    /// The command that starts it, for tests that wrap it.
     pub fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(executable());
         command.arg("serve").arg("--listen").arg(&self.listen);
@@ -109,7 +109,7 @@ impl Start {
         Server::spawn(command, folder)
     }
 
-    /// Starts it and expects it to give up: its exit code and what it wrote to stderr.
+    /// Starts it and expects it to fail; returns exit code and stderr.
     pub fn fails(self) -> (i32, String) {
         let folder = self.folder.clone().unwrap_or_else(|| Arc::new(TempDir::new().unwrap()));
         let output = self.command(folder.path()).output_in_time().unwrap();
@@ -128,7 +128,7 @@ impl Server {
         started.unwrap_or_else(|log| panic!("it ended before it listened: {log}"))
     }
 
-    /// `None` if it ended before it listened, without a panic.
+    /// `None` if it exited before it listened, without a panic.
     pub fn try_spawn(command: Command, folder: Arc<TempDir>) -> Option<Server> {
         let started = Server::start(command, folder);
         started.map_err(|log| assert!(!log.contains("panicked"), "{log}")).ok()
@@ -149,7 +149,7 @@ impl Server {
         Ok(server)
     }
 
-    /// One whose log nobody reads: it blocks once the pipe is full.
+    /// A server whose log is not read: it blocks once the pipe is full.
     pub fn with_unread_log(start: Start) -> Server {
         let folder = Arc::new(TempDir::new().unwrap());
         let mut server = Server::spawn_unread(start.command(folder.path()), folder);
@@ -174,7 +174,7 @@ impl Server {
         }
     }
 
-    /// Waits until it listens; its log if it ends before.
+    /// Waits until it listens; an error with its log if it exits first.
     fn listen(&mut self) -> Result<(), String> {
         let stdout = self.child.stdout.take().unwrap();
         let (tell, told) = channel();
@@ -207,7 +207,7 @@ impl Server {
         Ok(())
     }
 
-    /// Asked in this version from now on, whatever the suite runs over.
+    /// Uses this HTTP version from now on, independent of the version of the suite.
     pub fn over(mut self, version: &str) -> Server {
         self.carrier = Carrier::speaking(version, self.address);
         self
@@ -225,7 +225,7 @@ impl Server {
         self.folder.path().join("data")
     }
 
-    /// A request with the server's key; `send` goes.
+    /// A request with the server's key; `send` sends it.
     pub fn ask(&self, method: &str, path: &str) -> Ask<'_> {
         let mut request = ureq::http::Request::builder().method(method).uri(self.url(path));
         request = request.header("authorization", format!("Bearer {}", self.key));
@@ -258,7 +258,7 @@ impl Server {
         self.ask("DELETE", path).send()
     }
 
-    /// Creates a record; its id.
+    /// Creates a record; returns its id.
     #[track_caller]
     pub fn make(&self, path: &str, body: Value) -> String {
         let answer = self.post(path, body);
@@ -266,16 +266,16 @@ impl Server {
         answer.id()
     }
 
-    /// A book of which only the title matters; its id.
+    /// Creates a book with a title; returns its id.
     #[track_caller]
     pub fn book(&self, title: &str) -> String {
         self.make("/v1/books", serde_json::json!({"title": title, "author": "Ann Author"}))
     }
 
-    /// Bytes as they are, on a connection of their own; what comes back until the server closes.
+    /// Sends bytes on a new connection; returns everything until the server closes.
     pub fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = carry::plain(self.address);
-        // The server may answer and close before it has taken everything.
+        // The server may respond and close before it has read everything.
         let _ = stream.write_all(bytes);
         stream.finish();
         let (mut answer, mut piece) = (Vec::new(), [0; 8192]);
@@ -287,7 +287,7 @@ impl Server {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// One of the command-line tools on this server's data: stdout, stderr and exit code.
+    /// Runs a command on this server's data; returns stdout, stderr and exit code.
     pub fn tool(&self, arguments: &[&str]) -> (String, String, i32) {
         let output = Command::new(executable())
             .args(arguments)
@@ -302,7 +302,7 @@ impl Server {
         )
     }
 
-    /// SIGKILL: as if the power went.
+    /// SIGKILL, like a power failure.
     pub fn kill(mut self) -> Arc<TempDir> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -321,7 +321,7 @@ impl Server {
         (code, self.folder.clone())
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits until the process exits.
     pub fn wait(&mut self) -> i32 {
         let mut code = None;
         eventually("the server ends", || {
@@ -340,7 +340,7 @@ impl Drop for Server {
     }
 }
 
-/// A request in the making.
+/// A request that is being built.
 pub struct Ask<'a> {
     server: &'a Server,
     request: ureq::http::request::Builder,
@@ -367,7 +367,7 @@ impl Ask<'_> {
         self.only("authorization", &format!("Bearer {key}"))
     }
 
-    /// Instead of whatever the header says so far.
+    /// Replaces the current value of the header.
     pub fn only(mut self, name: &'static str, value: &str) -> Self {
         let headers = self.request.headers_mut().expect("a test's request is well-formed");
         headers.insert(name, value.parse().expect("a header value"));
@@ -378,7 +378,7 @@ impl Ask<'_> {
         self.try_send().expect("the server answers")
     }
 
-    /// For servers that may be gone.
+    /// For servers that may be down.
     pub fn try_send(self) -> Result<Answer, String> {
         let request = self.request.body(self.body).expect("a test's request is well-formed");
         let parts = self.server.carrier.run(request)?;
@@ -399,7 +399,7 @@ impl Ask<'_> {
 
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Headers of the interim answers before it, where the carrier shows them: not in HTTP/1.1.
+    /// Headers of interim responses, if the transport returns them: HTTP/1.1 does not.
     pub interim: Vec<Vec<(String, String)>>,
     pub status: u16,
     headers: Vec<(String, String)>,
@@ -412,20 +412,20 @@ impl Answer {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a header that stands there more than once.
+    /// All values of a repeated header.
     pub fn headers(&self, name: &str) -> Vec<&str> {
         let found = self.headers.iter().filter(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Asserts the status and gives back the body.
+    /// Asserts the status and returns the body.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         self.json
     }
 
-    /// Asserts an error with this status and code; every error must name its request.
+    /// Asserts an error with this status and code; every error must have its request id.
     #[track_caller]
     pub fn error(self, status: u16, code: &str) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
@@ -436,7 +436,7 @@ impl Answer {
         error.clone()
     }
 
-    /// One member of every record of a list.
+    /// One field of every record of a list.
     #[track_caller]
     pub fn column(&self, name: &str) -> Vec<Value> {
         assert_eq!(self.status, 200, "{}", self.text);
@@ -458,7 +458,7 @@ impl Answer {
     }
 }
 
-/// Runs the executable without a server; stdout, stderr and exit code.
+/// Runs the executable without a server; returns stdout, stderr and exit code.
 pub fn run(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
     let mut command = Command::new(executable());
     let output = command.args(arguments).current_dir(folder).output_in_time().unwrap();
@@ -469,7 +469,7 @@ pub fn run(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
     )
 }
 
-/// Waits for a condition, not for a time.
+/// Waits for a condition, with a deadline.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

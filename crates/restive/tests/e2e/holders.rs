@@ -1,5 +1,5 @@
-//! Two accounts behind one address: what one of them makes the server hold, by answers that it does
-//! not take and uploads that it does not send, is not charged to the other.
+//! Two accounts behind one address: memory that one of them makes the server hold, by unread
+//! responses and unfinished uploads, is not charged to the other.
 
 use crate::auth::account;
 use crate::h2_storms::{END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, head, streams};
@@ -14,12 +14,12 @@ rate_limit = { requests = 1000000, window = '1s' }
 [collections.notes.fields]
 text = { type = 'string', max_length = 1000000 }
 ";
-/// The length of a note. 900 KB: almost as much as a body may have.
+/// The length of a note. 900 KB: almost the body limit.
 const NOTE_BYTES: usize = 900_000;
 /// Streams on one connection; the server allows 128.
 const STREAMS: u32 = 120;
-/// Connections of each kind. All answers together are more than the half of the memory for unread
-/// answers (512 MiB) that one holder may have.
+/// Connections of each kind. All responses together exceed the half of the memory for unread
+/// responses (512 MiB) that one holder may use.
 const CONNECTIONS: usize = 3;
 
 #[test]
@@ -51,7 +51,7 @@ fn memory_held_by_one_account_is_not_charged_to_another_at_the_same_address() {
             server.ask("POST", "/v1/notes").key(&theirs).json(&note),
             server.ask_anonymously("GET", "/health"),
             server.ask_anonymously("GET", "/metrics"),
-            // With the key of the account that holds all it may.
+            // With the key of the account that has used up its share.
             server.ask("GET", "/metrics"),
             server.ask_anonymously("GET", "/openapi.json"),
         ];

@@ -1,5 +1,6 @@
-//! Clients that break the rules, by malice or by accident. The server answers with JSON or closes,
-//! writes nothing that was not sent completely, and stays as quick and as small as before.
+//! Clients that violate the protocol, by malice or by accident. The server responds with JSON or
+//! closes the connection, writes nothing from an incomplete request, and keeps its speed and its
+//! memory.
 
 use crate::chance::Chance;
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
@@ -10,14 +11,14 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What a storm may add to the resident memory, caches and buffers included.
+/// Maximum growth of the resident memory during a test, caches and buffers included.
 pub const GROWTH_KIB: u64 = 64 * 1024;
 
 fn unlimited() -> Server {
     Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
 }
 
-/// One answer as it stood on the wire.
+/// One response as received.
 #[derive(Debug)]
 struct Plain {
     status: u16,
@@ -31,7 +32,7 @@ impl Plain {
     }
 }
 
-/// Takes a byte stream apart into answers; anything else in it is an error.
+/// Parses a byte stream into responses; anything else in it is an error.
 fn answers(mut bytes: &[u8]) -> Result<Vec<Plain>, String> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -61,10 +62,10 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// Sends bytes, ends the sending side, and reads what comes back.
+/// Sends bytes, closes the sending side, and reads the response.
 fn exchange(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(server);
-    // The server may answer and close before it has taken everything.
+    // The server may respond and close before it has read everything.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -85,7 +86,7 @@ pub fn resident_kib(server: &Server) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// After a storm: it is well, and no larger than it may be.
+/// Asserts after a test that the server is healthy and its memory has not grown too much.
 pub fn assert_unharmed(server: &Server, before_kib: u64) {
     server.get("/health").expect(200);
     server.post("/v1/books", json!({ "title": "calm", "author": "a" })).expect(201);
@@ -192,7 +193,7 @@ fn slow_clients_do_not_delay_others() {
     }
     let among = time(&server);
     assert!(among < alone * 5 + Duration::from_secs(1), "{alone:?} alone, {among:?} among them");
-    // Slow is not wrong: whoever finishes in time is served.
+    // A slow request that finishes in time is served.
     slow[1].write_all(&whole.as_bytes()[whole.len() - 5..]).unwrap();
     slow[1].shutdown(Shutdown::Write).unwrap();
     let mut answer = Vec::new();
@@ -200,7 +201,7 @@ fn slow_clients_do_not_delay_others() {
     assert_eq!(answers(&answer).unwrap()[0].status, 201);
 }
 
-/// A request with some of its bytes replaced, doubled or missing; or nothing like a request.
+/// A request with some bytes replaced, doubled or missing; or random bytes.
 fn mangled(chance: &mut Chance) -> Vec<u8> {
     if chance.percent(30) {
         return chance.bytes(300);
@@ -241,7 +242,8 @@ fn ten_thousand_malformed_requests_get_a_response_or_a_close() {
                     let shown = || String::from_utf8_lossy(&sent).into_owned();
                     let all = answers(&got).unwrap_or_else(|what| panic!("{what}: {}", shown()));
                     for answer in all {
-                        // A method, coding or version that is unknown is not our fault either.
+                        // An unknown method, coding or version (501, 505) is the client's error
+                        // too.
                         let is_theirs = answer.status < 500 || matches!(answer.status, 501 | 505);
                         assert!(is_theirs, "{}: {}", answer.status, shown());
                         let bodiless = matches!(answer.status, 100 | 204 | 304);
@@ -254,7 +256,7 @@ fn ten_thousand_malformed_requests_get_a_response_or_a_close() {
     assert_unharmed(&server, before);
 }
 
-/// Records that random requests can be about.
+/// Paths of records for random requests.
 fn paths(server: &Server) -> Vec<(&'static str, String)> {
     let book = server.post("/v1/books", json!({ "title": "t", "author": "a" })).id();
     let review = server.post(&format!("/v1/books/{book}/reviews"), json!({ "rating": 1 })).id();
@@ -278,7 +280,7 @@ fn paths(server: &Server) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Runs random requests in four threads and asserts that each is answered below 500, with JSON.
+/// Runs random requests in four threads and asserts that each gets JSON with a status below 500.
 fn storm(server: &Server, seed: u64, times: usize, one: impl Fn(&mut Chance) -> Vec<u8> + Sync) {
     let before = resident_kib(server);
     std::thread::scope(|scope| {
@@ -291,7 +293,7 @@ fn storm(server: &Server, seed: u64, times: usize, one: impl Fn(&mut Chance) -> 
                     let shown = || String::from_utf8_lossy(&sent).into_owned();
                     let got = answers(&exchange(server, &sent));
                     let got = got.unwrap_or_else(|what| panic!("{what}: {}", shown()));
-                    // The last one: `Expect` brings a 100 before it.
+                    // The last response: `Expect` adds a 100 before it.
                     let first = got.last().unwrap_or_else(|| panic!("no answer: {}", shown()));
                     let body = String::from_utf8_lossy(&first.body);
                     assert!(first.status < 500, "{} {body}: {}", first.status, shown());
@@ -381,17 +383,17 @@ fn silent_connections_leave_no_descriptors_or_memory_behind() {
     assert_unharmed(&server, before);
 }
 
-/// Connects in one rush.
+/// Connections that are opened together.
 const RUSH: usize = 15_000;
 
-/// Whoever opens thousands of connections holds it: two such crowds are more files than a process
-/// may have open.
-pub static CROWD: Mutex<()> = Mutex::new(());
+/// Held by tests that open thousands of connections: two of them would exceed the limit of open
+/// files.
+pub static MANY_CONNECTIONS: Mutex<()> = Mutex::new(());
 
 #[test]
 fn fifteen_thousand_connects_at_once_are_all_answered() {
-    let _alone = CROWD.lock();
-    // Files of this process and, by inheritance, of the server.
+    let _alone = MANY_CONNECTIONS.lock();
+    // Limits of this process and, by inheritance, of the server.
     let own = std::process::id().to_string();
     let files = format!("--nofile={0}:{0}", RUSH + 4_000);
     let raised = std::process::Command::new("prlimit").args(["--pid", &own, &files]).status();
@@ -409,7 +411,7 @@ fn fifteen_thousand_connects_at_once_are_all_answered() {
                 let served = streams.iter().filter(|stream| {
                     let mut head = [0; 12];
                     (&**stream).read_exact(&mut head).unwrap();
-                    // More at one moment than there may be is said so, and nobody is cut off.
+                    // Connections beyond the limit get 503, and none is cut off.
                     assert!([b"HTTP/1.1 200", b"HTTP/1.1 503"].contains(&&head));
                     &head == b"HTTP/1.1 200"
                 });

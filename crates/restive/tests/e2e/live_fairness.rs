@@ -255,14 +255,14 @@ fn many_aborted_connections_leave_every_gauge_at_zero() {
 
 #[test]
 fn many_subscribers_of_one_account_delay_no_other_account() {
-    const CROWD: usize = 1_500;
+    const MANY_CONNECTIONS: usize = 1_500;
     const ROUNDS: usize = 20;
-    let _alone = crate::hostile::CROWD.lock();
+    let _alone = crate::hostile::MANY_CONNECTIONS.lock();
     let server = quick();
     let (_, other, _) = account(&server, "Other shop");
     let crowd: Vec<TcpStream> =
-        (0..CROWD).map(|_| ask_for(&server, "/api/events?types=message", &[])).collect();
-    eventually("all are heard", || open_connections(&server, "sse") == CROWD as f64);
+        (0..MANY_CONNECTIONS).map(|_| ask_for(&server, "/api/events?types=message", &[])).collect();
+    eventually("all are heard", || open_connections(&server, "sse") == MANY_CONNECTIONS as f64);
     let mut listener =
         Events::try_open(server.address, &other, "/api/events?types=message", None, PATIENCE)
             .unwrap();
@@ -280,7 +280,7 @@ fn many_subscribers_of_one_account_delay_no_other_account() {
     assert!(waits[ROUNDS / 2] < Duration::from_millis(100), "{waits:?}");
     // The crowd is served in the same time, and none of it is left out.
     let sent = || figures(&server)["restive_live_messages_total{channel=\"sse\"}"];
-    eventually("the crowd has it", || sent() == (CROWD * ROUNDS + ROUNDS) as f64);
+    eventually("the crowd has it", || sent() == (MANY_CONNECTIONS * ROUNDS + ROUNDS) as f64);
     assert_eq!(figures(&server)[LOG_READS], 0.0);
     drop(crowd);
 }

@@ -3,7 +3,7 @@
 
 use crate::clock::hurried;
 use crate::harness::{KEY, Server, Start, eventually};
-use crate::hostile::{CROWD, GROWTH_KIB, assert_unharmed, resident_kib};
+use crate::hostile::{GROWTH_KIB, MANY_CONNECTIONS, assert_unharmed, resident_kib};
 use crate::live_client::{
     Block, CLOSE, Events, PONG, Socket, TEXT, ask_for, committed, figures, open_connections,
     vanish, write,
@@ -273,7 +273,7 @@ fn wave(server: &Server, ids: &[i64]) -> u64 {
 
 #[test]
 fn ten_thousand_reconnecting_clients_are_served_from_memory_which_is_freed_again() {
-    let _alone = CROWD.lock();
+    let _alone = MANY_CONNECTIONS.lock();
     let server = quick();
     let before = resident_kib(&server);
     let mut after = Vec::new();

@@ -105,7 +105,7 @@ fn is_framed(headers: &HeaderMap) -> bool {
         let text = value.to_str().unwrap_or_default();
         text.rsplit(',').next().unwrap_or_default().trim().eq_ignore_ascii_case("chunked")
     };
-    match headers.get_all(TRANSFER_ENCODING).iter().last() {
+    match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
         Some(coding) => last(coding),
         None => headers.contains_key(CONTENT_LENGTH),
     }

@@ -232,7 +232,7 @@ async fn commit(operation: Operation<'_>, write: Write) -> Result<Reply, Failure
     };
     let committed = operation.services.store.commit(write).await?;
     match committed.map_err(|problem| operation.explain(problem))? {
-        Committed::Fresh(response) => Ok(answer(response, &*operation.request.id)),
+        Committed::Fresh(response) => Ok(answer(response, &operation.request.id)),
         Committed::Replayed { response, request } => {
             Ok(respond::replayed(answer(response, &request)))
         }

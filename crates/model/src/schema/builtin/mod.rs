@@ -148,7 +148,7 @@ fn own(
 }
 
 impl Field {
-    fn described(mut self, description: &str) -> Field {
+    fn about(mut self, description: &str) -> Field {
         self.description = Some(description.to_owned());
         self
     }
@@ -168,7 +168,7 @@ impl Field {
         self
     }
 
-    fn with_default(mut self, default: impl Into<Value>) -> Field {
+    fn default(mut self, default: impl Into<Value>) -> Field {
         self.default = Some(default.into());
         self
     }

@@ -40,19 +40,14 @@ pub fn events() -> Collection {
     let mut kind = text("type").required().filtered().sized(1, 100);
     kind.wildcards = true;
     let fields = vec![
-        kind.described("Kind of event. Filter by several, or by patterns such as `order.*`."),
+        kind.about("Kind of event. Filter by several, or by patterns such as `order.*`."),
         text("api_version").assigned(),
-        integer("created").assigned().filtered().described("Unix time in seconds."),
-        Field::new("data", Kind::Object)
-            .required()
-            .described("`object`: the resource at the event."),
+        integer("created").assigned().filtered().about("Unix time in seconds."),
+        Field::new("data", Kind::Object).required().about("`object`: the resource at the event."),
         Field::new("livemode", Kind::Boolean).assigned(),
-        integer("pending_webhooks").assigned().described("Deliveries that have not succeeded yet."),
+        integer("pending_webhooks").assigned().about("Deliveries that have not succeeded yet."),
         Field::new("request", Kind::Object).assigned(),
-        text("resource")
-            .filter_only()
-            .sized(1, 200)
-            .described("Id of the record the event is about."),
+        text("resource").filter_only().sized(1, 200).about("Id of the record the event is about."),
         text("delivery").filter_only().assigned().among(&[
             "pending",
             "succeeded",
@@ -76,43 +71,33 @@ pub fn endpoints() -> Collection {
     };
     let whole = Kind::Array(Box::new(Kind::Integer));
     let fields = vec![
-        text("url").required().sized(1, 2048).described("Where events are posted; https."),
+        text("url").required().sized(1, 2048).about("Where events are posted; https."),
         texts("enabled_events")
-            .with_default(json!(["*"]))
+            .default(json!(["*"]))
             .required()
             .sized(1, 100)
-            .described("Event types: exact, `order.*`, or `*`."),
+            .about("Event types: exact, `order.*`, or `*`."),
         text("description").sized(0, 500),
         text("api_version")
             .sized(10, 10)
-            .described("Version of the payloads; default: the account's, or else the newest."),
-        text("payload").among(&["fat", "thin"]).with_default("fat").required(),
-        text("filter").sized(1, 2000).described("CEL over `event`; false: not delivered."),
-        Field::new("headers", Kind::Object).described("Sent with every delivery."),
-        integer("rate_limit").within(1, 10_000).described("Deliveries per second, at most."),
-        integer("max_in_flight").within(1, 100).with_default(20).required(),
-        text("signature").among(&["timestamped", "plain"]).with_default("timestamped").required(),
+            .about("Version of the payloads; default: the account's, or else the newest."),
+        text("payload").among(&["fat", "thin"]).default("fat").required(),
+        text("filter").sized(1, 2000).about("CEL over `event`; false: not delivered."),
+        Field::new("headers", Kind::Object).about("Sent with every delivery."),
+        integer("rate_limit").within(1, 10_000).about("Deliveries per second, at most."),
+        integer("max_in_flight").within(1, 100).default(20).required(),
+        text("signature").among(&["timestamped", "plain"]).default("timestamped").required(),
         Field::new("retry_schedule", whole)
-            .with_default(json!(RETRY_SCHEDULE))
+            .default(json!(RETRY_SCHEDULE))
             .required()
             .sized(0, 20)
-            .described("Seconds to wait after each failure."),
-        integer("timeout")
-            .within(5, 30)
-            .with_default(20)
-            .required()
-            .described("Seconds for one attempt."),
-        text("ordering").among(&["none", "resource"]).with_default("none").required(),
-        text("status")
-            .among(&["enabled", "disabled"])
-            .with_default("enabled")
-            .required()
-            .filtered(),
+            .about("Seconds to wait after each failure."),
+        integer("timeout").within(5, 30).default(20).required().about("Seconds for one attempt."),
+        text("ordering").among(&["none", "resource"]).default("none").required(),
+        text("status").among(&["enabled", "disabled"]).default("enabled").required().filtered(),
         text("disabled_reason").assigned(),
-        instant("failing_since").assigned().described("No attempt has succeeded since."),
-        instant("skipped_until")
-            .assigned()
-            .described("Events up to this were removed undelivered."),
+        instant("failing_since").assigned().about("No attempt has succeeded since."),
+        instant("skipped_until").assigned().about("Events up to this were removed undelivered."),
         secret,
         hidden(Field::new("previous_secrets", Kind::Array(Box::new(Kind::Object)))),
         // Where there was one at most, before there was room for several.
@@ -139,10 +124,11 @@ pub fn endpoints() -> Collection {
     let about = "Sends a test event now and answers with what came of it.";
     endpoints.actions[3].description = Some(about.to_owned());
     endpoints.actions[2].params = vec![
-        integer("overlap").within(0, 604_800).with_default(endpoint::OVERLAP_SECONDS).described(
-            "Seconds during which the old secret still signs; 0 ends all older ones, too.",
-        ),
-        text("secret").sized(1, 100).described("The new secret; default: a random one."),
+        integer("overlap")
+            .within(0, 604_800)
+            .default(endpoint::OVERLAP_SECONDS)
+            .about("Seconds during which the old secret still signs; 0 ends all older ones, too."),
+        text("secret").sized(1, 100).about("The new secret; default: a random one."),
     ];
     endpoints
 }
@@ -172,13 +158,13 @@ pub fn attempts(deliveries: CollectionIx) -> Collection {
         parent,
         integer("number").assigned(),
         text("trigger").assigned().among(&["event", "schedule", "retry", "replay"]),
-        integer("status").assigned().described("HTTP status; null without an answer."),
-        text("error").assigned().described("Class of the failure."),
+        integer("status").assigned().about("HTTP status; null without an answer."),
+        text("error").assigned().about("Class of the failure."),
         text("error_message").assigned(),
-        Field::new("latency", Kind::Object).assigned().described("Milliseconds by stage."),
+        Field::new("latency", Kind::Object).assigned().about("Milliseconds by stage."),
         text("remote_address").assigned(),
         Field::new("response_headers", Kind::Object).assigned(),
-        text("response_body").assigned().described("The first bytes of it."),
+        text("response_body").assigned().about("The first bytes of it."),
         instant("next_attempt_at").assigned(),
         text("next_attempt_reason").assigned(),
     ];
@@ -192,21 +178,21 @@ pub fn replays(endpoints: CollectionIx) -> Collection {
     let mut endpoint = text("endpoint").required();
     endpoint.reference = Some(endpoints);
     let count = |name: &str| integer(name).assigned();
-    let flag = |name: &str| Field::new(name, Kind::Boolean).with_default(false).required();
+    let flag = |name: &str| Field::new(name, Kind::Boolean).default(false).required();
     let names = ["pending", "running", "succeeded", "failed", "cancelled"];
     let fields = vec![
-        endpoint.described("Who gets the events again, or for the first time."),
-        instant("since").described("Events from here on; default: as far back as they are kept."),
-        instant("until").described("Events before this; default: when the replay was made."),
-        texts("types").sized(1, 100).described("Only these event types or patterns."),
-        flag("without_success").described("Only events without a successful delivery there."),
-        flag("dry_run").described("Only count them."),
-        integer("rate_limit").within(1, 10_000).described("Deliveries per second, at most."),
+        endpoint.about("Who gets the events again, or for the first time."),
+        instant("since").about("Events from here on; default: as far back as they are kept."),
+        instant("until").about("Events before this; default: when the replay was made."),
+        texts("types").sized(1, 100).about("Only these event types or patterns."),
+        flag("without_success").about("Only events without a successful delivery there."),
+        flag("dry_run").about("Only count them."),
+        integer("rate_limit").within(1, 10_000).about("Deliveries per second, at most."),
         text("status").assigned().filtered().among(&names),
-        count("total").described("Events to deliver; known once they were counted."),
+        count("total").about("Events to deliver; known once they were counted."),
         count("done"),
         count("succeeded"),
-        count("position").described("Place in the log up to which it has come."),
+        count("position").about("Place in the log up to which it has come."),
         text("error").assigned(),
     ];
     let mut replays = own(Builtin::Replay, "replays", "replay", "rpl", fields);
@@ -226,8 +212,8 @@ pub fn replays(endpoints: CollectionIx) -> Collection {
 /// Making one removes the payloads of a resource from the log; ids and outcomes stay.
 pub fn erasures() -> Collection {
     let fields = vec![
-        text("resource").required().sized(1, 200).filtered().described("Id of the record."),
-        integer("events").assigned().described("How many events lost their payload."),
+        text("resource").required().sized(1, 200).filtered().about("Id of the record."),
+        integer("events").assigned().about("How many events lost their payload."),
     ];
     let mut erasures = own(Builtin::Erasure, "erasures", "erasure", "ers", fields);
     erasures.operations = Operations { create: true, ..READ };

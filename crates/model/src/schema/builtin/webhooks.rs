@@ -121,8 +121,7 @@ pub fn endpoints() -> Collection {
     ];
     endpoints.actions[0].set.push(set("disabled_reason", Value::Null));
     endpoints.actions[0].set.push(set("failing_since", Value::Null));
-    let about = "Sends a test event now and answers with what came of it.";
-    endpoints.actions[3].description = Some(about.to_owned());
+    endpoints.actions[3].description = Some("Sends a test event and returns its result.".into());
     endpoints.actions[2].params = vec![
         integer("overlap")
             .within(0, 604_800)

@@ -1,5 +1,5 @@
 //! An attempt as it is served: its JSON text, fields in the order of `attempts` in the schema.
-//! Written on the way of every delivery, so by hand and not through a tree of values.
+//! Written on the path of every delivery, so by hand and not through a tree of values.
 
 use crate::limits::Limits;
 use http::HeaderMap;

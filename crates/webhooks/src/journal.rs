@@ -1,5 +1,5 @@
 //! Outcomes in a file of their own the moment they are known, written and not synced: a process
-//! that is killed has sent nothing again but what was under way. The store makes the same outcomes
+//! that is killed has sent nothing again but what was in flight. The store makes the same outcomes
 //! durable a little later, many at a time; waiting for that before the next request would cost half
 //! the speed. Only a machine that loses power loses this file's end, and sends a little more again.
 //!
@@ -7,8 +7,8 @@
 //! begins with its length and checksum: a line that a power cut tore is ignored. Does not know what
 //! an outcome means.
 
-use crate::insist::insist;
 use crate::limits::Limits;
+use crate::store_retry::until_answered;
 use model::event::Event;
 use model::record::{Fields, parse_object};
 use model::{Scope, Timestamp};
@@ -94,7 +94,7 @@ impl Journal {
     /// Written with the next `flush`.
     pub fn note(&mut self, outcome: &Outcome, event: &str) -> Place {
         let page = self.pages.as_mut()?.get_mut(self.active)?;
-        // By hand: the attempt is JSON already, and this is on the way of every delivery.
+        // By hand: the attempt is JSON already, and this is on the path of every delivery.
         let out = &mut self.buffer;
         let start = out.len();
         out.extend_from_slice(&[b' '; PREFIX_BYTES]);
@@ -230,7 +230,7 @@ async fn settle_page(path: &Path, store: &Arc<dyn Store>, limits: &Limits) {
         }
         tracing::info!(outcomes = outcomes.len(), "webhooks: outcomes from before the crash");
         let settlement = Settlement { outcomes, ..Settlement::default() };
-        insist("outcomes", limits, || store.settle(settlement.clone())).await;
+        until_answered("outcomes", limits, || store.settle(settlement.clone())).await;
     }
 }
 
@@ -275,7 +275,7 @@ async fn unknown(
     let mut attempts: BTreeMap<(i64, i64), u32> = BTreeMap::new();
     for (endpoint, events) in &by_endpoint {
         let ask = || store.deliveries(*endpoint, events);
-        for delivery in insist("deliveries", limits, ask).await {
+        for delivery in until_answered("deliveries", limits, ask).await {
             attempts.insert((*endpoint, delivery.event), delivery.attempts);
         }
     }
@@ -286,7 +286,7 @@ async fn unknown(
             continue;
         }
         let ask = || store.events(Some(outcome.scope), outcome.event - 1, 1);
-        let logged = insist("the log", limits, ask).await;
+        let logged = until_answered("the log", limits, ask).await;
         if let Some(logged) = logged.first().filter(|logged| logged.id == event) {
             *known = outcome.attempts;
             found.push(without_erased(outcome, logged));

@@ -2,8 +2,8 @@
 //! and a window of parallel sends; outcomes and positions are written in batches, and only failures
 //! get a row to be tried again. One single-threaded actor, `run`, does all of it.
 //!
-//! The way of a delivery: `engine::head` (or `engine::read`, for endpoints that lag behind) →
-//! `lane` → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `journal` → `settle`.
+//! The path of a delivery: `engine::head` (or `engine::read`, for endpoints that lag behind) →
+//! `queue` → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `journal` → `settle`.
 //! Must not know SQL, which HTTP library carries a request, what time it is or where randomness
 //! comes from.
 
@@ -16,7 +16,7 @@ mod attempt;
 mod guard;
 mod health;
 mod pace;
-mod ledger;
+mod open_events;
 mod fair;
 mod filter_time;
 mod order;
@@ -24,7 +24,7 @@ mod prepared;
 mod pins;
 mod request;
 
-mod lane;
+mod queue;
 mod replay;
 mod replays;
 mod subscriptions;
@@ -33,7 +33,7 @@ mod settle;
 mod journal;
 mod timers;
 mod ids;
-mod insist;
+mod store_retry;
 mod engine;
 
 pub use limits::Limits;
@@ -48,7 +48,7 @@ use store::Store;
 
 /// What comes from outside the program.
 pub trait Outside: Send + Sync {
-    /// The wall clock. May jump either way.
+    /// The wall clock. May jump in either direction.
     fn now(&self) -> Timestamp;
     fn entropy(&self) -> Entropy;
 }
@@ -65,12 +65,12 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
 }
 
-/// Delivers until told to stop. Then begins nothing new, gives what is under way `limits.drain`,
+/// Delivers until told to stop. Then begins nothing new, gives what is in flight `limits.drain`,
 /// makes every known outcome and the positions durable, and returns. What had no outcome by then is
 /// delivered after the next start.
 ///
 /// Wants a thread of its own with a current-thread runtime.
 pub async fn run(parts: Parts, stop: impl Future<Output = ()>) {
-    // Every request under way is part of this one task, which yields when all of them wait.
+    // Every request in flight is part of this one task, which yields when all of them wait.
     tokio::task::unconstrained(engine::run(parts, stop)).await;
 }

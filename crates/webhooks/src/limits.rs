@@ -10,7 +10,7 @@ const _: () = assert!(BATCH <= store::EVENTS_INLINE, "reads of the engine must n
 
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Requests under way over all endpoints; each account has its share. Each costs a descriptor
+    /// Requests in flight over all endpoints; each account has its share. Each costs a descriptor
     /// and some 10 KiB.
     pub in_flight: usize,
     /// Events one endpoint may have loaded and waiting; more wait in the log.
@@ -46,7 +46,7 @@ pub struct Limits {
     /// Headers of the answer that are kept.
     pub kept_headers: usize,
     pub kept_header_bytes: usize,
-    /// How long requests under way may take once the engine was told to stop.
+    /// How long requests in flight may take once the engine was told to stop.
     pub drain: Duration,
     /// How often positions are written, and the wall clock is looked at: it may have jumped.
     pub tick: Duration,
@@ -64,12 +64,12 @@ pub struct Limits {
     /// The wait after the store failed: it doubles from the first to the longest.
     pub store_wait: Duration,
     pub store_wait_longest: Duration,
-    /// Replays under way in one scope; the others wait.
+    /// Replays in flight in one scope; the others wait.
     pub replays: usize,
-    /// Requests under way of one replay.
+    /// Requests in flight of one replay.
     pub replay_window: usize,
     /// Endpoints whose queue age is told one by one, the worst ones.
-    pub told_lanes: usize,
+    pub reported_endpoints: usize,
 }
 
 impl Default for Limits {
@@ -105,7 +105,7 @@ impl Default for Limits {
             store_wait_longest: Duration::from_secs(5),
             replays: 4,
             replay_window: 8,
-            told_lanes: 100,
+            reported_endpoints: 100,
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Metrics {
     pub(crate) skipped: AtomicU64,
     pub(crate) in_flight: AtomicU64,
     pub(crate) unsettled: AtomicU64,
-    pub(crate) lanes: AtomicU64,
+    pub(crate) queues: AtomicU64,
     pub(crate) loaded_bytes: AtomicU64,
     oldest_ms: AtomicU64,
     latency: [AtomicU64; BUCKETS_MS.len() + 1],
@@ -37,7 +37,7 @@ impl Metrics {
             skipped: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             unsettled: AtomicU64::new(0),
-            lanes: AtomicU64::new(0),
+            queues: AtomicU64::new(0),
             loaded_bytes: AtomicU64::new(0),
             oldest_ms: AtomicU64::new(0),
             latency: [const { AtomicU64::new(0) }; BUCKETS_MS.len() + 1],
@@ -79,9 +79,9 @@ impl Metrics {
         line(out, format_args!("{name} {}", count(&self.failed_attempts)));
         self.render_latency(out);
         for (name, help, value) in [
-            ("in_flight", "Requests under way.", count(&self.in_flight) as f64),
+            ("in_flight", "Requests in flight.", count(&self.in_flight) as f64),
             ("unsettled", "Outcomes not durable yet.", count(&self.unsettled) as f64),
-            ("endpoints", "Endpoints followed.", count(&self.lanes) as f64),
+            ("endpoints", "Endpoints followed.", count(&self.queues) as f64),
             ("loaded_bytes", "Events held in memory.", count(&self.loaded_bytes) as f64),
             (
                 "oldest_pending_seconds",

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 
 #[derive(Default)]
 pub struct Order {
-    /// Records with a delivery that is under way or will be tried again.
+    /// Records with a delivery that is in flight or will be tried again.
     busy: HashMap<String, Turn>,
     /// Events whose turn has come.
     free: VecDeque<i64>,

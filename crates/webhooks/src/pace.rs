@@ -30,7 +30,7 @@ pub enum Gate {
     Open,
     /// Not before this moment.
     Until(Instant),
-    /// Not before something under way has come back.
+    /// Not before something in flight has come back.
     Full,
 }
 

@@ -1,8 +1,8 @@
 //! One replay: what it was asked to send again, how far it has come, and which events it means.
 //! Knows neither the store nor the network.
 
-use crate::lane::{Job, Known};
 use crate::pace::{Bucket, Gate};
+use crate::queue::{Job, Known};
 use model::record::Fields;
 use model::webhook::{Endpoint, pattern};
 use model::{Record, Scope, Timestamp};
@@ -39,11 +39,11 @@ pub struct Replay {
     pub ready: bool,
     /// It is in the queue of those that want to ask the store something.
     pub waiting: bool,
-    /// A question to the store is under way.
+    /// A question to the store is in flight.
     pub asking: bool,
     /// What the next event weighs, where it found no room.
     pub reserve: usize,
-    /// Records with an event under way, where their order matters.
+    /// Records with an event in flight, where their order matters.
     busy: HashSet<String>,
     pub saving: bool,
     /// There is something to write down that has not been.
@@ -124,7 +124,7 @@ impl Replay {
         })
     }
 
-    /// It is known where it begins and ends. One that was under way goes on.
+    /// It is known where it begins and ends. One that was in flight goes on.
     pub fn bounded(&mut self, first: i64, last: i64) {
         self.last = last;
         if self.total.is_some() {
@@ -367,7 +367,7 @@ pub(crate) mod tests {
         assert_eq!((replay.cursor, replay.wanted(8)), (17, 8), "nothing is loaded any more");
         replay.finish(12, Some("a"), true);
         assert_eq!(replay.fields()["done"], 2);
-        // Read again from an earlier place, as after a read that was under way.
+        // Read again from an earlier place, as after a read that was in flight.
         replay.load(vec![job(18), job(19)], 20);
         replay.load(vec![job(18), job(19)], 20);
         for seq in [18, 19] {

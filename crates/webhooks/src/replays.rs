@@ -1,4 +1,4 @@
-//! The unfinished replays of all accounts: which are under way, which wait for their turn, and
+//! The unfinished replays of all accounts: which are in flight, which wait for their turn, and
 //! which are looked at next. No operation depends on how many wait. Knows neither the store nor the
 //! network.
 
@@ -16,7 +16,7 @@ pub struct Replays {
     lines: HashMap<Scope, Line>,
     under_way: BTreeSet<i64>,
     ready: VecDeque<i64>,
-    /// How many may be under way in one scope.
+    /// How many may be in flight in one scope.
     most: usize,
 }
 
@@ -147,7 +147,7 @@ impl Replays {
         self.under_way.iter().copied().collect()
     }
 
-    /// Whether the records of all that are under way say how far they have come.
+    /// Whether the records of all that are in flight say how far they have come.
     pub fn are_saved(&self) -> bool {
         let mut under_way = self.under_way.iter().filter_map(|number| self.all.get(number));
         under_way.all(|replay| !replay.saving && !replay.dirty)
@@ -200,7 +200,7 @@ mod tests {
         replays.touch_for(Scope(20), "whk_1");
         let ready: Vec<_> = std::iter::from_fn(|| replays.pop_ready()).collect();
         assert_eq!(ready, [1, 3]);
-        // One that ends while it waits counts as under way until it is saved.
+        // One that ends while it waits counts as in flight until it is saved.
         replays.begin(3);
         assert_eq!((replays.under_way(), replays.are_saved()), (vec![1, 3, 4], false));
     }

@@ -1,8 +1,8 @@
-//! Requests under way. Each is a future of the engine's own task; one that panics fails alone.
+//! Requests in flight. Each is a future of the engine's own task; one that panics fails alone.
 
 use crate::engine::clock::Clock;
 use crate::guard;
-use crate::lane::Job;
+use crate::queue::Job;
 use crate::request::{Broken, Post, Stamp};
 use crate::settle::Owner;
 use bytes::Bytes;
@@ -21,47 +21,51 @@ use wire::Share;
 use wire::outgoing::{Call, Names, Report};
 
 /// A request that came to its end.
-pub struct Landed {
+pub struct Finished {
     pub owner: Owner,
     pub job: Job,
-    pub fate: Fate,
+    pub result: SendResult,
     /// When it began, by both clocks.
     pub started: Instant,
     pub created: Rc<str>,
 }
 
-pub enum Fate {
+pub enum SendResult {
     Sent(Box<Report>),
     /// Nothing was sent: the endpoint cannot be called, or the program has a fault.
     Unsent(Broken),
 }
 
 /// How requests are sent.
-pub struct Way {
+pub struct Transport {
     pub client: wire::Client,
     pub reach: Reach,
     pub response_bytes: usize,
 }
 
-type Flight = Pin<Box<dyn Future<Output = Landed>>>;
+type Request = Pin<Box<dyn Future<Output = Finished>>>;
 
 pub struct Sends {
-    way: Rc<Way>,
-    flights: FuturesUnordered<Flight>,
+    transport: Rc<Transport>,
+    requests: FuturesUnordered<Request>,
     stamp: Stamp,
 }
 
 impl Sends {
-    pub fn new(way: Way, now: Timestamp) -> Sends {
-        Sends { way: Rc::new(way), flights: FuturesUnordered::new(), stamp: Stamp::new(now) }
+    pub fn new(transport: Transport, now: Timestamp) -> Sends {
+        Sends {
+            transport: Rc::new(transport),
+            requests: FuturesUnordered::new(),
+            stamp: Stamp::new(now),
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.flights.len()
+        self.requests.len()
     }
 
     pub fn clear(&mut self) {
-        self.flights.clear();
+        self.requests.clear();
     }
 
     pub fn launch(
@@ -73,52 +77,58 @@ impl Sends {
         place: Option<Share<i64>>,
     ) {
         let (now, created) = (clock.now, clock.iso());
-        let flight: Flight = match post {
+        let request: Request = match post {
             Ok(post) => {
                 self.stamp.set(clock.wall);
                 let body = post.body(&job.event);
                 let headers = post.headers(&job.event, &body, clock.steady, &self.stamp);
-                let (way, post) = (self.way.clone(), post.clone());
+                let (transport, post) = (self.transport.clone(), post.clone());
                 Box::pin(async move {
-                    let mut sending = pin!(send(way, post, headers, body, now));
-                    let fate = poll_fn(|cx| guarded(|| sending.as_mut().poll(cx))).await;
-                    // Its account may have another request under way.
+                    let mut sending = pin!(send(transport, post, headers, body, now));
+                    let result = poll_fn(|cx| guarded(|| sending.as_mut().poll(cx))).await;
+                    // Its account may have another request in flight.
                     drop(place);
-                    Landed { owner, job, fate, started: now, created }
+                    Finished { owner, job, result, started: now, created }
                 })
             }
             Err(broken) => {
-                let fate = Fate::Unsent(broken.clone());
-                Box::pin(ready(Landed { owner, job, fate, started: now, created }))
+                let result = SendResult::Unsent(broken.clone());
+                Box::pin(ready(Finished { owner, job, result, started: now, created }))
             }
         };
-        self.flights.push(flight);
+        self.requests.push(request);
     }
 
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Landed>> {
-        Pin::new(&mut self.flights).poll_next(cx)
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Finished>> {
+        Pin::new(&mut self.requests).poll_next(cx)
     }
 }
 
-async fn send(way: Rc<Way>, post: Rc<Post>, headers: HeaderMap, body: Bytes, now: Instant) -> Fate {
-    let reach = way.reach;
+async fn send(
+    transport: Rc<Transport>,
+    post: Rc<Post>,
+    headers: HeaderMap,
+    body: Bytes,
+    now: Instant,
+) -> SendResult {
+    let reach = transport.reach;
     let call = Call {
         method: Method::POST,
         target: &post.target,
         headers,
         body,
         deadline: (now + post.timeout).into_std(),
-        max_response_bytes: way.response_bytes,
+        max_response_bytes: transport.response_bytes,
         vet: &move |address| guard::allows(address, reach),
         names: Names::Absolute,
     };
-    Fate::Sent(Box::new(way.client.send(&call).await))
+    SendResult::Sent(Box::new(transport.client.send(&call).await))
 }
 
-/// Turns a panic into a fate.
-fn guarded(poll: impl FnOnce() -> Poll<Fate>) -> Poll<Fate> {
+/// Turns a panic into a result.
+fn guarded(poll: impl FnOnce() -> Poll<SendResult>) -> Poll<SendResult> {
     catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
         let message = "the attempt ended by a fault of the service".to_owned();
-        Poll::Ready(Fate::Unsent(Broken { class: "internal", message }))
+        Poll::Ready(SendResult::Unsent(Broken { class: "internal", message }))
     })
 }

@@ -1,4 +1,4 @@
-//! Outcomes on their way to being durable: one settlement at a time, the next gathers meanwhile.
+//! Outcomes on their transport to being durable: one settlement at a time, the next gathers meanwhile.
 //! Does not know how they are kept, nor what follows from them.
 
 use crate::journal::Place;
@@ -14,7 +14,7 @@ const OUTCOME_BYTES: usize = 256;
 /// Whose delivery it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    Lane(i64),
+    Queue(i64),
     Replay { number: i64, endpoint: i64 },
 }
 
@@ -110,7 +110,7 @@ impl Settler {
         !nothing
     }
 
-    /// What is to be settled next, unless something is under way or nothing is there. Many at a
+    /// What is to be settled next, unless something is in flight or nothing is there. Many at a
     /// time cost a fraction of few: after one settlement the next waits a moment, until it is large
     /// or somebody is in a hurry.
     pub fn begin(&mut self, now: Instant, hurry: bool, limits: &Limits) -> Begin {
@@ -182,7 +182,7 @@ mod tests {
         };
         let status = outcome.status;
         let mark =
-            Mark { owner: Owner::Lane(1), seq, status, next: None, record: None, place: None };
+            Mark { owner: Owner::Queue(1), seq, status, next: None, record: None, place: None };
         settler.push(outcome, mark);
     }
 

@@ -18,7 +18,7 @@ const STALE: usize = 256;
 pub enum Alarm {
     /// The regular look at clocks and positions.
     Tick,
-    Lane(i64),
+    Queue(i64),
     Replay(i64),
     /// Outcomes have waited long enough to be made durable.
     Settle,
@@ -89,13 +89,13 @@ mod tests {
         let later = |millis| now + Duration::from_millis(millis);
         let mut timers = Timers::new(now);
         for millis in (10..2000).rev() {
-            timers.set(later(millis), Alarm::Lane(1));
+            timers.set(later(millis), Alarm::Queue(1));
         }
-        timers.set(later(50), Alarm::Lane(1));
+        timers.set(later(50), Alarm::Queue(1));
         timers.set(later(40), Alarm::Replay(1));
         assert!(timers.heap.len() <= STALE + 3, "{}", timers.heap.len());
         let cx = &mut Context::from_waker(Waker::noop());
-        assert_eq!(timers.poll(cx, later(3000)), Poll::Ready(Alarm::Lane(1)));
+        assert_eq!(timers.poll(cx, later(3000)), Poll::Ready(Alarm::Queue(1)));
         assert_eq!(timers.poll(cx, later(3000)), Poll::Ready(Alarm::Replay(1)));
         assert_eq!(timers.poll(cx, later(3000)), Poll::Pending);
     }

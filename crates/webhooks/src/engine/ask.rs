@@ -1,12 +1,12 @@
-//! Questions of lanes and replays to the store: account by account, a few at a time, each with
+//! Questions of queues and replays to the store: account by account, a few at a time, each with
 //! bytes set aside for its answer before it is asked. Nothing is loaded here for which there is no
 //! room.
 
-use super::chores::{Answer, Chore};
-use super::{Asker, Engine};
-use crate::insist::insist;
-use crate::lane::{Feed, Need};
+use super::tasks::{Answer, TaskResult};
+use super::{Engine, Requester};
 use crate::prepared::Prepared;
+use crate::queue::{Feed, Need};
+use crate::store_retry::until_answered;
 use crate::timers::Alarm;
 use model::event::Event;
 use std::rc::Rc;
@@ -20,22 +20,22 @@ const FETCHED: usize = 64;
 const HELD_AT_A_TIME: usize = 16;
 
 impl Engine {
-    /// Puts a lane in line for the store, if it has something to ask; or sets its alarm.
+    /// Puts a queue in line for the store, if it has something to ask; or sets its alarm.
     pub(super) fn want(&mut self, number: i64) {
         let (now, time) = (self.clock.now, self.clock.steady);
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        if lane.waiting || lane.asking {
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        if queue.intake.waiting || queue.intake.asking {
             return;
         }
-        match lane.need(self.loaded.room(lane.account()), now, time, &self.limits) {
+        match queue.need(self.loaded.room(queue.account()), now, time, &self.limits) {
             Need::Nothing => {}
-            Need::At(at) => self.timers.set(at, Alarm::Lane(number)),
-            Need::Read if let Some(at) = lane.filter_wait(&self.filter_time) => {
-                self.timers.set(at, Alarm::Lane(number));
+            Need::At(at) => self.timers.set(at, Alarm::Queue(number)),
+            Need::Read if let Some(at) = queue.filter_wait(&self.filter_time) => {
+                self.timers.set(at, Alarm::Queue(number));
             }
             Need::Census | Need::Retries | Need::Held | Need::Read => {
-                lane.waiting = true;
-                self.asks.push(lane.account(), Asker::Lane(number));
+                queue.intake.waiting = true;
+                self.asks.push(queue.account(), Requester::Queue(number));
             }
         }
     }
@@ -48,64 +48,68 @@ impl Engine {
     pub(super) fn serve_asks(&mut self) {
         while self.asking < self.limits.reads {
             let bytes = self.read_bytes();
-            let (lanes, replays, loaded) = (&self.lanes, &self.replays, &self.loaded);
-            let next = self.asks.pop_with(|account, asker| {
-                let least = match asker {
-                    Asker::Lane(number) => lanes.get(number).map_or(0, |lane| lane.reserve),
-                    Asker::Replay(number) => replays.reserve(*number),
+            let (queues, replays, loaded) = (&self.queues, &self.replays, &self.loaded);
+            let next = self.asks.pop_with(|account, requester| {
+                let least = match requester {
+                    Requester::Queue(number) => {
+                        queues.get(number).map_or(0, |queue| queue.intake.reserve)
+                    }
+                    Requester::Replay(number) => replays.reserve(*number),
                 };
                 loaded.reserve(account, bytes, least)
             });
-            let Some((asker, reserved)) = next else { return };
-            match asker {
-                Asker::Lane(number) => self.ask_for_lane(number, reserved),
-                Asker::Replay(number) => self.ask_for_replay(number, reserved),
+            let Some((requester, reserved)) = next else { return };
+            match requester {
+                Requester::Queue(number) => self.ask_for_queue(number, reserved),
+                Requester::Replay(number) => self.ask_for_replay(number, reserved),
             }
         }
     }
 
-    fn ask_for_lane(&mut self, number: i64, reserved: Share<i64>) {
+    fn ask_for_queue(&mut self, number: i64, reserved: Share<i64>) {
         let (now, time) = (self.clock.now, self.clock.steady);
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.waiting = false;
-        let room = self.loaded.room(lane.account()) + reserved.amount();
-        let need = lane.need(room, now, time, &self.limits);
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        queue.intake.waiting = false;
+        let room = self.loaded.room(queue.account()) + reserved.amount();
+        let need = queue.need(room, now, time, &self.limits);
         let bytes = reserved.amount() / Prepared::BYTES_FACTOR;
         let (store, limits) = (self.store.clone(), self.limits.clone());
         match need {
             Need::Nothing => {}
-            Need::At(at) => self.timers.set(at, Alarm::Lane(number)),
-            Need::Read if let Some(at) = lane.filter_wait(&self.filter_time) => {
-                self.timers.set(at, Alarm::Lane(number));
+            Need::At(at) => self.timers.set(at, Alarm::Queue(number)),
+            Need::Read if let Some(at) = queue.filter_wait(&self.filter_time) => {
+                self.timers.set(at, Alarm::Queue(number));
             }
             Need::Read => self.read_on(number, reserved),
             Need::Census => {
-                lane.census = crate::lane::Census::Asked;
+                queue.intake.census = crate::queue::Census::Asked;
                 let most = limits.held;
                 self.ask_store(number, None, async move {
-                    let records = insist("retries", &limits, || store.census(number, most)).await;
+                    let records =
+                        until_answered("retries", &limits, || store.census(number, most)).await;
                     Answer::Census { records, most }
                 });
             }
             Need::Retries => {
-                lane.due = None;
-                lane.nudged = false;
-                let most = lane.pace.window().clamp(1, FETCHED) + lane.trying.len();
+                queue.retries.due = None;
+                queue.retries.requested = false;
+                let most =
+                    queue.sending.pace.window().clamp(1, FETCHED) + queue.retries.trying.len();
                 self.ask_store(number, Some(reserved), async move {
                     let ask = || store.retries(number, time, most, bytes);
-                    let retries = insist("retries", &limits, ask).await;
+                    let retries = until_answered("retries", &limits, ask).await;
                     Answer::Retries { retries, most }
                 });
             }
             Need::Held => {
-                let free = lane.order.free().iter().take(HELD_AT_A_TIME);
-                let (seqs, scope) = (free.copied().collect::<Vec<_>>(), lane.endpoint.scope);
+                let free = queue.intake.order.free().iter().take(HELD_AT_A_TIME);
+                let (seqs, scope) = (free.copied().collect::<Vec<_>>(), queue.endpoint.scope);
                 self.ask_store(number, Some(reserved), async move {
                     let mut found: Vec<(i64, Option<Event>)> = Vec::new();
                     let mut left = bytes;
                     for seq in seqs {
                         let ask = || store.events(Some(scope), seq - 1, 1);
-                        let event = insist("the log", &limits, ask).await.pop();
+                        let event = until_answered("the log", &limits, ask).await.pop();
                         let event = event.filter(|event| event.seq == seq);
                         let weight = event.as_ref().map_or(0, store::event_bytes);
                         if weight > left && !found.is_empty() {
@@ -120,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Asks for a lane; there is one question of it at a time.
+    /// Asks for a queue; there is one question of it at a time.
     pub(super) fn ask_store(
         &mut self,
         number: i64,
@@ -128,12 +132,12 @@ impl Engine {
         question: impl Future<Output = Answer> + 'static,
     ) {
         self.asking += 1;
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.asking = true;
+        if let Some(queue) = self.queues.get_mut(&number) {
+            queue.intake.asking = true;
         }
-        self.chores.run(async move {
+        self.tasks.run(async move {
             let answer = question.await;
-            Chore::Lane { number, answer, reserved }
+            TaskResult::Queue { number, answer, reserved }
         });
     }
 
@@ -141,9 +145,9 @@ impl Engine {
         self.asking -= 1;
         // From here on each event is charged by itself.
         drop(reserved);
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.asking = false;
-        lane.reserve = 0;
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        queue.intake.asking = false;
+        queue.intake.reserve = 0;
         match answer {
             Answer::Read(batch) => self.was_read(number, batch),
             Answer::Retries { retries, most } => self.got_retries(number, retries, most),
@@ -156,38 +160,38 @@ impl Engine {
     /// Ordered events whose turn has come.
     fn got_held(&mut self, number: i64, events: Vec<(i64, Option<Event>)>) {
         for (seq, event) in events {
-            let Some(lane) = self.lanes.get_mut(&number) else { return };
+            let Some(queue) = self.queues.get_mut(&number) else { return };
             // Its order was given up in the meantime, or it is read already.
-            if lane.order.free().front() != Some(&seq) {
+            if queue.intake.order.free().front() != Some(&seq) {
                 return;
             }
             let Some(event) = event else {
                 // Retention removed it, and noted that it was skipped.
-                lane.order.take_free();
-                lane.order.vanished(seq);
-                lane.ledger.close(seq);
+                queue.intake.order.take_free();
+                queue.intake.order.vanished(seq);
+                queue.intake.open.remove(seq);
                 continue;
             };
             let weight = crate::prepared::weigh(&event);
             match Prepared::new(Rc::new(event), 1, &self.loaded) {
                 Some(event) => {
-                    lane.order.take_free();
-                    lane.load_freed(event);
+                    queue.intake.order.take_free();
+                    queue.intake.load_freed(event);
                 }
                 None => {
-                    lane.reserve = weight;
+                    queue.intake.reserve = weight;
                     return;
                 }
             }
         }
     }
 
-    /// The lane could not load an event of this weight: it asks again once there is room.
+    /// The queue could not load an event of this weight: it asks again once there is room.
     pub(super) fn no_room(&mut self, number: i64, seq: i64, weight: usize) {
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.reserve = weight;
-            if lane.feed == Feed::Head || lane.seen >= seq {
-                lane.fall_behind(seq - 1);
+        if let Some(queue) = self.queues.get_mut(&number) {
+            queue.intake.reserve = weight;
+            if queue.intake.feed == Feed::Head || queue.intake.seen >= seq {
+                queue.intake.fall_behind(seq - 1);
             }
         }
     }

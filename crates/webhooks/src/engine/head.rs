@@ -1,9 +1,9 @@
 //! The head of the log: one reader for all scopes, woken by each commit. Hands every event to the
-//! lanes that want it and are not behind, and hears of changed endpoints and replays there.
+//! queues that want it and are not behind, and hears of changed endpoints and replays there.
 
 use super::Engine;
-use crate::lane::{Feed, Lane};
 use crate::prepared::{self, Loaded, Prepared};
+use crate::queue::{EndpointQueue, Feed};
 use crate::settle::Owner;
 use model::event::Event;
 use model::record::parse_object;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use store::Follower;
 
-/// Events kept after they were handed out, for lanes that catch up just then.
+/// Events kept after they were handed out, for queues that catch up just then.
 const RING_EVENTS: usize = 256;
 /// What the ring may hold, and what one read of the head may bring, beside all loaded bytes and as
 /// parts of them. Both belong to no account: the ring is shared, and what is read is handed out at
@@ -48,7 +48,7 @@ struct Recent {
     event: Rc<Event>,
     pending: u32,
     weight: usize,
-    /// While some lane has it loaded.
+    /// While some queue has it loaded.
     prepared: Weak<Prepared>,
 }
 
@@ -103,7 +103,7 @@ impl Head {
     }
 }
 
-/// What an event is to a lane.
+/// What an event is to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     None,
@@ -121,9 +121,9 @@ impl Engine {
                     let bytes = self.limits.loaded_bytes / HEAD_BYTES_PART;
                     // Without endpoints there is only the first one to hear of: whoever writes
                     // shall not be disturbed by a look at each commit.
-                    let lone = self.lanes.is_empty() && self.head.handed < most;
+                    let lone = self.queues.is_empty() && self.head.handed < most;
                     let rest = lone.then_some(self.limits.lone_rest);
-                    self.chores.follow(follower, most, bytes, rest);
+                    self.tasks.follow(follower, most, bytes, rest);
                 }
                 return;
             };
@@ -135,7 +135,7 @@ impl Engine {
             let account = place == Some(own(Builtin::Account)) && self.versions.get(1).is_some();
             if let Some(collection) = place.filter(|_| endpoint || account) {
                 self.head.reloading = true;
-                self.chores.reload(event.scope, collection, event.record.clone());
+                self.tasks.reload(event.scope, collection, event.record.clone());
                 // Handed out once the record is as the event left it.
                 self.head.events.push_front(event);
                 return;
@@ -181,10 +181,10 @@ impl Engine {
                 self.subscriptions.put(scope, number);
                 let endpoint = Endpoint::read(scope, &record);
                 let version = self.pins.version(&self.versions, &endpoint);
-                if let Some(lane) = self.lanes.get_mut(&number) {
-                    let was_enabled = lane.enabled;
-                    lane.update(endpoint, version, position);
-                    if lane.enabled && !was_enabled {
+                if let Some(queue) = self.queues.get_mut(&number) {
+                    let was_enabled = queue.enabled;
+                    queue.update(endpoint, version, position);
+                    if queue.enabled && !was_enabled {
                         // Whoever enables it again does not wait for what it once asked for.
                         self.settler.pause(number, Timestamp(0));
                         self.replays.touch_for(scope, id);
@@ -201,11 +201,11 @@ impl Engine {
     /// Endpoints without a version of their own follow their account's.
     fn account_changed(&mut self, account: &Record) {
         self.pins.put(&self.versions, account);
-        for (number, lane) in &mut self.lanes {
-            let version = self.pins.version(&self.versions, &lane.endpoint);
-            if lane.version != version {
-                lane.speak(version);
-                self.subscriptions.put(lane.endpoint.scope, *number);
+        for (number, queue) in &mut self.queues {
+            let version = self.pins.version(&self.versions, &queue.endpoint);
+            if queue.version != version {
+                queue.set_version(version);
+                self.subscriptions.put(queue.endpoint.scope, *number);
             }
         }
     }
@@ -219,15 +219,15 @@ impl Engine {
         }
     }
 
-    /// The endpoint is gone, and with it what was under way for it.
+    /// The endpoint is gone, and with it what was in flight for it.
     fn close(&mut self, scope: Scope, id: &str, number: i64) {
         self.names.remove(&(scope, id.to_owned()));
         self.subscriptions.remove(scope, number);
         self.settler.forget(number);
-        self.lanes.remove(&number);
+        self.queues.remove(&number);
         // Its replays fail.
         self.replays.touch_for(scope, id);
-        self.thin_crowd();
+        self.wake_blocked();
     }
 
     fn hand_out(&mut self, event: Event) {
@@ -235,10 +235,10 @@ impl Engine {
         if self.internal.contains(&event.collection) {
             return;
         }
-        let (lanes, schema) = (&self.lanes, &self.schema);
+        let (queues, schema) = (&self.queues, &self.schema);
         let versions = &self.versions;
         let takes = |number: i64| {
-            lanes.get(&number).is_some_and(|l| wants(versions, &l.endpoint, l.version, &event))
+            queues.get(&number).is_some_and(|l| wants(versions, &l.endpoint, l.version, &event))
         };
         let (claim, takers) = match is_ping(schema, &event) {
             true => {
@@ -255,7 +255,7 @@ impl Engine {
         let event = Rc::new(event);
         let mut recent = Recent { event, pending, weight, prepared: Weak::new() };
         for number in takers.iter() {
-            match (self.lanes.get(number).map(|lane| lane.feed), claim) {
+            match (self.queues.get(number).map(|queue| queue.intake.feed), claim) {
                 (Some(Feed::Head), _) => self.offer(*number, &mut recent, claim),
                 (Some(Feed::Behind), Claim::Ping) => self.overtake(*number, &mut recent),
                 _ => {}
@@ -264,19 +264,19 @@ impl Engine {
         self.head.keep(recent, self.limits.loaded_bytes / RING_BYTES_PART);
     }
 
-    /// Gives a lane an event that it wants, or lets it fall behind.
+    /// Gives a queue an event that it wants, or lets it fall behind.
     fn offer(&mut self, number: i64, recent: &mut Recent, claim: Claim) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let Some(queue) = self.queues.get_mut(&number) else { return };
         let seq = recent.event.seq;
-        if seq <= lane.seen || lane.has(seq) {
+        if seq <= queue.intake.seen || queue.intake.has(seq) {
             return;
         }
         let fits = match claim {
-            Claim::Ping => lane.takes_ping(&self.limits),
+            Claim::Ping => queue.takes_ping(&self.limits),
             Claim::Wanted | Claim::None => {
-                let room = self.loaded.room(lane.account());
-                lane.has_room(recent.weight, room, self.clock.now, &self.limits)
-                    && lane.filter_wait(&self.filter_time).is_none()
+                let room = self.loaded.room(queue.account());
+                queue.has_room(recent.weight, room, self.clock.now, &self.limits)
+                    && queue.filter_wait(&self.filter_time).is_none()
             }
         };
         match fits.then(|| recent.prepare(&self.loaded)).flatten() {
@@ -288,12 +288,12 @@ impl Engine {
         }
     }
 
-    /// Gives a ping to a lane that is behind: whoever tries an endpoint that fails wants to know
+    /// Gives a ping to a queue that is behind: whoever tries an endpoint that fails wants to know
     /// now, and not once its backlog is gone.
     fn overtake(&mut self, number: i64, recent: &mut Recent) {
-        let Some(lane) = self.lanes.get(&number) else { return };
+        let Some(queue) = self.queues.get(&number) else { return };
         let seq = recent.event.seq;
-        if !lane.takes_ping(&self.limits) || seq <= lane.seen || lane.has(seq) {
+        if !queue.takes_ping(&self.limits) || seq <= queue.intake.seen || queue.intake.has(seq) {
             return;
         }
         if let Some(event) = recent.prepare(&self.loaded) {
@@ -301,44 +301,44 @@ impl Engine {
         }
     }
 
-    /// An event becomes the lane's, if its filter lets it pass.
+    /// An event becomes the queue's, if its filter lets it pass.
     pub(super) fn accept(&mut self, number: i64, event: &Rc<Prepared>, claim: Claim) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let Some(queue) = self.queues.get_mut(&number) else { return };
         match claim {
             Claim::None => return,
-            Claim::Ping => lane.load_ping(event.clone()),
-            Claim::Wanted if lane.endpoint.filter.is_none() => lane.load(event.clone()),
-            Claim::Wanted => match lane.filter(event, &self.filter_time) {
-                Ok(true) => lane.load(event.clone()),
+            Claim::Ping => queue.load_ping(event.clone()),
+            Claim::Wanted if queue.endpoint.filter.is_none() => queue.intake.load(event.clone()),
+            Claim::Wanted => match queue.filter(event, &self.filter_time) {
+                Ok(true) => queue.intake.load(event.clone()),
                 Ok(false) => return,
                 Err(why) => {
-                    lane.ledger.open(event.event.seq, event.event.created);
-                    self.unfiltered(Owner::Lane(number), event.event.seq, None, &why);
+                    queue.intake.open.insert(event.event.seq, event.event.created);
+                    self.unfiltered(Owner::Queue(number), event.event.seq, None, &why);
                 }
             },
         }
         self.touch(number);
     }
 
-    /// Whether the ring goes back as far as the lane has read.
+    /// Whether the ring goes back as far as the queue has read.
     pub(super) fn can_join(&self, number: i64) -> bool {
         let since = self.head.ring_since;
-        let lane = self.lanes.get(&number).filter(|lane| lane.feed == Feed::Behind);
-        lane.is_some_and(|lane| lane.seen >= since.max(lane.known_since))
+        let queue = self.queues.get(&number).filter(|queue| queue.intake.feed == Feed::Behind);
+        queue.is_some_and(|queue| queue.intake.seen >= since.max(queue.intake.known_since))
     }
 
-    /// The lane gets what it has not read from the ring, and everything after it from the head.
+    /// The queue gets what it has not read from the ring, and everything after it from the head.
     /// Without room for all of it, it stays behind.
     pub(super) fn join(&mut self, number: i64) {
         let position = self.head.position;
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.feed = Feed::Head;
-        for mut recent in missing(lane, &self.head.ring, position) {
-            let Some(lane) = self.lanes.get(&number) else { break };
-            if lane.feed != Feed::Head {
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        queue.intake.feed = Feed::Head;
+        for mut recent in missing(queue, &self.head.ring, position) {
+            let Some(queue) = self.queues.get(&number) else { break };
+            if queue.intake.feed != Feed::Head {
                 break;
             }
-            match claim(&self.versions, &lane.endpoint, lane.version, &recent.event) {
+            match claim(&self.versions, &queue.endpoint, queue.version, &recent.event) {
                 Claim::None => {}
                 claim => self.offer(number, &mut recent, claim),
             }
@@ -346,10 +346,10 @@ impl Engine {
     }
 }
 
-fn missing(lane: &Lane, ring: &VecDeque<Recent>, position: i64) -> Vec<Recent> {
+fn missing(queue: &EndpointQueue, ring: &VecDeque<Recent>, position: i64) -> Vec<Recent> {
     let newer = |recent: &&Recent| {
         let seq = recent.event.seq;
-        seq > lane.seen && seq <= position && recent.event.scope == lane.endpoint.scope
+        seq > queue.intake.seen && seq <= position && recent.event.scope == queue.endpoint.scope
     };
     ring.iter().filter(newer).cloned().collect()
 }

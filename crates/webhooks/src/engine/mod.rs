@@ -2,22 +2,22 @@
 //! files beside this one. Nothing here waits: futures are polled, and what they bring is handled at
 //! once.
 //!
-//! Progress. A lane is looked at (`step`) only after something about it has changed. Each look
-//! sends or records something, or ends with the lane waiting for exactly one of: a response, an
+//! Progress. A queue is looked at (`step`) only after something about it has changed. Each look
+//! sends or records something, or ends with the queue waiting for exactly one of: a response, an
 //! answer of the store, a timer, room in a budget. Room comes back only when something that was
 //! sent or asked for ends, and whoever waits for room is looked at then. So every pass sends, waits
-//! or ends, and no lane is looked at again for nothing. A pass is bounded (`Limits::steps`), and
+//! or ends, and no queue is looked at again for nothing. A pass is bounded (`Limits::steps`), and
 //! after it the engine looks at responses, timers and the signal to stop.
 
-mod chores;
+mod tasks;
 mod ask;
 pub(crate) mod clock;
 mod start;
 mod head;
 mod read;
 mod retry;
-mod land;
-mod care;
+mod finish;
+mod endpoint_record;
 mod stop;
 mod replay;
 
@@ -25,18 +25,17 @@ use crate::fair::FairQueue;
 use crate::filter_time::FilterTime;
 use crate::ids::Ids;
 use crate::journal::Journal;
-use crate::lane::{Lane, Next};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::pins::Pins;
 use crate::prepared::Loaded;
+use crate::queue::{EndpointQueue, Next};
 use crate::replays::Replays;
 use crate::send::Sends;
 use crate::settle::{Owner, Settler};
 use crate::subscriptions::Subscriptions;
 use crate::timers::{Alarm, Timers};
 use crate::{Outside, Parts};
-use chores::{Chore, Chores};
 use clock::Clock;
 use head::Head;
 use model::version::Versions;
@@ -50,6 +49,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use stop::{Phase, Winding};
 use store::{Heartbeat, Store};
+use tasks::{TaskResult, Tasks};
 use wire::Budget;
 
 /// Passes before the engine returns to its runtime, whatever is left to do.
@@ -68,30 +68,30 @@ pub(crate) struct Engine {
     clock: Clock,
     ids: Ids,
     loaded: Loaded,
-    lanes: HashMap<i64, Lane>,
+    queues: HashMap<i64, EndpointQueue>,
     /// Endpoints by their ids.
     names: HashMap<(Scope, String), i64>,
     subscriptions: Subscriptions,
     head: Head,
     replays: Replays,
     sends: Sends,
-    chores: Chores,
+    tasks: Tasks,
     settler: Settler,
     journal: Journal,
     timers: Timers,
     /// Lanes to look at, account by account.
     ready: FairQueue<i64>,
     /// Those that want to ask the store something.
-    asks: FairQueue<Asker>,
+    asks: FairQueue<Requester>,
     /// Those that want to write their record.
-    changes: FairQueue<Asker>,
-    /// Lanes that wait because their account has too much under way.
-    crowd: FairQueue<i64>,
+    changes: FairQueue<Requester>,
+    /// Lanes that wait because their account has too much in flight.
+    blocked: FairQueue<i64>,
     /// What filters took, by account.
     filter_time: Rc<FilterTime>,
-    /// Requests under way, by account.
-    places: Arc<Budget<i64>>,
-    /// Questions and writes under way.
+    /// Requests in flight, by account.
+    slots: Arc<Budget<i64>>,
+    /// Questions and writes in flight.
     asking: usize,
     changing: usize,
     /// The head's position as the store has it.
@@ -107,8 +107,8 @@ pub(crate) struct Engine {
 
 /// Who waits for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
-    Lane(i64),
+pub(crate) enum Requester {
+    Queue(i64),
     Replay(i64),
 }
 
@@ -140,13 +140,13 @@ impl Engine {
             let mut moved = self.pump();
             // As many as a pass may begin: what comes faster waits for the next one.
             for _ in 0..self.limits.steps {
-                let Poll::Ready(Some(landed)) = self.sends.poll(cx) else { break };
-                self.landed(landed);
+                let Poll::Ready(Some(finished)) = self.sends.poll(cx) else { break };
+                self.finished(finished);
                 moved = true;
             }
             for _ in 0..self.limits.steps {
-                let Poll::Ready(Some(chore)) = self.chores.poll(cx) else { break };
-                self.done(chore);
+                let Poll::Ready(Some(result)) = self.tasks.poll(cx) else { break };
+                self.done(result);
                 moved = true;
             }
             for _ in 0..self.limits.steps {
@@ -181,7 +181,7 @@ impl Engine {
                 steps += 1;
                 if self.step(number) {
                     // Its next turn comes after everybody else's.
-                    let account = self.lanes.get(&number).map(Lane::account);
+                    let account = self.queues.get(&number).map(EndpointQueue::account);
                     self.ready.push(account.unwrap_or_default(), number);
                 }
             }
@@ -197,16 +197,22 @@ impl Engine {
         self.settler.unsettled() < self.limits.unsettled
     }
 
-    /// Does one thing for a lane. Says whether there may be more.
+    /// Does one thing for a queue. Says whether there may be more.
     fn step(&mut self, number: i64) -> bool {
         let now = self.clock.now;
-        let Some(lane) = self.lanes.get_mut(&number) else { return false };
-        let account = lane.account();
-        match lane.next(now, self.places.room(account), &self.limits) {
+        let Some(queue) = self.queues.get_mut(&number) else { return false };
+        let account = queue.account();
+        match queue.next(now, self.slots.room(account), &self.limits) {
             Next::Send(job) => {
-                lane.in_flight += 1;
-                let place = self.places.take(account, 1);
-                self.sends.launch(Owner::Lane(number), job, &lane.post, &self.clock, place);
+                queue.sending.in_flight += 1;
+                let place = self.slots.take(account, 1);
+                self.sends.launch(
+                    Owner::Queue(number),
+                    job,
+                    &queue.sending.post,
+                    &self.clock,
+                    place,
+                );
                 true
             }
             Next::Skip(job) => {
@@ -214,17 +220,17 @@ impl Engine {
                 true
             }
             Next::Wait(at) => {
-                lane.ready = false;
+                queue.ready = false;
                 if let Some(at) = at {
-                    self.timers.set(at, Alarm::Lane(number));
+                    self.timers.set(at, Alarm::Queue(number));
                 }
                 self.want(number);
                 false
             }
-            Next::Crowded => {
-                lane.ready = false;
-                if !std::mem::replace(&mut lane.crowded, true) {
-                    self.crowd.push(account, number);
+            Next::NoSlot => {
+                queue.ready = false;
+                if !std::mem::replace(&mut queue.sending.blocked, true) {
+                    self.blocked.push(account, number);
                 }
                 self.want(number);
                 false
@@ -233,15 +239,15 @@ impl Engine {
     }
 
     /// A request ended: those get their turn that waited for its place.
-    pub(super) fn thin_crowd(&mut self) {
-        let places = self.places.clone();
+    pub(super) fn wake_blocked(&mut self) {
+        let places = self.slots.clone();
         let free = |account: i64, _: &i64| (places.room(account) > 0).then_some(());
         // One that is gone or has nothing to send must not use up the turn of the others.
         for _ in 0..self.limits.steps {
-            let Some((number, ())) = self.crowd.pop_with(free) else { return };
-            let Some(lane) = self.lanes.get_mut(&number) else { continue };
-            lane.crowded = false;
-            let sends = lane.enabled && (lane.has_work() || !lane.urgent.is_empty());
+            let Some((number, ())) = self.blocked.pop_with(free) else { return };
+            let Some(queue) = self.queues.get_mut(&number) else { continue };
+            queue.sending.blocked = false;
+            let sends = queue.enabled && (queue.has_work() || !queue.sending.urgent.is_empty());
             self.touch(number);
             if sends {
                 return;
@@ -249,20 +255,20 @@ impl Engine {
         }
     }
 
-    /// Something about this lane has changed.
+    /// Something about this queue has changed.
     fn touch(&mut self, number: i64) {
-        if let Some(lane) = self.lanes.get_mut(&number)
-            && !lane.ready
+        if let Some(queue) = self.queues.get_mut(&number)
+            && !queue.ready
         {
-            lane.ready = true;
-            self.ready.push(lane.account(), number);
+            queue.ready = true;
+            self.ready.push(queue.account(), number);
         }
     }
 
     fn rang(&mut self, alarm: Alarm) {
         match alarm {
             Alarm::Tick => self.tick(),
-            Alarm::Lane(number) => self.touch(number),
+            Alarm::Queue(number) => self.touch(number),
             Alarm::Replay(number) => self.wake_replay(number),
             Alarm::Asked => self.look_for_asked(),
             // The next turn of the loop looks for itself.
@@ -271,19 +277,23 @@ impl Engine {
         }
     }
 
-    fn done(&mut self, chore: Chore) {
-        match chore {
-            Chore::Head(follower, events) => self.head.came(follower, events),
-            Chore::Reloaded { scope, collection, id, record } => {
+    fn done(&mut self, result: TaskResult) {
+        match result {
+            TaskResult::Head(follower, events) => self.head.came(follower, events),
+            TaskResult::Reloaded { scope, collection, id, record } => {
                 self.reloaded(scope, collection, &id, record);
             }
-            Chore::Lane { number, answer, reserved } => self.answered(number, answer, reserved),
-            Chore::Settled => self.settled(),
-            Chore::Nudged(nudged) => self.nudged(nudged),
-            Chore::Asked(endpoints) => self.got_asked(&endpoints),
-            Chore::Waiting { asked, oldest } => self.got_waiting(&asked, &oldest),
-            Chore::Wished(number) => self.wished(number),
-            Chore::Replay { number, step, reserved } => self.replay_went_on(number, step, reserved),
+            TaskResult::Queue { number, answer, reserved } => {
+                self.answered(number, answer, reserved)
+            }
+            TaskResult::Settled => self.settled(),
+            TaskResult::Nudged(nudged) => self.nudged(nudged),
+            TaskResult::Asked(endpoints) => self.got_asked(&endpoints),
+            TaskResult::Waiting { asked, oldest } => self.got_waiting(&asked, &oldest),
+            TaskResult::RecordChanged(number) => self.record_changed(number),
+            TaskResult::Replay { number, step, reserved } => {
+                self.replay_went_on(number, step, reserved)
+            }
         }
     }
 
@@ -291,7 +301,7 @@ impl Engine {
         let figures = &self.metrics;
         figures.in_flight.store(self.sends.len() as u64, Relaxed);
         figures.unsettled.store(self.settler.unsettled() as u64, Relaxed);
-        figures.lanes.store(self.lanes.len() as u64, Relaxed);
+        figures.queues.store(self.queues.len() as u64, Relaxed);
         figures.loaded_bytes.store(self.loaded.bytes() as u64, Relaxed);
     }
 }

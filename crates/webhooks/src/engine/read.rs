@@ -2,11 +2,11 @@
 //! the head. At the start all do.
 
 use super::Engine;
-use super::chores::{Answer, Batch};
 use super::head::{self, Claim};
-use crate::insist::insist;
+use super::tasks::{Answer, Batch};
 use crate::limits::Limits;
 use crate::prepared::{self, Prepared};
+use crate::store_retry::until_answered;
 use model::event::Event;
 use model::version::Versions;
 use model::webhook::Endpoint;
@@ -16,58 +16,58 @@ use std::sync::Arc;
 use store::{Store, Stretch};
 use wire::Share;
 
-/// Events of a batch that a lane's account had no room for are read again.
+/// Events of a batch that a queue's account had no room for are read again.
 impl Engine {
-    /// Brings a lane that is behind further: from the ring where that goes back far enough, else
+    /// Brings a queue that is behind further: from the ring where that goes back far enough, else
     /// from the log.
     pub(super) fn read_on(&mut self, number: i64, reserved: Share<i64>) {
         if self.can_join(number) {
-            // What the ring has is in memory; only what the lane keeps of it is charged.
+            // What the ring has is in memory; only what the queue keeps of it is charged.
             drop(reserved);
             self.join(number);
             self.touch(number);
             return;
         }
-        let Some(lane) = self.lanes.get(&number) else { return };
+        let Some(queue) = self.queues.get(&number) else { return };
         let reading = Reading {
             versions: self.versions.clone(),
-            version: lane.version,
+            version: queue.version,
             store: self.store.clone(),
             limits: self.limits.clone(),
-            endpoint: lane.endpoint.clone(),
-            after: lane.seen,
+            endpoint: queue.endpoint.clone(),
+            after: queue.intake.seen,
             bytes: reserved.amount() / Prepared::BYTES_FACTOR,
-            wanted: lane.free_places(self.clock.now, &self.limits).max(1),
+            wanted: queue.free_places(self.clock.now, &self.limits).max(1),
         };
         self.ask_store(number, Some(reserved), async move { Answer::Read(reading.run().await) });
     }
 
     pub(super) fn was_read(&mut self, number: i64, batch: Batch) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let Some(queue) = self.queues.get_mut(&number) else { return };
         // It went back in the log in the meantime, or wants something else by now: read again.
-        if lane.seen != batch.after || !Rc::ptr_eq(&lane.endpoint, &batch.endpoint) {
+        if queue.intake.seen != batch.after || !Rc::ptr_eq(&queue.endpoint, &batch.endpoint) {
             return;
         }
-        lane.seen = batch.seen;
-        let scope = lane.endpoint.scope;
+        queue.intake.seen = batch.seen;
+        let scope = queue.endpoint.scope;
         for event in batch.events {
-            let (lanes, versions) = (&self.lanes, &self.versions);
+            let (queues, versions) = (&self.queues, &self.versions);
             let takes = |one: i64| {
-                let lane = lanes.get(&one);
-                lane.is_some_and(|l| head::wants(versions, &l.endpoint, l.version, &event))
+                let queue = queues.get(&one);
+                queue.is_some_and(|l| head::wants(versions, &l.endpoint, l.version, &event))
             };
             let pending = self.subscriptions.of(scope, &event.kind, takes).len();
-            let Some(lane) = self.lanes.get(&number) else { return };
-            let claim = head::claim(&self.versions, &lane.endpoint, lane.version, &event);
+            let Some(queue) = self.queues.get(&number) else { return };
+            let claim = head::claim(&self.versions, &queue.endpoint, queue.version, &event);
             // A ping may have overtaken what was loaded with it.
-            if claim == Claim::None || lane.has(event.seq) {
+            if claim == Claim::None || queue.intake.has(event.seq) {
                 continue;
             }
             let pending = u32::try_from(pending).unwrap_or(u32::MAX).max(1);
             let (seq, weight) = (event.seq, prepared::weigh(&event));
-            let room = self.loaded.room(lane.account());
-            let fits = lane.has_room(weight, room, self.clock.now, &self.limits)
-                && lane.filter_wait(&self.filter_time).is_none();
+            let room = self.loaded.room(queue.account());
+            let fits = queue.has_room(weight, room, self.clock.now, &self.limits)
+                && queue.filter_wait(&self.filter_time).is_none();
             let event = Rc::new(event);
             match Prepared::new(event, pending, &self.loaded).filter(|_| fits) {
                 Some(event) => self.accept(number, &event, claim),
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-/// One read for one lane.
+/// One read for one queue.
 struct Reading {
     versions: Arc<Versions>,
     version: usize,
@@ -99,7 +99,7 @@ impl Reading {
         let newest = *self.store.position().borrow();
         let most = self.limits.batch;
         let ask = || self.store.events_within(Some(scope), self.after, most, self.bytes);
-        let Stretch { mut events, more } = insist("the log", &self.limits, ask).await;
+        let Stretch { mut events, more } = until_answered("the log", &self.limits, ask).await;
         let last = events.last().map_or(self.after, |event| event.seq);
         let mut seen = if more { last } else { last.max(newest) };
         let claim =
@@ -108,7 +108,7 @@ impl Reading {
         let seqs: Vec<i64> = events.iter().map(|event| event.seq).collect();
         if !seqs.is_empty() {
             let ask = || self.store.deliveries(self.endpoint.number, &seqs);
-            let known = insist("deliveries", &self.limits, ask).await;
+            let known = until_answered("deliveries", &self.limits, ask).await;
             let known: HashSet<i64> = known.iter().map(|delivery| delivery.event).collect();
             events.retain(|event| !known.contains(&event.seq));
         }

@@ -1,18 +1,18 @@
-//! Replays under way: a few per scope at a time, each with its own small window beside the lane of
+//! Replays in flight: a few per scope at a time, each with its own small window beside the queue of
 //! its endpoint. They never count for or against the endpoint.
 
-use super::chores::Chore;
-use super::{Asker, Engine, head};
+use super::tasks::TaskResult;
+use super::{Engine, Requester, head};
 use crate::attempt::Trigger;
 use crate::filter_time::FilterTime;
-use crate::insist::insist;
-use crate::lane::{Job, Known};
 use crate::limits::Limits;
 use crate::pace::Gate;
 use crate::prepared::{self, FILTER_OF_ERASED, Loaded, Prepared};
+use crate::queue::{Job, Known};
 use crate::replay::{Replay, Stage, is_open, known, means};
-use crate::send::Landed;
+use crate::send::Finished;
 use crate::settle::{Mark, Owner};
+use crate::store_retry::until_answered;
 use crate::timers::Alarm;
 use model::event::Event;
 use model::schema::Builtin;
@@ -83,7 +83,7 @@ impl Engine {
                 self.note_replay(event.scope, &record);
             }
             Some("updated") => {}
-            // What is under way still lands and is recorded.
+            // What is in flight still lands and is recorded.
             _ => {
                 if let Some(number) = self.replays.named(event.scope, &event.record) {
                     self.replays.remove(number);
@@ -111,7 +111,7 @@ impl Engine {
     fn advance_replay(&mut self, number: i64) {
         let Some(replay) = self.replays.get(number) else { return };
         let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
-        let Some(lane) = place.and_then(|place| self.lanes.get(place)) else {
+        let Some(queue) = place.and_then(|place| self.queues.get(place)) else {
             // Without its endpoint it ends, even if its turn has not come.
             self.replays.begin(number);
             if let Some(replay) = self.replays.get_mut(number)
@@ -122,7 +122,7 @@ impl Engine {
             self.save_replay(number);
             return;
         };
-        let endpoint = lane.endpoint.clone();
+        let endpoint = queue.endpoint.clone();
         match replay.stage {
             Stage::Waiting => {}
             Stage::Bounds | Stage::Counting => self.want_for_replay(number),
@@ -141,49 +141,49 @@ impl Engine {
             return;
         }
         let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
-        let lane = place.and_then(|place| self.lanes.get(place));
-        let paused = lane.and_then(|lane| lane.pace.paused_until(self.clock.now));
+        let queue = place.and_then(|place| self.queues.get(place));
+        let paused = queue.and_then(|queue| queue.sending.pace.paused_until(self.clock.now));
         if let Some(until) = paused.filter(|_| replay.stage == Stage::Sending) {
             // What cannot be sent is not loaded: others need the room.
             self.timers.set(until, Alarm::Replay(number));
             return;
         }
-        if let Some(at) = lane.and_then(|lane| lane.filter_wait(&self.filter_time)) {
+        if let Some(at) = queue.and_then(|queue| queue.filter_wait(&self.filter_time)) {
             self.timers.set(at, Alarm::Replay(number));
             return;
         }
         replay.waiting = true;
-        self.asks.push(replay.scope.account_number(), Asker::Replay(number));
+        self.asks.push(replay.scope.account_number(), Requester::Replay(number));
     }
 
     fn send_replay(&mut self, number: i64, endpoint: &Endpoint) {
         let now = self.clock.now;
         while self.has_capacity() {
             let Some(replay) = self.replays.get_mut(number) else { return };
-            let Some(lane) = self.lanes.get_mut(&endpoint.number) else { return };
+            let Some(queue) = self.queues.get_mut(&endpoint.number) else { return };
             // What the endpoint has set for itself holds here, too.
-            if let Gate::Until(at) = lane.pace.allows(now) {
-                if lane.pace.paused_until(now).is_some() {
+            if let Gate::Until(at) = queue.sending.pace.allows(now) {
+                if queue.sending.pace.paused_until(now).is_some() {
                     replay.give_back();
                 }
                 self.timers.set(at, Alarm::Replay(number));
                 return;
             }
-            if !lane.has_place() {
+            if !queue.sending.has_slot(&queue.endpoint) {
                 break;
             }
-            let account = lane.account();
-            if self.places.room(account) == 0 {
+            let account = queue.account();
+            if self.slots.room(account) == 0 {
                 break;
             }
             match replay.next(self.limits.replay_window, endpoint.ordered, now) {
                 Ok(job) => {
-                    lane.pace.spend(now);
-                    lane.replaying += 1;
+                    queue.sending.pace.spend(now);
+                    queue.sending.replaying += 1;
                     replay.in_flight += 1;
                     let owner = Owner::Replay { number, endpoint: endpoint.number };
-                    let place = self.places.take(account, 1);
-                    self.sends.launch(owner, job, &lane.post, &self.clock, place);
+                    let place = self.slots.take(account, 1);
+                    self.sends.launch(owner, job, &queue.sending.post, &self.clock, place);
                 }
                 Err(None) => return,
                 Err(Some(at)) => {
@@ -200,30 +200,30 @@ impl Engine {
         let Some(replay) = self.replays.get_mut(number) else { return };
         replay.waiting = false;
         let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
-        let lane = place.and_then(|place| self.lanes.get(place));
+        let queue = place.and_then(|place| self.queues.get(place));
         let window = self.limits.replay_window;
-        let (Some(lane), true) = (lane, replay.needs_store(window)) else {
+        let (Some(queue), true) = (queue, replay.needs_store(window)) else {
             self.replays.touch(number);
             return;
         };
-        let endpoint = lane.endpoint.clone();
+        let endpoint = queue.endpoint.clone();
         replay.asking = true;
         self.asking += 1;
         let (store, limits) = (self.store.clone(), self.limits.clone());
         if replay.stage == Stage::Bounds {
             let (since, until) = (replay.since, replay.until);
-            self.chores.run(async move {
+            self.tasks.run(async move {
                 let newest = *store.position().borrow();
                 let first = match since {
-                    Some(since) => insist("the log", &limits, || store.before(since)).await,
+                    Some(since) => until_answered("the log", &limits, || store.before(since)).await,
                     None => 0,
                 };
                 let last = match until {
-                    Some(until) => insist("the log", &limits, || store.before(until)).await,
+                    Some(until) => until_answered("the log", &limits, || store.before(until)).await,
                     None => newest,
                 };
                 let step = Step::Bounds { first, last: last.min(newest) };
-                Chore::Replay { number, step, reserved: None }
+                TaskResult::Replay { number, step, reserved: None }
             });
             return;
         }
@@ -244,14 +244,14 @@ impl Engine {
             without_success: replay.without_success,
         };
         let meant = self.meaning(number, &endpoint);
-        self.chores.run(async move {
+        self.tasks.run(async move {
             let after = walk.after;
             let (events, cursor) = walk.run(meant).await;
             let step = match sending {
                 true => Step::Read { events, after, cursor },
                 false => Step::Counted { count: events.len(), cursor },
             };
-            Chore::Replay { number, step, reserved: Some(reserved) }
+            TaskResult::Replay { number, step, reserved: Some(reserved) }
         });
     }
 
@@ -329,18 +329,18 @@ impl Engine {
         }
     }
 
-    pub(super) fn landed_in_replay(&mut self, number: i64, endpoint: i64, landed: Landed) {
+    pub(super) fn finished_in_replay(&mut self, number: i64, endpoint: i64, finished: Finished) {
         if let Some(replay) = self.replays.get_mut(number) {
             replay.in_flight -= 1;
         }
         self.replays.touch(number);
-        let Some(lane) = self.lanes.get_mut(&endpoint) else { return };
-        lane.replaying = lane.replaying.saturating_sub(1);
-        let settings = lane.endpoint.clone();
-        let judgement = self.conclude(&settings, landed);
-        if let (Some(lane), Some(pause)) = (self.lanes.get_mut(&endpoint), judgement.pause) {
-            lane.pace.pause(pause, self.clock.now);
-            lane.give_back();
+        let Some(queue) = self.queues.get_mut(&endpoint) else { return };
+        queue.sending.replaying = queue.sending.replaying.saturating_sub(1);
+        let settings = queue.endpoint.clone();
+        let judgement = self.conclude(&settings, finished);
+        if let (Some(queue), Some(pause)) = (self.queues.get_mut(&endpoint), judgement.pause) {
+            queue.sending.pace.pause(pause, self.clock.now);
+            queue.give_back();
             // A restart keeps it.
             self.settler.pause(endpoint, self.clock.steady.plus(pause));
         }
@@ -354,10 +354,10 @@ impl Engine {
 
     pub(super) fn settled_in_replay(&mut self, number: i64, endpoint: i64, mark: &Mark) {
         // No retry follows any more that later events of the record would wait for.
-        if let (Some(lane), Status::Succeeded) = (self.lanes.get_mut(&endpoint), mark.status)
+        if let (Some(queue), Status::Succeeded) = (self.queues.get_mut(&endpoint), mark.status)
             && let Some(record) = &mark.record
         {
-            lane.order.settled(record, mark.seq);
+            queue.intake.order.settled(record, mark.seq);
             self.touch(endpoint);
         }
         if let Some(replay) = self.replays.get_mut(number) {
@@ -378,7 +378,7 @@ impl Engine {
             return;
         }
         replay.saving = true;
-        self.changes.push(replay.scope.account_number(), Asker::Replay(number));
+        self.changes.push(replay.scope.account_number(), Requester::Replay(number));
     }
 
     pub(super) fn write_replay(&mut self, number: i64) {
@@ -400,10 +400,10 @@ impl Engine {
             entropy: self.ids.entropy(),
         };
         let (store, limits) = (self.store.clone(), self.limits.clone());
-        self.chores.run(async move {
+        self.tasks.run(async move {
             let (record, written) = save(&*store, &limits, write).await;
             let step = Step::Saved { record, written };
-            Chore::Replay { number, step, reserved: None }
+            TaskResult::Replay { number, step, reserved: None }
         });
     }
 
@@ -456,12 +456,12 @@ fn load(replay: &mut Replay, events: Vec<Found>, cursor: i64, loaded: &Loaded) -
 
 /// Writes a replay's record, unless it changed meanwhile; says how it is then.
 async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Record>, bool) {
-    match insist("a replay", limits, || store.commit(write.clone())).await {
+    match until_answered("a replay", limits, || store.commit(write.clone())).await {
         Ok(Committed::Fresh(Response::Updated(record))) => (Some(record), true),
         _ => {
             let id = write.id.clone().unwrap_or_default();
             let ask = || store.record(write.scope, write.collection, None, &id);
-            (insist("a replay", limits, ask).await, false)
+            (until_answered("a replay", limits, ask).await, false)
         }
     }
 }
@@ -524,7 +524,7 @@ impl Walk {
 
     async fn run(self, meant: impl Fn(&Event) -> Verdict) -> (Vec<Found>, i64) {
         let ask = || self.store.events_within(Some(self.scope), self.after, self.most, self.bytes);
-        let Stretch { events, more } = insist("the log", &self.limits, ask).await;
+        let Stretch { events, more } = until_answered("the log", &self.limits, ask).await;
         let cursor = match events.last() {
             Some(last) if more => last.seq.min(self.last),
             _ => self.last,
@@ -533,7 +533,7 @@ impl Walk {
         if self.known && !wanted.is_empty() {
             let seqs: Vec<i64> = wanted.iter().map(|found| found.event.seq).collect();
             let ask = || self.store.deliveries(self.endpoint, &seqs);
-            let deliveries = insist("deliveries", &self.limits, ask).await;
+            let deliveries = until_answered("deliveries", &self.limits, ask).await;
             let mut known: HashMap<i64, Delivery> =
                 deliveries.into_iter().map(|delivery| (delivery.event, delivery)).collect();
             for found in &mut wanted {

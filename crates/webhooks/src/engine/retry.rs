@@ -3,8 +3,8 @@
 
 use super::Engine;
 use crate::attempt::Trigger;
-use crate::lane::{Census, Job, Known};
 use crate::prepared::{self, Prepared};
+use crate::queue::{Census, Job, Known};
 use crate::replay::known;
 use crate::timers::Alarm;
 use model::Timestamp;
@@ -21,17 +21,17 @@ const ASKED_REST: Duration = Duration::from_millis(20);
 impl Engine {
     pub(super) fn got_retries(&mut self, number: i64, retries: Retries, most: usize) {
         let time = self.clock.steady;
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let Some(queue) = self.queues.get_mut(&number) else { return };
         let full = retries.due.len() >= most;
         let mut taken = 0;
-        let overtaken = std::mem::take(&mut lane.overtaken);
+        let overtaken = std::mem::take(&mut queue.retries.overtaken);
         for Retry { delivery, asked, event } in retries.due {
             if overtaken.contains(&event.seq) {
-                lane.nudged |= asked > 0;
+                queue.retries.requested |= asked > 0;
                 continue;
             }
-            if !lane.trying.insert(event.seq) {
-                lane.wanted_again |= asked > 0;
+            if !queue.retries.trying.insert(event.seq) {
+                queue.retries.requested_again |= asked > 0;
                 continue;
             }
             let known = Known { asked, ..known(delivery) };
@@ -42,34 +42,34 @@ impl Engine {
             let (seq, weight) = (event.seq, prepared::weigh(&event));
             let Some(event) = Prepared::new(Rc::new(event), 1, &self.loaded) else {
                 // Asked for again once there is room.
-                lane.trying.remove(&seq);
-                lane.reserve = weight;
-                lane.nudged |= asked > 0;
-                lane.due = Some(time);
+                queue.retries.trying.remove(&seq);
+                queue.intake.reserve = weight;
+                queue.retries.requested |= asked > 0;
+                queue.retries.due = Some(time);
                 break;
             };
             taken += 1;
-            let queue = if urgent { &mut lane.urgent } else { &mut lane.retries };
+            let queue = if urgent { &mut queue.sending.urgent } else { &mut queue.retries.fetched };
             queue.push_back(Job { event, known: Some(known), trigger, counts: asked == 0 });
         }
         let mut next = if full { Some(time) } else { retries.next };
         if taken == 0 {
             next = next.map(|next| Timestamp(next.0.max(time.0 + ASK_AGAIN_MS)));
         }
-        lane.due = earlier(lane.due, next);
+        queue.retries.due = earlier(queue.retries.due, next);
     }
 
     /// Records with retries: what follows of them has to wait.
     pub(super) fn got_census(&mut self, number: i64, records: &[(String, i64)], most: usize) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        if lane.census != Census::Asked {
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        if queue.intake.census != Census::Asked {
             return;
         }
         for (record, seq) in records {
-            lane.order.occupy(record, *seq);
+            queue.intake.order.occupy(record, *seq);
         }
         // Asked again at the next tick.
-        lane.census = match records.len() < most {
+        queue.intake.census = match records.len() < most {
             true => Census::Known,
             false => Census::Partial,
         };
@@ -77,7 +77,7 @@ impl Engine {
 
     /// Somebody asked for a delivery to be tried again.
     pub(super) fn nudged(&mut self, nudged: watch::Receiver<u64>) {
-        self.chores.nudge(nudged);
+        self.tasks.nudge(nudged);
         match self.asking_for_asked {
             true => self.asked_again = true,
             false => self.look_for_asked(),
@@ -88,7 +88,7 @@ impl Engine {
     pub(super) fn look_for_asked(&mut self) {
         self.asking_for_asked = true;
         self.asked_again = false;
-        self.chores.asked();
+        self.tasks.asked();
     }
 
     pub(super) fn got_asked(&mut self, endpoints: &[i64]) {
@@ -97,8 +97,8 @@ impl Engine {
             self.timers.set(self.clock.now + ASKED_REST, Alarm::Asked);
         }
         for endpoint in endpoints {
-            if let Some(lane) = self.lanes.get_mut(endpoint) {
-                lane.nudged = true;
+            if let Some(queue) = self.queues.get_mut(endpoint) {
+                queue.retries.requested = true;
                 self.touch(*endpoint);
             }
         }

@@ -2,23 +2,23 @@
 //! from where it is now. What happens meanwhile comes after that place and is heard of there.
 
 use super::Engine;
-use super::chores::Chores;
 use super::clock::Clock;
 use super::head::Head;
 use super::stop::Phase;
+use super::tasks::Tasks;
 use crate::Parts;
 use crate::fair::FairQueue;
 use crate::health::Health;
 use crate::ids::Ids;
-use crate::insist::insist;
 use crate::journal::Journal;
-use crate::lane::Lane;
 use crate::limits::Limits;
 use crate::pins::Pins;
 use crate::prepared::Loaded;
+use crate::queue::EndpointQueue;
 use crate::replays::Replays;
-use crate::send::{Sends, Way};
+use crate::send::{Sends, Transport};
 use crate::settle::Settler;
+use crate::store_retry::until_answered;
 use crate::subscriptions::Subscriptions;
 use crate::timers::{Alarm, Timers};
 use model::schema::Builtin;
@@ -50,36 +50,36 @@ impl Engine {
         }
         let endpoints = every(&store, schema.own(Builtin::Endpoint), &limits).await;
         let replays = every(&store, schema.own(Builtin::Replay), &limits).await;
-        let standings = insist("standings", &limits, || store.standings()).await;
-        let passed = insist("the last outcome", &limits, || store.newest_retry()).await;
+        let standings = until_answered("standings", &limits, || store.standings()).await;
+        let passed = until_answered("the last outcome", &limits, || store.newest_retry()).await;
         let clock = Clock::new(&*outside, passed.unwrap_or(Timestamp(0)));
         let reach = match schema.webhooks.development {
             true => Reach::Development,
             false => Reach::Public,
         };
-        let way = Way { client, reach, response_bytes: limits.response_bytes };
+        let transport = Transport { client, reach, response_bytes: limits.response_bytes };
         let names = schema.collections.iter().map(|collection| collection.name.clone());
         let internal = names.filter(|name| pattern::is_internal(&schema, name)).collect();
         let mut engine = Engine {
             internal,
             ids: Ids::new(outside.clone()),
             loaded: Loaded::new(versions.clone(), limits.loaded_bytes),
-            lanes: HashMap::new(),
+            queues: HashMap::new(),
             names: HashMap::new(),
             subscriptions: Subscriptions::default(),
             head: Head::new(Follower::new(store.clone(), None, newest)),
             replays: Replays::new(limits.replays),
-            sends: Sends::new(way, clock.wall),
-            chores: Chores::new(store.clone(), limits.clone()),
+            sends: Sends::new(transport, clock.wall),
+            tasks: Tasks::new(store.clone(), limits.clone()),
             settler: Settler::default(),
             journal,
             timers: Timers::new(clock.now),
             ready: FairQueue::default(),
             asks: FairQueue::default(),
             changes: FairQueue::default(),
-            crowd: FairQueue::default(),
+            blocked: FairQueue::default(),
             filter_time: Rc::default(),
-            places: Budget::new(limits.in_flight),
+            slots: Budget::new(limits.in_flight),
             asking: 0,
             changing: 0,
             stored_head: standings.head,
@@ -101,7 +101,7 @@ impl Engine {
         for (scope, record) in &replays {
             engine.note_replay(*scope, record);
         }
-        engine.chores.nudge(nudged);
+        engine.tasks.nudge(nudged);
         engine.timers.set(engine.clock.now + engine.limits.tick, Alarm::Tick);
         engine
     }
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// A lane for an endpoint, from where it stands.
+    /// A queue for an endpoint, from where it stands.
     pub(super) fn open(&mut self, endpoint: Endpoint, standing: Option<&Standing>) {
         let (number, scope) = (endpoint.number, endpoint.scope);
         self.names.insert((scope, endpoint.id.clone()), number);
@@ -123,19 +123,19 @@ impl Engine {
         // Without a position of its own it has come as far as the head had, or was made after it.
         let stored = standing.and_then(|standing| standing.position);
         let place = stored.unwrap_or(number.max(self.stored_head.unwrap_or(0)));
-        let mut lane = Lane::new(endpoint, version, place, self.head.position());
-        lane.stored = stored;
+        let mut queue = EndpointQueue::new(endpoint, version, place, self.head.position());
+        queue.intake.stored = stored;
         if let Some(standing) = standing {
-            lane.due = standing.due;
+            queue.retries.due = standing.due;
             if let Some(failures) = standing.failures {
-                lane.health = Health::resume(failures);
-                lane.pace.resume(failures.count);
-                lane.has_stored_failures = true;
+                queue.condition.health = Health::resume(failures);
+                queue.sending.pace.resume(failures.count);
+                queue.condition.has_stored_failures = true;
             }
             let rest = standing.paused.map(|until| until.since(self.clock.steady));
-            lane.pace.pause(rest.unwrap_or_default(), self.clock.now);
+            queue.sending.pace.pause(rest.unwrap_or_default(), self.clock.now);
         }
-        self.lanes.insert(number, lane);
+        self.queues.insert(number, queue);
         self.touch(number);
     }
 }
@@ -149,7 +149,7 @@ async fn every(
     let mut all: Vec<(Scope, Record)> = Vec::new();
     loop {
         let after = all.last().map_or(0, |(_, record)| record.number);
-        let page = insist("records", limits, || store.every(collection, after, PAGE)).await;
+        let page = until_answered("records", limits, || store.every(collection, after, PAGE)).await;
         let more = page.len() == PAGE;
         all.extend(page);
         if !more {

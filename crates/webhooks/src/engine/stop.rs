@@ -1,8 +1,8 @@
-//! The regular look around, and the end: nothing new is begun, what is under way may finish for a
+//! The regular look around, and the end: nothing new is begun, what is in flight may finish for a
 //! while, what is known becomes durable.
 
 use super::Engine;
-use crate::lane::Census;
+use crate::queue::Census;
 use crate::timers::Alarm;
 use model::Timestamp;
 use std::rc::Rc;
@@ -101,13 +101,13 @@ impl Engine {
         self.filter_time.forget(self.clock.now);
         let steady = self.clock.steady;
         let mut awake = Vec::new();
-        for (number, lane) in &mut self.lanes {
+        for (number, queue) in &mut self.queues {
             // The wall clock may have been set ahead.
-            let due = lane.due.is_some_and(|due| due <= steady);
-            if lane.census == Census::Partial {
-                lane.census = Census::Needed;
+            let due = queue.retries.due.is_some_and(|due| due <= steady);
+            if queue.intake.census == Census::Partial {
+                queue.intake.census = Census::Needed;
             }
-            if due || lane.census == Census::Needed {
+            if due || queue.intake.census == Census::Needed {
                 awake.push(*number);
             }
         }
@@ -115,7 +115,7 @@ impl Engine {
             self.touch(number);
         }
         // A place may have come back without a request that ended, by an endpoint that is gone.
-        self.thin_crowd();
+        self.wake_blocked();
         self.save_replays();
         self.ask_ages();
         self.tell_ages();
@@ -126,16 +126,16 @@ impl Engine {
     /// that keep up need no row: however many there are, they cost nothing.
     fn write_positions(&mut self) {
         let head = self.head.position();
-        for (number, lane) in &mut self.lanes {
-            let position = lane.position(head);
+        for (number, queue) in &mut self.queues {
+            let position = queue.intake.position(head);
             let now = (position < head).then_some(position);
-            if now != lane.stored {
-                lane.stored = now;
+            if now != queue.intake.stored {
+                queue.intake.stored = now;
                 self.settler.place(*number, now);
             }
         }
         // Without endpoints there is nobody whose position it would be.
-        if self.stored_head != Some(head) && !self.lanes.is_empty() {
+        if self.stored_head != Some(head) && !self.queues.is_empty() {
             self.stored_head = Some(head);
             self.settler.place_head(head);
         }
@@ -143,11 +143,11 @@ impl Engine {
 
     /// Writes the failures of endpoints where they have changed.
     fn write_failures(&mut self) {
-        for (number, lane) in &mut self.lanes {
-            if std::mem::take(&mut lane.health_changed) {
-                let failures = lane.health.failures(lane.pace.failures());
-                if failures.is_some() || lane.has_stored_failures {
-                    lane.has_stored_failures = failures.is_some();
+        for (number, queue) in &mut self.queues {
+            if std::mem::take(&mut queue.condition.health_changed) {
+                let failures = queue.condition.health.failures(queue.sending.pace.failures());
+                if failures.is_some() || queue.condition.has_stored_failures {
+                    queue.condition.has_stored_failures = failures.is_some();
                     self.settler.failures(*number, failures);
                 }
             }
@@ -156,47 +156,47 @@ impl Engine {
 
     /// What waits for a retry is known to the store alone.
     fn ask_ages(&mut self) {
-        for lane in self.lanes.values_mut().filter(|lane| !lane.has_retries()) {
-            lane.oldest_retry = None;
+        for queue in self.queues.values_mut().filter(|queue| !queue.has_retries()) {
+            queue.retries.oldest = None;
         }
-        let with_retries = self.lanes.iter().filter(|(_, lane)| lane.has_retries());
+        let with_retries = self.queues.iter().filter(|(_, queue)| queue.has_retries());
         let asked: Rc<[i64]> = with_retries.map(|(number, _)| *number).collect();
         if !self.asking_ages && !asked.is_empty() {
             self.asking_ages = true;
-            self.chores.waiting(asked);
+            self.tasks.waiting(asked);
         }
     }
 
     pub(super) fn got_waiting(&mut self, asked: &[i64], oldest: &[(i64, Timestamp)]) {
         self.asking_ages = false;
         for number in asked {
-            if let Some(lane) = self.lanes.get_mut(number) {
-                lane.oldest_retry = None;
+            if let Some(queue) = self.queues.get_mut(number) {
+                queue.retries.oldest = None;
             }
         }
         for (number, time) in oldest {
-            if let Some(lane) = self.lanes.get_mut(number) {
-                lane.oldest_retry = Some(*time);
+            if let Some(queue) = self.queues.get_mut(number) {
+                queue.retries.oldest = Some(*time);
             }
         }
     }
 
     fn tell_ages(&self) {
         let now = self.clock.steady.0;
-        let waiting = self.lanes.values().filter_map(|lane| {
-            let age = now.saturating_sub(lane.oldest()?.0);
-            Some((age, lane))
+        let waiting = self.queues.values().filter_map(|queue| {
+            let age = now.saturating_sub(queue.oldest()?.0);
+            Some((age, queue))
         });
         let mut ages: Vec<_> = waiting.collect();
-        let told = self.limits.told_lanes;
+        let told = self.limits.reported_endpoints;
         if ages.len() > told {
             ages.select_nth_unstable_by_key(told, |(age, _)| std::cmp::Reverse(*age));
             ages.truncate(told);
         }
         ages.sort_unstable_by_key(|(age, _)| std::cmp::Reverse(*age));
-        let ages = ages.into_iter().map(|(age, lane)| {
+        let ages = ages.into_iter().map(|(age, queue)| {
             let age = Duration::from_millis(u64::try_from(age).unwrap_or(0));
-            (lane.endpoint.id.clone(), age)
+            (queue.endpoint.id.clone(), age)
         });
         self.metrics.waiting(ages.collect());
     }
@@ -205,8 +205,8 @@ impl Engine {
     fn tell_versions(&self) {
         let mut spoken: Vec<(String, usize)> =
             self.versions.iter().map(|view| (view.date.clone(), 0)).collect();
-        for lane in self.lanes.values().filter(|lane| lane.enabled) {
-            spoken[lane.version].1 += 1;
+        for queue in self.queues.values().filter(|queue| queue.enabled) {
+            spoken[queue.version].1 += 1;
         }
         self.metrics.spoken(spoken);
     }

@@ -5,13 +5,13 @@ use model::Timestamp;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct OpenEvents {
     /// By sequence, with the time of the event.
     open: BTreeMap<i64, Timestamp>,
 }
 
-impl Ledger {
-    pub fn open(&mut self, seq: i64, created: Timestamp) {
+impl OpenEvents {
+    pub fn insert(&mut self, seq: i64, created: Timestamp) {
         self.open.insert(seq, created);
     }
 
@@ -24,7 +24,7 @@ impl Ledger {
     }
 
     /// Its outcome is durable, or it goes back to the log.
-    pub fn close(&mut self, seq: i64) {
+    pub fn remove(&mut self, seq: i64) {
         self.open.remove(&seq);
     }
 
@@ -44,17 +44,17 @@ mod tests {
 
     #[test]
     fn the_position_stays_before_the_first_event_without_an_outcome() {
-        let mut ledger = Ledger::default();
-        assert_eq!(ledger.position(7), 7);
+        let mut events = OpenEvents::default();
+        assert_eq!(events.position(7), 7);
         for seq in [8, 9, 12] {
-            ledger.open(seq, Timestamp(seq));
+            events.insert(seq, Timestamp(seq));
         }
-        assert_eq!(ledger.position(20), 7);
-        ledger.close(9);
-        assert_eq!((ledger.position(20), ledger.oldest()), (7, Some(Timestamp(8))));
-        ledger.close(8);
-        assert_eq!((ledger.position(20), ledger.position(10)), (11, 10));
-        ledger.close(12);
-        assert_eq!((ledger.position(20), ledger.contains(12)), (20, false));
+        assert_eq!(events.position(20), 7);
+        events.remove(9);
+        assert_eq!((events.position(20), events.oldest()), (7, Some(Timestamp(8))));
+        events.remove(8);
+        assert_eq!((events.position(20), events.position(10)), (11, 10));
+        events.remove(12);
+        assert_eq!((events.position(20), events.contains(12)), (20, false));
     }
 }

@@ -4,9 +4,9 @@
 use super::Engine;
 use super::head::is_ping;
 use crate::attempt::{Attempt, Trigger};
-use crate::lane::{Job, Known};
 use crate::outcome::{Answer, Judgement, Plan, judge};
-use crate::send::{Fate, Landed};
+use crate::queue::{Job, Known};
+use crate::send::{Finished, SendResult};
 use crate::settle::{Begin, Mark, Owner};
 use crate::timers::Alarm;
 use http::HeaderMap;
@@ -20,7 +20,7 @@ use wire::outgoing::{OutgoingFault, Report, Timing};
 
 const CONTROL: &str = "webhook-delivery";
 
-/// What a fate looks like from outside.
+/// What a result looks like from outside.
 #[derive(Default)]
 struct View<'a> {
     answer: Answer<'a>,
@@ -33,41 +33,48 @@ struct View<'a> {
 }
 
 impl Engine {
-    pub(super) fn landed(&mut self, landed: Landed) {
-        match landed.owner {
-            Owner::Lane(number) => self.landed_in_lane(number, landed),
-            Owner::Replay { number, endpoint } => self.landed_in_replay(number, endpoint, landed),
+    pub(super) fn finished(&mut self, finished: Finished) {
+        match finished.owner {
+            Owner::Queue(number) => self.finished_in_queue(number, finished),
+            Owner::Replay { number, endpoint } => {
+                self.finished_in_replay(number, endpoint, finished)
+            }
         }
-        self.thin_crowd();
+        self.wake_blocked();
     }
 
-    fn landed_in_lane(&mut self, number: i64, landed: Landed) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.in_flight -= 1;
-        let endpoint = lane.endpoint.clone();
-        let (counts, started) = (landed.job.counts, landed.started);
-        let judgement = self.conclude(&endpoint, landed);
+    fn finished_in_queue(&mut self, number: i64, finished: Finished) {
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        queue.sending.in_flight -= 1;
+        let endpoint = queue.endpoint.clone();
+        let (counts, started) = (finished.job.counts, finished.started);
+        let judgement = self.conclude(&endpoint, finished);
         let (now, time) = (self.clock.now, self.clock.steady);
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let Some(queue) = self.queues.get_mut(&number) else { return };
         if let Some(pause) = judgement.pause {
-            lane.pace.pause(pause, now);
+            queue.sending.pace.pause(pause, now);
             // A restart keeps it.
             self.settler.pause(number, time.plus(pause));
         }
-        lane.health_changed |= counts;
+        queue.condition.health_changed |= counts;
         let mut remark = None;
-        let counts = counts && lane.enabled;
+        let counts = counts && queue.enabled;
         if counts && judgement.status == Status::Succeeded {
-            lane.pace.succeeded();
-            remark = lane.health.succeeded(lane.failing_since);
+            queue.sending.pace.succeeded();
+            remark = queue.condition.health.succeeded(queue.condition.failing_since);
         } else if counts {
-            lane.pace.failed(started, now, &self.limits);
-            let failures = lane.pace.failures();
-            remark = lane.health.failed(lane.failing_since, failures, time, &self.limits);
+            queue.sending.pace.failed(started, now, &self.limits);
+            let failures = queue.sending.pace.failures();
+            remark = queue.condition.health.failed(
+                queue.condition.failing_since,
+                failures,
+                time,
+                &self.limits,
+            );
         }
-        if lane.pace.closed_until(now).is_some() {
+        if queue.sending.pace.closed_until(now).is_some() {
             // Others can use the room until it may be sent to again.
-            lane.give_back();
+            queue.give_back();
         }
         match judgement.disable {
             Some(reason) => self.disable(number, reason.to_owned()),
@@ -77,10 +84,10 @@ impl Engine {
     }
 
     /// Judges a request and hands its outcome over to be settled.
-    pub(super) fn conclude(&mut self, endpoint: &Endpoint, landed: Landed) -> Judgement {
-        let Landed { owner, job, fate, created, .. } = landed;
-        let view = View::of(&fate);
-        if let Fate::Sent(report) = &fate
+    pub(super) fn conclude(&mut self, endpoint: &Endpoint, finished: Finished) -> Judgement {
+        let Finished { owner, job, result, created, .. } = finished;
+        let view = View::of(&result);
+        if let SendResult::Sent(report) = &result
             && let Err(OutgoingFault::Forbidden(address)) = &report.result
         {
             let endpoint = &endpoint.id;
@@ -179,7 +186,7 @@ impl Engine {
     /// Records a delivery that is not made: its endpoint is disabled.
     pub(super) fn skip(&mut self, number: i64, job: Job) {
         let seq = job.event.event.seq;
-        self.record_skipped(Owner::Lane(number), seq, job.known.as_ref(), None);
+        self.record_skipped(Owner::Queue(number), seq, job.known.as_ref(), None);
     }
 
     /// Records a delivery that is not made because the endpoint's filter cannot judge the event.
@@ -201,11 +208,11 @@ impl Engine {
         error: Option<(&str, &str)>,
     ) {
         let (endpoint, trigger) = match owner {
-            Owner::Lane(endpoint) => (endpoint, Trigger::Event),
+            Owner::Queue(endpoint) => (endpoint, Trigger::Event),
             Owner::Replay { endpoint, .. } => (endpoint, Trigger::Replay),
         };
-        let Some(lane) = self.lanes.get(&endpoint) else { return };
-        let scope = lane.endpoint.scope;
+        let Some(queue) = self.queues.get(&endpoint) else { return };
+        let scope = queue.endpoint.scope;
         let asked = known.map_or(0, |known| known.asked);
         let (id, row, before) = self.row(known);
         // A replay cancels no retry that the schedule has still to make.
@@ -262,7 +269,7 @@ impl Engine {
     pub(super) fn settle(&mut self) {
         let hurry = !self.is_running();
         match self.settler.begin(self.clock.now, hurry, &self.limits) {
-            Begin::Now(settlement) => self.chores.settle(settlement),
+            Begin::Now(settlement) => self.tasks.settle(settlement),
             Begin::At(at) => self.timers.set(at, Alarm::Settle),
             Begin::Nothing => {}
         }
@@ -275,10 +282,10 @@ impl Engine {
                 Owner::Replay { number, endpoint } => {
                     self.settled_in_replay(number, endpoint, &mark);
                 }
-                Owner::Lane(number) => {
-                    let Some(lane) = self.lanes.get_mut(&number) else { continue };
-                    lane.settled(&mark);
-                    if mark.next.is_some() || lane.nudged || lane.endpoint.ordered {
+                Owner::Queue(number) => {
+                    let Some(queue) = self.queues.get_mut(&number) else { continue };
+                    queue.settled(&mark);
+                    if mark.next.is_some() || queue.retries.requested || queue.endpoint.ordered {
                         self.touch(number);
                     }
                 }
@@ -288,13 +295,13 @@ impl Engine {
 }
 
 impl<'a> View<'a> {
-    fn of(fate: &'a Fate) -> View<'a> {
-        match fate {
-            Fate::Unsent(broken) => View {
+    fn of(result: &'a SendResult) -> View<'a> {
+        match result {
+            SendResult::Unsent(broken) => View {
                 error: Some((broken.class, Cow::Borrowed(broken.message.as_str()))),
                 ..View::default()
             },
-            Fate::Sent(report) => View::of_report(report),
+            SendResult::Sent(report) => View::of_report(report),
         }
     }
 

@@ -1,9 +1,9 @@
 //! What the engine writes into the records of endpoints: that they fail, recovered, or are
 //! disabled. One change of a record at a time, in order.
 
-use super::{Asker, Engine};
+use super::{Engine, Requester};
 use crate::health::Remark;
-use crate::lane::Wish;
+use crate::queue::RecordChange;
 use model::record::Fields;
 use model::schema::Builtin;
 use model::webhook::pattern::FAILING;
@@ -14,79 +14,84 @@ const DISABLED: &str = "webhook_endpoint.disabled";
 
 impl Engine {
     pub(super) fn remark(&mut self, number: i64, remark: Option<Remark>) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        let wish = match remark {
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        let change = match remark {
             None => return,
             Some(Remark::Disabled { since }) => {
                 self.disable(number, format!("failing since {}", since.to_iso()));
                 return;
             }
             Some(Remark::Failing(since)) => {
-                lane.failing_since = Some(since);
+                queue.condition.failing_since = Some(since);
                 let fields = fields(json!({ "failing_since": since.to_iso() }));
-                Wish { fields, event: None }
+                RecordChange { fields, event: None }
             }
             Some(Remark::Recovered) => {
-                lane.failing_since = None;
+                queue.condition.failing_since = None;
                 let fields = fields(json!({ "failing_since": null, "disabled_reason": null }));
-                Wish { fields, event: None }
+                RecordChange { fields, event: None }
             }
             Some(Remark::Warned { number, of, since, end }) => {
                 // The same words after a restart, so that nobody is warned twice.
                 let (since, end) = (since.to_iso(), end.to_iso());
                 let text = format!("failing since {since}; warning {number} of {of}, ends {end}");
-                Wish { fields: fields(json!({ "disabled_reason": text })), event: Some(FAILING) }
+                RecordChange {
+                    fields: fields(json!({ "disabled_reason": text })),
+                    event: Some(FAILING),
+                }
             }
         };
-        lane.wishes.push_back(wish);
-        self.grant(number);
+        queue.condition.changes.push_back(change);
+        self.queue_change(number);
     }
 
     /// No more is sent to it from now on; its record follows.
     pub(super) fn disable(&mut self, number: i64, reason: String) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        if !lane.enabled {
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        if !queue.enabled {
             return;
         }
-        lane.enable(false);
+        queue.enable(false);
         let fields = fields(json!({ "status": "disabled", "disabled_reason": reason }));
-        lane.wishes.push_back(Wish { fields, event: Some(DISABLED) });
-        self.grant(number);
+        queue.condition.changes.push_back(RecordChange { fields, event: Some(DISABLED) });
+        self.queue_change(number);
         self.touch(number);
     }
 
-    /// Puts the lane in line for writing its record.
-    fn grant(&mut self, number: i64) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        if lane.wishes.is_empty() || std::mem::replace(&mut lane.wishing, true) {
+    /// Puts the queue in line for writing its record.
+    fn queue_change(&mut self, number: i64) {
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        if queue.condition.changes.is_empty()
+            || std::mem::replace(&mut queue.condition.changing, true)
+        {
             return;
         }
-        self.changes.push(lane.account(), Asker::Lane(number));
+        self.changes.push(queue.account(), Requester::Queue(number));
     }
 
     /// Writes records, account by account, a few at a time.
     pub(super) fn serve_changes(&mut self) {
         while self.changing < self.limits.changes {
-            let Some((asker, ())) = self.changes.pop_with(|_, _| Some(())) else { return };
-            match asker {
-                Asker::Lane(number) => self.write_endpoint(number),
-                Asker::Replay(number) => self.write_replay(number),
+            let Some((requester, ())) = self.changes.pop_with(|_, _| Some(())) else { return };
+            match requester {
+                Requester::Queue(number) => self.write_endpoint(number),
+                Requester::Replay(number) => self.write_replay(number),
             }
         }
     }
 
     fn write_endpoint(&mut self, number: i64) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        let Some(wish) = lane.wishes.front() else { return };
+        let Some(queue) = self.queues.get_mut(&number) else { return };
+        let Some(change) = queue.condition.changes.front() else { return };
         self.changing += 1;
         let write = Write {
-            scope: lane.endpoint.scope,
+            scope: queue.endpoint.scope,
             collection: self.schema.own(Builtin::Endpoint),
-            id: Some(lane.endpoint.id.clone()),
+            id: Some(queue.endpoint.id.clone()),
             parent: None,
             change: Change::Assign {
-                fields: wish.fields.clone(),
-                event: wish.event.map(str::to_owned),
+                fields: change.fields.clone(),
+                event: change.event.map(str::to_owned),
             },
             view: None,
             precondition: Precondition::None,
@@ -95,15 +100,15 @@ impl Engine {
             now: self.clock.wall,
             entropy: self.ids.entropy(),
         };
-        self.chores.wish(number, write);
+        self.tasks.change_record(number, write);
     }
 
-    pub(super) fn wished(&mut self, number: i64) {
+    pub(super) fn record_changed(&mut self, number: i64) {
         self.changing -= 1;
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.wishing = false;
-            lane.wishes.pop_front();
-            self.grant(number);
+        if let Some(queue) = self.queues.get_mut(&number) {
+            queue.condition.changing = false;
+            queue.condition.changes.pop_front();
+            self.queue_change(number);
         }
     }
 }

@@ -5,7 +5,11 @@ use std::future::Future;
 use store::Error;
 
 /// Asks again after each failure, ever more slowly. Says so once.
-pub async fn insist<T, F>(what: &'static str, limits: &Limits, mut ask: impl FnMut() -> F) -> T
+pub async fn until_answered<T, F>(
+    what: &'static str,
+    limits: &Limits,
+    mut ask: impl FnMut() -> F,
+) -> T
 where
     F: Future<Output = Result<T, Error>>,
 {

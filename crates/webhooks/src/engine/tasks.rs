@@ -1,9 +1,9 @@
-//! What the engine waits for besides requests: answers of the store. Chores that ask it do so until
+//! What the engine waits for besides requests: answers of the store. Tasks that ask it do so until
 //! it answers, so that no state of the engine has to.
 
 use super::replay::Step;
-use crate::insist::insist;
 use crate::limits::Limits;
+use crate::store_retry::until_answered;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 use model::event::Event;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use wire::Share;
 
 /// What was brought.
-pub enum Chore {
+pub enum TaskResult {
     Head(Follower, Vec<Event>),
     Reloaded {
         scope: Scope,
@@ -29,8 +29,8 @@ pub enum Chore {
         id: String,
         record: Option<Record>,
     },
-    /// The answer to a lane, and the bytes that were set aside for it.
-    Lane {
+    /// The answer to a queue, and the bytes that were set aside for it.
+    Queue {
         number: i64,
         answer: Answer,
         reserved: Option<Share<i64>>,
@@ -44,7 +44,7 @@ pub enum Chore {
         asked: Rc<[i64]>,
         oldest: Vec<(i64, Timestamp)>,
     },
-    Wished(i64),
+    RecordChanged(i64),
     Replay {
         number: i64,
         step: Step,
@@ -52,7 +52,7 @@ pub enum Chore {
     },
 }
 
-/// What the store says to a lane.
+/// What the store says to a queue.
 pub enum Answer {
     Read(Batch),
     Retries {
@@ -67,7 +67,7 @@ pub enum Answer {
     Held(Vec<(i64, Option<Event>)>),
 }
 
-/// What a lane that lags behind has read.
+/// What a queue that lags behind has read.
 pub struct Batch {
     /// For whom, as it was then, and from where on.
     pub endpoint: Rc<Endpoint>,
@@ -78,26 +78,26 @@ pub struct Batch {
     pub seen: i64,
 }
 
-type Errand = Pin<Box<dyn Future<Output = Chore>>>;
+type Running = Pin<Box<dyn Future<Output = TaskResult>>>;
 
-pub struct Chores {
+pub struct Tasks {
     store: Arc<dyn Store>,
     limits: Rc<Limits>,
-    errands: FuturesUnordered<Errand>,
+    running: FuturesUnordered<Running>,
 }
 
-impl Chores {
-    pub fn new(store: Arc<dyn Store>, limits: Rc<Limits>) -> Chores {
-        Chores { store, limits, errands: FuturesUnordered::new() }
+impl Tasks {
+    pub fn new(store: Arc<dyn Store>, limits: Rc<Limits>) -> Tasks {
+        Tasks { store, limits, running: FuturesUnordered::new() }
     }
 
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chore>> {
-        Pin::new(&mut self.errands).poll_next(cx)
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<TaskResult>> {
+        Pin::new(&mut self.running).poll_next(cx)
     }
 
     /// Something that asks by itself.
-    pub fn run(&mut self, errand: impl Future<Output = Chore> + 'static) {
-        self.errands.push(Box::pin(errand));
+    pub fn run(&mut self, task: impl Future<Output = TaskResult> + 'static) {
+        self.running.push(Box::pin(task));
     }
 
     /// Asks the store until it answers.
@@ -105,13 +105,15 @@ impl Chores {
         &mut self,
         what: &'static str,
         question: impl Fn(Arc<dyn Store>) -> F + 'static,
-        chore: impl FnOnce(T) -> Chore + 'static,
+        result: impl FnOnce(T) -> TaskResult + 'static,
     ) where
         T: 'static,
         F: Future<Output = Result<T, Error>> + 'static,
     {
         let (store, limits) = (self.store.clone(), self.limits.clone());
-        self.run(async move { chore(insist(what, &limits, || question(store.clone())).await) });
+        self.run(
+            async move { result(until_answered(what, &limits, || question(store.clone())).await) },
+        );
     }
 
     /// Waits for events, after a rest if nobody is waiting for any.
@@ -131,7 +133,7 @@ impl Chores {
             let mut wait = limits.store_wait;
             loop {
                 match follower.next_batch_within(most, bytes).await {
-                    Ok(events) => return Chore::Head(follower, events),
+                    Ok(events) => return TaskResult::Head(follower, events),
                     Err(error) if wait == limits.store_wait => {
                         tracing::warn!(%error, "webhooks: the log cannot be read; trying again");
                     }
@@ -152,12 +154,12 @@ impl Chores {
                 let id = asked.clone();
                 async move { store.record(scope, collection, None, &id).await }
             },
-            move |record| Chore::Reloaded { scope, collection, id, record },
+            move |record| TaskResult::Reloaded { scope, collection, id, record },
         );
     }
 
     pub fn asked(&mut self) {
-        self.ask("manual retries", |store| async move { store.asked().await }, Chore::Asked);
+        self.ask("manual retries", |store| async move { store.asked().await }, TaskResult::Asked);
     }
 
     pub fn waiting(&mut self, asked: Rc<[i64]>) {
@@ -168,7 +170,7 @@ impl Chores {
                 let numbers = numbers.to_vec();
                 async move { store.waiting(numbers).await }
             },
-            move |oldest| Chore::Waiting { asked, oldest },
+            move |oldest| TaskResult::Waiting { asked, oldest },
         );
     }
 
@@ -179,7 +181,7 @@ impl Chores {
                 let settlement = settlement.clone();
                 async move { store.settle(settlement).await }
             },
-            |()| Chore::Settled,
+            |()| TaskResult::Settled,
         );
     }
 
@@ -189,11 +191,11 @@ impl Chores {
                 // The store was closed: nobody will ask for anything any more.
                 std::future::pending::<()>().await;
             }
-            Chore::Nudged(nudged)
+            TaskResult::Nudged(nudged)
         });
     }
 
-    pub fn wish(&mut self, number: i64, write: Write) {
+    pub fn change_record(&mut self, number: i64, write: Write) {
         self.ask(
             "a change of an endpoint",
             move |store| {
@@ -204,7 +206,7 @@ impl Chores {
                 if let Err(problem) = result {
                     tracing::warn!(?problem, "webhooks: a change of an endpoint was refused");
                 }
-                Chore::Wished(number)
+                TaskResult::RecordChanged(number)
             },
         );
     }

@@ -3,7 +3,7 @@
 //! get a row to be tried again. One single-threaded actor, `run`, does all of it.
 //!
 //! The path of a delivery: `engine::head` (or `engine::read`, for endpoints that lag behind) →
-//! `queue` → `request` → `send` → `engine::land` (`outcome`, `attempt`) → `journal` → `settle`.
+//! `queue` → `request` → `send` → `engine::finish` (`outcome`, `attempt`) → `journal` → `settle`.
 //! Must not know SQL, which HTTP library carries a request, what time it is or where randomness
 //! comes from.
 
@@ -32,6 +32,7 @@ mod send;
 mod settle;
 mod journal;
 mod timers;
+mod clock;
 mod ids;
 mod store_retry;
 mod engine;

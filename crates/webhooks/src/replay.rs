@@ -3,12 +3,14 @@
 
 use crate::pace::{Bucket, Gate};
 use crate::queue::{Job, Known};
+use model::event::Event;
 use model::record::Fields;
 use model::webhook::{Endpoint, pattern};
 use model::{Record, Scope, Timestamp};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::rc::Rc;
+use store::Delivery;
 use tokio::time::Instant;
 
 pub struct Replay {
@@ -61,6 +63,38 @@ pub enum Stage {
     Sending,
     /// Only its last words are missing.
     Ended(&'static str, Option<&'static str>),
+}
+
+/// What the store said to a replay.
+pub enum Step {
+    Bounds {
+        first: i64,
+        last: i64,
+    },
+    Counted {
+        count: usize,
+        cursor: i64,
+    },
+    /// What follows `after`, up to `cursor`.
+    Read {
+        events: Vec<Found>,
+        after: i64,
+        cursor: i64,
+    },
+    /// The record as it is now, and whether it says what it should; `None` when it is gone.
+    Saved {
+        record: Option<Record>,
+        written: bool,
+    },
+}
+
+/// An event that a replay means.
+pub struct Found {
+    pub event: Event,
+    /// The delivery of it to the endpoint, where there is one.
+    pub delivery: Option<Delivery>,
+    /// Why the filter cannot judge it: it is not sent, and the reason is recorded.
+    pub fault: Option<String>,
 }
 
 /// What was done, counted in the order of the log: the figures belong to the position.
@@ -302,8 +336,8 @@ pub fn is_open(status: Option<&str>) -> bool {
 }
 
 /// A delivery that a replay may have to make again.
-pub fn known(delivery: store::Delivery) -> Known {
-    let store::Delivery { number, id, attempts, status, next, .. } = delivery;
+pub fn known(delivery: Delivery) -> Known {
+    let Delivery { number, id, attempts, status, next, .. } = delivery;
     Known { number, id, attempts, status, next, asked: 0 }
 }
 

@@ -1,6 +1,6 @@
 //! Requests in flight. Each is a future of the engine's own task; one that panics fails alone.
 
-use crate::engine::clock::Clock;
+use crate::clock::Clock;
 use crate::guard;
 use crate::queue::Job;
 use crate::request::{Broken, Post, Stamp};

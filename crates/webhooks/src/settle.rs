@@ -1,4 +1,4 @@
-//! Outcomes on their transport to being durable: one settlement at a time, the next gathers meanwhile.
+//! Outcomes on their way to being durable: one settlement at a time, the next gathers meanwhile.
 //! Does not know how they are kept, nor what follows from them.
 
 use crate::journal::Place;

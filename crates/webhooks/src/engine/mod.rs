@@ -11,7 +11,6 @@
 
 mod tasks;
 mod ask;
-pub(crate) mod clock;
 mod start;
 mod head;
 mod read;
@@ -21,6 +20,7 @@ mod endpoint_record;
 mod stop;
 mod replay;
 
+use crate::clock::Clock;
 use crate::fair::FairQueue;
 use crate::filter_time::FilterTime;
 use crate::ids::Ids;
@@ -36,7 +36,6 @@ use crate::settle::{Owner, Settler};
 use crate::subscriptions::Subscriptions;
 use crate::timers::{Alarm, Timers};
 use crate::{Outside, Parts};
-use clock::Clock;
 use head::Head;
 use model::version::Versions;
 use model::{Schema, Scope};
@@ -85,7 +84,7 @@ pub(crate) struct Engine {
     asks: FairQueue<Requester>,
     /// Those that want to write their record.
     changes: FairQueue<Requester>,
-    /// Lanes that wait because their account has too much in flight.
+    /// Queues that wait because their account has too much in flight.
     blocked: FairQueue<i64>,
     /// What filters took, by account.
     filter_time: Rc<FilterTime>,

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::pace::Gate;
 use crate::prepared::{self, FILTER_OF_ERASED, Loaded, Prepared};
 use crate::queue::{Job, Known};
-use crate::replay::{Replay, Stage, is_open, known, means};
+use crate::replay::{Found, Replay, Stage, Step, is_open, known, means};
 use crate::send::Finished;
 use crate::settle::{Mark, Owner};
 use crate::store_retry::until_answered;
@@ -26,38 +26,6 @@ use std::sync::Arc;
 use store::{Delivery, Status, Store, Stretch};
 use tokio::time::Instant;
 use wire::Share;
-
-/// What the store said to a replay.
-pub enum Step {
-    Bounds {
-        first: i64,
-        last: i64,
-    },
-    Counted {
-        count: usize,
-        cursor: i64,
-    },
-    /// What follows `after`, up to `cursor`.
-    Read {
-        events: Vec<Found>,
-        after: i64,
-        cursor: i64,
-    },
-    /// The record as it is now, and whether it says what it should; `None` when it is gone.
-    Saved {
-        record: Option<Record>,
-        written: bool,
-    },
-}
-
-/// An event that a replay means.
-pub struct Found {
-    event: Event,
-    /// The delivery of it to the endpoint, where there is one.
-    delivery: Option<Delivery>,
-    /// Why the filter cannot judge it: it is not sent, and the reason is recorded.
-    fault: Option<String>,
-}
 
 /// What a replay does with an event.
 enum Verdict {

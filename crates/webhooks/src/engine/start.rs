@@ -2,11 +2,11 @@
 //! from where it is now. What happens meanwhile comes after that place and is heard of there.
 
 use super::Engine;
-use super::clock::Clock;
 use super::head::Head;
 use super::stop::Phase;
 use super::tasks::Tasks;
 use crate::Parts;
+use crate::clock::Clock;
 use crate::fair::FairQueue;
 use crate::health::Health;
 use crate::ids::Ids;

@@ -1,8 +1,8 @@
 //! What the engine waits for besides requests: answers of the store. Tasks that ask it do so until
 //! it answers, so that no state of the engine has to.
 
-use super::replay::Step;
 use crate::limits::Limits;
+use crate::replay::Step;
 use crate::store_retry::until_answered;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;

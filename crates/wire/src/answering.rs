@@ -13,8 +13,8 @@ use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
 use crate::admission::Head;
-use crate::body::{Body, Incoming, Invitation};
-use crate::call::Working;
+use crate::body::{Body, ContinueSignal, Incoming};
+use crate::call::PendingResponse;
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::fields::{self, Length, has_no_body};
@@ -32,7 +32,7 @@ pub(crate) struct Aborted;
 /// What may be sent before the response.
 pub(crate) struct Interim {
     hints: Hints,
-    invitation: Option<Invitation>,
+    continue_signal: Option<ContinueSignal>,
 }
 
 /// The request as the service sees it. `incoming` is its body, where one follows.
@@ -49,12 +49,12 @@ pub(crate) fn exchange(
         false => Hints::default(),
     };
     let is_awaited = incoming.is_some() && head.expects_continue;
-    let invitation = is_awaited.then(Invitation::default);
+    let continue_signal = is_awaited.then(ContinueSignal::default);
     let body = match incoming {
         None => Body::empty(),
         Some(incoming) => {
             let declared = head.declared_bytes;
-            Body::stream(incoming, declared, invitation.clone(), &worker.limits)
+            Body::stream(incoming, declared, continue_signal.clone(), &worker.limits)
         }
     };
     let exchange = Exchange {
@@ -67,7 +67,7 @@ pub(crate) fn exchange(
         body,
         hints: hints.clone(),
     };
-    (exchange, Interim { hints, invitation })
+    (exchange, Interim { hints, continue_signal })
 }
 
 /// The stream of a request whose response is waited for.
@@ -83,8 +83,8 @@ pub(crate) trait Requesting {
 /// The service's response; none if the client has taken the request back or is gone. Interim
 /// responses are sent in the meantime.
 pub(crate) async fn wait(
-    mut working: Working<'_>,
-    Interim { hints, mut invitation }: Interim,
+    mut working: PendingResponse<'_>,
+    Interim { hints, mut continue_signal }: Interim,
     stream: &mut impl Requesting,
 ) -> Option<Result<Response, Fault>> {
     poll_fn(|cx| {
@@ -96,8 +96,8 @@ pub(crate) async fn wait(
         if let Poll::Ready(outcome) = outcome {
             return Poll::Ready(Some(outcome));
         }
-        if invitation.as_ref().is_some_and(|invitation| invitation.wanted(cx)) {
-            invitation = None;
+        if continue_signal.as_ref().is_some_and(|continue_signal| continue_signal.wanted(cx)) {
+            continue_signal = None;
             stream.inform(StatusCode::CONTINUE, HeaderMap::new());
         }
         stream.poll_cancelled(cx).map(|()| None)

@@ -1,5 +1,5 @@
 //! The body of a request: read on demand, never beyond the limit the reader names. The pieces come
-//! from `pipe`, which the connection fills only while somebody waits for one, or from a stream of
+//! from `pipe`, which the connection fills only while a reader waits, or from a stream of
 //! HTTP/2 or HTTP/3, which holds no more than its window.
 
 use std::fmt;
@@ -38,7 +38,7 @@ enum Source {
 struct Arriving {
     pipe: Arc<Pipe>,
     declared_bytes: Option<u64>,
-    patience: Patience,
+    timeouts: BodyTimeouts,
 }
 
 /// A body on a stream of HTTP/2 or HTTP/3.
@@ -46,8 +46,8 @@ struct Arriving {
 struct Stream {
     incoming: Box<dyn Incoming>,
     declared_bytes: Option<u64>,
-    invitation: Option<Invitation>,
-    patience: Patience,
+    continue_signal: Option<ContinueSignal>,
+    timeouts: BodyTimeouts,
     ending: bool,
 }
 
@@ -72,19 +72,19 @@ impl Body {
     }
 
     pub(crate) fn arriving(pipe: Arc<Pipe>, declared_bytes: Option<u64>, limits: &Limits) -> Body {
-        let patience = Patience::new(limits);
-        Body(Source::Arriving(Box::new(Arriving { pipe, declared_bytes, patience })))
+        let timeouts = BodyTimeouts::new(limits);
+        Body(Source::Arriving(Box::new(Arriving { pipe, declared_bytes, timeouts })))
     }
 
     pub(crate) fn stream(
         incoming: impl Incoming + 'static,
         declared_bytes: Option<u64>,
-        invitation: Option<Invitation>,
+        continue_signal: Option<ContinueSignal>,
         limits: &Limits,
     ) -> Body {
-        let patience = Patience::new(limits);
+        let timeouts = BodyTimeouts::new(limits);
         let incoming = Box::new(incoming);
-        let stream = Stream { incoming, declared_bytes, invitation, patience, ending: false };
+        let stream = Stream { incoming, declared_bytes, continue_signal, timeouts, ending: false };
         Body(Source::Stream(Box::new(stream)))
     }
 
@@ -139,8 +139,8 @@ impl Body {
             return Err(BodyFault::TooLarge);
         }
         match &mut self.0 {
-            Source::Arriving(arriving) => arriving.patience.bounded = true,
-            Source::Stream(stream) => stream.patience.bounded = true,
+            Source::Arriving(arriving) => arriving.timeouts.bounded = true,
+            Source::Stream(stream) => stream.timeouts.bounded = true,
             Source::Whole(_) | Source::Ended(_) => {}
         }
         // The usual body is one piece, passed on without a copy.
@@ -229,8 +229,8 @@ impl<B: Into<Bytes>> From<B> for Body {
 impl Arriving {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
         match self.pipe.poll_take(cx) {
-            Poll::Ready(outcome) => Poll::Ready(self.patience.progress(outcome)),
-            Poll::Pending => self.patience.poll(cx).map(Err),
+            Poll::Ready(outcome) => Poll::Ready(self.timeouts.progress(outcome)),
+            Poll::Pending => self.timeouts.poll(cx).map(Err),
         }
     }
 }
@@ -248,19 +248,20 @@ impl Stream {
         }
         let polled = loop {
             match self.incoming.poll_data(cx) {
-                // No progress, and no piece: to whoever passes it on it would look like the end.
+                // No progress. To a reader that passes pieces on, an empty one would look like the
+                // end.
                 Poll::Ready(Ok(Some(piece))) if piece.is_empty() => {}
                 Poll::Ready(polled) => break polled,
                 Poll::Pending => {
-                    if let Some(invitation) = self.invitation.take() {
-                        invitation.send();
+                    if let Some(continue_signal) = self.continue_signal.take() {
+                        continue_signal.send();
                     }
-                    return self.patience.poll(cx).map(Err);
+                    return self.timeouts.poll(cx).map(Err);
                 }
             }
         };
         self.ending = matches!(polled, Ok(None));
-        Poll::Ready(self.patience.progress(polled))
+        Poll::Ready(self.timeouts.progress(polled))
     }
 }
 
@@ -272,11 +273,11 @@ impl Drop for Stream {
     }
 }
 
-/// Tells the task of a stream that its body is wanted, for a client that waits to be asked.
+/// Signals the task of a stream that its body is wanted, for a client that waits for 100.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Invitation(Arc<Mutex<(bool, Option<Waker>)>>);
+pub(crate) struct ContinueSignal(Arc<Mutex<(bool, Option<Waker>)>>);
 
-impl Invitation {
+impl ContinueSignal {
     fn send(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 = true;
@@ -296,7 +297,7 @@ impl Invitation {
 /// The two clocks of a body. A timer is made only when the body has to be waited for: most bodies
 /// arrive together with their head.
 #[derive(Debug)]
-struct Patience {
+struct BodyTimeouts {
     /// Whether the whole has to arrive in time, and not only each piece.
     bounded: bool,
     whole: Duration,
@@ -310,15 +311,15 @@ struct Patience {
 struct Waiting {
     deadline: Option<Instant>,
     timer: Pin<Box<Sleep>>,
-    /// Not set anew since the last piece.
+    /// Not set again since the last piece.
     rested: bool,
     /// Since when the client is waited for.
     since: Instant,
 }
 
-impl Patience {
-    fn new(limits: &Limits) -> Patience {
-        Patience {
+impl BodyTimeouts {
+    fn new(limits: &Limits) -> BodyTimeouts {
+        BodyTimeouts {
             bounded: false,
             whole: limits.body_timeout,
             stall: limits.body_stall,

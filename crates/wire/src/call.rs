@@ -1,4 +1,4 @@
-//! The call into the service: places for those at work, panics caught, refusals completed.
+//! The call into the service: a limit on concurrent requests, caught panics, completed refusals.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,23 +16,23 @@ use crate::memory::{Charge, Charges, Key, Memory};
 use crate::payload::Payload;
 use crate::worker::{Worker, take_place};
 
-/// An answer that is being worked out, and one of the places for those at work.
-pub(crate) struct Working<'w> {
+/// A response that the service is working on, and its place among the concurrent requests.
+pub(crate) struct PendingResponse<'w> {
     answer: Answer<'w>,
-    /// None once the answer waits for something to happen: that is no work.
+    /// None once the response waits for something to happen, which is no work.
     place: Option<Place<'w>>,
 }
 
-/// Hands the request over. A panic is caught here and in [`Working::poll`], so that the client
-/// learns of it and the connection's other requests, and the thread's other connections, go on.
-pub(crate) fn begin(worker: &Worker, exchange: Exchange) -> Result<Working<'_>, Fault> {
+/// Calls the service. A panic is caught here and in [`PendingResponse::poll`], so that the client
+/// gets a response, and other requests and connections go on.
+pub(crate) fn begin(worker: &Worker, exchange: Exchange) -> Result<PendingResponse<'_>, Fault> {
     let place = Place::take(&worker.shared.exchanges, worker.limits.max_exchanges);
     let place = Some(place.ok_or_else(|| Fault::overloaded(&exchange.headers))?);
     let answer = catch_unwind(AssertUnwindSafe(|| worker.service.call(exchange)));
-    Ok(Working { answer: answer.map_err(|_| panicked())?, place })
+    Ok(PendingResponse { answer: answer.map_err(|_| panicked())?, place })
 }
 
-impl Working<'_> {
+impl PendingResponse<'_> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, Fault>> {
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.answer.as_mut().poll(cx))) {
@@ -61,7 +61,7 @@ fn panicked() -> Fault {
 pub(crate) fn refusal(worker: &Worker, fault: Fault) -> Response {
     let mut response = worker.service.refuse(fault);
     if let Payload::Later(_) = response.body {
-        // A refusal waits for nothing.
+        // A refusal cannot wait.
         response.body = Payload::default();
     }
     if fault == Fault::Tunnel && !response.headers.contains_key(ALLOW) {
@@ -71,44 +71,44 @@ pub(crate) fn refusal(worker: &Worker, fault: Fault) -> Response {
     response
 }
 
-/// Who asked, as far as it decides about the answer.
+/// What of the client decides about the response.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) client: IpAddr,
     pub(crate) is_safe: bool,
 }
 
 /// An answer and what it is charged to.
-pub(crate) struct Covered {
+pub(crate) struct ChargedResponse {
     pub(crate) response: Response,
     pub(crate) charge: Option<Charge>,
     /// For what follows the head.
     pub(crate) charges: Charges,
 }
 
-/// The answer with the charge for it, or a refusal where there is no room for it: one that is
-/// small, and has none. The answer to a method that is not safe is never replaced: its effect is
-/// there, and a client that is told otherwise repeats it.
-pub(crate) fn covered(
+/// The response with its charge, or a small refusal where there is no room for it. The response to
+/// a method that is not safe is never replaced: its effect is there, and a client that reads
+/// otherwise repeats it.
+pub(crate) fn charged(
     worker: &Worker,
     outcome: Result<Response, Fault>,
     memory: &Arc<Memory>,
-    asker: Asker,
-) -> Covered {
+    requester: Requester,
+) -> ChargedResponse {
     let fault = match outcome {
         Ok(response) => {
-            let charges = memory.charges(Key::answer(response.holder, asker.client));
+            let charges = memory.charges(Key::answer(response.holder, requester.client));
             let charge = charges.take_answer(&response.body);
-            if charge.is_some() || !asker.is_safe {
-                return Covered { response, charge, charges };
+            if charge.is_some() || !requester.is_safe {
+                return ChargedResponse { response, charge, charges };
             }
             Fault::Overloaded
         }
         Err(fault) => fault,
     };
     let response = refusal(worker, fault);
-    let charges = memory.charges(Key::answer(response.holder, asker.client));
-    Covered { charge: charges.take_answer(&response.body), response, charges }
+    let charges = memory.charges(Key::answer(response.holder, requester.client));
+    ChargedResponse { charge: charges.take_answer(&response.body), response, charges }
 }
 
 /// The place of a running exchange, given back when the call ends or is broken off.

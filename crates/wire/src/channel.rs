@@ -26,8 +26,8 @@ pub(crate) trait Ends: Unpin {
     fn end(&mut self) -> io::Result<()>;
 }
 
-/// Behind a lock that nobody ever waits for: whether there is something to read is asked by shared
-/// reference, and the protocols tell only those who may change them.
+/// Behind a lock without contention: `poll_readable` takes a shared reference, and the protocols
+/// need a mutable one.
 pub(crate) struct Channel<E: Ends>(Mutex<E>);
 
 impl<E: Ends> Channel<E> {

@@ -26,7 +26,7 @@ pub struct Exchange {
     /// The other end of the connection, which may be a proxy. On HTTP/3 it may move between two
     /// requests.
     pub peer: SocketAddr,
-    /// Who asks, as far as those tell who are trusted to: the address for logs, limits and rules.
+    /// The client, as trusted proxies name it: the address for logs, limits and rules.
     pub client: IpAddr,
     pub body: Body,
     /// Sends early hints (103) before the answer is made.

@@ -4,7 +4,7 @@
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 
-/// What is wrong with the bytes, or with the moment, so that no [`crate::Exchange`] came to be.
+/// Why there is no [`crate::Exchange`]: invalid bytes, or an overloaded server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The bytes are not a valid, unambiguous HTTP/1.x request; the text says what is wrong.
@@ -23,8 +23,8 @@ pub enum Fault {
     Tunnel,
     /// More connections or exchanges than the limits allow; a later retry helps.
     Overloaded,
-    /// The same, told to a client of event streams. A browser's EventSource never comes back after
-    /// an error status: a service that has such streams answers 200 with a time to come again.
+    /// The same for a client of event streams. A browser's EventSource never reconnects after an
+    /// error status: a service with such streams answers 200 with a time to reconnect.
     OverloadedStream,
     /// The service panicked or returned what cannot be sent. Our fault, not the client's.
     Internal,

@@ -53,7 +53,7 @@ impl Hints {
         Hints(Some(Arc::default()))
     }
 
-    /// Whether hints reach the client. Whoever has to work for them asks first.
+    /// Whether hints reach the client. A service that has to work for them asks first.
     pub fn wanted(&self) -> bool {
         self.0.is_some()
     }

@@ -8,8 +8,9 @@ pub(crate) const METHOD_BYTES: usize = 32;
 /// Named limits with defaults. All of them can be set; none can be switched off.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Open connections of all threads together. Over it a connection is answered 503, or what
-    /// [`crate::Fault::OverloadedStream`] is for, and closed.
+    /// Open connections of all threads together. Over it the connection that has been idle longest,
+    /// of the address that has most, ends for the new one. If none is idle, the new one is answered
+    /// 503, or as [`crate::Fault::OverloadedStream`] says, and closed.
     /// 20,000: at 1.3 KB for an idle connection that is 26 MB.
     pub max_connections: usize,
     /// The same for one address, or one /64 of IPv6; proxies that are trusted are not counted.
@@ -42,8 +43,8 @@ pub struct Limits {
     /// closed. 10 s, as for a head: a handshake is two packets each way.
     pub handshake_timeout: Duration,
     /// The same: handshakes of one thread under way. One more ends the one that has taken longest,
-    /// so that those who never finish keep nobody out. 512: some 10 MiB, and at one a millisecond
-    /// half a second of work.
+    /// so that handshakes that never finish keep no client out. 512: some 10 MiB, and at one a
+    /// millisecond half a second of work.
     pub max_handshakes: usize,
     /// HTTP/3: from so many handshakes under way on, a client has to prove first that its address
     /// is its own (a Retry, which costs it a round trip). 64: more are only seen in a rush or an
@@ -64,8 +65,8 @@ pub struct Limits {
     /// every few seconds is a client that only wants to keep a place. Connections that the service
     /// has taken over are not held to it.
     pub floor_bytes: usize,
-    /// A client that acknowledges nothing of what it was sent for so long is gone without a word,
-    /// where the system can tell (Linux); elsewhere its own patience, some minutes, ends it. 150 s:
+    /// A client that acknowledges nothing of what it was sent for so long is gone, where the system
+    /// can detect that (Linux); elsewhere its own patience, some minutes, ends it. 150 s:
     /// longer than any pause a slow reader is given; Linux itself would wait for a quarter of an
     /// hour. It counts also while a client acknowledges and takes nothing.
     pub unacknowledged: Duration,
@@ -74,7 +75,7 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// On HTTP/2, with requests being answered: after so long without a sign of the client it is
     /// asked for one, and cut off if none comes within `write_stall`. 30 s: a stream of events may
-    /// be silent for hours, and a client that is gone without a word should not hold it for those.
+    /// be silent for hours, and a client that has vanished should not hold it for those.
     pub ping_after: Duration,
     /// After an answer that ends the connection: how long arriving bytes are still taken, because
     /// closing over unread bytes resets the connection and destroys the answer on its way.
@@ -111,13 +112,13 @@ impl Default for Limits {
     }
 }
 
-/// What each field counts beside its name and value (RFC 9113 6.5.2, RFC 9114 4.2.2).
+/// What each field counts besides its name and value (RFC 9113 6.5.2, RFC 9114 4.2.2).
 const FIELD_BYTES: usize = 32;
 /// `:method`, `:scheme`, `:authority`, `:path`, `:protocol` with their values, but for the path's.
 const PSEUDO_BYTES: usize = 1024;
 
 impl Limits {
-    /// What HTTP/2 and HTTP/3 clients are told that a head may be: above what admission lets
+    /// The limit of a head that HTTP/2 and HTTP/3 clients are sent: above what admission lets
     /// through, so that the usual excess is answered 431 or 414 with a body.
     pub(crate) fn header_list_bytes(&self) -> u32 {
         let fields = self.header_bytes + (self.max_headers + 8) * FIELD_BYTES;

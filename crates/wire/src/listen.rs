@@ -1,5 +1,5 @@
-//! The door: binds an address once for each core and runs a worker thread on each of the sockets,
-//! so that a connection lives and dies on one thread and no thread ever wakes another.
+//! Binds an address once for each core and runs a worker thread on each of the sockets, so that a
+//! connection stays on one thread and threads seldom wake one another.
 
 use std::fmt;
 use std::io;
@@ -96,7 +96,7 @@ impl Listener {
         self
     }
 
-    /// Proxies that are believed about who the client is. Nobody is, unless this says so.
+    /// Proxies that may name the client. None, unless this is called.
     pub fn trusted(mut self, trusted: Networks) -> Listener {
         self.terms.trusted = trusted;
         self

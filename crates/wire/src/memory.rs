@@ -1,5 +1,5 @@
-//! The memory that clients make the server hold: bodies that nobody has read yet, heads that have
-//! not arrived whole, answers that the client has not taken. All connections share one
+//! The memory that clients make the server hold: bodies that have not been read yet, heads that
+//! have not arrived whole, answers that the client has not taken. All connections share one
 //! [`Budget`]. A request is charged to the address of its client, and to the account of its caller
 //! as soon as the service knows that: accounts behind one address do not share one part. A charge
 //! is given back when it is dropped.
@@ -41,10 +41,11 @@ pub enum Holder {
 /// Who holds a part of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// What an address sends before it is known who asks: half heads, bodies. Apart from the
-    /// answers to the same address, so that those who take none of theirs keep nobody from asking.
+    /// What an address sends before its caller is known: half heads, bodies. Apart from the
+    /// responses to the same address, so that clients that take none of theirs keep no other from
+    /// sending requests.
     Arriving(Network),
-    /// Answers to those who are nobody's caller.
+    /// Responses to clients without credentials.
     Client(Network),
     /// Pages for operators.
     Operator(Network),
@@ -283,7 +284,7 @@ impl Charge {
         true
     }
 
-    /// Bytes that keep the charge as long as somebody holds a part of them.
+    /// Bytes that keep the charge as long as a part of them is held.
     pub(crate) fn cover(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Covered { bytes, _charge: self })
     }

@@ -23,8 +23,8 @@ pub enum Payload {
     /// The service goes on with the byte stream itself once the head is written.
     TakeOver(TakeOver),
     /// The answer comes when something happens that may take long. Whatever else the service needed
-    /// to get so far is given up meanwhile, the place among those at work, too; status and headers
-    /// beside this one mean nothing. A client that closes its side is not waited for.
+    /// to get so far is given back, including the place among concurrent requests. Status and
+    /// headers of this response are ignored. A client that closes its side is not waited for.
     Later(Answer<'static>),
 }
 
@@ -99,7 +99,7 @@ impl Payload {
         F: Future<Output = ()> + Send + 'static,
     {
         Payload::TakeOver(TakeOver(Box::new(move |raw, guard| {
-            // Made before the task is, so that it has no room for the stream beside the service's.
+            // Created before the task, so that the task holds the stream only once.
             let future = run(raw);
             drop(spawn_local(Running { future, guard }));
         })))

@@ -1,4 +1,4 @@
-//! Between a connection and whoever reads a request's body, which may be another task: room for
+//! Between a connection and the reader of a request's body, which may be another task: room for
 //! one piece, so that the client is never read faster than the body is wanted.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ struct State {
     piece: Option<Bytes>,
     end: Option<Result<(), BodyFault>>,
     trailers: Option<HeaderMap>,
-    /// Somebody waits for a piece.
+    /// The reader waits for a piece.
     wanted: bool,
-    /// The reader is gone; what still comes is nobody's.
+    /// The reader is gone; what still comes is discarded.
     closed: bool,
     reader: Option<Waker>,
     filler: Option<Waker>,

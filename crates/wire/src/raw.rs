@@ -13,8 +13,8 @@ use crate::shutdown::Shutdown;
 use crate::stream::Stream;
 
 /// What a [`crate::Payload::TakeOver`] is given: a connection, or one stream of an HTTP/2 or HTTP/3
-/// connection. Dropping it closes that. Whoever waits after a write flushes first: under TLS, bytes
-/// may stand here that the socket had no room for.
+/// connection. Dropping it closes that. Flush before waiting after a write: under TLS, bytes may
+/// wait here that the socket had no room for.
 #[derive(Debug)]
 pub struct Raw {
     carrier: Carrier,
@@ -55,7 +55,7 @@ impl Raw {
         Raw { carrier: Carrier::Stream(Box::new(channel)), shutdown }
     }
 
-    /// Ready when there is something to read, or the client is gone: whoever waits for it first
+    /// Ready when there is something to read, or the client is gone: a task that waits for it first
     /// needs no buffer while nothing happens. A read may still have to wait: a packet is not always
     /// a byte of the client's.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -66,8 +66,8 @@ impl Raw {
         }
     }
 
-    /// The signal that the server is going away. Whoever does not heed it is cut off when the
-    /// drain time is over.
+    /// The signal that the server shuts down. Connections that ignore it are closed when the drain
+    /// time is over.
     pub fn shutdown_signal(&self) -> Shutdown {
         self.shutdown.clone()
     }
@@ -76,7 +76,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Carrier::Connection(stream, _) = &mut self.carrier {
-            stream.farewell();
+            stream.close_gracefully();
         }
     }
 }

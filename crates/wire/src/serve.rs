@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::accept::Refusals;
 use crate::fault::Fault;
-use crate::h1::{self, Connection, Leaving};
+use crate::h1::{self, Connection, Handover};
 use crate::h2;
 use crate::peer::introduction;
 use crate::stream::Stream;
@@ -142,8 +142,8 @@ async fn prelude(
 ) -> io::Result<Option<(TcpStream, Refusal)>> {
     let link = registration.link().clone();
     match introduced(worker, link.peer().ip(), &mut stream).await? {
-        Some(client) => link.speaks_for(client),
-        None if worker.terms.proxy_protocol => link.speaks_for_nobody(),
+        Some(client) => link.set_client(client),
+        None if worker.terms.proxy_protocol => link.set_unknown_client(),
         None => {}
     }
     if !registration.count_for(link.peer().ip()) {
@@ -192,9 +192,9 @@ fn serve_http(registration: Registration, stream: Stream, protocol: Protocol) {
 async fn serve_http1(registration: Registration, connection: Connection) {
     // What follows is a task of its own, so that the memory for serving is given back.
     match connection.serve().await {
-        Leaving::Closed => {}
-        Leaving::TakenOver(run, raw) => run.start(raw, Box::new(registration)),
-        Leaving::Http2(stream, before) => {
+        Handover::Closed => {}
+        Handover::TakenOver(run, raw) => run.start(raw, Box::new(registration)),
+        Handover::Http2(stream, before) => {
             drop(spawn_local(serve_http2(registration, stream, before)));
         }
     }
@@ -227,7 +227,7 @@ async fn refuse(worker: &Worker, stream: TcpStream, why: Refusal) {
     let prepared = prepare_refusal(worker, stream, why);
     match timeout(worker.limits.linger_timeout, prepared).await {
         Ok(Ok((stream, Some(fault)))) => h1::refuse(worker, stream, fault).await,
-        Ok(Ok((stream, None))) => h1::turn_away(worker, stream).await,
+        Ok(Ok((stream, None))) => h1::refuse_overloaded(worker, stream).await,
         Ok(Err(error)) => tracing::debug!(%error, "a connection without a place failed"),
         Err(_) => tracing::debug!("a connection without a place took too long"),
     }

@@ -91,7 +91,7 @@ impl Stream {
 
     /// The polite end of a stream that is dropped next, as far as it goes without waiting: under
     /// TLS an end that is not announced looks like one made by an attacker.
-    pub(crate) fn farewell(&mut self) {
+    pub(crate) fn close_gracefully(&mut self) {
         if let Stream::Tls(stream) = self {
             stream.get_mut().1.send_close_notify();
             let mut cx = Context::from_waker(Waker::noop());
@@ -105,7 +105,7 @@ fn write_secured_now(
     head: &[u8],
     body: &[u8],
 ) -> io::Result<Written> {
-    // Whoever goes on after this waits with a waker of its own.
+    // The next poll registers its own waker.
     let mut cx = Context::from_waker(Waker::noop());
     let mut count = 0;
     while count < head.len() + body.len() {

@@ -16,7 +16,7 @@ pub(crate) struct Terms {
     pub(crate) prior_knowledge: bool,
     /// Every connection begins with the PROXY protocol.
     pub(crate) proxy_protocol: bool,
-    /// Whose word on who the client is counts.
+    /// Proxies that may name the client.
     pub(crate) trusted: Networks,
     /// Where HTTP/3 is spoken, for answers on other protocols.
     pub(crate) alternative: Option<HeaderValue>,
@@ -46,7 +46,7 @@ impl Terms {
         self.prior_knowledge && self.tls.is_none()
     }
 
-    /// Tells clients of HTTP/3, unless the service has its own word about it.
+    /// Advertises HTTP/3, unless the service has set the header itself.
     pub(crate) fn advertise(&self, headers: &mut HeaderMap) {
         if let Some(alternative) = &self.alternative
             && !headers.contains_key(ALT_SVC)

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use wire::websocket::{self, Accepted, Broken, Incoming, Received, code};
+use wire::websocket::{self, Accepted, Incoming, ProtocolError, Received, code};
 use wire::{Payload, Raw, Response};
 
 /// The subprotocol; a client that offers some must offer this one.
@@ -284,7 +284,7 @@ impl Socket {
             match self.incoming.next(&mut bytes) {
                 Ok(None) => return,
                 Ok(Some(received)) => self.process(received),
-                Err(Broken { code, reason }) => {
+                Err(ProtocolError { code, reason }) => {
                     self.close(code, reason);
                     self.ignores_input = true;
                     return;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
-use wire::websocket::{self, Broken, Deflate, Incoming, Options, Received};
+use wire::websocket::{self, Deflate, Incoming, Options, ProtocolError, Received};
 use wire::{Answer, Exchange, Fault, Payload, Raw, Response, Service};
 
 /// The judge's largest message.
@@ -111,7 +111,7 @@ fn reply(mut bytes: &mut [u8], incoming: &mut Incoming, deflate: Option<Deflate>
     Reply { frames, is_last }
 }
 
-fn frame(received: Result<Received<'_>, Broken>, deflate: Option<Deflate>) -> Option<Bytes> {
+fn frame(received: Result<Received<'_>, ProtocolError>, deflate: Option<Deflate>) -> Option<Bytes> {
     Some(match received {
         Ok(Received::Text(text)) => deflate
             .and_then(|deflate| websocket::deflated(&text, &deflate))
@@ -125,6 +125,6 @@ fn frame(received: Result<Received<'_>, Broken>, deflate: Option<Deflate>) -> Op
             let code = said.map_or(websocket::code::NO_CODE, |(code, _)| code);
             websocket::close(code, "")
         }
-        Err(Broken { code, reason }) => websocket::close(code, reason),
+        Err(ProtocolError { code, reason }) => websocket::close(code, reason),
     })
 }

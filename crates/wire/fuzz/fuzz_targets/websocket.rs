@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::websocket::{Broken, Deflate, Incoming};
+use wire::websocket::{ProtocolError, Deflate, Incoming};
 
 const LIMIT: usize = 4096;
 /// A compressed message may be a little longer than what it is inflated to.
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
 fn read<'p>(
     deflate: Option<Deflate>,
     pieces: impl IntoIterator<Item = &'p [u8]>,
-) -> Vec<Result<String, Broken>> {
+) -> Vec<Result<String, ProtocolError>> {
     let mut incoming = Incoming::new(LIMIT, deflate);
     let mut received = Vec::new();
     for piece in pieces {

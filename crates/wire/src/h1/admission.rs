@@ -85,7 +85,7 @@ impl Admission {
     }
 }
 
-/// RFC 9112 6.1: a coding that nobody knows is told from a list that is none.
+/// RFC 9112 6.1: an unknown coding is not the same as a malformed list.
 fn not_chunked(value: &[u8]) -> Fault {
     let names = || value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let is_token = |name: &[u8]| !name.is_empty() && name.iter().all(|byte| is_token_byte(*byte));

@@ -42,7 +42,7 @@ pub(crate) enum Piece {
 
 /// Nothing behind it can be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Broken {
+pub(crate) enum ChunkError {
     Framing,
     /// The framing is whole, but a field behind the body may not stand there.
     Trailer,
@@ -54,7 +54,7 @@ impl Chunked {
     }
 
     /// Looks at the bytes that follow those used up before.
-    pub(crate) fn next(&mut self, data: &[u8]) -> Result<Piece, Broken> {
+    pub(crate) fn next(&mut self, data: &[u8]) -> Result<Piece, ChunkError> {
         let mut at = 0;
         loop {
             let rest = &data[at..];
@@ -79,7 +79,7 @@ impl Chunked {
                         at += 2;
                         self.state = State::Size;
                     }
-                    _ => return Err(Broken::Framing),
+                    _ => return Err(ChunkError::Framing),
                 },
                 State::Trailers => {
                     let Some(length) = section(rest)? else { return Ok(Piece::More(at)) };
@@ -90,60 +90,60 @@ impl Chunked {
         }
     }
 
-    fn size(&mut self, line: &[u8]) -> Result<(), Broken> {
+    fn size(&mut self, line: &[u8]) -> Result<(), ChunkError> {
         let digits = memchr(b';', line).unwrap_or(line.len());
         let extension = &line[digits..];
         self.extension_bytes += extension.len();
         let strange = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
         if self.extension_bytes > EXTENSION_BYTES || extension.iter().any(strange) {
-            return Err(Broken::Framing);
+            return Err(ChunkError::Framing);
         }
-        let size = hexadecimal(&line[..digits]).ok_or(Broken::Framing)?;
+        let size = hexadecimal(&line[..digits]).ok_or(ChunkError::Framing)?;
         self.state = if size == 0 { State::Trailers } else { State::Data(size) };
         Ok(())
     }
 }
 
 /// The first line without its end; none if that has not arrived.
-fn line(data: &[u8]) -> Result<Option<&[u8]>, Broken> {
+fn line(data: &[u8]) -> Result<Option<&[u8]>, ChunkError> {
     let window = &data[..data.len().min(LINE_BYTES)];
     match memchr(b'\n', window) {
-        Some(end) => window[..end].strip_suffix(b"\r").map(Some).ok_or(Broken::Framing),
-        None if data.len() >= LINE_BYTES => Err(Broken::Framing),
+        Some(end) => window[..end].strip_suffix(b"\r").map(Some).ok_or(ChunkError::Framing),
+        None if data.len() >= LINE_BYTES => Err(ChunkError::Framing),
         None => Ok(None),
     }
 }
 
 /// The length of the trailer section with its empty line.
-fn section(data: &[u8]) -> Result<Option<usize>, Broken> {
+fn section(data: &[u8]) -> Result<Option<usize>, ChunkError> {
     let mut start = 0;
     while let Some(length) = memchr(b'\n', &data[start..]) {
         if !data[start..start + length].ends_with(b"\r") || start + length > TRAILER_BYTES {
-            return Err(Broken::Framing);
+            return Err(ChunkError::Framing);
         }
         start += length + 1;
         if length == 1 {
             return Ok(Some(start));
         }
     }
-    if data.len() > TRAILER_BYTES { Err(Broken::Framing) } else { Ok(None) }
+    if data.len() > TRAILER_BYTES { Err(ChunkError::Framing) } else { Ok(None) }
 }
 
-fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, Broken> {
+fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, ChunkError> {
     if section.len() == 2 {
         return Ok(None);
     }
     let mut room = [httparse::EMPTY_HEADER; MAX_TRAILERS];
     let Ok(httparse::Status::Complete((_, lines))) = httparse::parse_headers(section, &mut room)
     else {
-        return Err(Broken::Framing);
+        return Err(ChunkError::Framing);
     };
     let mut fields = HeaderMap::with_capacity(lines.len());
     for line in lines {
-        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Broken::Framing)?;
-        let value = HeaderValue::from_bytes(line.value).map_err(|_| Broken::Framing)?;
+        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| ChunkError::Framing)?;
+        let value = HeaderValue::from_bytes(line.value).map_err(|_| ChunkError::Framing)?;
         if is_forbidden_trailer(&name) {
-            return Err(Broken::Trailer);
+            return Err(ChunkError::Trailer);
         }
         fields.append(name, value);
     }

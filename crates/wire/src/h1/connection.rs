@@ -1,5 +1,5 @@
-//! One connection from its first byte to its last: requests in, answers out, and the end in good
-//! order. Everything here stays on one thread.
+//! One connection from its first byte to its last: requests in, responses out, and a graceful end.
+//! Everything here stays on one thread.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use super::head::{self, Head, Scan};
 use super::inflow::{Inflow, Progress, read_into};
 use super::outflow::{Gone, Next, Outgoing, Work};
 use crate::body::Body;
-use crate::call::{self, Working};
+use crate::call::{self, PendingResponse};
 use crate::exchange::{Exchange, Response};
 use crate::fault::Fault;
 use crate::hints::Hints;
@@ -33,7 +33,7 @@ use crate::worker::{Buffer, Link, Phase, Worker};
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Requests answered in a row before other connections have their turn.
 const MAX_IN_A_ROW: usize = 16;
-/// Of a request that is turned away unread, so much is looked at: what browsers send.
+/// So much of a request that is refused is read, to see what it asks for: what browsers send.
 const REFUSED_HEAD_BYTES: usize = 8 << 10;
 
 pub(crate) struct Connection {
@@ -47,8 +47,8 @@ pub(crate) struct Connection {
     pub(super) interim: Vec<u8>,
 }
 
-/// What becomes of a connection that speaks HTTP/1.x no more.
-pub(crate) enum Leaving {
+/// What follows HTTP/1.x on a connection.
+pub(crate) enum Handover {
     Closed,
     /// The service goes on with it.
     TakenOver(TakeOver, Raw),
@@ -58,7 +58,7 @@ pub(crate) enum Leaving {
 
 /// How a connection ends.
 pub(super) enum Ending {
-    /// The client is gone, or there is nothing left to say.
+    /// The client is gone, or everything was sent.
     Drop,
     /// The last answer is written; let it arrive.
     Linger,
@@ -68,7 +68,7 @@ pub(super) enum Ending {
 
 /// A request that the service has been given.
 struct Begun<'w> {
-    answer: Result<Working<'w>, Fault>,
+    answer: Result<PendingResponse<'w>, Fault>,
     hints: Hints,
     outgoing: Outgoing,
 }
@@ -88,7 +88,7 @@ impl Connection {
     }
 
     /// Serves requests until either side ends the connection, or it becomes something else.
-    pub(crate) async fn serve(mut self) -> Leaving {
+    pub(crate) async fn serve(mut self) -> Handover {
         poll_fn(|cx| {
             self.link.remember(cx.waker());
             self.link.enter(Phase::Idle);
@@ -129,13 +129,13 @@ impl Connection {
         self.link.leave();
         // Boxed: room for it must not be kept while the connection lives.
         match ending {
-            Ending::Drop => self.stream.farewell(),
+            Ending::Drop => self.stream.close_gracefully(),
             Ending::Linger => {
                 Box::pin(linger(self.into_stream(), &[], worker.limits.linger_timeout)).await;
             }
             Ending::Refuse(fault) => Box::pin(refuse(&worker, self.into_stream(), fault)).await,
         }
-        Leaving::Closed
+        Handover::Closed
     }
 
     /// Whether the bytes at hand are the beginning of HTTP/2, and may be.
@@ -144,14 +144,14 @@ impl Connection {
         self.link.worker.terms.takes_http2_unasked() && preface::is_http2(data)
     }
 
-    fn into_http2(mut self) -> Leaving {
+    fn into_http2(mut self) -> Handover {
         let before = self.take_before();
         self.link.leave();
-        Leaving::Http2(self.stream, before)
+        Handover::Http2(self.stream, before)
     }
 
-    fn taken_over(self, run: TakeOver) -> Leaving {
-        Leaving::TakenOver(run, self.into_raw())
+    fn taken_over(self, run: TakeOver) -> Handover {
+        Handover::TakenOver(run, self.into_raw())
     }
 
     /// What was read and not used up.
@@ -320,8 +320,8 @@ impl Connection {
         }
     }
 
-    /// The service's answer; none if the client is gone before. Meanwhile the body is fed to
-    /// whoever reads it and interim answers are sent.
+    /// The service's response; none if the client is gone before. In the meantime the body is fed
+    /// to its reader and interim responses are sent.
     async fn wait(&mut self, begun: Begun<'_>) -> Option<(Result<Response, Fault>, Outgoing)> {
         let Begun { answer, hints, outgoing } = begun;
         let mut answer = match answer {
@@ -428,9 +428,9 @@ fn sendable(response: Response, version: Version, received: bool) -> Result<Resp
     if wrong { Err(Fault::Internal) } else { Ok(response) }
 }
 
-/// Sends away who has no place, with a word that it understands: what it asks for is looked at, if
-/// it comes soon.
-pub(crate) async fn turn_away(worker: &Worker, mut stream: Stream) {
+/// Refuses a connection that has no place, in the form that its client understands: the request is
+/// read for that, if it comes soon.
+pub(crate) async fn refuse_overloaded(worker: &Worker, mut stream: Stream) {
     let headers = timeout(worker.limits.linger_timeout, asked(worker, &mut stream)).await;
     let headers = headers.ok().flatten().unwrap_or_default();
     refuse(worker, stream, Fault::overloaded(&headers)).await;

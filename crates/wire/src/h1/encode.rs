@@ -17,12 +17,12 @@ pub(crate) enum Length {
     Close,
 }
 
-/// What is said about the connection after this answer.
+/// What the head says about the connection after this response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Kept, as HTTP/1.1 does without a word.
+    /// Kept, which is the default of HTTP/1.1.
     Keep,
-    /// Kept, said aloud to an HTTP/1.0 client.
+    /// Kept, with a header for an HTTP/1.0 client.
     KeepOld,
     Close,
     Upgrade,

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use super::admission::Framing;
-use super::chunked::{Broken, Chunked, Piece};
+use super::chunked::{ChunkError, Chunked, Piece};
 use crate::fault::BodyFault;
 use crate::pipe::Pipe;
 use crate::stream::Stream;
@@ -25,7 +25,7 @@ pub(crate) struct Inflow {
     decoder: Decoder,
     pipe: Arc<Pipe>,
     state: State,
-    /// The client waits to be told before it sends.
+    /// The client waits for `100 Continue` before it sends.
     awaits_continue: bool,
 }
 
@@ -50,7 +50,7 @@ enum State {
 pub(crate) enum Progress {
     /// The reader has something new: it is to be called again.
     Fed,
-    /// The client must be told `100 Continue` first.
+    /// `100 Continue` must be sent first.
     Continue,
     /// Nothing to do until the task is woken.
     Waiting,
@@ -114,7 +114,7 @@ impl Inflow {
         Progress::Waiting
     }
 
-    /// Uses up what has arrived of a body, unless somebody still reads it.
+    /// Discards what has arrived of a body, unless it is still read.
     pub(crate) fn skip(&mut self, held: &mut Option<Box<Buffer>>) {
         while self.state == State::Open && self.pipe.is_closed() {
             match self.step(held) {
@@ -209,8 +209,8 @@ impl Decoder {
                 Step::Piece(piece)
             }
             Decoder::Chunked(chunked) => match chunked.next(data) {
-                Err(Broken::Framing) => Step::Broken(BodyFault::Malformed),
-                Err(Broken::Trailer) => Step::Broken(BodyFault::ForbiddenTrailer),
+                Err(ChunkError::Framing) => Step::Broken(BodyFault::Malformed),
+                Err(ChunkError::Trailer) => Step::Broken(BodyFault::ForbiddenTrailer),
                 Ok(Piece::More(used)) => {
                     buffer.consume(used);
                     Step::More
@@ -232,7 +232,7 @@ impl Decoder {
 impl Drop for Inflow {
     fn drop(&mut self) {
         if self.state == State::Open {
-            // Whoever still reads must not wait for a connection that is gone.
+            // A reader must not wait for a connection that is gone.
             self.pipe.finish(Err(BodyFault::Incomplete), None);
         }
     }

@@ -12,4 +12,4 @@ mod inflow;
 pub mod offline;
 mod outflow;
 
-pub(crate) use connection::{Connection, Leaving, refuse, turn_away};
+pub(crate) use connection::{Connection, Handover, refuse, refuse_overloaded};

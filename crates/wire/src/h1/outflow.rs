@@ -299,7 +299,7 @@ impl Streaming {
     }
 }
 
-/// How the end of this answer is told.
+/// How the client learns where this response ends.
 fn length(response: &mut Response, outgoing: Outgoing) -> Length {
     let Response { status, headers, body, .. } = response;
     match fields::response_length(*status, headers, body, outgoing.is_head) {

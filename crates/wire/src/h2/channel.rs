@@ -103,7 +103,7 @@ impl channel::Ends for Ends {
         }
         let count = bytes.len().min(self.sending.capacity());
         let Poll::Ready(charge) = self.charges.poll_take(cx, count) else {
-            // Others need the connection's window meanwhile.
+            // Other streams need the connection's window in the meantime.
             self.sending.reserve_capacity(0);
             return Poll::Pending;
         };

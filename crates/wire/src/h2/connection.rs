@@ -197,7 +197,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
         self.hold(cx);
         let (heard, half_head, taken_bytes, blocked) = {
             let mut tapped = self.tap.look();
-            // One who talks and takes nothing is not there for what waits for it.
+            // A client that sends and takes nothing is not there for what waits for it.
             let spoke = std::mem::take(&mut tapped.heard) && !tapped.blocked;
             let taken_bytes = std::mem::take(&mut tapped.taken_bytes);
             (taken_bytes > 0 || spoke, tapped.frames.half_head(), taken_bytes, tapped.blocked)

@@ -3,7 +3,7 @@
 //! `Exchange` and `Response` as on HTTP/1.1. The way of a request, in file order: `tap` (bytes in,
 //! counted by `frames`, which has `blocks` read header blocks), `settings`, `connection`
 //! (accepts streams), `stream` (has the head admitted, calls the service), `outflow` or `channel`
-//! (the answer). Works over any byte stream, so TLS is nobody's business here.
+//! (the answer). Works over any byte stream, so TLS is not known here.
 
 mod blocks;
 mod channel;

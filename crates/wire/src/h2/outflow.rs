@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::channel::{Channel, Ends};
 use super::remainder::Remainder;
 use crate::answering::{self, Aborted, Sending, StreamPace};
-use crate::call::Covered;
+use crate::call::ChargedResponse;
 use crate::exchange::Response;
 use crate::payload::Payload;
 use crate::raw::Raw;
@@ -30,7 +30,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Takes what nobody wants of the body, as far as it has arrived.
+    /// Discards what is not wanted of the body, as far as it has arrived.
     pub(super) fn poll_discard(&self, cx: &mut Context<'_>) {
         if let Some(remainder) = &self.remainder {
             let _ = remainder.poll_discard(cx);
@@ -41,7 +41,7 @@ impl Outgoing {
 pub(super) async fn send(
     worker: &Worker,
     mut respond: SendResponse<Bytes>,
-    Covered { mut response, charge, charges }: Covered,
+    ChargedResponse { mut response, charge, charges }: ChargedResponse,
     mut outgoing: Outgoing,
     in_flight: InFlight,
 ) {

@@ -55,7 +55,7 @@ impl Remainder {
         Remainder(Arc::new(Mutex::new(left)))
     }
 
-    /// Nobody has asked for it.
+    /// A body without a reader.
     pub(crate) fn unwanted(incoming: RecvStream) -> Remainder {
         let remainder = Remainder::with(incoming, None, None);
         remainder.leave();

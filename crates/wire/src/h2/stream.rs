@@ -18,7 +18,7 @@ use super::remainder::Remainder;
 use super::settings::STREAM_WINDOW_BYTES;
 use crate::admission::{self, Head};
 use crate::answering::{self, Interim, Requesting};
-use crate::call::{self, Asker};
+use crate::call::{self, Requester};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::memory::{Key, Memory};
@@ -53,7 +53,7 @@ pub(super) async fn answer(
     let is_head = parts.method == Method::HEAD;
     let named = link.client(&parts.headers);
     let client = named.unwrap_or(link.peer().ip());
-    let asker = Asker { client, is_safe: parts.method.is_safe() };
+    let requester = Requester { client, is_safe: parts.method.is_safe() };
     let mut outgoing = Outgoing { is_head, channel: None, remainder: None };
     let protocol = parts.extensions.get::<Protocol>().cloned();
     let protocol = protocol.as_ref().map(|name| name.as_str().as_bytes());
@@ -88,7 +88,7 @@ pub(super) async fn answer(
     }
     // None: the client does not wait for it any more.
     if let Some(outcome) = outcome {
-        let answer = call::covered(&worker, outcome, &context.memory, asker);
+        let answer = call::charged(&worker, outcome, &context.memory, requester);
         outflow::send(&worker, respond, answer, outgoing, in_flight).await;
     }
 }

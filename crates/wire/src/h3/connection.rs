@@ -25,8 +25,8 @@ use crate::worker::{Event, InFlight, Link, Phase, Worker};
 /// Requests that a client may take back before they are answered, at once and then each second: as
 /// resets on HTTP/2.
 const CANCELLED: (u32, u32) = (1000, 33);
-/// Between the two words of farewell: what the client has sent before it heard the first must have
-/// arrived, and the answers that were on their way must have been acknowledged.
+/// Between the two GOAWAY frames: what the client sent before it received the first must have
+/// arrived, and the responses on their way must have been acknowledged.
 const LEAVE_ROUND_TRIPS: u32 = 4;
 const LEAVE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -70,7 +70,7 @@ impl ConnectionContext {
     }
 }
 
-/// How far the farewell has come.
+/// How far the graceful end has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Open,
@@ -95,7 +95,7 @@ pub(super) async fn serve(link: Rc<Link>, connection: Connection) {
     let worker = link.worker.clone();
     // As it is now: an address to which the client moves later may not be proved.
     let peer = connection.remote_address();
-    link.speaks_for(peer);
+    link.set_client(peer);
     let memory = Memory::new(worker.shared.memory.clone());
     let context = Rc::new(ConnectionContext {
         worker,
@@ -181,7 +181,7 @@ impl Serving {
 
     async fn leave(&mut self) {
         self.stage = Stage::Leaving;
-        self.context.link.leave_soon();
+        self.context.link.end_after_streams();
         let wait = self.context.connection.rtt().saturating_mul(LEAVE_ROUND_TRIPS);
         self.timer.as_mut().reset(Instant::now() + wait.clamp(LEAVE.0, LEAVE.1));
         self.say_goodbye(frames::LAST_STREAM).await;
@@ -202,7 +202,7 @@ impl Serving {
     async fn start(&mut self, mut sending: SendStream, mut receiving: RecvStream) {
         let id = VarInt::from(sending.id()).into_inner();
         if matches!(self.stage, Stage::Last(last) if id >= last) {
-            // Nobody has looked at it: the client may send it elsewhere.
+            // It was not processed: the client may send it elsewhere.
             let _ = sending.reset(Code::REQUEST_REJECTED);
             let _ = receiving.stop(Code::REQUEST_REJECTED);
             return;

@@ -71,8 +71,8 @@ struct Stream {
     ended: bool,
 }
 
-/// A request's stream that nobody reads any more. The client is told so only when its answer is
-/// complete: some take it for a refusal before.
+/// The stream of a request that is no longer read. It is stopped only when the response is
+/// complete: some clients take an earlier stop for a refusal.
 #[derive(Debug, Default)]
 pub(super) struct Leftover(Mutex<Left>);
 

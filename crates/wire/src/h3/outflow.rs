@@ -16,7 +16,7 @@ use super::inflow::{Inflow, Leftover};
 use super::qpack;
 use super::window::Windows;
 use crate::answering::{self, Aborted, Sending, StreamPace};
-use crate::call::Covered;
+use crate::call::ChargedResponse;
 use crate::exchange::Response;
 use crate::payload::Payload;
 use crate::raw::Raw;
@@ -139,7 +139,7 @@ pub(super) struct Outgoing {
 pub(super) async fn send(
     worker: &Worker,
     mut outlet: Outlet,
-    Covered { mut response, charge, charges }: Covered,
+    ChargedResponse { mut response, charge, charges }: ChargedResponse,
     outgoing: Outgoing,
     in_flight: InFlight,
 ) {

@@ -18,18 +18,18 @@ use super::message::{self, Refusal};
 use super::outflow::{self, Outgoing, Outlet, Stopped};
 use crate::admission::{self, Head};
 use crate::answering::{self, Requesting};
-use crate::call::{self, Asker};
+use crate::call::{self, Requester};
 use crate::fault::Fault;
 use crate::memory::Key;
 use crate::worker::InFlight;
 
 /// Why there is no request.
 enum No {
-    /// The client learns of it by an answer.
+    /// The client gets a response.
     Fault(Fault),
-    /// By the end of the stream.
+    /// The stream is reset.
     Reset(quinn::VarInt),
-    /// Nobody is there to learn of it.
+    /// The client is gone.
     Gone,
 }
 
@@ -58,9 +58,9 @@ pub(super) async fn answer(
         windows: context.windows.clone(),
     };
     // As it was at the handshake: an address to which it moved since may not be proved yet.
-    let mut asker = Asker { client: context.peer.ip(), is_safe: true };
+    let mut requester = Requester { client: context.peer.ip(), is_safe: true };
     let outcome =
-        match request(&context, &mut inflow, limit, &mut outgoing.is_head, &mut asker).await {
+        match request(&context, &mut inflow, limit, &mut outgoing.is_head, &mut requester).await {
             Ok((head, bodiless)) => {
                 let upgrade = head.upgrade;
                 // What follows an upgrade is no body: it belongs to the service that takes it over.
@@ -72,7 +72,7 @@ pub(super) async fn answer(
                 outgoing.channel = channel;
                 let version = Version::HTTP_3;
                 let (exchange, interim) =
-                    answering::exchange(&context.link, version, asker.client, head, body);
+                    answering::exchange(&context.link, version, requester.client, head, body);
                 match call::begin(&worker, exchange) {
                     Err(fault) => Err(fault),
                     Ok(working) => {
@@ -101,7 +101,7 @@ pub(super) async fn answer(
                 return context.cancelled();
             }
         };
-    let answer = call::covered(&worker, outcome, &context.memory, asker);
+    let answer = call::charged(&worker, outcome, &context.memory, requester);
     outflow::send(&worker, outlet, answer, outgoing, in_flight).await;
 }
 
@@ -111,7 +111,7 @@ async fn request(
     inflow: &mut Inflow,
     limit: usize,
     is_head: &mut bool,
-    asker: &mut Asker,
+    requester: &mut Requester,
 ) -> Result<(Head, bool), No> {
     let limits = &context.worker.limits;
     let block = match timeout(limits.head_timeout, read_head(context, inflow)).await {
@@ -128,9 +128,9 @@ async fn request(
     })?;
     *is_head = parts.method == Method::HEAD;
     let client = context.link.client(&parts.headers)?;
-    *asker = Asker { client, is_safe: parts.method.is_safe() };
+    *requester = Requester { client, is_safe: parts.method.is_safe() };
     let head = admission::admit(parts, protocol.as_deref(), limits)?;
-    // Whoever lies about the length of nothing is found out before the service hears of it.
+    // A wrong length of an empty body is found before the service is called.
     let bodiless = inflow.is_bodiless(head.declared_bytes).await.map_err(refused)?;
     let leftover = inflow.leftover();
     // A stream that is handed over is read as it comes.

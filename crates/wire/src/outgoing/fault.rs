@@ -40,7 +40,7 @@ pub enum OutgoingFault {
 }
 
 impl OutgoingFault {
-    /// A word for logs and records. These never change.
+    /// A name for logs and records. These never change.
     pub fn class(&self) -> &'static str {
         match self {
             OutgoingFault::Url(_) => "url",

@@ -117,7 +117,7 @@ pub(super) async fn addresses(
     }
 }
 
-/// One refused address refuses the whole name: whoever mixes good and bad ones is up to something.
+/// One refused address refuses the whole name: a name with good and bad addresses is an attack.
 pub(super) fn vetted(
     mut found: Vec<SocketAddr>,
     vet: &(dyn Fn(IpAddr) -> bool + Sync),

@@ -1,6 +1,6 @@
-//! The PROXY protocol, versions 1 and 2: before anything else a proxy says for whom it connects.
-//! Reads not one byte more than that, because what follows may be TLS. The format is `ppp`'s
-//! affair.
+//! The PROXY protocol, versions 1 and 2: a proxy begins the connection with the address of its
+//! client. Reads not one byte more than that, because what follows may be TLS. The format is
+//! `ppp`'s affair.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ const LINE_BYTES: usize = 107;
 /// it; the format allows 64.
 const EXTRA_BYTES: usize = 2 * 1024;
 
-/// For whom the connection is; `None` if the proxy speaks for itself, as its health checks do.
+/// The client of the connection; `None` if the proxy names none, as in its health checks.
 pub(crate) async fn introduction<S>(stream: &mut S) -> io::Result<Option<SocketAddr>>
 where
     S: AsyncRead + Unpin,

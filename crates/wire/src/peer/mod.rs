@@ -1,7 +1,6 @@
-//! Who is at the other end of a connection, and for whom it speaks. Nobody is believed about that
-//! but peers from networks that were declared as those of proxies: they may begin a connection with
-//! the PROXY protocol (`introduction`) and name the client of a request (`forwarded`). What a peer
-//! may hold is counted here as well (`quota`).
+//! The peer of a connection, and the client behind it. Only peers from declared networks of proxies
+//! may name the client: at the beginning of a connection by the PROXY protocol (`introduction`), or
+//! of each request (`forwarded`). The connections of an address are counted here as well (`quota`).
 
 mod forwarded;
 mod introduction;

@@ -26,7 +26,7 @@ const UNSENT_BYTES: usize = 32 * 1024;
 /// The first byte of every TLS connection: a record of the handshake (RFC 8446 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// What is spoken inside. The one place where ALPN decides; `Worker::serve` acts on it.
+/// The protocol inside. ALPN decides here alone; `serve` acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http2,
@@ -38,8 +38,8 @@ pub(crate) enum Protocol {
 /// What we offer, best first.
 const PROTOCOLS: &[(&[u8], Protocol)] =
     &[(b"h2", Protocol::Http2), (b"http/1.1", Protocol::Http1), (CHALLENGE, Protocol::Challenge)];
-/// The same for whoever is turned away: a client that could speak either takes the one in which we
-/// have the word for it.
+/// The same for refused connections: a client that could speak either takes the one in which it
+/// can be refused with a response.
 const REFUSING: [&[u8]; 2] = [b"http/1.1", CHALLENGE];
 /// The protocol in which an authority asks (RFC 8737).
 const CHALLENGE: &[u8] = b"acme-tls/1";
@@ -49,7 +49,7 @@ const CHALLENGE: &[u8] = b"acme-tls/1";
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// For those who are turned away.
+    /// For refused connections.
     refusing: Arc<ServerConfig>,
     resolver: Arc<Resolver>,
 }
@@ -104,7 +104,7 @@ impl Tls {
         accept(&self.config, stream).await
     }
 
-    /// The same with one who is turned away, in HTTP/1.1.
+    /// The same for a refused connection, in HTTP/1.1.
     pub(crate) async fn accept_to_refuse(&self, stream: TcpStream) -> io::Result<Accepted> {
         accept(&self.refusing, stream).await
     }
@@ -141,7 +141,7 @@ async fn accept(config: &Arc<ServerConfig>, stream: TcpStream) -> io::Result<Acc
         .await?;
     let agreed = stream.get_ref().1.alpn_protocol();
     let known = PROTOCOLS.iter().find(|(name, _)| Some(*name) == agreed);
-    // Whoever asks for nothing speaks what everybody spoke before there was a choice.
+    // A client without ALPN speaks HTTP/1.1.
     let protocol = known.map_or(Protocol::Http1, |(_, protocol)| *protocol);
     Ok(Accepted::Secured(Stream::Tls(Box::new(stream)), protocol))
 }

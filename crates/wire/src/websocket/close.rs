@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Broken;
+use super::ProtocolError;
 
 /// The codes of RFC 6455 7.4.1 and of the registry behind it.
 pub mod code {
@@ -17,26 +17,26 @@ pub mod code {
     pub const POLICY: u16 = 1008;
     pub const TOO_BIG: u16 = 1009;
     pub const INTERNAL: u16 = 1011;
-    /// The server starts anew: the client may come back after a chance pause.
+    /// The server restarts: the client may reconnect after a random pause.
     pub const RESTART: u16 = 1012;
     pub const TRY_LATER: u16 = 1013;
 }
 
 /// What a client's close frame says.
-pub(super) fn read(payload: Cow<'_, [u8]>) -> Result<Option<(u16, Cow<'_, str>)>, Broken> {
+pub(super) fn read(payload: Cow<'_, [u8]>) -> Result<Option<(u16, Cow<'_, str>)>, ProtocolError> {
     let code = match payload[..] {
         [] => return Ok(None),
-        [_] => return Err(Broken::protocol("A close code has two bytes.")),
+        [_] => return Err(ProtocolError::protocol("A close code has two bytes.")),
         [high, low, ..] => u16::from_be_bytes([high, low]),
     };
     if !may_be_sent(code) {
-        return Err(Broken::protocol("The close code must not be used in a frame."));
+        return Err(ProtocolError::protocol("The close code must not be used in a frame."));
     }
     let reason = match payload {
         Cow::Borrowed(bytes) => str::from_utf8(&bytes[2..]).ok().map(Cow::Borrowed),
         Cow::Owned(bytes) => String::from_utf8(bytes[2..].to_vec()).ok().map(Cow::Owned),
     };
-    reason.map(|reason| Some((code, reason))).ok_or(Broken::NOT_UTF_8)
+    reason.map(|reason| Some((code, reason))).ok_or(ProtocolError::NOT_UTF_8)
 }
 
 /// 1004 has no meaning yet; 1005, 1006 and 1015 stand for what did not come in a frame; up to 2999

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use bytes::Bytes;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::{Broken, frame};
+use super::{ProtocolError, frame};
 
 /// What both sides agreed on about compression. They always agree to begin each message anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ pub(super) fn max_compressed_bytes(max_bytes: usize) -> usize {
 }
 
 /// What a client deflated. It stops at the limit, however much more would come.
-pub(super) fn inflate(payload: &[u8], max_bytes: usize) -> Result<Vec<u8>, Broken> {
+pub(super) fn inflate(payload: &[u8], max_bytes: usize) -> Result<Vec<u8>, ProtocolError> {
     let mut inflater = INFLATER.take().unwrap_or_else(|| Decompress::new(false));
     inflater.reset(false);
     let mut inflating = Inflating { inflater, out: Vec::new(), max_bytes };
@@ -117,10 +117,10 @@ struct Inflating {
     max_bytes: usize,
 }
 
-const NOT_DEFLATE: Broken = Broken::invalid("The compressed data is not valid.");
+const NOT_DEFLATE: ProtocolError = ProtocolError::invalid("The compressed data is not valid.");
 
 impl Inflating {
-    fn run(&mut self, mut payload: &[u8]) -> Result<(), Broken> {
+    fn run(&mut self, mut payload: &[u8]) -> Result<(), ProtocolError> {
         // A deflater that is flushed twice has nothing to say the second time.
         if payload.is_empty() {
             return Ok(());
@@ -142,7 +142,7 @@ impl Inflating {
     }
 
     /// Inflates all of it; what is left over if the stream says that it ends before.
-    fn feed<'i>(&mut self, mut input: &'i [u8]) -> Result<Option<&'i [u8]>, Broken> {
+    fn feed<'i>(&mut self, mut input: &'i [u8]) -> Result<Option<&'i [u8]>, ProtocolError> {
         loop {
             self.make_room();
             let (taken, made) = (self.inflater.total_in(), self.out.len());
@@ -153,7 +153,7 @@ impl Inflating {
             let taken = (self.inflater.total_in() - taken) as usize;
             input = &input[taken..];
             if self.out.len() > self.max_bytes {
-                return Err(Broken::TOO_BIG);
+                return Err(ProtocolError::TOO_BIG);
             }
             let is_full = self.out.len() == self.out.capacity();
             match status {

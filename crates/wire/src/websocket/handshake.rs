@@ -102,7 +102,7 @@ fn check(method: &Method, version: Version, headers: &HeaderMap) -> Result<(), R
     Ok(())
 }
 
-/// Sixteen bytes in base64. What they are is nobody's business.
+/// Sixteen bytes in base64, of any value.
 fn key(headers: &HeaderMap) -> Result<&[u8], Refused> {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     only(headers, SEC_WEBSOCKET_KEY)

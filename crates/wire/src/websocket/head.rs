@@ -1,7 +1,7 @@
 //! The head of a client's frame (RFC 6455 5.2), and every rule that can be kept by looking at one
 //! head alone.
 
-use super::Broken;
+use super::ProtocolError;
 
 /// Two bytes, eight for the length, four for the mask.
 pub(super) const MAX_BYTES: usize = 14;
@@ -39,19 +39,19 @@ pub(super) struct Head {
 impl Head {
     /// The head these bytes begin with; none if there must be more of them. A fault that the first
     /// two tell is told without waiting for the rest.
-    pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, Broken> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, ProtocolError> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         let (opcode, is_compressed) = kind(*first)?;
         let is_last = first & 0x80 != 0;
         let short = usize::from(second & 0x7f);
         if second & 0x80 == 0 {
-            return Err(Broken::protocol("A client must mask its frames."));
+            return Err(ProtocolError::protocol("A client must mask its frames."));
         }
         if opcode.is_control() && !is_last {
-            return Err(Broken::protocol("A control frame must not be fragmented."));
+            return Err(ProtocolError::protocol("A control frame must not be fragmented."));
         }
         if opcode.is_control() && short > MAX_CONTROL_BYTES {
-            return Err(Broken::protocol("A control frame has at most 125 bytes."));
+            return Err(ProtocolError::protocol("A control frame has at most 125 bytes."));
         }
         let Some((length, rest)) = length(short, rest)? else { return Ok(None) };
         let Some((mask, rest)) = rest.split_first_chunk() else { return Ok(None) };
@@ -60,7 +60,7 @@ impl Head {
     }
 }
 
-fn kind(first: u8) -> Result<(Opcode, bool), Broken> {
+fn kind(first: u8) -> Result<(Opcode, bool), ProtocolError> {
     let opcode = match first & 0xf {
         0x0 => Opcode::Continuation,
         0x1 => Opcode::Text,
@@ -68,19 +68,19 @@ fn kind(first: u8) -> Result<(Opcode, bool), Broken> {
         0x8 => Opcode::Close,
         0x9 => Opcode::Ping,
         0xa => Opcode::Pong,
-        _ => return Err(Broken::protocol("The opcode of the frame is reserved.")),
+        _ => return Err(ProtocolError::protocol("The opcode of the frame is reserved.")),
     };
     let begins = matches!(opcode, Opcode::Text | Opcode::Binary);
     match first & 0x70 {
         0x00 => Ok((opcode, false)),
         // RFC 7692 6: on the first frame of a message, and on no other.
         0x40 if begins => Ok((opcode, true)),
-        _ => Err(Broken::protocol("A reserved bit of the frame is set.")),
+        _ => Err(ProtocolError::protocol("A reserved bit of the frame is set.")),
     }
 }
 
 /// The length, and what follows it. What cannot be counted here is larger than any limit.
-fn length(short: usize, rest: &[u8]) -> Result<Option<(usize, &[u8])>, Broken> {
+fn length(short: usize, rest: &[u8]) -> Result<Option<(usize, &[u8])>, ProtocolError> {
     let (length, least, rest) = match short {
         126 => {
             let Some((two, rest)) = rest.split_first_chunk() else { return Ok(None) };
@@ -93,10 +93,12 @@ fn length(short: usize, rest: &[u8]) -> Result<Option<(usize, &[u8])>, Broken> {
         _ => return Ok(Some((short, rest))),
     };
     if length < least {
-        return Err(Broken::protocol("The length of the frame is not in its shortest form."));
+        return Err(ProtocolError::protocol(
+            "The length of the frame is not in its shortest form.",
+        ));
     }
     if length >> 63 != 0 {
-        return Err(Broken::protocol("The length of the frame has more than 63 bits."));
+        return Err(ProtocolError::protocol("The length of the frame has more than 63 bits."));
     }
     Ok(Some((usize::try_from(length).unwrap_or(usize::MAX), rest)))
 }

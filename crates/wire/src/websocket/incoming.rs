@@ -6,14 +6,14 @@ use std::mem;
 
 use super::head::{self, Head, Opcode};
 use super::message::{self, Message};
-use super::{Broken, Deflate, Received, close, deflate, mask};
+use super::{Deflate, ProtocolError, Received, close, deflate, mask};
 
 /// What a client has sent of which the end has not come.
 #[derive(Debug)]
 pub struct Incoming {
     max_message_bytes: usize,
     inflates: bool,
-    /// The client said goodbye or broke a rule: nothing more is read.
+    /// The client has closed or broken the protocol: nothing more is read.
     is_over: bool,
     /// The beginning of a frame's head.
     head: [u8; head::MAX_BYTES],
@@ -57,7 +57,10 @@ impl Incoming {
     /// The next thing the client says in these bytes, which are taken from the front and unmasked
     /// where they stand. None: all were taken, and more are needed. What comes behind a close frame
     /// or a fault is taken and thrown away.
-    pub fn next<'b>(&mut self, bytes: &mut &'b mut [u8]) -> Result<Option<Received<'b>>, Broken> {
+    pub fn next<'b>(
+        &mut self,
+        bytes: &mut &'b mut [u8],
+    ) -> Result<Option<Received<'b>>, ProtocolError> {
         if self.is_over {
             *bytes = &mut [];
             return Ok(None);
@@ -81,7 +84,10 @@ impl Incoming {
         partial.control.capacity() + partial.message.as_ref().map_or(0, Message::capacity)
     }
 
-    fn read<'b>(&mut self, bytes: &mut &'b mut [u8]) -> Result<Option<Received<'b>>, Broken> {
+    fn read<'b>(
+        &mut self,
+        bytes: &mut &'b mut [u8],
+    ) -> Result<Option<Received<'b>>, ProtocolError> {
         loop {
             if self.partial.as_ref().is_none_or(|partial| partial.frame.is_none()) {
                 let Some(head) = self.take_head(bytes)? else { return Ok(None) };
@@ -105,7 +111,7 @@ impl Incoming {
     }
 
     /// The head of the next frame, kept here if only a part of it has come.
-    fn take_head(&mut self, bytes: &mut &mut [u8]) -> Result<Option<Head>, Broken> {
+    fn take_head(&mut self, bytes: &mut &mut [u8]) -> Result<Option<Head>, ProtocolError> {
         if self.head_bytes == 0
             && let Some(head) = Head::read(bytes)?
         {
@@ -124,23 +130,23 @@ impl Incoming {
     }
 
     /// The rules that depend on what came before, and the limit.
-    fn admit(&self, head: &Head) -> Result<(), Broken> {
+    fn admit(&self, head: &Head) -> Result<(), ProtocolError> {
         if head.opcode.is_control() {
             return Ok(());
         }
         let message = self.message();
         if message.is_none() && head.opcode == Opcode::Continuation {
-            return Err(Broken::protocol("There is no message to be continued."));
+            return Err(ProtocolError::protocol("There is no message to be continued."));
         }
         if message.is_some() && head.opcode != Opcode::Continuation {
-            return Err(Broken::protocol("The message before this one is not complete."));
+            return Err(ProtocolError::protocol("The message before this one is not complete."));
         }
         if head.is_compressed && !self.inflates {
-            return Err(Broken::protocol("Compression was not agreed on."));
+            return Err(ProtocolError::protocol("Compression was not agreed on."));
         }
         let length = message.map_or(0, Message::len).saturating_add(head.length);
         let is_compressed = head.is_compressed || message.is_some_and(Message::is_compressed);
-        if length > self.max_bytes(is_compressed) { Err(Broken::TOO_BIG) } else { Ok(()) }
+        if length > self.max_bytes(is_compressed) { Err(ProtocolError::TOO_BIG) } else { Ok(()) }
     }
 
     fn max_bytes(&self, is_compressed: bool) -> usize {
@@ -154,7 +160,7 @@ impl Incoming {
         self.partial.as_ref().and_then(|partial| partial.message.as_ref())
     }
 
-    fn whole<'b>(&self, head: &Head, payload: &'b [u8]) -> Result<Received<'b>, Broken> {
+    fn whole<'b>(&self, head: &Head, payload: &'b [u8]) -> Result<Received<'b>, ProtocolError> {
         let is_text = head.opcode == Opcode::Text;
         match head.opcode.is_control() {
             true => control(head.opcode, Cow::Borrowed(payload)),
@@ -175,7 +181,7 @@ impl Incoming {
     }
 
     /// Takes what there is of the payload that is arriving.
-    fn go_on<'b>(&mut self, bytes: &mut &mut [u8]) -> Result<Option<Received<'b>>, Broken> {
+    fn go_on<'b>(&mut self, bytes: &mut &mut [u8]) -> Result<Option<Received<'b>>, ProtocolError> {
         let is_compressed = self.message().is_some_and(Message::is_compressed);
         let max_bytes = self.max_bytes(is_compressed);
         let Some(Partial { message, frame: Some(frame), control: held }) =
@@ -199,7 +205,7 @@ impl Incoming {
     }
 
     /// The frame is complete; perhaps its message is.
-    fn complete<'b>(&mut self) -> Result<Option<Received<'b>>, Broken> {
+    fn complete<'b>(&mut self) -> Result<Option<Received<'b>>, ProtocolError> {
         let Some(mut partial) = self.partial.take() else { return Ok(None) };
         let Some(frame) = partial.frame.take() else { return Ok(None) };
         if frame.opcode.is_control() {
@@ -218,7 +224,7 @@ impl Incoming {
     }
 }
 
-fn control(opcode: Opcode, payload: Cow<'_, [u8]>) -> Result<Received<'_>, Broken> {
+fn control(opcode: Opcode, payload: Cow<'_, [u8]>) -> Result<Received<'_>, ProtocolError> {
     Ok(match opcode {
         Opcode::Close => Received::Close(close::read(payload)?),
         Opcode::Ping => Received::Ping(payload),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::deflate;
 use super::head::Opcode;
 use super::utf8::Text;
-use super::{Broken, Received};
+use super::{ProtocolError, Received};
 
 /// A first piece of a few bytes is mostly followed by more.
 const LEAST_CAPACITY: usize = 64;
@@ -52,7 +52,7 @@ impl Message {
     }
 
     /// Takes a piece. No more than `most` bytes come in all, as far as is known.
-    pub(super) fn push(&mut self, piece: &[u8], most: usize) -> Result<(), Broken> {
+    pub(super) fn push(&mut self, piece: &[u8], most: usize) -> Result<(), ProtocolError> {
         let needed = self.len() + piece.len();
         match self {
             Message::Text(text) => {
@@ -71,7 +71,7 @@ impl Message {
         }
     }
 
-    pub(super) fn finish<'b>(self, max_bytes: usize) -> Result<Received<'b>, Broken> {
+    pub(super) fn finish<'b>(self, max_bytes: usize) -> Result<Received<'b>, ProtocolError> {
         Ok(match self {
             Message::Text(text) => Received::Text(text.finish()?.into()),
             Message::Binary(bytes) => Received::Binary(bytes.into()),
@@ -81,11 +81,11 @@ impl Message {
 }
 
 /// A message that stands in one piece where it came.
-pub(super) fn whole<'b>(is_text: bool, payload: &'b [u8]) -> Result<Received<'b>, Broken> {
+pub(super) fn whole<'b>(is_text: bool, payload: &'b [u8]) -> Result<Received<'b>, ProtocolError> {
     if !is_text {
         return Ok(Received::Binary(Cow::Borrowed(payload)));
     }
-    let text = str::from_utf8(payload).map_err(|_| Broken::NOT_UTF_8)?;
+    let text = str::from_utf8(payload).map_err(|_| ProtocolError::NOT_UTF_8)?;
     Ok(Received::Text(Cow::Borrowed(text)))
 }
 
@@ -93,12 +93,12 @@ pub(super) fn inflated<'b>(
     is_text: bool,
     payload: &[u8],
     max_bytes: usize,
-) -> Result<Received<'b>, Broken> {
+) -> Result<Received<'b>, ProtocolError> {
     let bytes = deflate::inflate(payload, max_bytes)?;
     if !is_text {
         return Ok(Received::Binary(bytes.into()));
     }
-    let text = String::from_utf8(bytes).map_err(|_| Broken::NOT_UTF_8)?;
+    let text = String::from_utf8(bytes).map_err(|_| ProtocolError::NOT_UTF_8)?;
     Ok(Received::Text(text.into()))
 }
 

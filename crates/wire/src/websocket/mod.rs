@@ -1,6 +1,6 @@
 //! WebSocket (RFC 6455) with compression (RFC 7692), the server's side, without I/O: whether an
 //! opening handshake is one, what bytes mean that came from a client, and what is sent to one.
-//! Whoever holds a connection that was taken over ([`crate::Payload::TakeOver`]) drives it.
+//! The owner of a connection that was taken over ([`crate::Payload::TakeOver`]) drives it.
 //!
 //! Nothing here lives as long as a connection but [`Incoming`], which holds no buffer while no
 //! message is half received. What is sent is complete frames that any number of clients may share:
@@ -35,28 +35,30 @@ pub enum Received<'b> {
     /// To be answered by a [`pong`] with the same bytes.
     Ping(Cow<'b, [u8]>),
     Pong,
-    /// The client says goodbye, perhaps with a code and a reason. Nothing it sends afterwards is
+    /// The client closes, perhaps with a code and a reason. Nothing it sends afterwards is
     /// read.
     Close(Option<(u16, Cow<'b, str>)>),
 }
 
 /// The client broke a rule: the connection ends with this code and reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct ProtocolError {
     pub code: u16,
     pub reason: &'static str,
 }
 
-impl Broken {
-    const fn protocol(reason: &'static str) -> Broken {
-        Broken { code: code::PROTOCOL_ERROR, reason }
+impl ProtocolError {
+    const fn protocol(reason: &'static str) -> ProtocolError {
+        ProtocolError { code: code::PROTOCOL_ERROR, reason }
     }
 
-    const fn invalid(reason: &'static str) -> Broken {
-        Broken { code: code::INVALID_DATA, reason }
+    const fn invalid(reason: &'static str) -> ProtocolError {
+        ProtocolError { code: code::INVALID_DATA, reason }
     }
 
-    const TOO_BIG: Broken =
-        Broken { code: code::TOO_BIG, reason: "The message is larger than this server takes." };
-    const NOT_UTF_8: Broken = Broken::invalid("The text is not valid UTF-8.");
+    const TOO_BIG: ProtocolError = ProtocolError {
+        code: code::TOO_BIG,
+        reason: "The message is larger than this server takes.",
+    };
+    const NOT_UTF_8: ProtocolError = ProtocolError::invalid("The text is not valid UTF-8.");
 }

@@ -1,7 +1,7 @@
 //! Text that arrives in pieces, which may end within a character: each byte is judged as it comes,
 //! so that half a message of nonsense is not waited for to its end.
 
-use super::Broken;
+use super::ProtocolError;
 
 /// The characters that are complete, and the beginning of one that is not.
 #[derive(Debug, Default)]
@@ -25,10 +25,10 @@ impl Text {
         self.complete.reserve_exact(bytes.saturating_sub(self.complete.len()));
     }
 
-    pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), Broken> {
+    pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), ProtocolError> {
         let piece = self.complete_character(piece)?;
         let (whole, begun) = piece.split_at(piece.len() - begun_at_the_end(piece));
-        let whole = str::from_utf8(whole).map_err(|_| Broken::NOT_UTF_8)?;
+        let whole = str::from_utf8(whole).map_err(|_| ProtocolError::NOT_UTF_8)?;
         self.complete.push_str(whole);
         if begun.is_empty() {
             return Ok(());
@@ -38,12 +38,12 @@ impl Text {
         self.check_begun()
     }
 
-    pub(super) fn finish(self) -> Result<String, Broken> {
-        if self.begun_bytes == 0 { Ok(self.complete) } else { Err(Broken::NOT_UTF_8) }
+    pub(super) fn finish(self) -> Result<String, ProtocolError> {
+        if self.begun_bytes == 0 { Ok(self.complete) } else { Err(ProtocolError::NOT_UTF_8) }
     }
 
     /// Completes the character that the last piece began; what is left of this one.
-    fn complete_character<'p>(&mut self, mut piece: &'p [u8]) -> Result<&'p [u8], Broken> {
+    fn complete_character<'p>(&mut self, mut piece: &'p [u8]) -> Result<&'p [u8], ProtocolError> {
         while self.begun_bytes > 0
             && let Some((next, rest)) = piece.split_first()
         {
@@ -57,7 +57,7 @@ impl Text {
     }
 
     /// Moves the character if it is complete, and says if it can never be.
-    fn check_begun(&mut self) -> Result<(), Broken> {
+    fn check_begun(&mut self) -> Result<(), ProtocolError> {
         match str::from_utf8(&self.begun[..self.begun_bytes]) {
             Ok(character) => {
                 self.complete.push_str(character);
@@ -65,7 +65,7 @@ impl Text {
                 Ok(())
             }
             Err(fault) if fault.error_len().is_none() => Ok(()),
-            Err(_) => Err(Broken::NOT_UTF_8),
+            Err(_) => Err(ProtocolError::NOT_UTF_8),
         }
     }
 }

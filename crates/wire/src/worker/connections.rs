@@ -83,7 +83,7 @@ impl Worker {
     /// Takes the place of an idle connection of any thread, which ends. False if none is idle.
     pub(crate) async fn take_idle_connection(&self) -> bool {
         let places = (&self.shared.connections, self.limits.max_connections);
-        // An idle connection ends at once, or after it has said goodbye.
+        // An idle connection ends at once, or after a GOAWAY.
         let patience = self.limits.linger_timeout;
         let end_idle = || self.end_idle_connection();
         let idle = &self.connections.idle;

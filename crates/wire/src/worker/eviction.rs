@@ -22,7 +22,7 @@ use super::Link;
 use super::connections::take_place;
 use crate::peer::client_network;
 
-/// New connections of one thread that wait for the place of an idle one; one more is turned away at
+/// New connections of one thread that wait for the place of an idle one; one more is refused at
 /// once. 64: as many as are answered 503 at a time. Their number also bounds the requests that
 /// threads send each other.
 const MAX_WAITING: usize = 64;
@@ -50,7 +50,7 @@ pub(crate) struct Evictions {
 impl Evictions {
     /// A connection has given its place back.
     pub(crate) fn place_freed(&self) {
-        // Either this sees who waits, or who waits sees the place.
+        // Either this sees the waiting connection, or that sees the free place.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.freed.notify_one();

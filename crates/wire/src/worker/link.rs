@@ -1,5 +1,5 @@
-//! What a worker's clock and a connection know of each other: what the connection waits for, since
-//! when, and how to wake it. One small allocation per connection.
+//! What the clock of a thread knows of a connection: what it waits for, since when, and how to wake
+//! it. One small allocation per connection.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -22,8 +22,8 @@ pub(crate) struct Link {
     overdue: Cell<bool>,
     /// It ends so that another connection can be served.
     evicted: Cell<bool>,
-    /// A proxy connects and has not said for whom: what it says of single requests is not believed.
-    is_nobodys: Cell<bool>,
+    /// A proxy has connected without naming its client: its headers are ignored.
+    client_unknown: Cell<bool>,
     /// HTTP/2 and HTTP/3: streams being answered. No connection has 65,536 of them.
     streams: Cell<u16>,
     /// HTTP/3: the connection ends with the last of them.
@@ -97,7 +97,7 @@ impl Link {
             phase: Cell::new(Phase::Idle),
             overdue: Cell::new(false),
             evicted: Cell::new(false),
-            is_nobodys: Cell::new(false),
+            client_unknown: Cell::new(false),
             streams: Cell::new(0),
             leaving: Cell::new(false),
             waker: RefCell::new(None),
@@ -108,19 +108,19 @@ impl Link {
         self.peer.get()
     }
 
-    /// A proxy has said for whom it connects.
-    pub(crate) fn speaks_for(&self, client: SocketAddr) {
+    /// A proxy has named its client.
+    pub(crate) fn set_client(&self, client: SocketAddr) {
         self.peer.set(client);
     }
 
-    /// A proxy has said that it connects for nobody it could name.
-    pub(crate) fn speaks_for_nobody(&self) {
-        self.is_nobodys.set(true);
+    /// A proxy has connected without naming its client.
+    pub(crate) fn set_unknown_client(&self) {
+        self.client_unknown.set(true);
     }
 
     /// The client of a request with these headers, or why it cannot be known.
     pub(crate) fn client(&self, headers: &HeaderMap) -> Result<IpAddr, Fault> {
-        if self.is_nobodys.get() {
+        if self.client_unknown.get() {
             return Ok(self.peer().ip().to_canonical());
         }
         peer::client(self.peer().ip(), headers, &self.worker.terms.trusted)
@@ -134,7 +134,7 @@ impl Link {
     /// Waits for something else, or for the same after some progress.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.set(phase);
-        // What was idle is in use again.
+        // The connection is in use again.
         self.evicted.set(false);
         self.since.set(self.worker.tick.get());
     }
@@ -175,17 +175,17 @@ impl Link {
     }
 
     /// The connection ends with the last stream that is being answered.
-    pub(crate) fn leave_soon(&self) {
+    pub(crate) fn end_after_streams(&self) {
         self.leaving.set(true);
     }
 
-    /// Nothing here concerns the connection any more. A waker kept would keep its task's memory.
+    /// The clock ignores the connection from now on. A waker would keep the memory of its task.
     pub(crate) fn leave(&self) {
         self.phase.set(Phase::Left);
         self.waker.take();
     }
 
-    /// Called by the worker's clock: wakes the connection if it overstayed.
+    /// Called by the clock: wakes the connection if it has waited too long.
     pub(crate) fn check(&self) {
         let limits = &self.worker.limits;
         let allowed = match self.phase.get() {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use wire::websocket::{self, Broken, Deflate, Incoming, Received};
+use wire::websocket::{self, Deflate, Incoming, ProtocolError, Received};
 
 use crate::websocket_client::{
     BINARY, CLOSE, CONTINUATION, DEFLATED, LAST, PING, PONG, TEXT, head, masked, read,
@@ -20,7 +20,7 @@ fn check(bytes: &[u8], deflate: Option<Deflate>, expected: &[Received<'static>],
     for size in [bytes.len().max(1), 1, 3] {
         let mut received = read(Incoming::new(LIMIT, deflate), bytes.chunks(size));
         let ended = match received.last() {
-            Some(Err(Broken { code, .. })) => *code,
+            Some(Err(ProtocolError { code, .. })) => *code,
             _ => 0,
         };
         received.truncate(received.len() - usize::from(ended != 0));

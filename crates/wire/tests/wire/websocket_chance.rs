@@ -1,7 +1,7 @@
 //! The WebSocket codec under chance: however the bytes are cut, the same messages come out;
 //! whatever the bytes are, nothing panics and no more memory is held than a message may have.
 
-use wire::websocket::{self, Broken, Deflate, Incoming, Received};
+use wire::websocket::{self, Deflate, Incoming, ProtocolError, Received};
 
 use crate::chance::Chance;
 use crate::websocket_client::{BINARY, CLOSE, DEFLATED, LAST, PING, PONG, TEXT, masked, read};
@@ -9,7 +9,7 @@ use crate::websocket_client::{BINARY, CLOSE, DEFLATED, LAST, PING, PONG, TEXT, m
 const CASES: u64 = 3_000;
 const LIMIT: usize = 4_000;
 
-type Said = Result<Received<'static>, Broken>;
+type Said = Result<Received<'static>, ProtocolError>;
 
 fn incoming() -> Incoming {
     Incoming::new(LIMIT, Some(Deflate::USUAL))

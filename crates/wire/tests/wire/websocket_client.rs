@@ -1,6 +1,6 @@
 //! The client's side of the WebSocket codec, as bytes: good frames and bad ones.
 
-use wire::websocket::{Broken, Incoming, Received};
+use wire::websocket::{Incoming, ProtocolError, Received};
 
 pub const LAST: u8 = 0x80;
 pub const DEFLATED: u8 = 0x40;
@@ -43,7 +43,7 @@ pub fn head(first: u8, length: usize) -> Vec<u8> {
 pub fn read<'p>(
     mut incoming: Incoming,
     pieces: impl IntoIterator<Item = &'p [u8]>,
-) -> Vec<Result<Received<'static>, Broken>> {
+) -> Vec<Result<Received<'static>, ProtocolError>> {
     let mut received = Vec::new();
     for piece in pieces {
         let mut piece = piece.to_vec();

@@ -1,4 +1,4 @@
-//! kill -9 under load: what was acknowledged is there, what was not can be repeated once, and
+//! kill -9 under load: every acknowledged write exists, every other can be repeated once, and
 //! records, log and search agree.
 
 use crate::chance::Chance;
@@ -21,7 +21,7 @@ struct Request {
     method: &'static str,
     path: String,
     body: Option<Value>,
-    /// DELETE takes none: repeating it is safe by itself.
+    /// DELETE has none: repeating it is safe.
     key: Option<String>,
     /// Occurs in exactly the events that this request causes.
     mark: Option<String>,
@@ -40,20 +40,20 @@ impl Request {
     }
 }
 
-/// What one client was told, over all rounds.
+/// The responses that one client got, over all rounds.
 #[derive(Default)]
 struct Client {
     number: usize,
     made: usize,
     answered: Vec<(Request, Answer)>,
-    /// Sent, not answered: the crash came first. At most one a round.
+    /// Sent without a response before the crash. At most one per round.
     open: Option<Request>,
     /// The newest acknowledged text of each record; `None` when it was deleted.
     records: HashMap<String, Option<String>>,
 }
 
 impl Client {
-    /// Writes until the server is gone.
+    /// Writes until the server is down.
     fn work(&mut self, server: &Server, chance: &mut Chance, acknowledged: &AtomicUsize) {
         loop {
             let request = self.invent(chance);
@@ -80,7 +80,7 @@ impl Client {
         self.answered.push((request, answer));
     }
 
-    /// The next request; it succeeds, because nobody else touches this client's records.
+    /// The next request; it succeeds, because no other client touches these records.
     fn invent(&mut self, chance: &mut Chance) -> Request {
         self.made += 1;
         let key = format!("client-{}-{}", self.number, self.made);
@@ -123,12 +123,12 @@ impl Client {
         let alive = self.records.iter().filter_map(|(path, text)| Some((path, text.as_ref()?)));
         let mut alive: Vec<_> =
             alive.map(|(path, text)| (path, serde_json::from_str(text).unwrap())).collect();
-        // The order of a map differs from run to run.
+        // The iteration order of a map differs between runs.
         alive.sort_by(|one: &(&String, Value), other| one.0.cmp(other.0));
         alive
     }
 
-    /// After a restart: everything acknowledged is there, and the open request happens once.
+    /// After a restart: every acknowledged write exists, and the open request takes effect once.
     fn check(&mut self, server: &Server, answered_before: usize) {
         for (request, answer) in &self.answered[answered_before..] {
             let Some(_) = &request.key else { continue };

@@ -1,5 +1,5 @@
-//! kill -9 while events are made and delivered: every committed event arrives at every endpoint,
-//! nothing arrives that was not committed, and little arrives twice.
+//! kill -9 while events are created and delivered: every committed event arrives at every endpoint,
+//! no other event arrives, and few arrive twice.
 
 use crate::chance::Chance;
 use crate::deliveries::endpoint;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ROUNDS: usize = 50;
 const WRITERS: usize = 4;
-/// Requests under way to one endpoint, at most. The log leaves one place of it free, so that a
-/// crash, which repeats what was under way, repeats fewer.
+/// Maximum concurrent requests to one endpoint. The engine leaves one slot free, so a crash, which
+/// repeats requests in progress, repeats fewer.
 const WINDOW: usize = 8;
 
-/// Makes books from several threads until so many were acknowledged, then pulls the plug.
+/// Creates books from several threads until this many are acknowledged, then kills the server.
 fn round(server: Server, chance: &mut Chance) -> std::sync::Arc<tempfile::TempDir> {
     let enough = 5 + chance.below(60);
     let made = AtomicUsize::new(0);
@@ -55,7 +55,7 @@ fn logged(server: &Server) -> HashSet<String> {
     }
 }
 
-/// How many requests each sink had got when a server was gone.
+/// The number of requests that each sink had received when a server was killed.
 fn lived(sinks: &[Sink; 2]) -> [usize; 2] {
     sinks.each_ref().map(|sink| {
         sink.finish();
@@ -63,8 +63,8 @@ fn lived(sinks: &[Sink; 2]) -> [usize; 2] {
     })
 }
 
-/// How many requests each crash has caused to come again: what comes twice was last sent in the
-/// life that the crash has ended. Lives end after so many requests.
+/// The number of requests that each crash repeated: a repeated request was last sent before the
+/// crash. `ends` has the number of requests at each crash.
 fn repeated(sink: &Sink, ends: &[usize]) -> Vec<usize> {
     let mut last: HashMap<String, usize> = HashMap::new();
     let mut repeated = vec![0; ends.len() + 1];

@@ -1,5 +1,5 @@
-//! Cursors: they cannot be bent, they survive restarts, and a walk sees every row once, whatever
-//! happens meanwhile.
+//! Cursors: altered ones are refused, they survive restarts, and pagination returns every row once
+//! despite concurrent writes.
 
 use crate::harness::{Server, Start};
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ fn following_link_headers_returns_every_record_once() {
     }
 }
 
-/// Writers insert, delete and move rows in the order walked by, while it is walked.
+/// Inserts, deletes and moves rows in the sort order during the pagination.
 fn hammer(server: &Server, stable: &[String], stop: &AtomicBool, seed: usize) {
     let mut extra: Vec<String> = Vec::new();
     let mut number = seed;
@@ -195,7 +195,7 @@ fn pagination_during_writes_returns_every_unchanged_row_once() {
     });
 }
 
-/// How often each id was seen on the way to the last page.
+/// How often each id was returned up to the last page.
 fn walk(server: &Server, base: &str) -> HashMap<String, u32> {
     let mut seen = HashMap::new();
     let mut path = base.to_owned();

@@ -1,5 +1,5 @@
-//! Receivers that answer badly, or are not who they should be: every attempt is recorded with the
-//! class of its failure, ends by its deadline, and costs little memory.
+//! Receivers with bad responses or bad certificates: every attempt is recorded with the class of
+//! its failure, ends by its deadline, and uses little memory.
 
 use crate::deadline::Deadline as _;
 use crate::deliveries::{attempts, endpoint, figure, wait_for};
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Of one attempt, in seconds; the least there is.
+/// Timeout of one attempt, in seconds; the minimum.
 const TIMEOUT: u64 = 5;
-/// What reading and writing down may take on a busy machine.
+/// Time for reading and recording on a busy machine.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Every way to answer badly that one connection allows, and what it is called.
+/// Every bad response on one connection, and the class of its error.
 fn bad_manners() -> Vec<(Manner, &'static str)> {
     let endless = "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n";
     let long = format!("HTTP/1.1 200 OK\r\nx-long: {}\r\n\r\n", "a".repeat(200_000));
@@ -59,7 +59,7 @@ fn every_bad_receiver_response_is_classified_and_frees_its_slot_by_the_deadline(
             (endpoint(&server, &sink, with.clone()), class, sink)
         })
         .collect();
-    // With one place only, the second comes when the first has left it.
+    // With a concurrency of one, the second delivery starts when the first has ended.
     server.book("A");
     server.book("B");
     for (id, class, sink) in &made {
@@ -77,7 +77,7 @@ fn every_bad_receiver_response_is_classified_and_frees_its_slot_by_the_deadline(
     assert!(!server.log.lock().unwrap().contains("panicked"));
 }
 
-/// An authority and certificates by it; the files of one have its name.
+/// A certificate authority and its certificates; the files of a certificate have its name.
 struct Authority {
     folder: TempDir,
 }
@@ -103,7 +103,7 @@ impl Authority {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Somebody with a certificate for `name`, made on that day and good for the next thirty.
+    /// A server with a certificate for `name`, issued on that day and valid for thirty days.
     fn receiver(&self, file: &str, name: &str, day: &str) -> Server {
         let (cert, key) = self.files(file);
         let (own, own_key) = self.files("authority");
@@ -125,7 +125,7 @@ fn invalid_receiver_certificates_are_refused_and_reported() {
     let server = Start::bookshop().env("SSL_CERT_FILE", trusted.to_str().unwrap()).go();
     let now = "now";
     for (receiver, class, word) in [
-        // It has no such page: what came is an answer.
+        // It has no such page, but 404 is a response.
         (known.receiver("good", "localhost", now), "status", "404"),
         (known.receiver("expired", "localhost", "2020-01-01 00:00:00"), "tls", "expired"),
         (known.receiver("early", "localhost", "2090-01-01 00:00:00"), "tls", "not valid yet"),
@@ -144,7 +144,7 @@ fn invalid_receiver_certificates_are_refused_and_reported() {
     }
 }
 
-/// The delivery of an endpoint's first ping, once it is over.
+/// The delivery of an endpoint's first ping, once it has ended.
 fn pinged(server: &Server, id: &str) -> Value {
     let path = format!("/v1/deliveries?endpoint={id}");
     let mut ping = Value::Null;
@@ -155,8 +155,8 @@ fn pinged(server: &Server, id: &str) -> Value {
     ping
 }
 
-/// A server for which names lead where the test says: with a hosts file of its own, in a space of
-/// its own. Root may do so, and where the system allows it, everybody.
+/// A server with its own hosts file, in a separate mount namespace. Root may create one, and every
+/// user where the system allows it.
 fn with_hosts(start: &Start, folder: &Arc<TempDir>, hosts: &str) -> Server {
     let file = folder.path().join("hosts");
     std::fs::write(&file, hosts).unwrap();
@@ -180,11 +180,11 @@ fn host_names_with_any_private_address_are_never_called() {
         ("metadata.example", &["169.254.169.254"]),
         ("mapped.example", &["::ffff:127.0.0.1"]),
         ("six.example", &["::1"]),
-        // One that anybody may call, and one that nobody may; in either order.
+        // One public address and one forbidden address, in either order.
         ("mixed.example", &["93.184.215.14", "127.0.0.1"]),
         ("mixed-too.example", &["127.0.0.1", "93.184.215.14"]),
     ];
-    // Names are looked up with a final dot, so that no search domain is tried.
+    // Names are resolved with a final dot, so that no search domain is tried.
     let lines = names.iter().flat_map(|(name, addresses)| {
         addresses.iter().map(move |address| format!("{address} {name}.\n"))
     });
@@ -225,7 +225,7 @@ fn many_hostile_receivers_use_little_memory() {
     for sink in &sinks {
         endpoint(&server, sink, with.clone());
     }
-    // Friendly at first: their windows are as wide as they may be.
+    // They respond well at first, so that their concurrency grows to the limit.
     for n in 0..EVENTS * 2 {
         server.book(&n.to_string());
     }
@@ -246,7 +246,7 @@ fn many_hostile_receivers_use_little_memory() {
     for n in 0..EVENTS {
         server.book(&n.to_string());
     }
-    // Two in five of them answer nothing in time and hold their places; the others fail at once.
+    // Two in five do not respond in time and hold their slots; the others fail at once.
     let under_way = || figure(&server, "restive_webhook_in_flight").unwrap();
     eventually("many are under way", || under_way() >= (RECEIVERS * 2 / 5 * EVENTS / 2) as f64);
     for n in 0..EVENTS * 4 {
@@ -259,7 +259,7 @@ fn many_hostile_receivers_use_little_memory() {
     server.get("/health").expect(200);
 }
 
-/// The most memory it ever had.
+/// The peak of the resident memory.
 fn peak_kib(server: &Server) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,5 +1,5 @@
-//! Rules of HTTP that clients, proxies and test suites rely on, at the door of the real server:
-//! hosts, targets, versions, methods, transfer codings, trailers, paths.
+//! Rules of HTTP that clients, proxies and test suites rely on, with the real server: hosts,
+//! targets, versions, methods, transfer codings, trailers, paths.
 
 use crate::deadline::Deadline as _;
 use crate::h2_storms::{END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, block, frame};
@@ -9,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// Status, and code and message of the error, of the answer to these bytes.
+/// Status, error code and message of the response to these bytes.
 fn outcome(server: &Server, bytes: &str) -> (String, String, String) {
     let answer = server.raw(bytes.as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
@@ -113,7 +113,7 @@ fn every_segment_of_a_path_is_decoded() {
     assert_eq!(paid.status, 200, "{}", paid.text);
 }
 
-/// What comes on stream 1 of HTTP/2 for these frames: a status, or the code of a reset.
+/// The response on stream 1 of HTTP/2 to these frames: a status, or the code of a reset.
 fn over_http2(server: &Server, frames: &[Vec<u8>]) -> String {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -197,7 +197,7 @@ fn a_self_signed_certificate_is_valid_for_a_year_and_has_a_key_identifier() {
         !command.output_in_time().unwrap().status.success()
     };
     assert!(!ends(&seconds(363)) && ends(&seconds(365)), "{text}");
-    // What Python demands of a chain since 3.13.
+    // Python's requirements for a chain since 3.13.
     let trusted = file.to_str().unwrap();
     openssl(&["verify", "-x509_strict", "-CAfile", trusted]);
 }

@@ -1,4 +1,4 @@
-//! Idempotency-Key: a retry never acts twice and learns what the first try was told.
+//! Idempotency-Key: a retry has no second effect and gets the first response.
 
 use crate::clock::shifted;
 use crate::harness::{Answer, Server, Start};
@@ -16,7 +16,7 @@ fn dune() -> Value {
     json!({"title": "Dune", "author": "Frank Herbert"})
 }
 
-/// Both answers say the same, and the second says that it is a repetition.
+/// Both responses are equal, and the second is marked as a replay.
 #[track_caller]
 fn assert_replay(first: &Answer, second: &Answer) {
     assert_eq!(first.header("idempotent-replayed"), None);

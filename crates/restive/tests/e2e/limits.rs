@@ -1,4 +1,4 @@
-//! Quotas and sizes: every limit has its status, its headers and its JSON body.
+//! Quotas and sizes: every limit has a status, headers and a JSON body.
 
 use crate::harness::{Answer, KEY, Server, Start};
 use serde_json::{Value, json};

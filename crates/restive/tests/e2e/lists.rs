@@ -1,4 +1,4 @@
-//! Lists: pages, filters, order and search, as a client asks for them.
+//! Lists: pages, filters, sorting and search.
 
 use crate::harness::{Server, Start};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Who may open which channel and what it then hears: keys, restricted ones, channel tokens, and
-//! the walls between accounts and modes.
+//! Access to channels: keys, restricted keys, channel tokens, and the separation of accounts and
+//! modes.
 
 use crate::auth::{account, create};
 use crate::clock::hurried;
@@ -88,7 +88,7 @@ fn a_token_is_valid_only_until_it_or_its_key_expires() {
 fn open_connections_end_when_their_key_is_revoked() {
     let server = Server::bookshop();
     let (id, secret) = create(&server, &[]);
-    // They look at their key when they have been quiet for half a minute.
+    // They check their key after half a minute without events.
     let patience = PATIENCE * 2;
     let headers = [bearer(&secret)];
     let stream = Opened::try_get(server.address, "/api/events", &headers, patience).unwrap();
@@ -204,7 +204,7 @@ fn a_restricted_key_receives_only_events_it_may_read() {
     with(&messages, "/api/messages").expect(200);
     let mut socket = open(&messages, "/ws").unwrap();
     assert_eq!(socket.ask_for(json!({ "type": "message", "text": "hello" }))["type"], "ack");
-    // Who is online and who is typing is told to those who may read it.
+    // Presence and typing are sent only to clients with read access.
     let scopes = ["--scope", "messages:read", "--scope", "presence:read"];
     let (_, both) = create(&server, &[&scopes[..], &["--scope", "channel-tokens:write"]].concat());
     let mut hears = open(&both, "/ws?types=online,typing").unwrap();
@@ -223,7 +223,7 @@ fn a_restricted_key_receives_only_events_it_may_read() {
     events.named("order.created");
 }
 
-/// One event of every kind that a world has, in the world of this key.
+/// Creates one event of every kind in the account of this key.
 fn make_noise(server: &Server, key: &str, mark: &str) {
     let post = |path: &str, body: Value| {
         let made = server.ask("POST", path).key(key).json(&body).send();
@@ -258,7 +258,7 @@ fn channels_never_deliver_events_of_another_account_or_mode() {
     for (place, (key, mut socket, mut events)) in listeners.into_iter().enumerate() {
         let mut expected: Vec<String> = (0..10).map(|n| format!("{place} {n}")).collect();
         expected.push("the last one".to_owned());
-        // Also who goes back to the beginning of all.
+        // Also for a client that resumes from the beginning.
         let mut past =
             Events::try_open(server.address, key, "/api/events?since=0", None, PATIENCE).unwrap();
         for (channel, texts) in [
@@ -271,7 +271,7 @@ fn channels_never_deliver_events_of_another_account_or_mode() {
         let polled = server.ask("GET", "/api/messages?since=0").key(key).send().expect(200);
         assert_eq!(polled.as_array().unwrap().len(), expected.len());
         let present = server.ask("GET", "/v1/presence").key(key).send().expect(200);
-        // Its own user and nobody of the other worlds.
+        // Its own user only, and none of other accounts.
         assert_eq!(present["pagination"]["total"], 1, "{present}");
         assert_eq!(present["data"][0]["user"], format!("user{place}"));
     }
@@ -294,7 +294,7 @@ fn no_token_is_logged() {
     assert!(!server.log.lock().unwrap().contains(&made[..40]), "a token stands in the log");
 }
 
-/// Whatever is refused before a connection is open, many times over.
+/// All requests that are refused before a connection opens, many times.
 #[test]
 fn refused_channel_requests_leave_no_connections_or_memory_behind() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off");
@@ -304,7 +304,7 @@ fn refused_channel_requests_leave_no_connections_or_memory_behind() {
     let short = token(&server, json!({ "expires_in": 5 }));
     eventually("a token has expired", || statuses(&server, &[bearer(&short)], "") == [401; 3]);
     let round = |number: usize| {
-        // Never the same twice: nobody shall remember them.
+        // All different, so that caches cannot help.
         for each in 0..1_500 {
             let forged = format!("{payload}.{number}x{each}{}", &seal[8..]);
             let ask = server.ask("GET", "/api/messages").key(&forged);

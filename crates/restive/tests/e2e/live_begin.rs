@@ -1,6 +1,6 @@
-//! Where a connection begins. The moment between the answer of the service and the client's having
-//! it cannot be hit from outside: here the service runs within the test, behind a gate at which its
-//! answers wait until something was committed.
+//! The position at which a connection begins. A test cannot hit the moment between the response and
+//! its arrival from outside. Here the service runs inside the test, behind a gate that holds its
+//! responses until something is committed.
 
 use crate::harness::{KEY, PATIENCE};
 use crate::live_client::{Events, Opened, Socket, bearer};
@@ -41,7 +41,7 @@ impl Outside for System {
     }
 }
 
-/// Tells of each answer to a channel when it is made, and keeps it until it may go.
+/// Reports each response of a channel and holds it until it may be sent.
 struct Gate {
     api: Api,
     made: Mutex<Sender<()>>,
@@ -67,7 +67,7 @@ impl Service for Gate {
     }
 }
 
-/// The service and what keeps it running.
+/// The service and everything that keeps it running.
 struct Gated {
     address: SocketAddr,
     gate: Arc<Gate>,
@@ -109,7 +109,7 @@ impl Gated {
         Gated { address, gate, made, _trigger: trigger, _folder: folder }
     }
 
-    /// Opens something, and commits a message between its answer and the client's having that.
+    /// Opens a connection, and commits a message between the response and its arrival.
     fn committing<T: Send>(&self, open: impl FnOnce() -> T + Send) -> (T, Value) {
         std::thread::scope(|scope| {
             let opening = scope.spawn(open);
@@ -125,8 +125,8 @@ impl Gated {
     }
 }
 
-/// Whoever has the answer and then writes shall hear of it, however late its connection is handed
-/// over: so the place to begin at is that of the answer.
+/// A client that writes after it has the response must receive its own event, however late the
+/// connection is handed over: the stream begins at the position of the response.
 #[test]
 fn a_stream_delivers_events_committed_while_it_opens() {
     let gated = Gated::start();

@@ -1,5 +1,5 @@
-//! Pages in Chromium: one with an EventSource and a WebSocket whose server is killed and started
-//! again while it listens (xtask/tools/browser/live.mjs), and one that finds no room (full.mjs).
+//! Pages in Chromium: one with an EventSource and a WebSocket whose server is killed and restarted
+//! (xtask/tools/browser/live.mjs), and one that is refused for lack of room (full.mjs).
 
 use crate::carry;
 use crate::harness::{Server, Start, eventually};
@@ -62,7 +62,7 @@ fn a_browser_page_receives_every_event_once_across_a_restart() {
         }
     };
     write_some(&server, "before");
-    // Killed while the last of them may still be on their way, and once in good order.
+    // Killed while the last events may still be in transit, and once stopped gracefully.
     let folder = server.kill();
     let server = start().on(&folder).at(address).go();
     write_some(&server, "after a kill");
@@ -79,7 +79,7 @@ fn a_browser_page_receives_every_event_once_across_a_restart() {
     assert!(heard["socketOpened"].as_u64().unwrap() >= 2, "{heard}");
 }
 
-/// Whatever a browser fails an EventSource for, the full door must not do.
+/// The response of a full server must not make a browser give up an EventSource.
 #[test]
 fn a_browser_page_refused_for_lack_of_room_reconnects_later() {
     let schema = model::schema::BOOKSHOP.replace("origins = []", "origins = [\"*\"]");
@@ -100,7 +100,7 @@ fn a_browser_page_refused_for_lack_of_room_reconnects_later() {
     assert!(said.all(|said| said == "open"), "it comes back");
     // Room for the page, and for the requests below.
     held.truncate(2);
-    // Known by its user: the streams that left may be counted for a while yet.
+    // Identified by its user: the streams that ended may still be counted for a while.
     eventually("it is heard", || server.get("/v1/presence").expect(200)["data"] != json!([]));
     write(&server, "hello");
     let said: Vec<String> = std::iter::repeat_with(|| page.says())

@@ -1,5 +1,5 @@
 //! Two hundred subscribers on three channels, a hundred broken connections and ten kills under
-//! load: each subscriber is told exactly what was committed, once and in order.
+//! load: each subscriber receives exactly the committed messages, once and in order.
 
 use crate::chance::Chance;
 use crate::harness::{KEY, Server, Start, eventually};
@@ -15,32 +15,32 @@ const SUBSCRIBERS: usize = 200;
 const KILLS: usize = 10;
 const DISCONNECTS: usize = 100;
 const WRITERS: usize = 2;
-/// Messages between two kills, at least.
+/// Minimum messages between two kills.
 const BETWEEN: usize = 50;
 const LAST: &str = "the-last-one";
-/// A subscriber whose connection is dead, and does not know it, looks again after this.
+/// A subscriber whose connection is dead without notice reconnects after this time.
 const DEAF: Duration = Duration::from_secs(5);
 
-/// What everyone knows of each other.
+/// The state that all threads share.
 struct World {
     server: RwLock<Option<Server>>,
-    /// How often the server was killed, and where it is now.
+    /// The number of kills, and the current address.
     place: RwLock<(usize, SocketAddr)>,
     written: AtomicUsize,
     over: AtomicBool,
     deadline: Instant,
-    /// For each subscriber: it is to break its connection off.
+    /// For each subscriber: whether it must break its connection.
     orders: Vec<AtomicBool>,
-    /// Connections broken off, each while its server lived.
+    /// Connections broken while their server was up.
     broken: AtomicUsize,
 }
 
-/// How a connection was left.
+/// How a connection ended.
 #[derive(PartialEq, Eq)]
 enum Left {
-    /// The server ended it, or there is no more to hear.
+    /// The server closed it, or there are no more messages.
     Ended,
-    /// As ordered, with whatever was still on its way.
+    /// Broken on request, with unread messages.
     Broken,
 }
 
@@ -50,7 +50,7 @@ impl World {
         assert!(Instant::now() < self.deadline, "it takes too long");
     }
 
-    /// Writes one message, however often the server is killed meanwhile.
+    /// Writes one message, retrying while the server is down.
     fn write(&self, text: &str) {
         loop {
             self.in_time();
@@ -86,7 +86,7 @@ impl Subscriber<'_> {
             };
             match left {
                 Ok(Left::Broken) => drop(self.world.broken.fetch_add(1, Relaxed)),
-                // A connection that fails is made again, whatever the reason.
+                // A failed connection is opened again.
                 Ok(Left::Ended) | Err(_) => {
                     std::thread::sleep(Duration::from_millis(20)); // waits for: a server to be back
                 }
@@ -147,7 +147,7 @@ impl Subscriber<'_> {
             let opened = Opened::try_get(address, &target, &headers, DEAF)?;
             assert_eq!(opened.status, 200, "{}", opened.head);
             assert_eq!(opened.header("x-stream-gap"), None);
-            // What was answered is lost.
+            // The response is discarded.
             if self.is_to_break(life) {
                 return Ok(Left::Broken);
             }
@@ -159,8 +159,8 @@ impl Subscriber<'_> {
         Ok(Left::Ended)
     }
 
-    /// Whether the connection, made in that life of the server, is to be broken off. What a server
-    /// said before it was killed is heard later, when there is nothing left to break.
+    /// Whether the connection, opened in that life of the server, must be broken. Messages from
+    /// before a kill may be read later, when the connection is already gone.
     fn is_to_break(&self, life: usize) -> bool {
         let lives = self.world.place.read().unwrap().0 == life;
         lives && self.world.orders[self.number].swap(false, Relaxed)
@@ -171,20 +171,20 @@ fn start() -> Start {
     Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off")
 }
 
-/// Kills the server and starts it on the same data, ten times, and breaks connections meanwhile.
+/// Kills the server and restarts it on the same data, ten times, and breaks connections in between.
 fn havoc(world: &World, chance: &mut Chance) {
     for life in 1..=KILLS {
         let enough = world.written.load(Relaxed) + BETWEEN + chance.below(BETWEEN);
         let broken = life * DISCONNECTS / KILLS;
         for _ in world.broken.load(Relaxed)..broken {
-            // Somebody who has no order yet.
+            // A subscriber that has no request to break yet.
             while world.orders[chance.below(SUBSCRIBERS)].swap(true, Relaxed) {}
         }
         eventually("more is written, and connections are broken off", || {
             world.in_time();
             world.written.load(Relaxed) >= enough && world.broken.load(Relaxed) == broken
         });
-        // Not waited for: writers are at it, and find it gone.
+        // Does not wait: the writers notice that the server is down.
         world.server.read().unwrap().as_ref().unwrap().signal("-KILL");
         let mut place = world.server.write().unwrap();
         let folder = place.take().unwrap().kill();

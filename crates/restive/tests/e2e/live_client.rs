@@ -1,5 +1,5 @@
-//! Clients of the live channels: curl, a reader of event streams, and a WebSocket that can also do
-//! what no library would, such as sending a frame without a mask.
+//! Clients of the live channels: curl, a reader of event streams, and a WebSocket client that can
+//! also violate the protocol, such as sending a frame without a mask.
 
 use crate::carry::{self, Bytewise};
 use crate::harness::{PATIENCE, Server};
@@ -19,20 +19,20 @@ pub const PING: u8 = 0x9;
 pub const PONG: u8 = 0xA;
 const FIN: u8 = 0x80;
 
-/// The end of a head, as both sides write it.
+/// The end of a head.
 const BLANK: &[u8] = b"\r\n\r\n";
 
-/// An answer whose body is still to come.
+/// A response whose body is still to come.
 pub struct Opened {
     pub status: u16,
     pub head: String,
     stream: Box<dyn Bytewise>,
-    /// Bytes behind the head.
+    /// Bytes after the head.
     rest: BytesMut,
 }
 
 impl Opened {
-    /// Asks for something that stays open. Each header stands on a line of its own.
+    /// Sends a request whose response stays open. Each header is one line.
     pub fn try_get(
         address: SocketAddr,
         target: &str,
@@ -42,7 +42,7 @@ impl Opened {
         Opened::try_get_over(carry::try_plain(address, patience)?, address, target, headers)
     }
 
-    /// The same over a connection that is there.
+    /// The same over an existing connection.
     fn try_get_over(
         mut stream: Box<dyn Bytewise>,
         address: SocketAddr,
@@ -81,7 +81,7 @@ impl Opened {
         String::from_utf8_lossy(&body).into_owned()
     }
 
-    /// The body, whole, if it is as long as was told.
+    /// The complete body, if it has its declared length.
     pub fn try_body(mut self) -> io::Result<String> {
         let length = self.header("content-length").map_or(0, |bytes| bytes.parse().unwrap());
         while self.rest.len() < length {
@@ -92,7 +92,7 @@ impl Opened {
         String::from_utf8(self.rest.to_vec()).map_err(io::Error::other)
     }
 
-    /// Its body as an event stream, which ends with the connection unless its length was told.
+    /// The body as an event stream, which ends with the connection unless it has a declared length.
     pub fn events(self) -> Events {
         let length = self.header("content-length").map(|bytes| bytes.parse::<u64>().unwrap());
         let left = length.map_or(u64::MAX, |length| length - self.rest.len() as u64);
@@ -111,7 +111,7 @@ fn fill(from: &mut (impl Read + ?Sized), bytes: &mut BytesMut) -> io::Result<usi
     Ok(count)
 }
 
-/// Asks for something that stays open, and leaves what comes unread.
+/// Sends a request whose response stays open, and does not read it.
 pub fn ask_for(server: &Server, target: &str, headers: &[String]) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let lines = [&format!("GET {target} HTTP/1.1"), "Host: test", &bearer(&server.key)];
@@ -120,19 +120,19 @@ pub fn ask_for(server: &Server, target: &str, headers: &[String]) -> TcpStream {
     stream
 }
 
-/// From here on the client's system drops what comes, unseen: as if its cable had been pulled.
+/// From here on the client's system drops all packets, as if its cable had been pulled.
 pub fn vanish(stream: &TcpStream) {
     /// The whole program of a filter: keep no byte of any packet.
     const DROP_ALL: SockFilter = SockFilter::new(0x06, 0, 0, 0);
     SockRef::from(stream).attach_filter(&[DROP_ALL]).unwrap();
 }
 
-/// A connection that holds little: who writes more than its client reads has to wait soon.
+/// A connection with small buffers: a writer soon has to wait for its reader.
 fn narrow(server: &Server) -> Box<dyn Bytewise> {
     let address = server.address;
     let socket = Socket2::new(Domain::for_address(address), Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(16 << 10).unwrap();
-    // The server's side is a multiple of it.
+    // The server's buffer is a multiple of it.
     socket.set_tcp_mss(1_400).unwrap();
     socket.connect(&address.into()).unwrap();
     let stream = TcpStream::from(socket);
@@ -189,18 +189,18 @@ pub struct Events {
 }
 
 impl Events {
-    /// The stream of a server, with its key.
+    /// Opens the stream of a server with its key.
     pub fn open(server: &Server, target: &str) -> Events {
         Events::open_from(server, target, None)
     }
 
-    /// From the place that a browser would name.
+    /// Opens it from a Last-Event-ID.
     pub fn open_from(server: &Server, target: &str, last: Option<&str>) -> Events {
         let (address, key) = (server.address, server.key.as_str());
         Events::try_open(address, key, target, last, PATIENCE).expect("the stream opens")
     }
 
-    /// By a connection that holds little.
+    /// Opens it over a connection with small buffers.
     pub fn open_narrow(server: &Server, target: &str) -> Events {
         let headers = [bearer(&server.key), "Accept: text/event-stream".to_owned()];
         let opened = Opened::try_get_over(narrow(server), server.address, target, &headers);
@@ -222,17 +222,17 @@ impl Events {
         Ok(opened.events())
     }
 
-    /// What somebody else reads, such as curl.
+    /// The output of another reader, such as curl.
     pub fn of(from: impl Read + Send + 'static) -> Events {
         Events { from: Box::new(from), bytes: BytesMut::new(), head: String::new() }
     }
 
-    /// Takes a little, whatever it is.
+    /// Reads a few bytes.
     pub fn sip(&mut self) {
         fill(&mut *self.from, &mut self.bytes).expect("the stream goes on");
     }
 
-    /// The next block; none when the stream has ended, which it may only do behind a block.
+    /// The next block; none at the end of the stream, which must be after a block.
     pub fn try_next(&mut self) -> io::Result<Option<Block>> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|two| two == b"\n\n") {
@@ -247,7 +247,7 @@ impl Events {
         }
     }
 
-    /// The next block; a stream that ends here has failed.
+    /// The next block; fails at the end of the stream.
     #[track_caller]
     pub fn next(&mut self) -> Block {
         self.try_next().expect("the stream goes on").expect("the stream goes on")
@@ -264,7 +264,7 @@ impl Events {
         }
     }
 
-    /// The next event of this name; others in between are passed over.
+    /// The next event of this name; skips others.
     #[track_caller]
     pub fn named(&mut self, name: &str) -> Block {
         loop {
@@ -286,14 +286,14 @@ impl Events {
         texts
     }
 
-    /// The blocks until the stream ends by itself.
+    /// The blocks until the stream ends.
     #[track_caller]
     pub fn rest(mut self) -> Vec<Block> {
         std::iter::from_fn(|| self.try_next().expect("it ends behind a block")).collect()
     }
 }
 
-/// curl, on its way to a server.
+/// A curl command for a server.
 pub fn curl(server: &Server, target: &str) -> Command {
     let mut command = Command::new("curl");
     let scheme = if carry::arguments().is_empty() { "http" } else { "https" };
@@ -303,7 +303,7 @@ pub fn curl(server: &Server, target: &str) -> Command {
     command
 }
 
-/// A curl that reads an event stream; it ends with this value.
+/// A curl that reads an event stream; dropping it ends the process.
 pub struct Curl {
     child: Child,
     pub events: Events,
@@ -316,7 +316,7 @@ impl Curl {
         Curl { child, events }
     }
 
-    /// Lets it close its connection itself.
+    /// Lets curl close its connection itself.
     pub fn interrupt(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
@@ -338,19 +338,19 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// A WebSocket, the client's side.
+/// The client side of a WebSocket.
 pub struct Socket {
     stream: Box<dyn Bytewise>,
     bytes: BytesMut,
 }
 
 impl Socket {
-    /// With the server's key.
+    /// Opens it with the server's key.
     pub fn open(server: &Server, target: &str) -> Socket {
         Socket::try_open(server.address, &server.key, target, PATIENCE).expect("the socket opens")
     }
 
-    /// By a connection that holds little.
+    /// Opens it over a connection with small buffers.
     pub fn open_narrow(server: &Server, target: &str) -> Socket {
         let mut headers = handshake().map(str::to_owned).to_vec();
         headers.push(bearer(&server.key));
@@ -369,7 +369,8 @@ impl Socket {
         Ok(opened.socket())
     }
 
-    /// A handshake with these headers beside the necessary ones; the answer may be a refusal.
+    /// A handshake with these headers in addition to the required ones; the response may be a
+    /// refusal.
     pub fn ask(
         address: SocketAddr,
         target: &str,
@@ -395,7 +396,7 @@ impl Socket {
         }
     }
 
-    /// Takes a little, whatever it is.
+    /// Reads a few bytes.
     pub fn sip(&mut self) {
         fill(&mut *self.stream, &mut self.bytes).expect("the socket goes on");
     }
@@ -405,12 +406,12 @@ impl Socket {
         self.try_frame().expect("the socket goes on").expect("the socket goes on")
     }
 
-    /// The next message; pings are answered on the way. None at a close frame or the end.
+    /// The next message; answers pings. None at a close frame or the end.
     pub fn try_message(&mut self) -> io::Result<Option<Value>> {
         self.message_before(None)
     }
 
-    /// Pings keep a socket alive that nothing comes on: not for ever.
+    /// Pings keep an idle socket open, so the wait needs a limit.
     fn message_before(&mut self, end: Option<Instant>) -> io::Result<Option<Value>> {
         loop {
             let Some(frame) = self.try_frame()? else { return Ok(None) };
@@ -432,7 +433,7 @@ impl Socket {
         self.message_before(end).expect("the socket goes on").expect("the socket goes on")
     }
 
-    /// The next message of this type; others in between are passed over.
+    /// The next message of this type; skips others.
     #[track_caller]
     pub fn typed(&mut self, kind: &str) -> Value {
         loop {
@@ -454,7 +455,7 @@ impl Socket {
         texts
     }
 
-    /// The code and the reason with which the server closes; it must close the connection too.
+    /// The code and reason of the close; the server must also close the connection.
     #[track_caller]
     pub fn closed(mut self) -> (u16, String) {
         loop {
@@ -475,7 +476,8 @@ impl Socket {
         self.send(TEXT, message.to_string().as_bytes()).expect("the socket takes it");
     }
 
-    /// Subscribes or does something else that is acknowledged; what comes before that is dropped.
+    /// Sends a message that is acknowledged, such as a subscription; drops messages before the
+    /// acknowledgement.
     #[track_caller]
     pub fn ask_for(&mut self, mut message: Value) -> Value {
         message["ref"] = json!("asked");
@@ -498,7 +500,7 @@ impl Socket {
     }
 }
 
-/// What every handshake says.
+/// The headers of every handshake.
 pub fn handshake() -> [&'static str; 4] {
     [
         "Upgrade: websocket",
@@ -512,7 +514,7 @@ pub fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}")
 }
 
-/// A frame as a client sends it.
+/// A frame from a client.
 pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
     let mut bytes = head(first, 0x80, payload.len());
@@ -538,7 +540,7 @@ pub fn head(first: u8, mask: u8, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A whole frame of a server, and how long it is.
+/// A complete frame from a server, and its length.
 fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
     let (&first, &second) = (bytes.first()?, bytes.get(1)?);
     assert_eq!(second & 0x80, 0, "a server must not mask");
@@ -553,21 +555,21 @@ fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
     Some((frame, start + length))
 }
 
-/// Writes a message of the bookshop's feed; its id.
+/// Creates a message in the bookshop's feed; returns its id.
 #[track_caller]
 pub fn write(server: &Server, text: &str) -> i64 {
     let made = server.post("/v1/messages", json!({ "from": "writer", "text": text }));
     made.expect(201)["id"].as_i64().expect("a feed has whole numbers as ids")
 }
 
-/// A channel token for what the body says.
+/// A channel token with the permissions of the body.
 #[track_caller]
 pub fn token(server: &Server, body: Value) -> String {
     let made = server.post("/v1/channel-tokens", body).expect(201);
     made["token"].as_str().unwrap().to_owned()
 }
 
-/// Every message that was committed, as the feed itself tells: id and text.
+/// Every committed message, as the feed returns it: id and text.
 pub fn committed(server: &Server) -> Vec<(i64, String)> {
     let mut all: Vec<(i64, String)> = Vec::new();
     loop {
@@ -586,7 +588,7 @@ pub fn shown(record: &Value) -> (i64, String) {
     (record["id"].as_i64().unwrap(), record["text"].as_str().unwrap().to_owned())
 }
 
-/// The figures of /metrics by name and labels, as the server's key is shown them.
+/// The figures of /metrics by name and labels, for the server's key.
 pub fn figures(server: &Server) -> HashMap<String, f64> {
     let page = server.get("/metrics").text;
     let lines = page.lines().filter(|line| !line.starts_with('#'));

@@ -1,5 +1,5 @@
-//! Live channels of two accounts: what one account does costs the other nothing, what a listener
-//! misses is reported to it, and aborted connections leave no gauge behind.
+//! Live channels of two accounts: actions of one account do not affect the other, a subscriber
+//! learns of missed messages, and aborted connections leave gauges at zero.
 
 use crate::auth::account;
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LOG_READS: &str = "restive_live_log_reads_total";
 const PRESENCE_RESET: &str = "presence.reset";
 
-/// Where the log ends.
+/// The current position of the log.
 fn position(server: &Server) -> String {
     server.get("/v1/books").header("x-stream-position").unwrap().to_owned()
 }
@@ -55,13 +55,13 @@ fn erasures_of_one_account_do_not_make_subscribers_of_another_read_the_log() {
     let mut expected = vec![first.to_owned()];
     expected.extend((0..100).map(|number| number.to_string()));
     expected.push(last.to_owned());
-    // Also a listener that resumes behind everything finds its account's events in memory.
+    // A subscriber that resumes from the beginning also finds its account's events in memory.
     listeners.push(open(&other, &format!("/api/events?types=message&since={begin}")));
     for listener in &mut listeners {
         assert_eq!(listener.texts_until(last), expected);
     }
     assert_eq!(figures(&server)[LOG_READS], 0.0, "the other account reads the log");
-    // The erased form of the account's own records is served from memory, too.
+    // The erased form of the account's own records is served from memory too.
     let mut late = open(KEY, &format!("/api/events?types=book.*&since={begin}"));
     for _ in 0..RECORDS {
         let object = late.named("book.created").json()["data"]["object"].clone();
@@ -86,7 +86,7 @@ fn a_record_written_after_its_erasure_is_shown_with_its_new_content() {
     assert_eq!(updated["data"]["object"]["title"], "open", "{updated}");
 }
 
-/// Waits until a connection is sent nothing more.
+/// Waits until a connection receives nothing more.
 fn stalls(server: &Server, channel: &str) {
     let (mut sent, mut same) = (f64::NAN, 0);
     eventually("it stalls", || {
@@ -96,7 +96,7 @@ fn stalls(server: &Server, channel: &str) {
     });
 }
 
-/// Reads up to the last message of the flood: what the resets say, and how many messages came.
+/// Reads up to the last message of the flood; returns the resets and the number of messages.
 fn blocks_until_last(mut next: impl FnMut() -> (bool, Value)) -> (Vec<Value>, usize) {
     let (mut resets, mut texts) = (Vec::new(), 0);
     loop {
@@ -128,12 +128,12 @@ fn a_subscriber_that_missed_presence_gets_presence_reset() {
     let mut heard = [lively.event(), lively.event()].map(|block| block.event.unwrap());
     heard.sort();
     assert_eq!(heard, ["online", "typing"]);
-    // Three missed: both by the stream, the coming of the user by the socket.
+    // Three missed: both by the stream, and the user's coming online by the socket.
     eventually("what is missed is counted", || {
         figures(&server)["restive_live_dropped_total"] == 3.0
     });
     let refetch = json!(["/v1/presence"]);
-    // It comes before the rest of the events, none of which is missing.
+    // The reset precedes the rest of the events, none of which is missing.
     let (resets, texts) = blocks_until_last(|| {
         let block = stream.event();
         let reset = block.is(PRESENCE_RESET);
@@ -148,7 +148,7 @@ fn a_subscriber_that_missed_presence_gets_presence_reset() {
     });
     assert_eq!(resets, [json!({ "missed": ["online"], "refetch": refetch })]);
     assert_eq!(texts, COUNT + 1);
-    // What is said from now on arrives again.
+    // Later messages arrive again.
     let present = server.get("/v1/presence").expect(200);
     assert_eq!(present["data"][0]["user"], "ann");
     typist.say(json!({ "type": "typing", "data": { "n": 2 } }));
@@ -230,7 +230,7 @@ fn many_aborted_connections_leave_every_gauge_at_zero() {
             storm.push(ask_for(&server, &poll, &[]));
             let headers = handshake().map(str::to_owned);
             storm.push(ask_for(&server, &format!("/ws?user={user}"), &headers));
-            // Some while their request or their first messages are on the way, some later.
+            // Some while their request or their first messages are in transit, some later.
             if number % 3 == round {
                 storm.drain(..).for_each(abort);
                 write(&server, "in between");
@@ -278,7 +278,7 @@ fn many_subscribers_of_one_account_delay_no_other_account() {
     }
     waits.sort();
     assert!(waits[ROUNDS / 2] < Duration::from_millis(100), "{waits:?}");
-    // The crowd is served in the same time, and none of it is left out.
+    // All subscribers are served in the same time.
     let sent = || figures(&server)["restive_live_messages_total{channel=\"sse\"}"];
     eventually("the crowd has it", || sent() == (MANY_CONNECTIONS * ROUNDS + ROUNDS) as f64);
     assert_eq!(figures(&server)[LOG_READS], 0.0);

@@ -1,5 +1,5 @@
-//! Bytes on a WebSocket that are wrong, many or compressed: each has its close code, and nobody
-//! else notices.
+//! Invalid, excessive or compressed bytes on a WebSocket: each gets its close code, and other
+//! clients are not affected.
 
 use crate::harness::{PATIENCE, Server, Start, eventually};
 use crate::hostile::resident_kib;
@@ -51,8 +51,8 @@ fn a_close_frame_arrives_although_the_client_keeps_sending() {
     let server = quick();
     for round in 0..5 {
         let mut socket = Socket::open(&server, "/ws");
-        // Much more than the server reads before it has seen enough. A reset would lose the code
-        // in a browser, whatever this client can still read.
+        // Much more than the server reads before it closes. A reset would lose the code in a
+        // browser, whatever this client can still read.
         let bytes = masked(FIN | TEXT, &vec![b'x'; 3_000_000]);
         socket.bytes_as_they_are(&bytes).expect("it is taken to its end");
         let frame = std::iter::repeat_with(|| socket.frame()).find(|f| f.opcode == CLOSE).unwrap();
@@ -70,7 +70,7 @@ fn a_message_may_be_fragmented_with_pings_in_between() {
     let pong = std::iter::repeat_with(|| socket.frame()).find(|f| f.opcode == PONG).unwrap();
     assert_eq!(pong.payload, b"are you there");
     socket.bytes_as_they_are(&masked(0, b"\"text\":\"gr\xc3")).unwrap();
-    // One byte at a time: whoever reads must not hope for whole frames.
+    // One byte at a time: the reader must not expect whole frames.
     for byte in masked(FIN, b"\xbc\xc3\x9fe\"}") {
         socket.bytes_as_they_are(&[byte]).unwrap();
     }
@@ -122,7 +122,7 @@ fn large_messages_are_compressed_if_negotiated() {
     }
     let frame = plain.frame();
     assert!(!frame.compressed && frame.payload.len() > 2_000);
-    // And what the client compresses is understood.
+    // The server accepts compressed messages.
     let said = json!({ "type": "message", "ref": "r", "text": text });
     let bytes = masked(FIN | COMPRESSED | TEXT, &deflated(said.to_string().as_bytes()));
     sockets[0].bytes_as_they_are(&bytes).unwrap();
@@ -141,7 +141,7 @@ fn a_compressed_message_over_the_limit_is_refused_without_using_memory() {
         let (code, _) = socket.closed();
         assert_eq!(code, 1009);
         let mut socket = compressing(&server, "permessage-deflate");
-        // Small on the wire, so that only inflating tells.
+        // Small on the wire, so that only inflating it shows its size.
         let small = deflated(&vec![b' '; 10 << 20]);
         assert!(small.len() < 60_000);
         socket.bytes_as_they_are(&masked(FIN | COMPRESSED | TEXT, &small)).unwrap();
@@ -166,13 +166,13 @@ fn a_flood_of_messages_is_slowed_down_and_delays_no_other_client() {
         json!({ "type": "nonsense", "data": "x".repeat(20_000) }).to_string(),
         json!({ "type": "subscribe", "types": "order.*" }).to_string(),
     ];
-    // Ended by the end of the server: what is not taken stays in their sockets.
+    // Ends with the server: unread bytes stay in their sockets.
     for text in floods.iter().cycle().take(12) {
         let frame = masked(FIN | TEXT, text.as_bytes());
         let mut socket = Socket::open(&server, "/ws?types=order.*");
         std::thread::spawn(move || (0..20_000).try_for_each(|_| socket.bytes_as_they_are(&frame)));
     }
-    // One who floods and reads is answered at the pace of the limit.
+    // A client that floods and reads gets responses at the rate limit.
     let mut flooder = Socket::open(&server, "/ws?types=order.*");
     flooder.typed("welcome");
     let ping = masked(FIN | TEXT, b"{\"type\":\"ping\"}");
@@ -192,7 +192,7 @@ fn a_flood_of_messages_is_slowed_down_and_delays_no_other_client() {
     assert!(grown < 40 << 10, "grown by {grown} KiB");
 }
 
-/// Everything at once that a client may do to take memory, by some dozens of them.
+/// Some dozens of clients do everything that uses memory.
 fn storm(server: &Server, bomb: &[u8]) {
     const EACH: usize = 12;
     let flood = masked(FIN | TEXT, b"{\"type\":\"ping\"}").repeat(5_000);
@@ -200,10 +200,10 @@ fn storm(server: &Server, bomb: &[u8]) {
     let pieces = masked(TEXT, &[b' '; 30_000]);
     std::thread::scope(|scope| {
         for _ in 0..EACH {
-            // Answers that nobody reads, and more messages than are taken.
+            // Unread responses, and more messages than are accepted.
             let mut socket = Socket::open(server, "/ws");
             let flood = &flood;
-            // The server takes some and leaves the rest in its socket: nothing is waited for.
+            // The server reads some and leaves the rest in its socket; the test does not wait.
             scope.spawn(move || socket.bytes_as_they_are(&flood[..40_000]));
             let mut socket = compressing(server, "permessage-deflate");
             scope.spawn(move || {
@@ -216,7 +216,7 @@ fn storm(server: &Server, bomb: &[u8]) {
                 let _ = socket.bytes_as_they_are(oversize);
                 assert_eq!(socket.closed().0, 1009);
             });
-            // Half a message, left as it is.
+            // Half a message, never completed.
             Socket::open(server, "/ws").bytes_as_they_are(&pieces).unwrap();
         }
     });
@@ -235,7 +235,7 @@ fn memory_used_by_hostile_sockets_is_freed() {
             resident_kib(&server)
         })
         .collect();
-    // The allocator may keep what the first took, for the next, and no more.
+    // The allocator may keep the memory of the first round for the next, and no more.
     assert!(after[0] < before + (24 << 10), "from {before} KiB to {after:?}");
     assert!(after[3] < after[0] + (4 << 10), "from {before} KiB to {after:?}");
 }
@@ -246,14 +246,14 @@ fn an_incomplete_frame_uses_memory_only_for_received_bytes() {
     let open = |count: usize| -> Vec<Socket> {
         (0..count).map(|_| Socket::open(&server, "/ws")).collect()
     };
-    // What the first ones cost is there for all that follow.
+    // Memory of the first connections is reused by the following ones.
     let mut first = open(20);
     write(&server, "somebody works before");
     first.iter_mut().for_each(|socket| drop(socket.typed("message")));
     let before = resident_kib(&server);
     let mut sockets = open(200);
     for socket in &mut sockets {
-        // Promises 60 KB and sends three.
+        // Declares 60 KB and sends three bytes.
         socket.bytes_as_they_are(&head(FIN | TEXT, FIN, 60_000)).unwrap();
         socket.bytes_as_they_are(&[0, 0, 0, 0, b'{', b' ', b' ']).unwrap();
     }

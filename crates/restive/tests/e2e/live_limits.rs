@@ -1,5 +1,5 @@
-//! Channel tokens that are limited to records and parents, and what a user of one publishes: the
-//! limits hold for what is heard and said, and nobody speaks in another's name.
+//! Channel tokens that are limited to records and parents, and publishing with them: the limits
+//! apply to received and sent messages, and a user cannot publish as another.
 
 use crate::harness::{PATIENCE, Server, Start};
 use crate::live_client::{Events, Opened, Socket, token, write};
@@ -91,10 +91,10 @@ fn a_subscription_that_the_token_does_not_allow_is_refused() {
     for bad in [json!({"parent": emma}), json!({"resource": dune})] {
         refused(&ask(&mut by_parent, &bad), "permission_denied");
     }
-    // What was refused changes nothing: the socket hears what it heard before.
+    // A refused subscription changes nothing: the socket receives what it received before.
     server.patch(&format!("/v1/books/{dune}"), json!({"price": 1})).expect(200);
     assert_eq!(by_record.typed("book.updated")["type"], "book.updated");
-    // The same when a channel is opened.
+    // The same when a channel opens.
     let made = token(&server, json!({ "types": ["book.*"], "resources": [dune] }));
     for query in ["types=order.*", &format!("resource={emma}"), "types=typing", "parent=x"] {
         let target = format!("/api/events?{query}&access_token={made}");
@@ -105,7 +105,7 @@ fn a_subscription_that_the_token_does_not_allow_is_refused() {
         let socket = Socket::ask(server.address, &target, &[], PATIENCE).unwrap();
         assert_eq!(socket.status, 403, "{query}");
     }
-    // And for a restricted key.
+    // The same for a restricted key.
     let (_, books) = crate::auth::create(&server, &["--scope", "books:read"]);
     let stream = server.ask("GET", "/api/events?types=order.*").key(&books).send();
     stream.error(403, "permission_denied");
@@ -146,7 +146,7 @@ fn invalid_limits_of_a_token_are_refused_by_field() {
     let made = server.post("/v1/channel-tokens", json!({ "resources": ["book_1"] }));
     let made = made.expect(201);
     assert_eq!((&made["resources"], &made["parents"]), (&json!(["book_1"]), &json!([])));
-    // The largest that may be asked for is one that is understood.
+    // The largest token that can be requested is accepted.
     let ids: Vec<String> = (0..20).map(|number| format!("{number:0>64}")).collect();
     let types = vec!["webhook_endpoint.disabled"; 50];
     let user = "\u{1f980}".repeat(200);
@@ -156,7 +156,7 @@ fn invalid_limits_of_a_token_are_refused_by_field() {
     opened.error(400, "invalid_parameter");
     for (field, value) in [
         ("resources", json!("book_1")),
-        // A user without records hears of none, not of all.
+        // An empty list must not mean all records.
         ("resources", json!([])),
         ("parents", json!([])),
         ("types", json!([])),
@@ -205,7 +205,7 @@ fn a_client_cannot_publish_as_another_user() {
     refused(&say(&mut nobody, json!({ "text": "forged", "from": "ann" })), "permission_denied");
     assert_eq!(say(&mut nobody, json!({ "text": "by nobody" }))["type"], "ack");
     assert_eq!(listener.named("message").json()["from"], Value::Null);
-    // The key's owner decides who speaks: it may name somebody, for the connection or a message.
+    // The owner of a key may name any user, for the connection or a message.
     let mut own = Socket::open(&server, "/ws?user=cat");
     assert_eq!(say(&mut own, json!({ "text": "own" }))["type"], "ack");
     assert_eq!(listener.named("message").json()["from"], "cat");

@@ -1,4 +1,4 @@
-//! What the figures of the live channels count: each moves by as much as happened, and no more.
+//! Metrics of the live channels: each counter changes by exactly what happened.
 
 use crate::harness::{PATIENCE, Server, eventually};
 use crate::live_client::{Events, PING, PONG, Socket, figures, open_connections, write};
@@ -9,12 +9,12 @@ use std::time::Instant;
 
 const RESET: &str = "stream.reset";
 
-/// A figure by what follows `restive_live_`.
+/// A metric by the part of its name after `restive_live_`.
 fn figure(server: &Server, name: &str) -> f64 {
     figures(server)[&format!("restive_live_{name}")]
 }
 
-/// Waits until a figure is this; what is sent is counted a moment later.
+/// Waits until a metric has this value; sent messages are counted a moment later.
 #[track_caller]
 fn becomes(server: &Server, name: &str, expected: f64) {
     let mut last = f64::NAN;
@@ -45,7 +45,8 @@ fn messages_out_and_in_are_counted_by_channel() {
     });
     stream.texts_until("message 3");
     sockets.iter_mut().for_each(|socket| drop(socket.texts_until("message 3")));
-    // Neither greetings nor answers are messages, and one that wants none is sent none.
+    // Greetings and responses are not messages, and a connection that subscribes to nothing gets
+    // none.
     for (channel, count) in [("sse", 4.0), ("websocket", 8.0), ("poll", 1.0)] {
         becomes(&server, &format!("messages_total{{channel=\"{channel}\"}}"), count);
     }
@@ -55,7 +56,7 @@ fn messages_out_and_in_are_counted_by_channel() {
     socket.say(json!({ "type": "nonsense" }));
     socket.say(json!({ "type": "ping" }));
     socket.typed("pong");
-    // A frame of the protocol is no message.
+    // A control frame is not a message.
     socket.send(PING, b"").unwrap();
     std::iter::repeat_with(|| socket.frame()).find(|frame| frame.opcode == PONG).unwrap();
     assert_eq!(figure(&server, "received_total"), 3.0);
@@ -68,11 +69,11 @@ fn messages_out_and_in_are_counted_by_channel() {
 fn resumed_connections_are_counted_by_source_of_the_missed_events() {
     let server = quick();
     let begin = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
-    // With nobody there, the newest events are not kept in memory either.
+    // Without subscribers, the newest events are not kept in memory.
     let _somebody = Events::open(&server, "/api/events?types=book.*");
     write(&server, "the first one");
     let resumed = |from: &str| figure(&server, &format!("resumes_total{{from=\"{from}\"}}"));
-    // Who names no place resumes nothing.
+    // A client without a position does not resume.
     Events::open(&server, "/api/events").next();
     let target = format!("/ws?types=message&since={begin}");
     Socket::open(&server, &target).texts_until("the first one");
@@ -98,7 +99,7 @@ fn metrics_show_the_lag_and_the_missed_messages_of_a_stalled_client() {
     let stalled = Events::open_narrow(&server, "/api/events?types=message,typing");
     flood(&server, COUNT, &AtomicUsize::new(0));
     let (mut sent, mut same) = (f64::NAN, 0);
-    // It is sent what its sockets take, and then nothing, however often one looks.
+    // The stalled client receives what its sockets hold, and then nothing.
     eventually("it stalls", || {
         let now = figure(&server, "messages_total{channel=\"sse\"}");
         same = if std::mem::replace(&mut sent, now) == now { same + 1 } else { 0 };

@@ -1,4 +1,4 @@
-//! One cursor for every channel: a client changes channel at every message, or comes from a list,
+//! One cursor for every channel: a client switches channels at every message, or comes from a list,
 //! while others write, and neither misses nor repeats anything.
 
 use crate::chance::Chance;
@@ -14,7 +14,7 @@ fn start() -> Server {
     Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
 }
 
-/// Writes messages, and in between what no feed is, so that positions are not always messages.
+/// Writes messages, and other records in between, so that not every position is a message.
 fn chatter(server: &Server, seed: u64) {
     let mut chance = Chance::new(seed);
     for number in 0..MESSAGES {
@@ -26,7 +26,7 @@ fn chatter(server: &Server, seed: u64) {
     write(server, LAST);
 }
 
-/// What a client has: where it stands, and what it was told.
+/// A client: its position, and the messages that it received.
 struct Client<'s> {
     server: &'s Server,
     position: String,
@@ -38,7 +38,7 @@ impl Client<'_> {
         self.told.last().is_some_and(|(_, text)| text == LAST)
     }
 
-    /// Takes so many messages from a WebSocket, and leaves whatever else is on its way.
+    /// Reads this many messages from a WebSocket, and ignores the rest.
     fn by_socket(&mut self, count: usize) {
         let target = format!("/ws?since={}", self.position);
         let mut socket = Socket::open(self.server, &target);
@@ -69,7 +69,7 @@ impl Client<'_> {
         self.position = position;
     }
 
-    /// The place a channel names first is the one that was asked for, with the log it is in.
+    /// The first position of a channel is the requested one, with the epoch.
     fn begins_here(&self, position: &str) {
         let (_, sequence) = position.split_once('.').unwrap();
         assert!(self.position == position || self.position == sequence, "begins at {position}");
@@ -80,7 +80,7 @@ impl Client<'_> {
         position.clone_into(&mut self.position);
     }
 
-    /// The id of the last record instead of the position: it is one, too.
+    /// Uses the id of the last record as the position, which is equivalent.
     fn forget_position(&mut self) {
         self.position = self.told.last().map_or("0".to_owned(), |(id, _)| id.to_string());
     }
@@ -153,7 +153,7 @@ impl Client<'_> {
     }
 }
 
-/// The stream from where a list was read on, until this book.
+/// The stream from the position of a list, until this book.
 fn books_from(server: &Server, position: &str, last: &str) -> Vec<String> {
     let target = format!("/api/events?types=book.created&since={position}");
     let mut events = Events::open(server, &target);
@@ -176,7 +176,7 @@ fn a_stream_from_the_position_of_a_list_has_no_gap() {
     assert_eq!(same.titles().len(), 2);
     let live = books_from(&server, &position, &between);
     assert_eq!(live, [between.as_str()], "what the list had is not told again");
-    // The other channels take it as well.
+    // The other channels accept it as well.
     let mut socket = Socket::open(&server, &format!("/ws?types=book.created&since={position}"));
     assert_eq!(socket.typed("book.created")["data"]["data"]["object"]["id"], between);
     let message = write(&server, "a message");
@@ -191,7 +191,7 @@ fn lists_and_streams_together_are_complete_during_writes() {
     std::thread::scope(|scope| {
         for writer in 0..2 {
             let server = &server;
-            // With the marks, no more than a page takes.
+            // With the marks, no more than one page.
             scope.spawn(move || (0..40).for_each(|n| drop(server.book(&format!("{writer} {n}")))));
         }
         for _ in 0..12 {
@@ -247,7 +247,7 @@ fn every_list_returns_the_position_of_the_log() {
         let answer = check("GET", path, "\"none\"");
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         check("HEAD", path, "\"none\"");
-        // Also one that is as the client has it.
+        // Also a 304.
         if let Some(tag) = answer.header("etag") {
             assert_eq!(check("GET", path, tag).status, 304, "{path}");
         }

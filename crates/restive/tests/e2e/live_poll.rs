@@ -1,4 +1,4 @@
-//! Short and long polls of a feed: what they answer, when, and what waiting costs.
+//! Short and long polls of a feed: responses, their timing, and the cost of waiting.
 
 use crate::carry;
 use crate::clock::hurried;
@@ -22,7 +22,7 @@ fn position(answer: &Answer) -> &str {
     answer.header("x-stream-position").unwrap()
 }
 
-/// Waits until so many polls are held.
+/// Waits until this many polls are held.
 fn held(server: &Server, count: usize) {
     eventually("the polls are held", || open_connections(server, "poll") == count as f64);
 }
@@ -42,7 +42,7 @@ fn a_short_poll_returns_newer_records_at_once() {
     assert_eq!(since(&all[1].to_string()), all[2..]);
     assert_eq!(since(position(&answer)), [0; 0]);
     assert_eq!(since(&all[4].to_string()), [0; 0]);
-    // Other clients say the same.
+    // Another client gets the same.
     let output =
         curl(&server, &format!("/api/messages?since={}", all[3])).output_in_time().unwrap();
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -83,7 +83,7 @@ fn a_poll_with_the_current_etag_gets_304_until_the_feed_changes() {
     let changed = again();
     assert_eq!(ids(&changed), [second]);
     assert_ne!(changed.header("etag"), Some(tag.as_str()));
-    // Another question has another tag, and a long poll is not for keeping.
+    // Another query has another tag, and long polls have none.
     let other = server.ask("GET", "/api/messages?since=0").header("if-none-match", &tag).send();
     assert_eq!(ids(&other), [first, second]);
     let waited = server.get(&format!("{target}&wait=true"));
@@ -223,16 +223,16 @@ fn a_disconnected_long_poll_frees_its_resources_at_once() {
     write(&server, "nobody waits for this");
 }
 
-/// Seconds that a server's processors have worked for it.
+/// Seconds of CPU time of a server.
 fn worked(server: &Server) -> f64 {
-    // The fields behind the name, which may have spaces; hundredths of a second.
+    // The fields after the name, which may contain spaces; hundredths of a second.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks = |place: usize| fields[place].parse::<f64>().unwrap();
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// A query of each, even once in a second, would be seen.
+/// One query per poll and second would be visible.
 #[test]
 fn waiting_long_polls_use_no_cpu() {
     const WAITERS: usize = 3_000;
@@ -241,7 +241,7 @@ fn waiting_long_polls_use_no_cpu() {
     let server = server.go();
     let target = format!("/api/messages?since={}&wait=true", write(&server, "the newest"));
     let mut waiting = Vec::new();
-    // One account may have some 2,000 requests that are being answered; held ones do not count.
+    // One account may have some 2,000 requests in progress; held polls do not count.
     for _ in 0..3 {
         waiting.extend((0..WAITERS / 3).map(|_| ask_for(&server, &target, &[])));
         held(&server, waiting.len());
@@ -270,7 +270,7 @@ fn invalid_parameters_of_a_poll_are_refused_by_name() {
     for bad in ["", "0", "-1", "x", "1.5"] {
         check(&format!("limit={bad}"), "invalid_parameter", "limit");
     }
-    // Clamped, as on lists.
+    // Reduced to the limit, as on lists.
     server.get("/api/messages?limit=99999999999").expect(200);
     check("text=x", "unknown_parameter", "text");
     server.post("/api/messages", json!({})).error(405, "method_not_allowed");
@@ -337,7 +337,7 @@ fn a_poll_returns_records_in_id_order_although_the_clock_was_set_back() {
     let later: Vec<i64> = (0..3).map(|n| write(&server, &format!("after {n}"))).collect();
     let all = server.get("/api/messages?since=0");
     assert_eq!(ids(&all), [&[first][..], &later].concat());
-    // Who takes them one at a time must meet each of them.
+    // A client that reads one at a time must get each of them.
     let one = server.get("/api/messages?since=0&limit=1");
     assert_eq!(ids(&one), [first]);
     let rest = server.get(&format!("/api/messages?since={}", position(&one)));

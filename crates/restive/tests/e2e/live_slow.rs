@@ -1,5 +1,5 @@
-//! Readers that stall, and very many that come at once: nothing is lost, nobody else waits, and the
-//! server's memory does not grow with them.
+//! Stalled readers, and very many at once: no event is lost, other clients do not wait, and the
+//! server's memory stays bounded.
 
 use crate::clock::hurried;
 use crate::harness::{KEY, Server, Start, eventually};
@@ -25,12 +25,12 @@ pub fn quick() -> Server {
     quick_start().go()
 }
 
-/// Far more than the sockets and the memory of the newest events take together.
+/// Far more than the sockets and the memory of the newest events hold together.
 pub fn flood(server: &Server, count: usize, written: &AtomicUsize) {
     pour(server, |number| number < count / WRITERS, written);
 }
 
-/// The same, for as long as each writer is to go on.
+/// The same, while each writer may continue.
 fn pour(server: &Server, goes_on: impl Fn(usize) -> bool + Sync, written: &AtomicUsize) {
     let filler = "x".repeat(3_900);
     std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn a_stalled_reader_gets_everything_later_and_delays_no_other_client() {
                 texts.push(block.json()["text"].as_str().unwrap().to_owned());
                 worst = worst.max(written.load(Relaxed).saturating_sub(texts.len()));
                 if texts.len().is_multiple_of(COUNT / 10) {
-                    // It stalls, but is not silent, however long this takes.
+                    // It does not read, but it sends, so it is not silent.
                     alive.send(PONG, b"").unwrap();
                 }
             }
@@ -93,7 +93,7 @@ fn a_stalled_reader_gets_everything_later_and_delays_no_other_client() {
     for number in 0..200 {
         write(&server, &format!("unread {number}"));
     }
-    // Whoever takes nothing has nothing read for it.
+    // The server does not read the log for a client that reads nothing.
     assert!(reads() - earlier < 20.0, "{} reads of the log", reads() - earlier);
     std::thread::scope(|scope| {
         let (mut stream, mut socket) = (stalled_stream, stalled_socket);
@@ -105,7 +105,7 @@ fn a_stalled_reader_gets_everything_later_and_delays_no_other_client() {
     assert!(figures(&server)["restive_live_log_reads_total"] > 0.0, "they read the log");
 }
 
-/// What is not for it passes it by, however much that is.
+/// A subscriber ignores any number of events that it did not subscribe to.
 #[test]
 fn an_idle_subscriber_does_not_read_the_log_for_events_it_filters_out() {
     let server = quick();
@@ -120,7 +120,7 @@ fn an_idle_subscriber_does_not_read_the_log_for_events_it_filters_out() {
     assert_eq!(figures["restive_live_lag_events"], 0.0);
 }
 
-/// Two minutes of the server's.
+/// Two minutes of server time.
 #[test]
 fn a_stream_whose_client_reads_nothing_is_closed_and_can_be_resumed() {
     const COUNT: usize = 4_000;
@@ -131,7 +131,8 @@ fn a_stream_whose_client_reads_nothing_is_closed_and_can_be_resumed() {
     flood(&server, COUNT, &AtomicUsize::new(0));
     eventually("it is given up", || open_connections(&server, "sse") == 0.0);
     assert_eq!(figures(&server)["restive_live_slow_total"], 1.0);
-    // What it had been sent is whole up to the last block, and the rest follows elsewhere.
+    // The received part is complete up to the last block, and the rest follows on another
+    // connection.
     let mut heard = vec![first];
     while let Ok(Some(block)) = stalled.try_next() {
         heard.extend(block.json()["id"].as_i64());
@@ -143,13 +144,13 @@ fn a_stream_whose_client_reads_nothing_is_closed_and_can_be_resumed() {
     assert_eq!(heard.len() + rest.len(), COUNT + 2);
 }
 
-/// Reads a little at a time of what is written, too little to come up with the log, until the
-/// server has enough of it. How many messages were written.
+/// Reads slowly while messages are written, too slowly to catch up with the log, until the server
+/// closes the connection. Returns the number of messages written.
 fn sip_until_given_up(server: &Server, mut sip: impl FnMut()) -> usize {
-    // For some 16 KiB, four messages. The system wakes a writer when a third of its buffer is free,
-    // which may hold 4 MiB: at this pace long before the server thinks that nothing is taken.
+    // For some 16 KiB, four messages. The system wakes a writer when a third of its buffer of up to
+    // 4 MiB is free: at this rate long before the server considers the client stalled.
     const SIP: Duration = Duration::from_millis(50);
-    // More than that pace takes in the time that there is.
+    // More than that rate reads in the available time.
     const MOST: usize = 6_000 / WRITERS;
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let began = Instant::now();
@@ -164,7 +165,7 @@ fn sip_until_given_up(server: &Server, mut sip: impl FnMut()) -> usize {
             over.store(true, Relaxed);
         });
         let mut sips = 0;
-        // Nothing else keeps it from its next sip: who takes nothing at all is cut off.
+        // Nothing else may delay the next read: a client that reads nothing is closed.
         while !(pouring.is_finished() && watching.is_finished()) {
             let ahead = (SIP * sips).saturating_sub(began.elapsed());
             std::thread::sleep(ahead); // waits for: its own pace
@@ -175,7 +176,7 @@ fn sip_until_given_up(server: &Server, mut sip: impl FnMut()) -> usize {
     written.into_inner()
 }
 
-/// Ten minutes of the server's.
+/// Ten minutes of server time.
 #[test]
 fn a_stream_that_never_catches_up_is_closed_and_resumes_without_loss() {
     let server = hurried(quick_start(), 20).go();
@@ -197,12 +198,12 @@ fn a_stream_that_never_catches_up_is_closed_and_resumes_without_loss() {
     assert!(ids == all, "nothing lost, nothing twice");
 }
 
-/// Ten minutes of the server's.
+/// Ten minutes of server time.
 #[test]
 fn a_socket_that_never_catches_up_is_closed_and_resumes_without_loss() {
     let server = hurried(quick_start(), 20).go();
     let mut slow = Socket::open_narrow(&server, "/ws?types=message");
-    // It sips, and says that it is there: neither stalled nor silent.
+    // It reads slowly and sends: neither stalled nor silent.
     let count = sip_until_given_up(&server, || {
         slow.sip();
         slow.send(PONG, b"").unwrap();
@@ -226,7 +227,7 @@ fn a_socket_that_never_catches_up_is_closed_and_resumes_without_loss() {
     assert_eq!(ids.len() + resumed.texts_until(LAST).len(), count + 1);
 }
 
-/// Reads until the last message has come, whole; the ids on the way.
+/// Reads until the last message has arrived completely; returns the ids.
 fn ids_until_last(stream: &mut TcpStream) -> Vec<i64> {
     let mut text = Vec::new();
     let mut piece = [0; 4096];
@@ -244,7 +245,7 @@ fn ids_until_last(stream: &mut TcpStream) -> Vec<i64> {
 
 const CLIENTS: usize = 10_000;
 
-/// All of them resume at once, each from one of these messages, and are told the rest.
+/// All resume at once, each from one of these messages, and receive the rest.
 fn wave(server: &Server, ids: &[i64]) -> u64 {
     let before = resident_kib(server);
     let mut streams: Vec<TcpStream> = (0..CLIENTS)
@@ -281,7 +282,7 @@ fn ten_thousand_reconnecting_clients_are_served_from_memory_which_is_freed_again
         let ids: Vec<i64> = (0..40).map(|n| write(&server, &format!("message {n}"))).collect();
         let grown = wave(&server, &ids);
         assert!(grown < 8 * CLIENTS as u64, "{CLIENTS} cost {grown} KiB in round {round}");
-        // The allocator may keep what one crowd took, for the next, and no more.
+        // The allocator may keep the memory of one wave for the next, and no more.
         assert_unharmed(&server, before);
         after.push(resident_kib(&server));
     }
@@ -290,20 +291,20 @@ fn ten_thousand_reconnecting_clients_are_served_from_memory_which_is_freed_again
     assert_eq!(figures(&server)["restive_live_log_reads_total"], 0.0, "memory was enough");
 }
 
-/// Without a ping to answer, it is the system that tells: nothing of what it sends is acknowledged.
+/// Without pings, only the system detects it: sent data is not acknowledged.
 #[test]
 fn streams_and_polls_of_vanished_clients_are_closed_and_freed() {
     const STREAMS: usize = 3_000;
     const POLLS: usize = 20;
-    // Both doors have room for them once.
+    // Listener and hub have room for exactly these.
     let room = STREAMS + 4 * POLLS;
     let schema = model::schema::BOOKSHOP.replace(
         "max_connections_per_account = 50000",
         &format!("max_connections_per_account = {room}"),
     );
     let start = Start::schema(&schema).arg("--rate-limit").arg("off");
-    // A tenth of the listener's connections is left to requests, and a tenth of the rest to other
-    // accounts.
+    // A tenth of the listener's connections is reserved for requests, and a tenth of the rest for
+    // other accounts.
     let listened = room * 5 / 4;
     let start = start.arg("--max-connections").arg(&listened.to_string()).arg("--vanished-after");
     let server = hurried(start.arg("2").env("RESTIVE_ACCESS_LOG", "off"), 20).go();
@@ -315,7 +316,7 @@ fn streams_and_polls_of_vanished_clients_are_closed_and_freed() {
             let mut vanished: Vec<TcpStream> = streams.collect();
             eventually("all are heard", || open_connections(&server, "sse") == STREAMS as f64);
             let mut polls = Vec::new();
-            // Asked anew until all are seen: the hurried server holds them for little more than a
+            // Repeated until all are seen: the accelerated server holds them for little more than a
             // second.
             eventually("all are held", || {
                 polls = (0..POLLS).map(|_| ask_for(&server, &poll, &[])).collect();
@@ -332,8 +333,8 @@ fn streams_and_polls_of_vanished_clients_are_closed_and_freed() {
         })
         .collect();
     assert_unharmed(&server, before);
-    // The allocator may keep what the first two took, for the next, and no more. Were the least of
-    // it kept, some 2.5 KiB of each, the last three would leave 22 MiB.
+    // The allocator may keep the memory of the first two rounds for the next, and no more. If only
+    // 2.5 KiB of each connection stayed, the last three rounds would leave 22 MiB.
     let grown = kept[4].saturating_sub(kept[1]);
     assert!(grown < 12 << 10, "{grown} KiB more in three rounds: from {before} to {kept:?}");
 }

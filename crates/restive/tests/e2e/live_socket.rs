@@ -1,5 +1,5 @@
-//! WebSockets: what a client may say and what it is answered, what it subscribes to, and who is
-//! online by them. Bytes that break the protocol: `live_frames`.
+//! WebSockets: messages of clients and their responses, subscriptions, and presence. For protocol
+//! errors see `live_frames`.
 
 use crate::clock::hurried;
 use crate::harness::{PATIENCE, Server, Start, eventually};
@@ -34,14 +34,14 @@ fn a_message_creates_one_record_for_each_ref() {
     let ack = socket.typed("ack");
     assert_eq!(ack["ref"], "r1");
     let id = ack["id"].as_i64().unwrap();
-    // What lies before the record may still be on its way.
+    // Earlier events may still be in transit.
     assert_eq!(ack["position"], Value::Null);
     let record = server.get(&format!("/v1/messages/{id}")).expect(200);
     assert_eq!((&record["text"], &record["from"]), (&json!("hello"), &json!("ann")));
     let told = other.typed("message");
     assert_eq!(told["data"], record);
     assert_eq!(sequence(&told["position"]), id);
-    // Said again after the connection broke, by a new one.
+    // Sent again over a new connection after the first broke.
     drop(socket);
     let mut socket = Socket::open(&server, "/ws?types=book.*");
     socket.say(said);
@@ -50,7 +50,7 @@ fn a_message_creates_one_record_for_each_ref() {
     socket.say(json!({ "type": "message", "ref": "r1", "text": "something else" }));
     let refused = socket.typed("error");
     assert_eq!((&refused["ref"], &refused["error"]["param"]), (&json!("r1"), &json!("ref")));
-    // In `data`, without a reference.
+    // In `data`, without a ref.
     socket.say(json!({ "type": "message", "data": { "text": "second" } }));
     let ack = socket.typed("ack");
     assert_eq!(ack["ref"], Value::Null);
@@ -102,7 +102,7 @@ fn typing_is_sent_to_other_subscribers_and_not_stored() {
     ann.say(json!({ "type": "typing", "room": 7 }));
     let told = ben.typed("typing");
     assert_eq!(told, json!({ "type": "typing", "user": "ann", "data": { "room": 7 } }));
-    // A burst that is more than one write takes: whoever reads gets all of it.
+    // A burst that exceeds one write: a reader gets all of it.
     let burst = (0..60).flat_map(|n| {
         masked(0x80 | TEXT, json!({ "type": "typing", "data": n }).to_string().as_bytes())
     });
@@ -110,7 +110,7 @@ fn typing_is_sent_to_other_subscribers_and_not_stored() {
     for expected in 0..60 {
         assert_eq!(ben.typed("typing")["data"], expected);
     }
-    // The sender, and who asked for something else, hear only what follows.
+    // The sender, and a client with another subscription, receive only later events.
     server.book("mark");
     assert_eq!(ann.typed_beside("book.created", &["online"])["type"], "book.created");
     assert_eq!(other.typed_beside("book.created", &["welcome"])["type"], "book.created");
@@ -118,7 +118,7 @@ fn typing_is_sent_to_other_subscribers_and_not_stored() {
 }
 
 impl Socket {
-    /// The next message of this type, with none but these in between.
+    /// The next message of this type, with only these types in between.
     #[track_caller]
     fn typed_beside(&mut self, kind: &str, others: &[&str]) -> Value {
         loop {
@@ -145,7 +145,7 @@ fn a_subscription_begins_now_or_at_its_position() {
     server.book("late");
     let told = socket.message();
     assert_eq!(told["data"]["data"]["object"]["title"], "late", "not what came before: {told}");
-    // Back in the log for one interest, while the other goes on.
+    // One subscription goes back in the log while the other continues.
     socket.say(json!({ "type": "subscribe", "types": "message", "since": first }));
     socket.typed_beside("ack", &[]);
     assert_eq!(socket.message()["data"]["text"], "second");
@@ -153,7 +153,7 @@ fn a_subscription_begins_now_or_at_its_position() {
     server.book("latest");
     assert_eq!(socket.message()["data"]["text"], "third");
     assert_eq!(socket.message()["data"]["data"]["object"]["title"], "latest");
-    // What is given up is not told, and not made up for later.
+    // After an unsubscribe, its events are neither sent nor made up for later.
     socket.ask_for(json!({ "type": "unsubscribe", "types": ["book.*"] }));
     server.book("unheard");
     write(&server, "fourth");
@@ -232,7 +232,7 @@ fn a_user_with_several_tabs_comes_online_and_goes_offline_once() {
     eventually("one tab is left", || {
         server.get("/v1/presence").expect(200)["data"][0]["connections"] == 1
     });
-    // Reloaded: gone and back before anyone takes note.
+    // A reload: the user is back before going offline is noticed.
     drop(tab);
     let reloaded = Socket::open(&server, "/ws?user=ann");
     write(&server, "another mark");
@@ -254,8 +254,8 @@ fn presence_is_rebuilt_after_a_kill() {
     assert_eq!(server.get("/v1/presence").expect(200)["data"], json!([]));
 }
 
-/// Slow by nature: pings go out every 30 seconds, and silence is borne with for 20.
-/// Up to two minutes of the server's.
+/// Slow: pings are sent every 30 seconds, and silence is tolerated for 20. Up to two minutes of
+/// server time.
 #[test]
 fn a_socket_that_does_not_answer_pings_is_closed_and_its_user_goes_offline() {
     const HURRY: u32 = 5;
@@ -301,7 +301,7 @@ fn a_socket_that_does_not_answer_pings_is_closed_and_its_user_goes_offline() {
 fn a_socket_of_a_vanished_client_is_closed_and_its_user_goes_offline() {
     let server = hurried(quick_start(), 20).go();
     let mut watcher = Socket::open(&server, "/ws?user=ann&types=online");
-    // From then on it hears of others.
+    // From then on it receives the presence of others.
     watcher.typed("welcome");
     let stream = ask_for(&server, "/ws?user=ben", &handshake().map(str::to_owned));
     let online = |watcher: &mut Socket, online: bool| {
@@ -313,7 +313,7 @@ fn a_socket_of_a_vanished_client_is_closed_and_its_user_goes_offline() {
     let began = Instant::now();
     online(&mut watcher, false);
     assert_eq!(open_connections(&server, "websocket"), 1.0);
-    // Pinged after 30 s, not heard for 20 more, and given a few to say goodbye and come back.
+    // Pinged after 30 s, silent for 20 more, with a few seconds to close and reconnect.
     assert!(began.elapsed() * 20 > Duration::from_secs(45), "{:?}", began.elapsed());
     drop(stream);
 }
@@ -330,8 +330,8 @@ fn a_socket_is_closed_before_its_token_expires() {
     assert_eq!((code, reason.as_str()), (4201, "token_expired"));
     let after = began.elapsed();
     assert!((Duration::from_secs(2)..Duration::from_secs(9)).contains(&after), "{after:?}");
-    // Before: with the token, which is still good, another one opens. A machine may be too busy to
-    // come in time, but not always.
+    // While the token is still valid, it opens another socket. A busy machine may be too late
+    // sometimes, but not always.
     let in_time = (0..5).any(|_| {
         let made = token(&server, json!({ "expires_in": 5 }));
         let ask = || {
@@ -342,7 +342,7 @@ fn a_socket_is_closed_before_its_token_expires() {
         ask().status == 101
     });
     assert!(in_time, "its connections outlive a token");
-    // The other channels end as well, each in its way.
+    // The other channels end as well, each in its own way.
     let made = token(&server, json!({ "expires_in": 5 }));
     let here = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
     std::thread::scope(|scope| {

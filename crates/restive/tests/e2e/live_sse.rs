@@ -1,5 +1,5 @@
-//! Server-sent events: where a stream begins, what it carries under which name, and how it resumes,
-//! over every version of HTTP.
+//! Server-sent events: the begin of a stream, its events and their names, and resuming, over every
+//! version of HTTP.
 
 use crate::clock::hurried;
 use crate::deadline::Deadline as _;
@@ -16,7 +16,7 @@ fn quick() -> Start {
     Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off")
 }
 
-/// Where the log of a server ends, as its lists say.
+/// The current position of the log, from a list.
 fn position(server: &Server) -> String {
     server.get("/v1/books").header("x-stream-position").unwrap().to_owned()
 }
@@ -35,7 +35,7 @@ fn a_stream_sends_its_position_before_the_first_event() {
     let next = curl.events.next();
     assert_eq!(next.json()["text"], "after it was opened", "and nothing from before");
     drop(curl);
-    // Cut off before the first event, a client resumes from there.
+    // A client that is cut off before the first event resumes from there.
     let mut events = Events::open_from(&server, "/api/events", Some(&begin));
     assert_eq!(events.event(), next);
 }
@@ -54,7 +54,7 @@ fn a_stream_resumes_from_header_or_parameter_and_the_header_takes_precedence() {
     assert_eq!(first_of(&format!("/api/events?last_event_id={}", at(ids[1])), None), "m2");
     assert_eq!(first_of(&format!("/api/events?since={}", ids[2]), None), "m3");
     assert_eq!(first_of(&format!("/api/events?since={}", ids[2]), Some(&at(ids[0]))), "m1");
-    // What a browser sends before its first event.
+    // A browser sends this before its first event.
     let mut events = Events::open_from(&server, "/api/events", Some(""));
     write(&server, "m4");
     assert_eq!(events.event().json()["text"], "m4");
@@ -80,7 +80,7 @@ fn a_stream_names_records_by_live_name_and_events_by_type() {
     let updated = events.event();
     assert!(updated.is("book.updated"));
     assert_eq!(updated.json()["data"]["previous_attributes"]["title"], "Dune");
-    // The envelope is that of the log.
+    // The envelope equals that of the log.
     let mut logged = server.get("/v1/events?type=book.updated").expect(200)["data"][0].clone();
     let mut told = updated.json();
     for envelope in [&mut logged, &mut told] {
@@ -89,12 +89,12 @@ fn a_stream_names_records_by_live_name_and_events_by_type() {
     assert_eq!(told, logged);
 }
 
-/// The names, or ids of the records, of the events that a stream with this query carries.
+/// The names, or record ids, of the events of a stream with this query.
 fn carried(server: &Server, query: &str) -> Vec<String> {
     let separator = if query.is_empty() { "" } else { "&" };
     let target = format!("/api/events?since=0{separator}{query}");
     let mut command = curl(server, &target);
-    // It is all there already: whatever has not come when a second has passed is not coming.
+    // All events exist already: an event that has not arrived within a second will not arrive.
     command.args(["--max-time", "2"]);
     let output = command.output_in_time().unwrap();
     let mut events = Events::of(std::io::Cursor::new(output.stdout));
@@ -178,7 +178,7 @@ fn the_headers_of_a_stream_disable_proxy_buffering() {
     let none = server.ask("POST", "/api/events").json(&json!({})).send();
     assert_eq!(none.header("allow"), Some("GET, HEAD, OPTIONS"));
     none.error(405, "method_not_allowed");
-    // A browser's own, and the wide ones.
+    // The value of a browser, and wildcards.
     for accept in ["text/event-stream", "*/*", "text/html, text/*;q=0.1"] {
         let head = server.ask("HEAD", "/api/events").header("accept", accept).send();
         assert_eq!(head.status, 200, "{accept}");
@@ -193,7 +193,7 @@ fn an_idle_stream_sends_comments_and_its_position() {
     let opened = Instant::now();
     let begin = position(&server);
     assert_eq!(quiet.next().id, Some(begin.clone()));
-    // Not for this stream, but a reason not to go back behind it.
+    // Not an event of this stream, but it advances the position.
     write(&server, "hello");
     let here = position(&server);
     assert_ne!(here, begin);
@@ -212,7 +212,7 @@ fn an_idle_stream_sends_comments_and_its_position() {
     let told = later.event();
     assert!(told.is("book.created"), "what the beat was ahead of is not repeated: {told:?}");
     assert_eq!(told.json()["data"]["object"]["id"], book);
-    // Behind an event the beat follows it.
+    // After an event, the next comment has its position.
     assert_eq!(quiet.event(), told);
     assert_eq!(quiet.next().id, told.id);
 }
@@ -273,7 +273,7 @@ fn a_stream_from_before_the_log_gets_stream_reset_and_then_the_rest() {
     });
     let folder = server.kill();
     let server = shifted(&folder, "+31d");
-    // The newest one stays whatever its age.
+    // The newest event stays at any age.
     eventually("old events are gone", || {
         server.get("/v1/events?type=message.created").column("id").len() == 1
     });
@@ -285,7 +285,7 @@ fn a_stream_from_before_the_log_gets_stream_reset_and_then_the_rest() {
     let next = events.event();
     assert_eq!(next.json()["text"], "forgotten 4");
     assert_eq!(events.event().json()["text"], "kept");
-    // Who was told goes on from there without another.
+    // A client that got the reset continues from there without another.
     let resumed = data["resumed_at"].as_str().unwrap();
     let mut events = Events::open_from(&server, "/api/events", Some(resumed));
     assert_eq!(events.event(), next);
@@ -322,7 +322,7 @@ fn a_client_thousands_of_events_behind_resumes_from_the_log() {
     let seen = figures(&server);
     assert_eq!(seen["restive_live_resumes_total{from=\"log\"}"], 1.0);
     assert!(seen["restive_live_log_reads_total"] > 0.0);
-    // It lives on from memory, and writes meanwhile are not lost to one who reads the log.
+    // It continues from memory, and writes are not lost while it reads the log.
     let mut behind = Events::open_from(&server, "/api/events?types=message", Some(&begin));
     write_many(&server, 100, 2_500);
     let last = write(&server, "the last one");
@@ -365,7 +365,7 @@ fn follow_over(command: impl Fn(&Server, &str) -> Command) {
         String::from_utf8(page).unwrap().contains(&line)
     };
     assert!(open("1"));
-    // More than a window of HTTP/2 or HTTP/3 takes, in pieces that come as they are made.
+    // More than a window of HTTP/2 or HTTP/3, in chunks as they are created.
     let large = "x".repeat(3_900);
     for number in 0..40 {
         let text = format!("{large}{number}");
@@ -413,7 +413,7 @@ fn an_erased_payload_is_not_streamed_even_from_memory() {
     let id = server.book("Secret title");
     assert_eq!(early.named("book.created").json()["data"]["object"]["title"], "Secret title");
     server.post("/v1/erasures", json!({ "resource": id })).expect(201);
-    // Who was there goes on; who comes later, from the same place, is not told.
+    // An open stream continues; a later one from the same position does not get the payload.
     early.named("erasure.created");
     let mut late = Events::open(&server, &target);
     let told = late.named("book.created");

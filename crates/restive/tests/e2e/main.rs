@@ -1,7 +1,7 @@
-//! End to end: every test here starts the real executable and speaks real HTTP to it. One binary,
-//! so that it links once.
+//! End-to-end tests: every test starts the real executable and sends it real HTTP. One binary, so
+//! that it links once.
 
-// All of it is test code, the parts outside `#[test]` functions too.
+// All of it is test code, also the parts outside `#[test]` functions.
 #![allow(clippy::unwrap_used)]
 
 mod chance;

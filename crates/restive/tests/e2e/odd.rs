@@ -1,4 +1,4 @@
-//! Odd input for the storms of `hostile`: bodies, queries and headers that a client could send.
+//! Unusual input for the tests in `hostile`: bodies, queries and headers that a client could send.
 
 use crate::chance::Chance;
 
@@ -193,7 +193,7 @@ const VALUES: &[&str] = &[
     "a,b;c=d",
 ];
 
-/// A body: mostly an object with fields that exist, now and then anything at all.
+/// A body: mostly an object with known fields, sometimes anything.
 pub fn body(chance: &mut Chance) -> Vec<u8> {
     match chance.below(10) {
         0 => chance.bytes(200),
@@ -254,8 +254,7 @@ fn value(chance: &mut Chance, depth: usize) -> String {
     }
 }
 
-/// A query string as it stands in a request line: no spaces and no control characters, which end
-/// the line.
+/// A query string for a request line: without spaces and control characters, which end the line.
 pub fn query(chance: &mut Chance) -> String {
     let pairs: Vec<String> = (0..chance.below(6))
         .map(|_| {
@@ -269,7 +268,7 @@ pub fn query(chance: &mut Chance) -> String {
     pairs.join("&").replace(' ', "+").chars().take(2000).collect()
 }
 
-/// A header line with a known name and an odd value.
+/// A header line with a known name and an unusual value.
 pub fn header(chance: &mut Chance) -> Vec<u8> {
     let mut line = format!("{}: ", chance.pick(HEADERS)).into_bytes();
     if chance.percent(70) {

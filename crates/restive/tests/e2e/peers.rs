@@ -1,5 +1,4 @@
-//! Who the client is behind proxies, as logs, limits and rules see it, and how many connections it
-//! has.
+//! The client's address behind proxies, in logs, limits and rules, and limits of connections.
 
 use crate::deadline::Deadline as _;
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
@@ -18,14 +17,14 @@ fn logged(server: &Server, request: &str) -> String {
     line["client"].as_str().unwrap().to_owned()
 }
 
-/// Who asks with these headers, by the log.
+/// The address in the log for a request with these headers.
 fn client(server: &Server, headers: &[(&str, &str)]) -> String {
     let ask = server.ask("GET", "/v1/books");
     let ask = headers.iter().fold(ask, |ask, (name, value)| ask.header(name, value));
     logged(server, ask.send().header("request-id").unwrap())
 }
 
-/// To be asked in every version of HTTP; HTTP/3 needs TLS, which the others are asked without.
+/// Servers for every version of HTTP; HTTP/3 needs TLS, the others run without.
 fn in_each_version(arguments: &[&str]) -> [Server; 3] {
     ["http1", "http2", "http3"].map(|version| {
         let secured: &[&str] = if version == "http3" { &["--tls", "self-signed"] } else { &[] };
@@ -93,9 +92,9 @@ message = \"Only at the desk.\"
         ask.header("x-forwarded-for", client).send()
     };
     stamp("203.0.113.9").error(403, "not_at_the_desk");
-    // What the client wrote before the proxy's own word counts for nothing.
+    // Addresses before the proxy's own entry are ignored.
     stamp("198.51.100.7, 203.0.113.9").error(403, "not_at_the_desk");
-    // A proxy whose entry cannot be read does not become the client.
+    // A proxy with an unreadable entry does not become the client.
     stamp("198.51.100.7, unknown").error(400, "malformed_request");
     assert_eq!(stamp("198.51.100.7").expect(200)["stamped_by"], "198.51.100.7");
     let event = server.get("/v1/events?type=book.stamp").expect(200)["data"][0].clone();
@@ -114,7 +113,7 @@ fn clients_behind_a_trusted_proxy_have_separate_limits() {
     for client in ["198.51.100.1", "198.51.100.2"] {
         assert_eq!([ask(client), ask(client), ask(client), ask(client)], [401, 401, 401, 429]);
     }
-    // An address that the client made up is not the proxy's word.
+    // An address that the client invented is ignored.
     assert_eq!(ask("192.0.2.99, 198.51.100.1"), 429);
 }
 
@@ -123,7 +122,7 @@ fn behind(proxies: &str) -> Server {
     start.arg("--proxy-protocol").arg("on").go()
 }
 
-/// An introduction in version 2 of the PROXY protocol: for 198.51.100.7, with so much beside it.
+/// A header of version 2 of the PROXY protocol: for 198.51.100.7, with these extra bytes.
 fn second_version(more: &[u8]) -> Vec<u8> {
     let addresses = [198, 51, 100, 7, 10, 0, 0, 1, 0x12, 0x67, 0, 80];
     let length = u16::try_from(addresses.len() + more.len()).unwrap().to_be_bytes();
@@ -152,13 +151,13 @@ fn the_proxy_protocol_is_required_if_configured() {
 fn both_versions_of_the_proxy_protocol_name_the_client() {
     let server = behind("127.0.0.1");
     let first = b"PROXY TCP6 2001:db8::7 ::1 4711 80\r\n".to_vec();
-    // What proxies add, as HAProxy its unique id.
+    // Extensions of proxies, such as HAProxy's unique id.
     let more = second_version(&[0x05, 0, 4, 1, 2, 3, 4]);
     for (introduction, expected) in [
         (first, "2001:db8::7"),
         (second_version(&[]), "198.51.100.7"),
         (more, "198.51.100.7"),
-        // One that speaks for itself is not believed about whom it forwards.
+        // After a local command of the proxy, forwarded headers are ignored.
         (b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec(), "127.0.0.1"),
     ] {
         let ask = format!(
@@ -186,7 +185,7 @@ fn untrusted_or_oversized_proxy_protocol_headers_close_the_connection() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "others are served: {answer}");
 }
 
-/// A connection that has had an answer and so has its place before others come.
+/// A connection that has had a response and so holds its slot.
 fn keep(server: &Server) -> std::net::TcpStream {
     let mut stream = std::net::TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -194,7 +193,7 @@ fn keep(server: &Server) -> std::net::TcpStream {
     let mut status = [0; 12];
     stream.read_exact(&mut status).unwrap();
     assert_eq!(&status, b"HTTP/1.1 200");
-    // In the middle of its next request it is not idle, and does not end for a new connection.
+    // During its next request it is not idle and is not closed for a new connection.
     stream.write_all(b"GET /health").unwrap();
     stream
 }
@@ -263,9 +262,9 @@ fn guessed_keys_use_up_the_quota_of_their_address_before_the_database_is_asked()
     assert_eq!(ask(&used), 200);
     let guess = |n: usize| ask(&format!("sk_test_guess{n}"));
     assert_eq!([guess(1), guess(2), guess(3), guess(4)], [401, 401, 401, 429]);
-    // Nobody can tell it from a guess without asking.
+    // Only the store can tell it from a guessed key.
     assert_eq!(ask(&unused), 429);
-    // A key that was used before is known, also after other keys have changed.
+    // A key that was used before is known, even after other keys have changed.
     assert_eq!(ask(&used), 200);
     let (_, error, code) = server.tool(&["accounts", "create", "third"]);
     assert_eq!(code, 0, "{error}");

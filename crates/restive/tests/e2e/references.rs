@@ -1,5 +1,4 @@
-//! References at the door: what a delete refuses, takes along and clears. No reference ever names a
-//! record that is gone.
+//! References: what a delete refuses, deletes and clears. No reference ever names a deleted record.
 
 use crate::harness::{Server, Start};
 use crate::version_doors::restricted;
@@ -83,14 +82,14 @@ fn a_delete_of_a_referenced_record_is_refused_and_names_the_referrers() {
     }
     let refused = server.delete(&path).error(409, "still_referenced");
     assert_eq!(refused["referrers"].as_array().unwrap().len(), 3);
-    // By a book of another book.
+    // Prevented by a book that refers to another book.
     let sequel = book(&server, &author(&server), json!({}));
     let before = book(&server, &author(&server), json!({ "sequel": sequel }));
     let refused = server.delete(&format!("/v1/books/{sequel}")).error(409, "still_referenced");
     assert_eq!(refused["referrers"][0]["field"], "sequel");
     server.patch(&format!("/v1/books/{before}"), json!({ "sequel": before })).expect(200);
     server.delete(&format!("/v1/books/{sequel}")).expect(200);
-    // One that refers to itself keeps nobody.
+    // A reference to itself does not prevent a delete.
     server.delete(&format!("/v1/books/{before}")).expect(200);
 }
 
@@ -119,7 +118,7 @@ fn a_delete_clears_references_and_deletes_referrers_with_an_event_each() {
     let expected =
         ["book.updated", "review.updated", "author.deleted", "author.deleted", "author.deleted"];
     assert_eq!(last, expected);
-    // A shelf takes its books along, and they what is below them; a feed keeps its messages.
+    // A delete of a shelf also deletes its books and their children; a feed keeps its messages.
     let shelf = server.make("/v1/shelves", json!({ "name": "S" }));
     let shelved = book(&server, &keeps, json!({ "shelf": shelf }));
     let below = format!("/v1/books/{shelved}/reviews");
@@ -144,7 +143,7 @@ fn an_older_version_sees_cleared_references_under_their_old_names() {
     let event = ask.send().expect(200)["data"][0].clone();
     assert_eq!(event["data"]["object"]["corrector"], json!(null));
     assert_eq!(event["data"]["previous_attributes"], json!({ "corrector": gone }));
-    // What an old client refers to is guarded, too.
+    // References of old clients are protected too.
     let create = json!({ "title": "old", "writer": keeps, "corrector": keeps });
     let ask = server.ask("POST", "/v1/books").header("restive-version", OLD).json(&create);
     ask.send().expect(201);

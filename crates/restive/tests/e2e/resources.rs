@@ -1,4 +1,4 @@
-//! The everyday life of a record: create, read, list, replace, update, delete.
+//! The operations on a record: create, read, list, replace, update, delete.
 
 use crate::harness::{Server, Start};
 use serde_json::{Value, json};

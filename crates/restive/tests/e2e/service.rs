@@ -1,4 +1,4 @@
-//! Running the service: health, metrics, log, drain, and who may use a data folder.
+//! Running the service: health, metrics, log, drain, and the lock of the data folder.
 
 use crate::deadline::Deadline as _;
 use crate::harness::{KEY, Server, Start, eventually};

@@ -1,4 +1,4 @@
-//! What one account may occupy of the places in which requests are answered.
+//! The share of request slots that one account may use.
 
 use crate::auth::account;
 use crate::deliveries::figure;
@@ -7,7 +7,7 @@ use crate::harness::{PATIENCE, Start, eventually};
 use std::io::Write as _;
 use std::net::TcpStream;
 
-/// Half of the 4,096 requests that are answered at a time.
+/// Half of the 4,096 concurrent requests.
 const SHARE: usize = 2048;
 /// Streams on one connection; the server allows 128.
 const STREAMS: u32 = 120;
@@ -17,9 +17,9 @@ fn an_account_with_too_many_open_requests_is_refused_while_another_is_served() {
     let server = Start::bookshop().arg("--rate-limit").arg("off").go();
     let (_, theirs, _) = account(&server, "other");
     server.ask("GET", "/v1/books").key(&theirs).send().expect(200);
-    // Uploads whose bodies never come, too small to be refused for their memory.
+    // Uploads whose bodies never arrive, too small to be refused for their memory.
     let mut post = head("POST", "/v1/books");
-    // `content-length: 10`, by its name in the static table and without an entry of its own.
+    // `content-length: 10`, by its index in the static table, without a new entry.
     post.extend([0x0f, 0x0d, 2, b'1', b'0']);
     let opening = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     let uploads = streams(STREAMS, |stream| frame(HEADERS, END_HEADERS, stream, &post));

@@ -1,5 +1,5 @@
-//! Servers whose calls on files fail when a test wants it, by a small library that is compiled here
-//! and loaded before the system's.
+//! Servers whose file operations fail on demand, by a small library that is compiled here and
+//! preloaded.
 
 use crate::harness::Start;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,15 @@ pub struct Faults {
     folder: TempDir,
 }
 
-/// One call that fails: `sync`, `write`, `truncate` or `lock`, on files whose path contains a text,
-/// or ends with it where the text ends with `$`. `slow` is a sync that takes `error` milliseconds.
+/// One operation that fails: `sync`, `write`, `truncate` or `lock`, on files whose path contains a
+/// text, or ends with it if the text ends with `$`. `slow` is a sync that takes `error`
+/// milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub call: &'static str,
     pub error: u32,
     pub file: &'static str,
-    /// How often it fails; 0 is always.
+    /// How often it fails; 0: always.
     pub times: u32,
 }
 
@@ -46,7 +47,7 @@ impl Faults {
         self.folder.path().join(name)
     }
 
-    /// A server that meets them.
+    /// A server with these faults.
     pub fn of(&self, start: Start) -> Start {
         let text = |path: PathBuf| path.to_str().unwrap().to_owned();
         start
@@ -55,13 +56,13 @@ impl Faults {
             .env("FAULTS_SYNCED", &text(self.file("synced")))
     }
 
-    /// From now on these calls fail.
+    /// From now on these operations fail.
     pub fn set(&self, faults: &[Fault]) {
         let line = |fault: &Fault| {
             format!("{} {} {} {}\n", fault.call, fault.error, fault.file, fault.times)
         };
         let text: String = faults.iter().map(line).collect();
-        // In one step: the server may read it at any moment.
+        // Atomically, because the server may read it at any time.
         std::fs::write(self.file("new"), text).unwrap();
         std::fs::rename(self.file("new"), self.file("faults")).unwrap();
     }
@@ -70,7 +71,7 @@ impl Faults {
         std::fs::remove_file(self.file("faults")).unwrap();
     }
 
-    /// Paths of the files and folders that were synced.
+    /// Paths of the synced files and folders.
     pub fn synced(&self) -> Vec<PathBuf> {
         let text = std::fs::read_to_string(self.file("synced")).unwrap_or_default();
         text.lines().map(PathBuf::from).collect()

@@ -1,4 +1,4 @@
-//! The libraries of others verify what the service sends, also while a secret is being rotated.
+//! Third-party libraries verify the signatures, also during a rotation of the secret.
 
 use crate::clock::Clock;
 use crate::harness::{Server, Start, eventually};
@@ -6,13 +6,13 @@ use crate::receivers::{Case, Language};
 use crate::sink::{Received, Sink};
 use serde_json::json;
 
-/// Whether each library of each language takes a request with this secret.
+/// Whether each library of each language accepts a request with this secret.
 fn verdicts(request: &Received, secret: &str, families: &[&str]) -> Vec<String> {
     let pairs: Vec<_> = families.iter().map(|family| (*family, secret)).collect();
     judged(request, &pairs)
 }
 
-/// The same for pairs of a library and a secret, the pairs of one language after the other.
+/// The same for pairs of a library and a secret, grouped by language.
 fn judged(request: &Received, pairs: &[(&str, &str)]) -> Vec<String> {
     let headers: Vec<(&str, &str)> =
         request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -50,7 +50,7 @@ fn standard_webhooks_libraries_accept_every_delivery_even_during_rotation() {
     assert_eq!(verdicts(&second, new, &TIMESTAMPED), ["ok"; 6]);
     let wrong = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcY";
     assert!(verdicts(&second, wrong, &TIMESTAMPED).iter().all(|told| told.starts_with("error")));
-    // Without an overlap the old one ends at once.
+    // Without an overlap the old secret ends at once.
     server.post(&path, json!({"overlap": 0})).expect(200);
     server.book("C");
     eventually("it came", || sink.of("book.created").len() == 2);
@@ -78,7 +78,7 @@ fn every_secret_signs_until_its_overlap_ends_even_after_several_rotations() {
         standard
     };
     let mut secrets = vec![made["secret"].as_str().unwrap().to_owned()];
-    // The one that was rotated last is not the one that ends last.
+    // The last rotated secret is not the last to end.
     for (round, hours) in [20, 2, 10, 5].into_iter().enumerate() {
         let rotated = rotate(hours * 3600).expect(200);
         secrets.push(rotated["secret"].as_str().unwrap().to_owned());
@@ -92,7 +92,7 @@ fn every_secret_signs_until_its_overlap_ends_even_after_several_rotations() {
     assert!(message.contains("5 secrets") && message.contains("overlap"), "{message}");
     assert!(!message.contains("whsec_"));
     assert_eq!(count(&ping()), 5, "what was refused changed nothing");
-    // The second secret's two hours are over.
+    // The two hours of the second secret are over.
     clock.set(3 * 3600);
     let later = ping();
     assert_eq!(count(&later), 4);
@@ -101,7 +101,7 @@ fn every_secret_signs_until_its_overlap_ends_even_after_several_rotations() {
     assert_eq!(taken, [true, false, true, true, true].repeat(2));
     rotate(3600).expect(200);
     assert_eq!(count(&ping()), 5, "there is room again");
-    // In need all older ones end at once.
+    // In an emergency all older secrets end at once.
     rotate(0).expect(200);
     assert_eq!(count(&ping()), 1);
 }

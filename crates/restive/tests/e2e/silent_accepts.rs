@@ -1,5 +1,5 @@
-//! Input that was once accepted in silence and meant something else, or nothing: it is refused with
-//! a reason that names what to change.
+//! Input that was once accepted silently with another meaning, or none: it is refused with a
+//! message that says what to change.
 
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
 use crate::live_client::{Socket, bearer, committed, token};
@@ -25,7 +25,7 @@ fn users_with_colons_in_their_names_do_not_share_refs() {
     assert_eq!((ids.len(), committed(&server).len()), (4, 4), "{ids:?}");
 }
 
-/// The status and error of a request written by hand.
+/// The status and error of a raw request.
 fn raw(server: &Server, line: &str, headers: &[u8], body: &str) -> (u16, Value) {
     let head = format!(
         "{line} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n\
@@ -221,7 +221,7 @@ fn events_of_a_type_that_the_schema_no_longer_declares_are_still_found() {
     server.get("/v1/events?type=note.shout").error(400, "invalid_parameter");
 }
 
-/// A connection that has had an answer and is idle.
+/// A connection that has had a response and is idle.
 fn idle(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -238,7 +238,7 @@ fn idle_connections_do_not_block_new_clients() {
     let server = Start::bookshop().arg("--max-connections").arg(&ROOM.to_string()).go();
     let kept: Vec<_> = (0..ROOM).map(|_| idle(&server)).collect();
     let status = || server.raw(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")[9..12].to_owned();
-    // After a second or two they count as idle, long before their own time is over.
+    // After a second or two they count as idle, long before their own timeout.
     eventually("a new client is served", || status() == "200");
     drop(kept);
 }

@@ -1,4 +1,4 @@
-//! A receiver of webhooks on this machine: takes requests, keeps them, and answers as it is told.
+//! A webhook receiver on this machine: stores requests, and responds as the test demands.
 
 use crate::harness::{PATIENCE, eventually};
 use serde_json::Value;
@@ -7,24 +7,24 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What it does with a request.
+/// How it responds to a request.
 #[derive(Clone)]
 pub enum Manner {
     /// Status, further header lines, body.
     Answer(u16, &'static str, String),
-    /// Whatever bytes; then the connection stays open.
+    /// Any bytes; then the connection stays open.
     Raw(&'static str),
-    /// Sends these bytes over and over until the caller gives up.
+    /// Sends these bytes repeatedly until the caller gives up.
     Drip(&'static str, &'static str),
-    /// The same as fast as the caller takes them.
+    /// The same as fast as the caller reads.
     Flood(&'static str, &'static str),
-    /// Takes the request and hangs up.
+    /// Reads the request and closes the connection.
     Close,
-    /// Says so much and hangs up.
+    /// Sends this much and closes the connection.
     Cut(&'static str),
-    /// Says so much and tears the connection down.
+    /// Sends this much and resets the connection.
     Reset(&'static str),
-    /// Says nothing until the caller gives up.
+    /// Does not respond until the caller gives up.
     Silence,
 }
 
@@ -33,19 +33,19 @@ impl Manner {
         Manner::Answer(status, "", "{\"received\":true}".to_owned())
     }
 
-    /// Bytes that are made for a test.
+    /// Bytes that a test generates.
     pub fn raw(bytes: String) -> Manner {
         Manner::Raw(Box::leak(bytes.into_boxed_str()))
     }
 }
 
-/// A request it got.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Received {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: String,
-    /// Of which connection.
+    /// Number of its connection.
     pub connection: usize,
     pub at: Instant,
 }
@@ -82,7 +82,7 @@ struct State {
 }
 
 impl Sink {
-    /// One that answers 200.
+    /// A receiver that responds 200.
     pub fn start() -> Sink {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -120,14 +120,14 @@ impl Sink {
         self.state.lock().unwrap().received.clone()
     }
 
-    /// How many connections it has had.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.state.lock().unwrap().connections
     }
 
-    /// Waits until it has read whatever was sent by those who are gone.
+    /// Waits until it has read everything from closed connections.
     pub fn finish(&self) {
-        // Connections are taken in their order: once this one was, so were those before it.
+        // Connections are accepted in order: once this one is, so are those before it.
         let mut last = TcpStream::connect(self.address).unwrap();
         last.set_read_timeout(Some(PATIENCE)).unwrap();
         last.shutdown(Shutdown::Write).unwrap();
@@ -138,7 +138,7 @@ impl Sink {
         });
     }
 
-    /// What it got of one event type.
+    /// The received requests of one event type.
     pub fn of(&self, kind: &str) -> Vec<Received> {
         self.received().into_iter().filter(|request| request.kind() == kind).collect()
     }
@@ -181,7 +181,7 @@ fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received
     Some(Received { path, headers, body, connection, at: Instant::now() })
 }
 
-/// `None` when the connection is over.
+/// `None` at the end of the connection.
 fn answer(stream: &mut TcpStream, manner: Manner) -> Option<()> {
     match manner {
         Manner::Answer(status, headers, body) => {

@@ -1,6 +1,6 @@
-//! Starting on files that are not as they were left: parts are missing, older copies were put back,
-//! another server runs, the format is older or newer. What was acknowledged is served whole or
-//! refused with a way out.
+//! Starts on changed files: parts are missing, older copies were restored, another server runs, the
+//! format is older or newer. Acknowledged data is served completely, or the start is refused with
+//! advice.
 
 use crate::deadline::Deadline as _;
 use crate::harness::{KEY, Server, Start, eventually, executable};
@@ -15,7 +15,7 @@ const LOG: &str = "restive.db-wal";
 const INDEX: &str = "restive.db-shm";
 const MARK: &str = "restive.db-acknowledged";
 
-/// Waits until the mark on the disk says that all there is was acknowledged.
+/// Waits until the mark on disk covers all acknowledged writes.
 fn marked(server: &Server) {
     let position = server.get("/health").expect(200)["position"].as_i64().unwrap();
     let text = format!(" {position:019} ");
@@ -24,7 +24,7 @@ fn marked(server: &Server) {
     });
 }
 
-/// A server with some books, killed: its database is mostly in the log file.
+/// A killed server with some books: its database is mostly in the log file.
 fn killed() -> Arc<TempDir> {
     let server = Server::bookshop();
     for number in 0..5 {
@@ -66,7 +66,7 @@ fn a_database_that_is_missing_or_empty_next_to_its_log_file_is_refused() {
         lose(&data.join(DATABASE));
         refused(&folder, &[state, LOG, "Put the database file back"]);
         assert_eq!(std::fs::read(data.join(LOG)).unwrap(), log, "{state}: the log file is kept");
-        // A tool is refused as well: it would write into the gap.
+        // A command is refused as well: it would write into the gap.
         let tool = ["keys", "list", "--data", data.to_str().unwrap()];
         let output = Command::new(executable()).args(tool).output_in_time().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -113,12 +113,12 @@ fn a_database_copy_older_than_acknowledged_writes_is_refused_and_a_backup_is_ser
     refused(&folder, &["ends at event", "acknowledged", MARK]);
     std::fs::write(data.join(DATABASE), newest).unwrap();
     assert_eq!(books(&folder), 2);
-    // A backup is a log of its own: that it is older is what was wanted.
+    // A backup is a separate log, so it may be older.
     std::fs::copy(&backup, data.join(DATABASE)).unwrap();
     assert_eq!(books(&folder), 1);
     // From here on its own mark counts.
     let server = Start::bookshop().on(&folder).go();
-    // So many that its sequence is none of the log before.
+    // Enough that its sequence differs from the earlier log.
     for number in 0..5 {
         server.book(&number.to_string());
     }
@@ -146,7 +146,7 @@ fn new_folders_are_synced_into_their_parents() {
     let folder = Arc::new(TempDir::new().unwrap());
     let root = folder.path().canonicalize().unwrap();
     let start = faults.of(Start::bookshop());
-    // Its own command: the folders above the data folder are to be made as well.
+    // A separate command, because the parents of the data folder must be created too.
     let from = start.command(folder.path());
     let mut command = Command::new(executable());
     let data = root.join("a/b/data");
@@ -164,7 +164,7 @@ fn new_folders_are_synced_into_their_parents() {
     }
 }
 
-/// A data folder made of a fixture: the text of a database of an older release.
+/// A data folder from a fixture: the SQL text of a database of an older release.
 fn fixture(sql: &str) -> Arc<TempDir> {
     let folder = Arc::new(TempDir::new().unwrap());
     let data = folder.path().join("data");
@@ -176,7 +176,7 @@ fn fixture(sql: &str) -> Arc<TempDir> {
     folder
 }
 
-/// The schema that the fixtures were served with.
+/// The schema of the fixtures.
 const OLD_SCHEMA: &str = include_str!("formats/schema.toml");
 
 #[test]
@@ -198,7 +198,7 @@ fn data_files_of_older_formats_are_served() {
         let events = server.get("/v1/events?type=book.*").column("type");
         let newest_first = ["deleted", "created", "updated", "created", "created"];
         assert_eq!(events, newest_first.map(|kind| format!("book.{kind}")), "format {format}");
-        // The remembered answer is of long ago, and the timer is due since then.
+        // The stored response and the due timer are old.
         let jobs = || server.get("/v1/jobs").column("status");
         eventually("the timer fires", || jobs() == ["done"]);
         server

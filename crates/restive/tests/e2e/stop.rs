@@ -1,4 +1,4 @@
-//! The end of a server that does not end by itself, and what `/health` says of one that hangs.
+//! The end of a server that does not end by itself, and `/health` of a server that hangs.
 
 use crate::carry;
 use crate::deliveries::{endpoint, figure};
@@ -8,11 +8,11 @@ use serde_json::json;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-/// What a drain may take: 10 s for connections, 5 s for webhooks, and 5 s beyond.
+/// The longest drain: 10 s for connections, 5 s for webhooks, and 5 s beyond.
 const LONGEST_STOP: Duration = Duration::from_secs(20);
-/// For a machine that has other things to do.
+/// For a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
-/// When a part did not stop in its time.
+/// Exit code if a part did not stop in time.
 const EXIT_STUCK: i32 = 70;
 
 #[test]
@@ -20,7 +20,7 @@ fn health_names_a_hanging_loop_and_the_process_still_ends() {
     let mut server = Server::with_unread_log(Start::bookshop().arg("--rate-limit").arg("off"));
     let health = server.get("/health").expect(200);
     assert_eq!((&health["stuck"], &health["reason"]), (&json!([]), &json!(null)));
-    // A pipe holds 64 KiB. Nobody reads this one, so the thread that writes the log blocks.
+    // A pipe holds 64 KiB. Nothing reads this one, so the thread that writes the log blocks.
     let long = format!("/v1/books/{}", "x".repeat(1000));
     for _ in 0..200 {
         assert_eq!(server.get(&long).status, 404);
@@ -37,7 +37,7 @@ fn health_names_a_hanging_loop_and_the_process_still_ends() {
     server.book("requests are still answered");
     let began = Instant::now();
     server.signal("-TERM");
-    // It would log that it drains, which blocks as well.
+    // The log line about the drain blocks as well.
     assert_eq!(server.wait(), EXIT_STUCK);
     let took = began.elapsed();
     assert!(took > LONGEST_STOP - SLACK && took < LONGEST_STOP + SLACK, "{took:?}");

@@ -5,16 +5,16 @@
 use crate::auth::account;
 use crate::harness::{PATIENCE, Server, Start, eventually};
 use crate::live_client::{Events, Socket};
-use crate::storm_client::{Account, Receiver, TOLD, status};
+use crate::storm_client::{ACTIONABLE, Account, Receiver, status};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// B never waits longer, on a busy machine either. Without fairness it waits for A.
+/// B never waits longer, even on a busy machine. Without fairness it waits for A.
 const PROMPT: Duration = Duration::from_secs(5);
-/// How long A misbehaves where there is no end to it.
+/// How long A misbehaves in cases without an end.
 const STORM: Duration = Duration::from_millis(1500);
 const LARGE_BYTES: usize = 120_000;
 
@@ -82,7 +82,7 @@ impl Storm {
         Storm { server, a, b, receiver, handler, stream, record, created: 0 }
     }
 
-    /// One of everything for B, in time.
+    /// One request of every kind for B, in time.
     #[track_caller]
     fn check_b(&mut self) {
         let b = &self.b;
@@ -104,7 +104,7 @@ impl Storm {
         assert!(delivered < PROMPT, "a webhook took {delivered:?}");
     }
 
-    /// Three times, a moment apart.
+    /// Three times, with pauses.
     #[track_caller]
     fn check_b_for_a_while(&mut self) {
         for _ in 0..3 {
@@ -136,7 +136,7 @@ fn note(number: u64, bytes: usize) -> Value {
     json!({ "number": number, "text": text, "more": more })
 }
 
-/// Runs A's work on threads while B is checked; A is told when B is done.
+/// Runs A's work on threads while B is checked; A stops when B is done.
 fn while_b_is_checked(storm: &mut Storm, threads: u64, work: impl Fn(&Account, u64) + Sync) {
     let (a, next) = (storm.a.clone(), AtomicU64::new(0));
     let until = Instant::now() + STORM;
@@ -183,7 +183,7 @@ fn pings_to_a_hanging_endpoint_delay_no_other_account() {
     storm.check_b_for_a_while();
     receiver.hang(false);
     for stream in streams {
-        assert!(TOLD.contains(&status(stream)));
+        assert!(ACTIONABLE.contains(&status(stream)));
     }
     storm.a.make("/v1/notes", &note(1, 10));
     eventually("an event arrives", || receiver.of("note.created") == 1);
@@ -226,7 +226,7 @@ fn a_slow_replay_of_large_records_delays_no_other_account() {
     let replay = json!({ "endpoint": id, "rate_limit": 1, "types": ["note.created"] });
     let replay = storm.a.make("/v1/replays", &replay);
     storm.check_b_for_a_while();
-    // What is not part of the replay does not wait for its end.
+    // Events outside the replay do not wait for its end.
     storm.a.make("/v1/notes", &note(151, 10));
     eventually("replayed and live events arrive", || receiver.of("note.created") >= 3);
     assert_eq!(storm.a.post(&format!("/v1/replays/{replay}/cancel"), &json!({})).0, 200);
@@ -248,7 +248,7 @@ fn deep_pages_and_scans_delay_no_other_account() {
     ];
     while_b_is_checked(&mut storm, 24, |a, number| {
         let status = a.get(targets[number as usize % targets.len()]).0;
-        assert!(TOLD.contains(&status), "{status}");
+        assert!(ACTIONABLE.contains(&status), "{status}");
     });
     assert_eq!(storm.a.get(targets[0]).0, 200);
     storm.end();
@@ -431,7 +431,7 @@ fn slow_and_large_uploads_delay_no_other_account() {
         let mut sent = 0;
         let mut slow = slow;
         for byte in cut..cut + 3 {
-            // Refused early, there is no one to take it.
+            // A refused upload has no reader.
             slow.iter_mut()
                 .for_each(|stream| sent += stream.write(&small[byte..=byte]).unwrap_or(0));
             storm.check_b();
@@ -440,13 +440,13 @@ fn slow_and_large_uploads_delay_no_other_account() {
         for mut stream in slow {
             let _ = stream.write_all(&small[cut + 3..]);
             let status = status(stream);
-            assert!(TOLD.contains(&status), "{status}");
+            assert!(ACTIONABLE.contains(&status), "{status}");
         }
         for upload in uploads {
             let (mut stream, _) = upload.join().unwrap();
             let _ = stream.write_all(b"}");
             let status = status(stream);
-            assert!(TOLD.contains(&status), "{status}");
+            assert!(ACTIONABLE.contains(&status), "{status}");
         }
     });
     storm.end();
@@ -466,7 +466,7 @@ fn a_hanging_handler_delays_no_other_account() {
     storm.handler.hang(false);
     for stream in streams {
         let status = status(stream);
-        assert!(TOLD.contains(&status), "{status}");
+        assert!(ACTIONABLE.contains(&status), "{status}");
     }
     storm.end();
 }

@@ -1,5 +1,5 @@
-//! Clients for storms: requests that are begun and not read, many at once, and a receiver of
-//! webhooks that counts and can hang.
+//! Clients for storm tests: requests that are started and not read, many at once, and a webhook
+//! receiver that counts and can hang.
 
 use crate::harness::PATIENCE;
 use bytes::Bytes;
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use ureq::http::Request;
 
-/// Statuses that a client can act on: done, or refused with the reason.
-pub const TOLD: [u16; 8] = [200, 201, 204, 408, 413, 422, 429, 503];
+/// Statuses that a client can act on: success, or a refusal with a reason.
+pub const ACTIONABLE: [u16; 8] = [200, 201, 204, 408, 413, 422, 429, 503];
 
 /// One API key and the server that knows it.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl Account {
         .into_bytes()
     }
 
-    /// Sends bytes on a connection of their own, and leaves the answer unread.
+    /// Sends bytes on a new connection, and does not read the response.
     pub fn begin(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -61,7 +61,7 @@ impl Account {
         self.send("PATCH", target, &body.to_string())
     }
 
-    /// Creates a record; its id.
+    /// Creates a record; returns its id.
     #[track_caller]
     pub fn make(&self, target: &str, body: &Value) -> String {
         let (status, made) = self.post(target, body);
@@ -69,7 +69,7 @@ impl Account {
         made["id"].as_str().unwrap().to_owned()
     }
 
-    /// An endpoint of created notes; its id.
+    /// Creates an endpoint for created notes; returns its id.
     #[track_caller]
     pub fn endpoint(&self, receiver: &Receiver, number: u32, with: Value) -> String {
         let url = format!("http://{}/{number}", receiver.address);
@@ -78,7 +78,7 @@ impl Account {
         self.make("/v1/webhook-endpoints", &body)
     }
 
-    /// Does it that often on so many threads, each time with another number.
+    /// Runs an action this often on this many threads, each time with another number.
     pub fn many(&self, threads: usize, count: u64, act: impl Fn(&Account, u64) + Sync) {
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -96,8 +96,8 @@ impl Account {
         });
     }
 
-    /// Uploads over HTTP/2 that stall until the given moment. How many of them were answered or
-    /// refused, and how many requests next to them were answered in the meantime.
+    /// Uploads over HTTP/2 that stall until the given time. Returns how many of them got a response
+    /// or a refusal, and how many requests next to them succeeded in the meantime.
     pub fn stalled_streams(&self, connections: u64, each: u64, until: Instant) -> (u64, u64) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -142,10 +142,10 @@ async fn upload(requests: Requests, account: Account, until: Instant) -> bool {
     let body = Bytes::from(json!({ "number": 1, "text": "x".repeat(8_000) }).to_string());
     stream.send_data(body.slice(..4_000), false).unwrap();
     tokio::time::sleep_until(until.into()).await;
-    // A stream that the server has reset says so in its response.
+    // The response shows a stream that the server has reset.
     let _ = stream.send_data(body.slice(4_000..), true);
     match tokio::time::timeout(PATIENCE, response).await {
-        Ok(Ok(response)) => TOLD.contains(&response.status().as_u16()),
+        Ok(Ok(response)) => ACTIONABLE.contains(&response.status().as_u16()),
         Ok(Err(error)) => error.is_reset(),
         Err(_) => false,
     }
@@ -161,13 +161,13 @@ async fn beside(requests: Requests, account: Account) -> bool {
     response.is_ok_and(|response| response.is_ok_and(|response| response.status() == 200))
 }
 
-/// Status of the answer on a connection.
+/// Status of the response on a connection.
 #[track_caller]
 pub fn status(stream: TcpStream) -> u16 {
     answer(stream).0
 }
 
-/// Status and body of the answer on a connection.
+/// Status and body of the response on a connection.
 #[track_caller]
 fn answer(stream: TcpStream) -> (u16, Value) {
     let mut reader = BufReader::new(stream);
@@ -179,7 +179,7 @@ fn answer(stream: TcpStream) -> (u16, Value) {
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
-/// First line and headers of a request or an answer.
+/// First line and headers of a request or a response.
 fn head(reader: &mut BufReader<TcpStream>) -> Option<(String, HashMap<String, String>)> {
     let mut first = String::new();
     reader.read_line(&mut first).ok().filter(|bytes| *bytes > 0)?;
@@ -196,7 +196,7 @@ fn head(reader: &mut BufReader<TcpStream>) -> Option<(String, HashMap<String, St
     }
 }
 
-/// Counts what arrives: an event at an endpoint once its request was answered.
+/// Counts arrivals: an event at an endpoint once its request has a response.
 #[derive(Clone)]
 pub struct Receiver {
     pub address: SocketAddr,
@@ -220,7 +220,7 @@ impl Receiver {
         receiver
     }
 
-    /// While it hangs, requests are taken and not answered.
+    /// While it hangs, it reads requests and does not respond.
     pub fn hang(&self, hangs: bool) {
         self.hangs.store(hangs, Ordering::SeqCst);
     }

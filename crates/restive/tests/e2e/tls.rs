@@ -1,5 +1,5 @@
-//! `restive serve` over HTTPS, asked by curl and openssl as users would: the whole way of a
-//! record, certificates by name, reload, resumption, old versions, and every mistake in the flags.
+//! `restive serve` over HTTPS, with curl and openssl as clients: the operations on a record,
+//! certificates by name, reload, resumption, old TLS versions, and every error in the flags.
 
 use crate::deadline::{Deadline as _, wait_with_output};
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Makes a certificate for a name with its key; the two files.
+/// Creates a certificate for a name with its key; returns the two files.
 fn certificate(folder: &Path, name: &str, arguments: &[&str]) -> (PathBuf, PathBuf) {
     let cert = folder.join(format!("{name}.crt"));
     let key = folder.join(format!("{name}.key"));
@@ -38,7 +38,8 @@ fn start(pairs: &[&(PathBuf, PathBuf)]) -> Start {
     })
 }
 
-/// curl, as if the name led to the server: status, headers and body as text, or what went wrong.
+/// Runs curl as if the name resolved to the server; returns status, headers and body as text, or
+/// the error.
 fn curl(server: &Server, name: &str, trusted: &Path, arguments: &[&str]) -> Result<String, String> {
     let port = server.address.port();
     let (path, arguments) = arguments.split_last().unwrap();
@@ -57,7 +58,7 @@ fn curl(server: &Server, name: &str, trusted: &Path, arguments: &[&str]) -> Resu
     }
 }
 
-/// What `openssl s_client` says of a connection on which this was sent.
+/// The output of `openssl s_client` on a connection after sending this.
 fn s_client(server: &Server, arguments: &[&str], sent: &str) -> String {
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &server.address.to_string()])
@@ -67,7 +68,7 @@ fn s_client(server: &Server, arguments: &[&str], sent: &str) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may be gone already.
+    // It may have exited already.
     let _ = child.stdin.take().unwrap().write_all(sent.as_bytes());
     let output = wait_with_output(child, "the command");
     let (out, error) = (&output.stdout, &output.stderr);
@@ -102,7 +103,7 @@ fn a_record_is_created_changed_and_deleted_over_https_with_http_1_and_http_2() {
 
 const JSON: &str = "Content-Type: application/json";
 
-/// A record from its making to its end, in answers of this version.
+/// Creates, changes and deletes a record, with responses in this version.
 fn live(ask: &dyn Fn(&[&str]) -> String, version: &str) {
     let has = |answer: &str, status: u16| answer.starts_with(&format!("{version} {status} "));
     let new = json!({"title": "Dune", "author": "Frank Herbert"}).to_string();
@@ -324,7 +325,7 @@ fn a_tls_scanner_finds_no_weakness() {
     let folder = TempDir::new().unwrap();
     let findings = folder.path().join("findings.json");
     let output = Command::new("testssl")
-        // Versions, ciphers, forward secrecy, known attacks; what is worse than information.
+        // Versions, ciphers, forward secrecy, known attacks; only findings above information.
         .args(["-p", "-s", "-f", "-U", "--severity", "LOW", "--warnings", "off", "--jsonfile"])
         .arg(&findings)
         .arg(format!("https://{}", server.address))
@@ -334,7 +335,7 @@ fn a_tls_scanner_finds_no_weakness() {
     assert!(said.contains("TLS 1.3") && said.contains("RC4"), "it came to its end: {said}");
     let findings: Value = serde_json::from_slice(&std::fs::read(findings).unwrap()).unwrap();
     let weak = findings.as_array().unwrap().iter();
-    // It warns of what its own openssl cannot do.
+    // It warns about missing features of its own openssl.
     let weak: Vec<_> = weak.filter(|finding| finding["severity"] != "WARN").collect();
     assert!(weak.is_empty(), "{weak:#?}");
 }

@@ -1,4 +1,4 @@
-//! Where the tools of others are that tests ask, and our scripts that ask them.
+//! The paths of third-party tools for tests, and of our scripts that run them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ pub fn root() -> &'static Path {
     crates.and_then(Path::parent).expect("a crate stands two folders below the root")
 }
 
-/// A folder of target/tools. A test is an executable somewhere below target, so its own path tells
+/// A folder of target/tools. A test executable is below the target folder, so its own path shows
 /// where that is, whatever CARGO_TARGET_DIR or a configuration file says.
 pub fn installed(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
     let folders = own.ancestors().map(|above| above.join("tools").join(name));
-    // The file `installed` is written last: without it the installation was broken off.
+    // The file `installed` is written last: without it the installation was interrupted.
     folders.into_iter().find(|folder| folder.join("installed").is_file()).unwrap_or_else(|| {
         panic!("target/tools/{name} is missing: `cargo xtask test` installs it");
     })

@@ -1,5 +1,5 @@
-//! Two accounts on one server: what one of them asks for in bulk does not hold up the other. Which
-//! requests come first is compared, never how long one takes.
+//! Two accounts on one server: bulk requests of one do not delay the other. Tests compare the order
+//! of responses, never their duration.
 
 use crate::harness::{Server, Start, eventually};
 use serde_json::json;
@@ -56,7 +56,7 @@ fn deep_offsets_of_one_account_do_not_delay_another() {
                     }
                     let page = "/v1/books?author=x,y&sort=title&page=11&limit=100";
                     let answer = server.get(page);
-                    // An account that has too many waiting is refused, and told when to come back.
+                    // An account with too many waiting requests is refused with Retry-After.
                     let refused = answer.status == 503 && answer.header("retry-after").is_some();
                     assert!(answer.status == 200 || refused, "{answer:?}");
                     done.fetch_add(1, Ordering::SeqCst);
@@ -71,7 +71,7 @@ fn deep_offsets_of_one_account_do_not_delay_another() {
         }
         let passed = done.load(Ordering::SeqCst) - before;
         stop.store(true, Ordering::SeqCst);
-        // In one queue for all, twelve would come before each of the ten.
+        // In a common queue, twelve would precede each of the ten.
         assert!(passed <= 100, "{passed} requests of the other account came first");
     });
 }

@@ -1,5 +1,5 @@
-//! Systems that lack something the server would like to use: a loader in between, file systems
-//! without locks or without a sync of folders, disks that are slow at the end.
+//! Systems with missing features: start through the dynamic loader, file systems without locks or
+//! without folder sync, disks that are slow during the stop.
 
 use crate::harness::{KEY, Server, Start, executable};
 use crate::shim::{EBADF, EINVAL, EIO, ENOLCK, ENOTSUP, Faults, fault};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 /// The loaders of the systems that the executable is built for.
 const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
-/// In the log where the folder cannot be locked at all.
+/// In the log if the folder cannot be locked at all.
 const UNLOCKED: &str = "cannot be locked";
 const UNSYNCED: &str = "a folder cannot be synced";
 
@@ -30,7 +30,7 @@ fn a_server_started_through_the_dynamic_loader_works() {
 #[test]
 fn a_file_system_without_locks_or_folder_sync_works_with_one_warning() {
     for (call, error, file, warning) in [
-        // Another lock is possible: that of the file.
+        // The lock of the file is still possible.
         ("lock", EBADF, "/data$", None),
         ("lock", ENOTSUP, "/data$", None),
         ("lock", EINVAL, "/data", Some(UNLOCKED)),
@@ -76,7 +76,7 @@ fn a_disk_error_while_locking_or_syncing_the_folder_prevents_the_start() {
 
 #[test]
 fn a_slow_disk_during_the_stop_is_not_reported_as_stuck() {
-    /// Longer than the last write of the counts was given before.
+    /// Longer than the earlier time limit of the last write of the counts.
     const SYNC_MS: u32 = 2_500;
     let faults = Faults::new();
     let server = faults.of(Start::bookshop().arg("--rate-limit").arg("off")).go();

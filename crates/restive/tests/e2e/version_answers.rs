@@ -1,5 +1,5 @@
-//! What answers say of versions where a request is refused, repeated, or asked at a door that all
-//! versions share: which version they are in, what of it shall go, and nothing of another.
+//! Versions in responses to refused and repeated requests, and on routes that all versions share:
+//! the right version header, its deprecations, and no names of other versions.
 
 use crate::harness::{Answer, PATIENCE, Server, Start};
 use crate::live_client::{Opened, Socket};
@@ -235,10 +235,10 @@ fn errors_about_a_deprecated_collection_have_deprecation_headers() {
     is_staying(&stranger("GET", "/v2/pens").send(), 401);
     is_staying(&server.ask("DELETE", "/v2/pens").send(), 405);
     is_staying(&stranger("GET", "/api/ticks").send(), 401);
-    // What the version does not have cannot go from it.
+    // A version that lacks the collection cannot deprecate it.
     is_staying(&server.ask("GET", "/v1/clubs").version(OLD).send(), 404);
     is_staying(&stranger("GET", "/v1/clubs").version(OLD).send(), 401);
-    // Nobody is known, so nobody is counted.
+    // The caller is unknown, so nothing is counted.
     let usage = server.get("/v2/version-usage").expect(200);
     assert_eq!(usage["deprecated_collections"][0]["requests"], 0);
 }
@@ -288,7 +288,7 @@ fn a_collection_that_the_version_lacks_is_404_for_every_method() {
             assert_eq!(answer.header("allow"), None);
         }
     }
-    // Which version it is in depends on the account, and some of them have it.
+    // The version depends on the account, and some versions have it.
     for (method, path, status) in [
         ("OPTIONS", "/v1/clubs", 204),
         ("DELETE", "/v1/clubs", 405),
@@ -367,16 +367,16 @@ fn if_modified_since_does_not_hide_a_change_of_the_pinned_version() {
     assert_eq!(read(&item, "if-modified-since", &modified).send().expect(200)["a"], "x");
     assert_eq!(read(&item, "if-none-match", &tag).send().expect(200)["a"], "x");
     assert_eq!(read(&event, "if-modified-since", &told).send().expect(200)["api_version"], OLD);
-    // Nor does it when nothing has moved: the service does not remember what was shown then.
+    // Not even without a change: the service does not store which version was shown.
     let (modified, tag) = since(&server, &item);
     read(&item, "if-modified-since", &modified).send().expect(200);
     assert_eq!(read(&item, "if-none-match", &tag).send().status, 304);
-    // What all versions show alike is told by its date.
+    // A collection that is equal in all versions supports dates.
     let (modified, _) = since(&server, &pen);
     assert_eq!(read(&pen, "if-modified-since", &modified).send().status, 304);
 }
 
-/// States that older clients do not know, and take for others. A field is called like one of them.
+/// States that older clients do not know, and see as others. A field has the name of one of them.
 const STATES: &str = r#"
 [[versions]]
 date = "2026-09-01"
@@ -438,7 +438,7 @@ fn an_action_refused_for_a_state_with_an_ambiguous_old_name_explains_it() {
     assert_eq!(refused(MIDDLE, "close"), alike("close"));
     act(MIDDLE, "free").expect(200);
     act(MIDDLE, "close").expect(200);
-    // Each of those that are needed once.
+    // Each required state once.
     assert_eq!(refused(NEW, "close"), plain("close", "closed", "open or held"));
     assert_eq!(refused(MIDDLE, "close"), plain("close", "shut", "open"));
     let contract = server.get(&format!("/openapi.json?version={MIDDLE}")).expect(200);
@@ -450,7 +450,7 @@ fn an_action_refused_for_a_state_with_an_ambiguous_old_name_explains_it() {
 fn pages_have_the_header_of_the_version_they_show_and_vary() {
     let server = Start::schema(SHOP).go();
     let ask = |path: &str| server.ask_anonymously("GET", path);
-    // The contract is that of the parameter, whatever the header says.
+    // The document is that of the parameter, independent of the header.
     for (query, version) in
         [("", NEW), ("?version=2025-06-01", OLD), ("?version=2026-01-01", MIDDLE)]
     {

@@ -1,5 +1,5 @@
-//! What is below a collection comes and goes with it: a version without the clubs has no members of
-//! theirs either, whichever door is asked.
+//! Children of a collection exist in the same versions as the collection: a version without clubs
+//! has no members of clubs, in every interface.
 
 use crate::harness::{Server, Start, eventually, run};
 use crate::live_client::{Events, Socket};
@@ -11,8 +11,8 @@ const NEW: &str = "2026-09-01";
 const MIDDLE: &str = "2026-01-01";
 const OLD: &str = "2025-06-01";
 
-/// Clubs came with the second version, guilds went with the third. What is below them has no
-/// change of its own.
+/// Clubs were added with the second version, guilds removed with the third. Their children have no
+/// changes of their own.
 const CLUBS: &str = r#"
 [webhooks]
 development = true
@@ -46,7 +46,7 @@ fields = { name = "string" }
 text = "string"
 "#;
 
-/// A record of each collection; those of the versions that have them.
+/// A record of each collection, in versions that have it.
 fn fill(server: &Server) -> [String; 3] {
     let make = |path: &str| {
         let made = server.ask("POST", path).version(MIDDLE).json(&json!({})).send();
@@ -103,7 +103,7 @@ fn openapi_documents_have_child_paths_only_with_their_parent() {
     }
 }
 
-/// Every reference of a document leads somewhere.
+/// Every reference of a document resolves.
 fn resolves(document: &Value, part: &Value) {
     match part {
         Value::Object(members) => {
@@ -145,7 +145,7 @@ fn channels_and_webhooks_send_events_of_children_only_in_the_versions_of_their_p
             let kinds = sink.received().into_iter().map(|got| got.kind());
             kinds.filter(|kind| kind.ends_with(".created")).collect::<BTreeSet<_>>()
         };
-        // One after the other, as the endpoint wants it: what is not told by now never will be.
+        // Deliveries are in order: an event that has not arrived by now will not arrive.
         eventually("the last was delivered", || told().contains("note.created"));
         server.post("/v1/replays", json!({ "endpoint": endpoint })).expect(201);
         eventually("it was delivered again", || sink.of("note.created").len() == 2);
@@ -153,7 +153,7 @@ fn channels_and_webhooks_send_events_of_children_only_in_the_versions_of_their_p
     }
 }
 
-/// Types of events in the order they come, up to the last that `fill` makes.
+/// Types of events in order, up to the last one that `fill` creates.
 fn until_note(mut next: impl FnMut() -> String) -> Vec<String> {
     let mut kinds = Vec::new();
     while kinds.last().is_none_or(|kind| kind != "note.created") {

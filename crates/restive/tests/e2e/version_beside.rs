@@ -1,4 +1,5 @@
-//! Old names that stay beside new ones while clients move: either may be said, both are shown.
+//! Old names that still work (`beside`) while clients migrate: requests may use either, responses
+//! have both.
 
 use crate::harness::Start;
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ fn an_old_name_of_a_required_field_is_not_reported_as_missing() {
     assert_eq!((&book["name"], &book["title"]), (&json!("Dune"), &json!("Dune")));
 }
 
-/// The field that two names mean was required, and later is not.
+/// The field with two names was required, and later is not.
 const FREED: &str = r#"
 [[versions]]
 date = "2026-06-01"

@@ -1,5 +1,4 @@
-//! What single changes do where something else meets them: feeds, contracts, limits, and the order
-//! of lists.
+//! Effects of single changes on feeds, OpenAPI documents, limits, and the order of lists.
 
 use crate::harness::{PATIENCE, Start};
 use crate::live_client::Socket;
@@ -49,7 +48,7 @@ fn a_feed_can_be_polled_only_in_versions_that_have_it() {
     };
     assert!(paths("2025-01-01").contains(&"/api/rumours".to_owned()));
     assert!(!paths("2026-01-01").contains(&"/api/rumours".to_owned()));
-    // Restricted keys speak there, too.
+    // Restricted keys can publish there too.
     let (writer, target) = (restricted(&server, "rumours:write"), "/ws?version=2025-01-01");
     let mut socket = Socket::try_open(server.address, &writer, target, PATIENCE).unwrap();
     let said = socket.ask_for(json!({"type": "rumour", "data": {"text": "psst"}}));
@@ -73,7 +72,8 @@ age = { type = "string", required = true }
 note = "string"
 "#;
 
-/// What new clients leave out or write otherwise, old ones read as null; also what they must send.
+/// Old clients read null for values that new clients omit or write differently, even if they must
+/// send them.
 #[test]
 fn old_openapi_documents_accept_records_written_by_newer_clients() {
     let server = Start::schema(LOSSY).go();
@@ -101,7 +101,7 @@ title = "string"
 blurb = { type = "string", search = true }
 "#;
 
-/// Also what was written before it was removed.
+/// Including values written before the removal.
 #[test]
 fn a_removed_field_can_be_searched_in_versions_that_have_it() {
     let (_, fields) = SHELVED.split_once("[collections").unwrap();
@@ -143,7 +143,7 @@ age = { type = "string", required = true }
 colour = "string"
 "#;
 
-/// The limits of the version hold for what its clients change.
+/// The limits of the version apply to values that its clients change.
 #[test]
 fn old_clients_can_send_back_values_beyond_their_limits() {
     const OLD: &str = "2025-01-01";
@@ -183,7 +183,7 @@ fn old_clients_can_send_back_values_beyond_their_limits() {
             if !value.is_null() {
                 assert_eq!(told["value"], value, "{error}");
             }
-            // What an older state of the record showed may have been just that.
+            // An older state of the record may have shown just that.
             ask().header("If-Match", "\"9\"").send().error(412, "precondition_failed");
         }
     }
@@ -191,7 +191,7 @@ fn old_clients_can_send_back_values_beyond_their_limits() {
     wrong["colour"] = json!(5);
     let ask = server.ask("PUT", &path).version(OLD).header("If-Match", "\"9\"");
     ask.json(&wrong).send().error(422, "validation_failed");
-    // Beside what is no value of its type, limits are told at once.
+    // Limits are reported together with values of a wrong type.
     shown["price"] = json!(26);
     shown["colour"] = json!(5);
     let error = put(&shown).error(422, "validation_failed");
@@ -215,7 +215,7 @@ state = { type = "string", enum = ["idle", "busy"], sort = true }
 level = { type = "integer", sort = true, filter = true }
 "#;
 
-/// Page by page, also when records move in the order meanwhile.
+/// Page by page, even if records move in the order in between.
 #[test]
 fn lists_are_sorted_by_the_values_that_the_version_shows() {
     const OLD: &str = "2025-01-01";
@@ -250,7 +250,7 @@ fn lists_are_sorted_by_the_values_that_the_version_shows() {
         }
         assert_eq!(json!(walked), order, "{sort}, page by page");
     }
-    // What has moved since the first page is neither skipped nor repeated.
+    // A record that moved since the first page is neither skipped nor repeated.
     let first = page("limit=2&sort=level");
     let path = format!("/v1/jobs/{}", jobs[0]);
     let change = json!({"level": 1});
@@ -259,7 +259,7 @@ fn lists_are_sorted_by_the_values_that_the_version_shows() {
     let rest = page(&format!("limit=2&sort=level&after={cursor}"));
     assert_eq!(rest.column("id"), [jobs[3].as_str(), jobs[0].as_str()]);
     assert_eq!(rest.column("level"), [6, 1]);
-    // What stands for null is found and lies in ranges, too.
+    // The replacement of null can be filtered by and is in ranges.
     for (query, expected) in [("level=5", 1), ("min_level=5", 2), ("max_level=5", 3)] {
         let sort = "sort=-state,level";
         assert_eq!(page(&format!("{query}&{sort}")).column("id").len(), expected, "{query}");

@@ -1,5 +1,5 @@
-//! Fields of another type or unit, at the door: formulas up and down, what is refused, and what a
-//! start checks in the records that exist.
+//! Fields of another type or unit: formulas up and down, refusals, and the check of existing
+//! records at the start.
 
 use crate::harness::{Start, run};
 use serde_json::json;
@@ -93,7 +93,7 @@ fn a_value_that_cannot_be_converted_is_refused_with_the_sent_name_and_value() {
     assert_eq!(server.get(&path).expect(200)["price"], 950);
 }
 
-/// The file before there were versions, and after: what `check` and `serve` say to both.
+/// The file without versions, and with them: the output of `check` and `serve` for both.
 const BEFORE: &str = "[service]\nversion = \"2025-01-01\"\n[collections.goods.fields]\ncode = \
                       \"string\"\nsize = \"integer\"\n";
 
@@ -116,7 +116,7 @@ fn a_start_is_refused_and_names_the_record_that_a_conversion_would_change() {
     let (code, failed) = Start::schema(&after(exact)).on(&folder).fails();
     assert_eq!(code, 1, "{failed}");
     assert!(failed.contains(&id) && failed.contains("cannot express"), "{failed}");
-    // Nothing was changed, and a change that may lose something is taken.
+    // Nothing was changed, and a lossy change is accepted.
     let server = Start::schema(&after(&exact.replace(" }", ", lossy = true }"))).on(&folder).go();
     let path = format!("/v1/goods/{id}");
     let newest = server.ask("GET", &path).version("2026-01-01").send().expect(200);
@@ -124,7 +124,7 @@ fn a_start_is_refused_and_names_the_record_that_a_conversion_would_change() {
     assert_eq!(server.ask("GET", &path).version(OLD).send().expect(200)["code"], "7");
 }
 
-/// Records in the newest shape are looked at when a conversion of it is edited.
+/// Records in the newest shape are checked when a conversion is edited.
 #[test]
 fn a_start_is_refused_and_names_the_record_that_an_edited_conversion_would_change() {
     let good = "convert = { field = \"code\", from = \"string\", up = \"int(value)\", down = \
@@ -132,7 +132,7 @@ fn a_start_is_refused_and_names_the_record_that_an_edited_conversion_would_chang
     let server = Start::schema(&after(good)).go();
     let id = server.make("/v1/goods", json!({"code": 5000}));
     let (_, folder) = server.stop();
-    // The samples do not show it.
+    // The samples do not show the error.
     let bad = good.replace("int(value)", "value == '5000' ? 1 : int(value)");
     let start = Start::schema(&after(&bad)).on(&folder).arg("--accept-changes");
     let (code, failed) = start.fails();

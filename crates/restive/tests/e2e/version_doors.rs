@@ -1,5 +1,5 @@
-//! Which version a request is in: header, pin, mount; what is told about old ones; their contracts
-//! and what changed between them.
+//! The version of a request: header, pin, mount; deprecation of old versions; their OpenAPI
+//! documents and the changelog.
 
 use crate::harness::{Answer, Server, Start, run};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn unknown_versions_are_refused_with_the_known_ones() {
     for bad in ["2023-01-01", "2026-02-30", "2027-01-01", "newest", "", "2026-11-1", "2026-11-01 "]
     {
         let ask = server.ask("GET", "/v2/books").version(bad);
-        // Spaces around a value are no part of it.
+        // Spaces around a value are ignored.
         let status = if bad.trim() == NEWEST { 200 } else { 400 };
         let answer = ask.send();
         assert_eq!(answer.status, status, "`{bad}`: {}", answer.text);
@@ -172,7 +172,7 @@ fn the_error_for_an_unknown_path_lists_the_paths_of_its_mount() {
     }
 }
 
-/// The same service before it had a past.
+/// The same service before it had versions.
 const FIRST: &str = r#"
 [service]
 version = "2026-01-01"
@@ -204,7 +204,7 @@ fn an_account_is_pinned_at_its_first_request_and_stays_pinned() {
     let answer = server.get(&format!("/v1/books/{id}"));
     assert_eq!((answer.status, spoken(&answer)), (200, "2026-01-01"), "{}", answer.text);
     server.get("/v1/people").error(404, "route_not_found");
-    // One that comes now begins with what there is now.
+    // A new account is pinned to the current newest version.
     let (said, _, _) = server.tool(&["accounts", "create", "late"]);
     let key = said.lines().find_map(|line| line.strip_prefix("test key ")).unwrap();
     let first = server.ask("GET", "/v1/people").key(key).send();
@@ -229,7 +229,7 @@ fn an_account_can_change_its_pin_with_immediate_effect() {
     assert_eq!((spoken(&read), &read.json["name"]), ("2026-01-01", &json!("Dune")));
     let named = server.ask("GET", &path).version(NEWEST).send();
     assert_eq!(named.json["title"], "Dune", "a header wins over the pin");
-    // Older than what the mount serves: the oldest of the mount.
+    // Older than the mount's versions: the oldest of the mount is used.
     server.post("/v1/account", json!({"api_version": "2024-01-01"})).expect(200);
     assert_eq!(spoken(&server.get(&path)), "2026-01-01");
     assert_eq!(spoken(&server.get("/v1/books")), "2024-01-01");
@@ -283,7 +283,7 @@ fn requests_that_use_deprecated_things_get_deprecation_headers() {
     let server = Start::schema(SHOP).go();
     let plain = server.get("/v2/books");
     assert_eq!((header(&plain, "deprecation"), header(&plain, "sunset")), (None, None));
-    // The version: on every answer, errors too.
+    // The version: on every response, including errors.
     for path in ["/v1/books", "/v1/books/none"] {
         let old = server.ask("GET", path).version("2025-06-01").send();
         assert_eq!(header(&old, "deprecation"), Some("@1793491200"), "{path}");
@@ -378,7 +378,7 @@ fn version_usage_counts_survive_a_restart() {
         assert!(metrics.contains(&format!("{name}{{{labels}}} 3\n")), "{metrics}");
     };
     told(&server);
-    // A version that is gone and comes back has its counts still.
+    // A version that is removed and restored still has its counts.
     let server = Start::schema(SHOP).on(&server.stop().1).go();
     let (requests, later, same) = usage(&server);
     assert_eq!((requests, &same), (3, &since));
@@ -419,7 +419,7 @@ fn every_version_has_its_openapi_document() {
     }
 }
 
-/// Every reference leads somewhere, and every operation has its own name.
+/// Every reference resolves, and every operation has its own name.
 fn whole(document: &Value) {
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
@@ -498,7 +498,7 @@ fn commands_plan_edits_check_dates_and_print_old_openapi_documents() {
     assert!(failed.contains("2026-11-01, 2026-01-01"), "{failed}");
 }
 
-/// Everything that can be wrong about versions, each where a comment says so.
+/// Every error in versions, each marked by a comment.
 const WRONG: &str = r#"
 [service]
 version = "2999-01-01"
@@ -753,7 +753,7 @@ fn the_openapi_document_restricts_members_that_became_fields() {
             }
         }
     }
-    // Whatever newer clients put there is shown, and promised to nobody.
+    // Values that newer clients store there are shown, but the document does not promise them.
     let newest = server.get("/openapi.json").expect(200);
     for (contract, name) in [(&newest, "BookCreate"), (&contract, "Book")] {
         let meta = contract["components"]["schemas"][name]["properties"]["meta"].to_string();

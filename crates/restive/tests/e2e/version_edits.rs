@@ -1,5 +1,5 @@
-//! Edits of what a file says about its versions, over data that exists: dates that go or are set
-//! anew, and fields that older versions are told of without anything being kept.
+//! Edits of the versions in a file, with existing data: dates that are removed or changed, and
+//! fields that only older versions show.
 
 use crate::harness::{Server, Start};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ author = "string"
 shelf = "string"
 "#;
 
-/// The same service later, with what it was before.
+/// The same service later, with its history.
 const LATER: &str = r#"
 [collections.books.fields]
 title = { type = "string", required = true }
@@ -47,7 +47,7 @@ fn events(server: &Server, version: &str) -> Vec<Value> {
     all.into_iter().map(|event| event["data"].clone()).collect()
 }
 
-/// What is said of a book, without what the service adds.
+/// A book without the fields that the service adds.
 fn book(data: &Value) -> Value {
     let mut object = data.as_object().unwrap().clone();
     object.retain(|name, _| {
@@ -56,7 +56,7 @@ fn book(data: &Value) -> Value {
     Value::Object(object)
 }
 
-/// A book that was written in 2024 and changed then, served by the later file since.
+/// A book that was created and changed in 2024, and is served by the later file since.
 fn grown() -> (String, Arc<TempDir>) {
     let server = Start::schema(FIRST).go();
     let made = json!({"name": "Dune", "price": 1.5, "author": "F H", "shelf": "A1"});
@@ -147,7 +147,7 @@ fn reverting_a_schema_file_converts_the_events_back() {
     let server = Start::schema(LATER).on(&folder).go();
     let ask = server.ask("PATCH", &format!("/v1/books/{id}")).version("2026-01-01");
     ask.json(&json!({"title": "Emma", "price": 250})).send().expect(200);
-    // The old file would have no name for it.
+    // The old file could not represent it.
     server.ask("DELETE", &format!("/v1/books/{id}")).send();
     let (_, folder) = server.stop();
     let server = Start::schema(FIRST).on(&folder).arg("--accept-data-loss").go();
@@ -183,7 +183,7 @@ fn restoring_a_removed_field_shows_its_old_data() {
         |server: &Server| server.ask("GET", &path).version("2026-06-01").send().expect(200);
     assert_eq!(newest(&server).get("r"), None);
     let (_, folder) = server.stop();
-    // The version goes that knew it, so everybody does.
+    // With the version that had it removed, all versions have it again.
     let again = first.replace("2025-01-01", "2026-06-01");
     let server = Start::schema(&again).on(&folder).arg("--accept-changes").go();
     assert_eq!(newest(&server)["r"], "secret");

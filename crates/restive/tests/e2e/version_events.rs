@@ -1,5 +1,5 @@
-//! Each operation of the schema file, at the doors where nobody asks for a record: the log,
-//! streams, sockets, webhooks, and the contract.
+//! Each operation of the schema file, in the interfaces without a record request: the log, streams,
+//! sockets, webhooks, and the OpenAPI document.
 
 use crate::harness::{Server, Start, eventually};
 use crate::live_client::{Events, Socket};
@@ -7,7 +7,7 @@ use crate::sink::Sink;
 use crate::versions::{CASES, Case, NEW, OLD, OPERATIONS, json_of, same};
 use serde_json::{Value, json};
 
-/// What a version is told: the record as it was made and as it was patched.
+/// The events of a version: the record as created and as patched.
 struct Told {
     version: &'static str,
     sink: Sink,
@@ -26,7 +26,7 @@ impl Told {
         Told { version, sink, stream, socket }
     }
 
-    /// One event of the kind, the same wherever it is told.
+    /// One event of the kind, equal in every interface.
     fn told(&mut self, server: &Server, kind: &str) -> Value {
         let streamed = self.stream.named(kind).json();
         assert_eq!(streamed["api_version"], self.version, "{streamed}");
@@ -66,7 +66,7 @@ fn events_of_each_operation_have_the_shape_of_both_versions_in_every_interface()
     }
 }
 
-/// What changed, as it was before.
+/// The old values of the changed fields.
 #[track_caller]
 fn before(told: &Value, was: &str, is: &str, about: &str) {
     let (was, is) = (json_of(was), json_of(is));

@@ -1,5 +1,5 @@
-//! Limits that only newer versions have, and edits that nothing stands before: what `plan` prints
-//! is pasted, and served.
+//! Limits that only newer versions have, and edits without a change operation: the output of `plan`
+//! is pasted into the file, and served.
 
 use crate::harness::{Start, eventually, run};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn second() -> String {
     text
 }
 
-/// The edited file with the lines that the plan of it prints, below a date of their own.
+/// The edited file with the lines that its plan prints, below a new date.
 fn declared() -> (String, String) {
     let folder = tempfile::TempDir::new().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -90,7 +90,7 @@ fn old_and_new_clients_are_held_to_the_limits_of_their_version() {
         server.ask(method, path).version(version).json(&body).send()
     };
     let path = format!("/v1/books/{id}");
-    // What was kept is shown, and comes back from both.
+    // Stored values are shown, and both versions can send them back.
     let mut shown = server.ask("GET", &path).version(NEW).send().expect(200).clone();
     assert_eq!((&shown["title"], &shown["code"]), (&json!("A rather long title"), &json!(42)));
     shown["nick"] = json!("b");
@@ -135,7 +135,7 @@ fn old_and_new_clients_are_held_to_the_limits_of_their_version() {
     let sell = format!("{path}/sell");
     assert_eq!(ask("POST", &sell, OLD, json!({"price": 0})).expect(200)["pages"], 0);
     ask("POST", &sell, NEW, json!({"price": 0})).error(422, "validation_failed");
-    // What an action sets is held to the limits of whoever calls it.
+    // The result of an action must satisfy the limits of the caller's version.
     assert_eq!(ask("POST", &sell, OLD, json!({"price": 700})).expect(200)["pages"], 700);
     let error = ask("POST", &sell, OLD, json!({"price": -1})).error(422, "validation_failed");
     assert_eq!(error["errors"][0]["code"], "too_small", "{error}");
@@ -239,7 +239,7 @@ fn unchanged_values_beyond_new_limits_do_not_fail_an_update() {
         let ask = |method: &str, body: Value| {
             server.ask(method, path).version(version).json(&body).send()
         };
-        // Beside what is wrong, it is not told.
+        // An unchanged value is not reported with other errors.
         for method in ["PUT", "PATCH"] {
             let error = ask(method, json!({field: long, "other": "seven", "more": 1}));
             let error = error.error(422, "validation_failed");
@@ -258,7 +258,7 @@ fn unchanged_values_beyond_new_limits_do_not_fail_an_update() {
         let keep = server.ask("POST", &format!("{path}/keep")).version(version);
         assert_eq!(keep.json(&json!({})).send().expect(200)[field], long);
     }
-    // What is never shown cannot be sent back, so it cannot be guessed.
+    // A field that is never shown cannot be sent back, so it cannot be guessed.
     for (path, version, field, guess) in [
         (&old, NEW, "secret", "abc"),
         (&old, NEW, "secret", "abd"),
@@ -269,7 +269,7 @@ fn unchanged_values_beyond_new_limits_do_not_fail_an_update() {
         let answer = server.ask("PATCH", path).version(version).json(&patch).send();
         assert_eq!(answer.error(422, "validation_failed")["param"], field);
     }
-    // A transition has no caller, and happens.
+    // A timed transition has no caller, and fires.
     eventually("the old client's book is done", || {
         let book = server.get(&old).expect(200);
         book["status"] == "done" && book["copy"] == long

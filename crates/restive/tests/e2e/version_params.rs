@@ -1,4 +1,4 @@
-//! Parameters of actions that had other names, values and defaults in older versions.
+//! Parameters of actions with other names, values and defaults in older versions.
 
 use crate::harness::{Start, run};
 use serde_json::{Value, json};
@@ -79,8 +79,8 @@ fn action_parameters_have_the_names_of_the_version() {
     assert!(changes.contains("- `orders`, parameters of `pay`: "), "{changes}");
 }
 
-/// Orders were paid in no certain way if none was said, then in coins. Another change makes the
-/// parameters differ: they are brought up, defaults or not.
+/// Orders had no payment method by default, then `coins`. Another change makes the parameters
+/// differ: they are converted, with or without defaults.
 const DEFAULTED: &str = r#"
 [[versions]]
 date = "2026-01-01"
@@ -122,7 +122,7 @@ fn an_omitted_parameter_gets_the_default_of_the_version() {
     }
 }
 
-/// A parameter has the name that a field had, and the rule speaks of both.
+/// A parameter has the name that a field had, and the rule uses both.
 const JUDGED: &str = r#"
 [[versions]]
 date = "2026-01-01"
@@ -168,7 +168,7 @@ fn errors_of_rules_use_the_parameter_names_of_the_version() {
     {
         let error = refused(version, json!({ sent: 6 }));
         assert_eq!(error["param"], sent, "{error}");
-        // A text has no members.
+        // A string has no members.
         let message =
             format!("The `{sent}` is more than the `{due}`; choose another `way` than `{last}`.");
         assert_eq!(error["message"], message);
@@ -201,7 +201,7 @@ fn check_and_plan_cover_changes_of_parameters() {
     let params = format!("service.version = \"2025-01-01\"\n[collections.orders.fields]{params}");
     write(first, &params);
     write("second.toml", PAYING);
-    // What was kept as `card` is kept as `credit_card` now, and nothing turns it back.
+    // Values stored as `card` are now stored as `credit_card`, and nothing converts them back.
     let (said, _, code) = run(folder.path(), &["plan", first, "second.toml"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("`paid` looks at `way`, whose values are others now"), "{said}");

@@ -1,10 +1,9 @@
-//! What a version cannot see: it is not named there, and it stays when clients of that version
-//! write beside it.
+//! Fields that a version cannot see: errors do not name them, and writes of its clients keep them.
 
 use crate::harness::Start;
 use serde_json::{Value, json};
 
-/// Members of an object became fields, whose values older versions cannot all say.
+/// Members of an object became fields, whose values older versions cannot all represent.
 const FINER: &str = r#"
 [[versions]]
 date = "2026-01-01"
@@ -151,7 +150,7 @@ fn errors_about_fields_that_the_version_lacks_do_not_name_them() {
         let newer = marked("2026-01-01", code).error(422, "validation_failed");
         assert_eq!(newer["errors"][0]["field"], "info.sku");
     }
-    // What can be mended is told by name, and first.
+    // Errors that the client can fix are reported by name, and first.
     let error = marked("2025-01-01", "A12345678").error(422, "validation_failed");
     let told = (&error["param"], &error["errors"][0]["field"]);
     assert_eq!(told, (&json!("label"), &json!("label")), "{error}");

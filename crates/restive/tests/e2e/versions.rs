@@ -1,5 +1,5 @@
-//! Date versions at the door: each operation of the schema file, through every way a client has to
-//! read, write, find and be refused.
+//! Date versions: each operation of the schema file, in every way to read, write, filter and be
+//! refused.
 
 use crate::harness::{Answer, Ask, Server, Start};
 use serde_json::{Map, Value, json};
@@ -126,21 +126,21 @@ title = "string"
 title = "string"
 "#;
 
-/// What is true of one operation.
+/// The expectations for one operation.
 pub struct Case {
     pub collection: &'static str,
-    /// Created in the old version, and what is then shown in the old and in the new one.
+    /// A create in the old version, and the record in the old and in the new one.
     pub sent: &'static str,
     pub old: &'static str,
     pub new: &'static str,
-    /// A PATCH in the old version, and what both show then.
+    /// A PATCH in the old version, and the record in both.
     pub patch: &'static str,
     pub patched_old: &'static str,
     pub patched_new: &'static str,
-    /// Queries of the old version that find the patched record, and that do not.
+    /// Queries of the old version that match the patched record, and that do not.
     finds: &'static [&'static str],
     misses: &'static [&'static str],
-    /// Those that it cannot answer, since newer versions keep the field in another form.
+    /// Queries that are refused, since newer versions store the field in another form.
     refuses: &'static [&'static str],
 }
 
@@ -302,7 +302,7 @@ impl Ask<'_> {
     }
 }
 
-/// Without what the service assigns.
+/// Without the fields that the service assigns.
 #[track_caller]
 fn own(record: &Value) -> Value {
     let mut own = record.as_object().unwrap_or_else(|| panic!("{record}")).clone();
@@ -310,7 +310,7 @@ fn own(record: &Value) -> Value {
     Value::Object(own)
 }
 
-/// All members, where the expected ones and those that are null are the same.
+/// Compares all fields; expected null and missing are equal.
 #[track_caller]
 pub fn same(shown: &Value, expected: &str, about: &str) {
     let full = |value: Value| -> Map<String, Value> {
@@ -416,7 +416,7 @@ fn old_clients_see_values_of_new_clients_in_their_names() {
     }
 }
 
-/// What an old client cannot see stays when it writes.
+/// Fields that an old client cannot see stay when it writes.
 #[test]
 fn writes_of_old_clients_keep_fields_they_do_not_know() {
     let server = Start::schema(OPERATIONS).go();
@@ -489,7 +489,7 @@ fn errors_use_the_names_of_the_clients_version() {
         (&error["param"], &error["errors"][0]["code"]),
         (&json!("name"), &json!("too_long"))
     );
-    // Half a cent cannot be kept: it is refused in the words of the client.
+    // Half a cent cannot be stored: the error uses the names of the client.
     let error = post("/v1/cents", json!({"price": 0.005})).error(422, "validation_failed");
     assert_eq!(error["param"], "price");
     let path = format!("/v1/texts/{}", post("/v1/texts", json!({"number": "7"})).id());
@@ -538,7 +538,7 @@ fn etags_differ_between_versions_for_reads_and_guard_writes_of_all() {
     let lists =
         [OLD, NEW].map(|version| tag(&server.ask("GET", "/v1/titles").version(version).send()));
     assert_ne!(lists[0], lists[1]);
-    // Whoever read it in any version has read this very state.
+    // A read in any version is a read of this state.
     let write = |tag: &str, title: &str| {
         let body = json!({"title": title});
         server.ask("PATCH", &path).version(NEW).header("if-match", tag).json(&body).send()

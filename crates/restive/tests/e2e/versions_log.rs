@@ -1,5 +1,5 @@
 //! A field is renamed in the schema file, and the server restarted: webhooks, streams, sockets and
-//! polls tell the same events to clients of both versions, each in the words they know.
+//! polls send the same events to clients of both versions, each with its names.
 
 use crate::harness::{Server, Start, eventually};
 use crate::live_client::{Events, Socket};
@@ -63,12 +63,12 @@ rename = { from = "text", to = "body" }
 date = "2025-06-01"
 "#;
 
-/// The server with the renamed fields, on what an earlier one has kept.
+/// The server with the renamed fields, on the data of an earlier one.
 fn renamed(server: Server) -> Server {
     let (code, folder) = server.stop();
     assert_eq!(code, 0);
     let server = Start::schema(SECOND).on(&folder).go();
-    // Its first call pinned the account to what was the newest then.
+    // Its first request pinned the account to the newest version at that time.
     assert_eq!(server.get("/v1/account").expect(200)["api_version"], OLD);
     server.post("/v1/account", json!({ "api_version": NEW })).expect(200);
     server
@@ -95,7 +95,7 @@ fn is_signed(request: &Received, secret: &str) {
     assert_eq!(verdicts.collect::<Vec<_>>(), ["ok"; Language::ALL.len()], "{request:?}");
 }
 
-/// What both versions say of an event, without what they have in common.
+/// The parts of an event that differ between the versions.
 #[track_caller]
 fn tells(envelope: &Value, version: &str, object: Value, previous: Value) {
     assert_eq!(envelope["api_version"], version, "{envelope}");
@@ -150,7 +150,7 @@ fn endpoints_of_both_versions_get_the_same_events_in_the_shape_of_their_version(
     let (old_sink, new_sink) = (Sink::start(), Sink::start());
     let old = endpoint(&server, &old_sink, Some(OLD));
     let new = endpoint(&server, &new_sink, None);
-    // What the second one does not take now, it gets after the restart.
+    // The second endpoint gets the refused events after the restart.
     new_sink.will(Manner::status(500));
     let id = dune(&server);
     eventually("both were told", || {
@@ -179,10 +179,10 @@ fn endpoints_of_both_versions_get_the_same_events_in_the_shape_of_their_version(
     tells(&other.event(), NEW, new_updated(), new_before());
     is_signed(&one, &old.1);
     is_signed(&other, &new.1);
-    // What a version does not have, it does not tell of.
+    // A version gets no events of collections that it lacks.
     assert_eq!(new_sink.of("shelf.created").len(), 1);
     assert!(old_sink.of("shelf.created").is_empty());
-    // Sent once more, what was written under the old version is told in each.
+    // Replayed, events of the old version have the shape of each endpoint.
     for (endpoint, _) in [&old, &new] {
         let body = json!({ "endpoint": endpoint, "types": ["book.created"] });
         server.post("/v1/replays", body).expect(201);
@@ -218,7 +218,7 @@ fn thin_payloads_and_filters_use_the_version_of_the_endpoint() {
     let (thin, filtered) = (Sink::start(), Sink::start());
     let body = json!({ "url": thin.url(), "api_version": OLD, "payload": "thin" });
     server.post("/v1/webhook-endpoints", body).expect(201);
-    // A filter sees the names and values of what is sent; the whole of it, thin or not.
+    // A filter sees the names and values of the sent event, and all of it even with thin payloads.
     for (version, filter) in [
         (OLD, "event.data.object.name == 'Emma' && event.data.object.price == 9.5"),
         (NEW, "event.data.object.title == 'Emma' && event.data.object.price == 950"),
@@ -291,7 +291,7 @@ fn sockets_send_each_version_and_share_positions() {
     change(&server, &id);
     tells(&old.typed("book.updated")["data"], OLD, old_updated(), old_before());
     tells(&new.typed("book.updated")["data"], NEW, new_updated(), new_before());
-    // A subscription of its own is told in the version of the connection, too.
+    // A new subscription has the version of the connection too.
     old.ask_for(json!({ "type": "subscribe", "types": ["message"], "since": begin }));
     server.post("/v1/messages", json!({ "body": "hello" })).expect(201);
     assert_eq!(old.typed("message")["data"]["text"], "hello");
@@ -313,7 +313,7 @@ fn polls_of_a_feed_return_the_shape_of_the_version() {
     assert_eq!(column(&format!("/api/messages?version={OLD}"), "text"), both);
     assert_eq!(column(&format!("/api/messages?version={NEW}"), "body"), both);
     assert_eq!(column("/api/messages", "body"), both);
-    // A poll that waits is answered from memory.
+    // A long poll is answered from memory.
     let position = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
     let target = format!("/api/messages?since={position}&wait=true&version={OLD}");
     std::thread::scope(|scope| {
@@ -342,7 +342,7 @@ fn a_cursor_expires_when_records_are_converted() {
     };
     let by_name = "/v1/books?sort=name&limit=2";
     let after = cursor(&server, by_name);
-    // One field more changes no row.
+    // An additional field changes no row.
     let more = first.replace("nickname = \"string\"", "nickname = \"string\"\npages = \"integer\"");
     let server = Start::schema(&more).on(&server.stop().1).go();
     let page = server.get(&format!("{by_name}&after={after}"));
@@ -438,7 +438,7 @@ fn a_stored_refusal_is_replayed_unchanged_after_a_restart_and_only_in_its_versio
     let again = pay(&server, "2024-01-01", "one");
     assert_eq!(again.header("idempotent-replayed"), Some("true"));
     assert_eq!((again.status, &again.text), (422, &refused.text), "byte for byte");
-    // One that is refused now, in the words of the old version and the newest.
+    // A refusal now, with the names of the old version and the newest.
     let now = pay(&server, "2024-01-01", "two");
     assert_eq!(now.clone().error(422, "too_much")["message"], "`amount` is too large.");
     assert_eq!(pay(&server, "2024-01-01", "two").text, now.text);
@@ -467,7 +467,8 @@ fn a_channel_with_an_unknown_version_is_refused() {
     let mut answers: Vec<_> = by_url.into_iter().map(|target| server.get(target)).collect();
     answers.push(server.ask("GET", "/api/messages").version("2020-01-01").send());
     for answer in answers {
-        // By whichever way it is asked for, it is nobody's: not the one that the account has.
+        // However an unknown version is requested, the response does not have the version of the
+        // account.
         assert_eq!(answer.header("restive-version"), Some("2026-11-01"));
         answer.error(400, "unknown_version");
     }
@@ -499,8 +500,8 @@ fn events_have_the_shape_of_the_requests_version() {
     assert_ne!(tag(OLD), tag(NEW));
 }
 
-/// As with Stripe, where new types of events come to accounts of every version: the log is what has
-/// happened, and to leave out what a version has no word for would make it another for each reader.
+/// As with Stripe, where accounts of every version get new event types: the log is a record of what
+/// happened, and omitting types that a version lacks would make it different for each reader.
 #[test]
 fn lists_have_all_events_in_every_version_while_channels_omit_unknown_types() {
     let server = Start::schema(SECOND).go();
@@ -514,7 +515,7 @@ fn lists_have_all_events_in_every_version_while_channels_omit_unknown_types() {
     for (version, stream) in &mut streams {
         let log = ask(version, "/v1/events?sort=created");
         assert_eq!(log.column("type"), ["shelf.created", "book.created"], "{version}");
-        // It is there in the only shape that it has ever had.
+        // It has its only shape.
         let shelf = &log.json["data"][0];
         assert_eq!(
             (&shelf["api_version"], &shelf["data"]["object"]["name"]),

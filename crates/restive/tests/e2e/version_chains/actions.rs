@@ -1,4 +1,4 @@
-//! Actions in every version: what they are told, and what they make of a record.
+//! Actions in every version: their parameters, and their effect on a record.
 
 use super::generate::ACTION;
 use super::{Happened, Kept, World};

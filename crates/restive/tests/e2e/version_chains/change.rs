@@ -1,6 +1,5 @@
-//! The straightforward model: what one change of the schema file means, as the documents say it,
-//! for a shape and for a record, one change at a time and one field at a time. Shares nothing with
-//! the product.
+//! The reference model: the effect of one change of the schema file, as documented, on a shape and
+//! on a record, one change and one field at a time. Shares no code with the product.
 
 use super::shape::{Field, Fields, Kind, Shape, hundredths, instant_of, iso};
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ pub enum Change {
     Rename {
         from: String,
         to: String,
-        /// Newer versions have the old name, too.
+        /// Newer versions also accept the old name.
         beside: bool,
     },
     /// A field became a member of an object, which is new unless it is `existing`.
@@ -52,7 +51,7 @@ pub enum Change {
         field: String,
         fill: Value,
     },
-    /// There were none before.
+    /// There were no limits before.
     Limits {
         field: String,
     },
@@ -63,7 +62,7 @@ pub enum Change {
         field: Field,
         value: Value,
     },
-    /// The code of a refusal.
+    /// The code of a refusal was renamed.
     Code {
         from: String,
         to: String,
@@ -72,26 +71,26 @@ pub enum Change {
     CollectionRemoved,
 }
 
-/// How old values of a field became new ones.
+/// How old values of a field were converted to new ones.
 #[derive(Clone, Debug)]
 pub enum How {
-    /// Whole numbers are their texts now.
+    /// Whole numbers became their texts.
     Texts,
-    /// Flags are their texts now.
+    /// Booleans became their texts.
     FlagTexts,
-    /// Texts of digits are numbers now.
+    /// Texts of digits became numbers.
     Numbers,
-    /// Ticks of so many milliseconds are instants now.
+    /// Ticks of this many milliseconds became timestamps.
     Instants(i64),
-    /// Instants are milliseconds now.
+    /// Timestamps became milliseconds.
     Milliseconds,
-    /// One value is the list of it now.
+    /// A value became a list of that value.
     Lists,
-    /// A list of one is that one now.
+    /// A list of one became its value.
     Items,
-    /// New is so many times old; old ones are whole numbers, too.
+    /// New values are this many times the old ones; both are whole numbers.
     Times(i64),
-    /// New is a hundred times old, which had a fraction.
+    /// New values are a hundred times the old ones, which had fractions.
     Cents,
     /// Old and new values.
     Map(Vec<(Value, Value)>),
@@ -117,7 +116,7 @@ impl Place {
     }
 }
 
-/// A value that the new version cannot say.
+/// A value that the new version cannot represent.
 #[derive(Debug)]
 pub struct Unsayable;
 
@@ -169,7 +168,7 @@ impl Change {
         }
     }
 
-    /// Where the old version has what the new one has in a place.
+    /// The places in the old version of a place in the new one.
     pub fn places(&self, new: Place) -> Vec<Place> {
         match self {
             Change::Rename { from, to, .. } if *to == new.field => {
@@ -188,7 +187,7 @@ impl Change {
         }
     }
 
-    /// A record of the new version, as old clients see it.
+    /// Converts a record of the new version to the old one.
     pub fn down(&self, record: &mut Fields) {
         match self {
             Change::Rename { from, to, .. } => {
@@ -225,7 +224,7 @@ impl Change {
         }
     }
 
-    /// A record that an old client made, in the new version.
+    /// Converts a record of an old client to the new version.
     pub fn up(&self, record: &mut Fields) -> Result<(), Unsayable> {
         match self {
             Change::Rename { from, to, .. } => {
@@ -258,7 +257,7 @@ impl Change {
         Ok(())
     }
 
-    /// The old fields that a new one is made from.
+    /// The old fields that a new field is computed from.
     pub fn sources(&self, new: &str) -> Vec<String> {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         match self {
@@ -269,7 +268,7 @@ impl Change {
         }
     }
 
-    /// Whether an old field is still one of its own, under this name or another.
+    /// Whether an old field still exists, under this name or another.
     pub fn keeps(&self, old: &str) -> bool {
         match self {
             Change::Enter { from, .. } => from.name != old,
@@ -277,9 +276,9 @@ impl Change {
         }
     }
 
-    /// What an old client's write makes of the new record: what depends on a field that differs
-    /// from what the client was shown. The rest stays, seen or unseen; so does an object in which
-    /// nothing but another value of the member that left it was written.
+    /// The new record after the write of an old client: fields that depend on a changed value. All
+    /// others stay, visible or not; so does an object whose only changed member is the one that
+    /// left it.
     pub fn write(
         &self,
         current: &Fields,
@@ -307,7 +306,7 @@ impl Change {
         Ok(current.keys().map(|name| (name.clone(), value(name))).collect())
     }
 
-    /// What old clients see of one value, where the field is one in both versions.
+    /// The old value of a new one, if the field exists in both versions.
     pub fn value_down(&self, new: &Value) -> Value {
         match self {
             Change::Retype { how, .. } => how.down(new),
@@ -359,13 +358,13 @@ impl How {
         })
     }
 
-    /// Null where old clients have no word for it.
+    /// Null if the old version cannot represent it.
     fn down(&self, new: &Value) -> Value {
         if new.is_null() {
             return Value::Null;
         }
         match self {
-            // Only what would be written just so: no old client has sent "007".
+            // Only canonical texts: no old client has sent "007".
             How::Texts => {
                 let text = new.as_str().unwrap();
                 let number = text.parse::<i64>().ok();
@@ -389,7 +388,7 @@ impl How {
     }
 }
 
-/// A missing field says null.
+/// A missing field is null.
 pub fn of(fields: &Fields, name: &str) -> Value {
     fields.get(name).cloned().unwrap_or_default()
 }
@@ -398,7 +397,7 @@ fn take(fields: &mut Fields, name: &str) -> Value {
     fields.remove(name).unwrap_or_default()
 }
 
-/// Takes a member out. Where there is no object, there is one without members if it must be one.
+/// Removes a member. If there is no object, there is an empty one if it must exist.
 fn take_member(record: &mut Fields, object: &str, member: &str, must: bool) -> Value {
     let mut members = match take(record, object) {
         Value::Object(members) => Some(members),
@@ -409,7 +408,7 @@ fn take_member(record: &mut Fields, object: &str, member: &str, must: bool) -> V
     value.unwrap_or_default()
 }
 
-/// Puts a member in; null is no member.
+/// Sets a member; null removes it.
 fn put_member(record: &mut Fields, object: &str, member: &str, value: Value, must: bool) {
     take_member(record, object, member, must);
     if !value.is_null() {

@@ -1,5 +1,5 @@
-//! The OpenAPI document of a version: what it says of bodies and records is what is taken and
-//! shown.
+//! The OpenAPI document of a version: it describes exactly the accepted bodies and the shown
+//! records.
 
 use super::World;
 use super::shape::Fields;
@@ -15,7 +15,7 @@ impl Contract {
         self.check(&capitalized(object), record);
     }
 
-    /// A body of a create that the version takes.
+    /// A body of a create that the version accepts.
     #[track_caller]
     pub fn takes(&self, object: &str, body: &Fields) {
         self.check(&format!("{}Create", capitalized(object)), &Value::Object(body.clone()));
@@ -39,7 +39,7 @@ impl Contract {
 }
 
 impl World<'_> {
-    /// Those of all versions.
+    /// The documents of all versions.
     pub fn contracts(server: &crate::harness::Server, dates: &[&str]) -> Vec<Contract> {
         let read = |date: &&str| server.get(&format!("/openapi.json?version={date}")).expect(200);
         dates.iter().map(|date| Contract(read(date))).collect()

@@ -1,5 +1,5 @@
-//! Embedded records in every version: references, owners and what is owned, each as the version
-//! shows it, on a record and in a list.
+//! Embedded records in every version: references, parents and children, each in the shape of the
+//! version, on a record and in a list.
 
 use super::shape::Kind;
 use super::{Kept, World};
@@ -25,7 +25,7 @@ impl World<'_> {
         }
     }
 
-    /// Records with what is embedded under this name, which is of the collection at `target`.
+    /// Records with an embedded field of this name, from the collection at `target`.
     #[track_caller]
     fn embeds(&self, version: usize, collection: usize, name: &str, target: usize) {
         let home = self.home(collection);
@@ -49,7 +49,7 @@ impl World<'_> {
         assert_eq!(found.json["data"], json!(expected), "{list} in {}", self.plan.dates[version]);
     }
 
-    /// What stands in the place of an id, or the list of what a record owns.
+    /// The record in place of an id, or the list of a record's children.
     fn embedded(&self, version: usize, kept: &Kept, id: &Value, target: usize) -> Value {
         if self.collection(target).parent != Some(kept.collection) {
             let named = |other: &&Kept| other.collection == target && other.assigned["id"] == *id;

@@ -1,6 +1,6 @@
-//! Random schema files with a random past. Begins with the newest shape and takes back one random
-//! change after the other, as the file is read; what is made is valid, so a server that refuses it
-//! has a fault, or this has.
+//! Random schema files with a random history. Starts with the newest shape and reverts one random
+//! change after the other, as the file is read. The result is valid, so if a server refuses it,
+//! either the server or this generator has a bug.
 
 use super::change::{Change, How};
 use super::history::{Action, Collection, Plan, traced};
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 
 const DATES: [&str; 6] =
     ["2026-06-01", "2026-01-01", "2025-06-01", "2025-01-01", "2024-06-01", "2024-01-01"];
-/// Names, objects, whether it is a feed, and the place of the parent.
+/// Names, objects, whether it is a feed, and the index of the parent.
 const COLLECTIONS: [(&str, &str, bool, Option<usize>); 4] = [
     ("books", "book", false, None),
     ("notes", "note", true, None),
     ("orders", "order", false, None),
     ("reviews", "review", false, Some(0)),
 ];
-/// Most of them in one file, for the sake of time.
+/// Maximum collections in one file, to limit the run time.
 const MOST: usize = 3;
 pub const ACTION: &str = "mark";
 /// An action that is always refused.
 pub const VETO: &str = "veto";
-/// Begins the names of members that became fields.
+/// Prefix of the names of members that became fields.
 const MOVED: &str = "moved_";
 
 pub fn plan(seed: u64) -> Plan {
@@ -50,7 +50,7 @@ pub fn plan(seed: u64) -> Plan {
     Plan { dates: DATES[..versions].to_vec(), turn, collections }
 }
 
-/// The parameters of an action. They are sent and never shown: nothing is hidden, found or fixed.
+/// The parameters of an action. They are sent and never shown: none is hidden, filtered or fixed.
 fn form(versions: usize, chance: &mut Chance) -> Collection {
     let mut maker = Maker { chance, names: 0, busy: Vec::new(), form: true };
     let mut newest = maker.newest();
@@ -65,30 +65,30 @@ fn form(versions: usize, chance: &mut Chance) -> Collection {
 
 struct Maker<'c> {
     chance: &'c mut Chance,
-    /// How many names were given.
+    /// Number of names used.
     names: usize,
-    /// What the version has changed already: a field is changed once per date.
+    /// Fields that the version has already changed: a field is changed once per date.
     busy: Vec<String>,
-    /// Whether it makes parameters.
+    /// Whether it generates parameters.
     form: bool,
 }
 
-/// What a collection is to others.
+/// The relations of a collection to others.
 struct Role {
     /// All versions have it.
     stays: bool,
-    /// It may refer to the first.
+    /// It may refer to the first collection.
     refers: bool,
 }
 
-/// When a collection came and went, by the place of the version that did it.
+/// When a collection was added and removed, by the index of the version.
 struct Life {
     added: Option<usize>,
     removed: Option<usize>,
 }
 
 impl Maker<'_> {
-    /// The shapes of all versions, newest first, and what leads from each to the next older one.
+    /// The shapes of all versions, newest first, and the changes from each to the next older one.
     fn history(
         &mut self,
         versions: usize,
@@ -123,15 +123,15 @@ impl Maker<'_> {
             shapes.push(shape.clone());
             steps.push(step);
         }
-        // What no version removed is a field like others.
+        // A field that no version removed is a normal field.
         if let Some((name, _)) = secret {
             shapes.iter_mut().for_each(|shape| shape.field(&name).hidden = false);
         }
         (shapes, steps)
     }
 
-    /// Lets the old name of a field stay beside the new one, if it is only renamed since, still
-    /// there, and no other has had the name.
+    /// Keeps the old name of a field, if the field was only renamed since, still exists, and no
+    /// other field has had the name.
     fn stay_beside(&mut self, change: &mut Change, newer: &[Shape], steps: &[Vec<Change>]) {
         let Change::Rename { from, to, beside } = change else { return };
         let now = traced(to, steps).map(|name| newer[0].get(name));
@@ -149,7 +149,7 @@ impl Maker<'_> {
         Life { added, removed }
     }
 
-    /// What one version changed.
+    /// The changes of one version.
     fn step(&mut self, newer: &Shape, removed: Option<String>) -> Vec<Change> {
         self.busy.clear();
         let mut shape = newer.clone();
@@ -197,7 +197,7 @@ impl Maker<'_> {
         Shape { fields: fields.collect(), served: true, code: None }
     }
 
-    /// An action that takes over some of its parameters, into fields of their own.
+    /// An action that copies some of its parameters into fields.
     fn action(&mut self, form: Collection, shape: &mut Shape) -> Action {
         let mut takes = Vec::new();
         for param in &form.shapes[0].fields {
@@ -236,7 +236,7 @@ impl Maker<'_> {
         if ticks { Kind::Ticks(1) } else { kinds[self.chance.below(kinds.len())]() }
     }
 
-    /// A field that no client of the newest version knows, and which version removed it.
+    /// A field that no client of the newest version knows, and the version that removed it.
     fn hide(&mut self, shape: &mut Shape, versions: usize) -> (String, usize) {
         let name = self.fresh();
         let kind = if self.chance.percent(50) { Kind::Text } else { Kind::Whole };
@@ -256,8 +256,8 @@ impl Maker<'_> {
         format!("refused_{}", self.fresh())
     }
 
-    /// A name for a field of the older shape: one that was never there, or one that a newer
-    /// version gave to something else.
+    /// A name for a field of the older shape: an unused one, or one that a newer version gave to
+    /// another field.
     fn older_name(&mut self, shape: &Shape, newer: &Shape) -> String {
         if self.chance.percent(30) {
             let name = format!("f{}", 1 + self.chance.below(self.names));
@@ -269,17 +269,17 @@ impl Maker<'_> {
         self.fresh()
     }
 
-    /// One that fits, of those that a change may still touch.
+    /// A matching field among those that may still change.
     fn find(&mut self, shape: &Shape, fits: impl Fn(&Field) -> bool) -> Option<Field> {
         let fits = |field: &&Field| !self.busy.contains(&field.name) && fits(field);
         let found: Vec<&Field> = shape.fields.iter().filter(fits).collect();
         if found.is_empty() { None } else { Some(found[self.chance.below(found.len())].clone()) }
     }
 
-    /// A random change that led to this shape, if the one that was thought of can have.
+    /// A random change that led to this shape; `None` if the chosen kind is not possible.
     fn change(&mut self, shape: &Shape, newer: &Shape) -> Option<Change> {
         match self.chance.below(17) {
-            // Parameters are sent as they are.
+            // Parameters are sent unchanged.
             2 | 3 | 13 if self.form => None,
             0 | 1 => {
                 let to = self.find(shape, |field| !field.hidden)?.name;
@@ -333,7 +333,7 @@ impl Maker<'_> {
         let is_object = |field: &Field| field.is_plain() && matches!(field.kind, Kind::Object(_));
         let object = self.find(shape, is_object)?;
         let Kind::Object(members) = &object.kind else { return None };
-        // One that was a field in between would be two things of one name.
+        // A member that was a field in between would be two things with one name.
         let own: Vec<&(String, Kind)> =
             members.iter().filter(|(name, _)| !name.starts_with(MOVED)).collect();
         let (member, kind) = own.get(self.chance.below(own.len().max(1)))?;
@@ -377,7 +377,7 @@ impl Maker<'_> {
         Some(Change::Retype { field: new.name, from, how })
     }
 
-    /// The old kind for a new one, and what became of its values.
+    /// The old kind for a new one, and the conversion of its values.
     fn retyping(&mut self, new: &Kind) -> Option<(Kind, How)> {
         let single = |kind: &Kind| (Kind::Single(Box::new(kind.clone())), How::Items);
         Some(match (new, self.chance.below(4)) {
@@ -417,7 +417,7 @@ impl Maker<'_> {
     }
 }
 
-/// The fields of the newer shape that a change is about.
+/// The fields of the newer shape that a change affects.
 fn touched(change: &Change) -> Vec<String> {
     match change {
         Change::Rename { to, .. } => vec![to.clone()],
@@ -492,7 +492,7 @@ fn flag(name: &str, on: bool) -> String {
     if on { format!("{name} = true, ") } else { String::new() }
 }
 
-/// What lists may be asked by.
+/// The options that allow filtering and sorting.
 fn asked(field: &Field) -> String {
     flag("filter", field.filter) + &flag("sort", field.sort)
 }
@@ -561,7 +561,7 @@ impl Change {
 }
 
 impl How {
-    /// The formulas, and whether they may lose something.
+    /// The formulas, and whether they may be lossy.
     fn text(&self) -> String {
         let (up, down, lossy) = match self {
             How::Texts => {
@@ -605,7 +605,7 @@ impl How {
     }
 }
 
-/// The second of the pair whose first is the value.
+/// An expression that maps the first of each pair to the second.
 fn chosen(pairs: &[(Value, Value)], otherwise: &str) -> String {
     let one =
         |rest: String, (from, to): &(Value, Value)| format!("value == {from} ? {to} : ({rest})");

@@ -1,5 +1,5 @@
-//! A service with a past, and what a record of it is in each of its versions. Versions are counted
-//! from the newest, which is 0.
+//! A service with a history, and its records in each version. Versions are counted from the newest,
+//! which is 0.
 
 use super::change::{Change, How, Place, Unsayable, of};
 use super::shape::{Field, Fields, Shape};
@@ -7,19 +7,19 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-/// What a schema file says.
+/// The content of a schema file.
 #[derive(Debug)]
 pub struct Plan {
-    /// Of the versions, newest first.
+    /// Dates of the versions, newest first.
     pub dates: Vec<&'static str>,
-    /// The first version that is served below `/v1`, where newer ones are below `/v2`.
+    /// The first version that is served below `/v1`; newer ones are below `/v2`.
     pub turn: Option<usize>,
-    /// Others may refer to the first.
+    /// Others may refer to the first collection.
     pub collections: Vec<Collection>,
 }
 
 impl Plan {
-    /// What it has, in words: kinds of changes and of collections.
+    /// Its features: kinds of changes and of collections.
     pub fn traits(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         found.extend(self.turn.map(|_| "mounts".to_owned()));
@@ -59,26 +59,26 @@ pub struct Collection {
     pub name: &'static str,
     pub object: &'static str,
     pub feed: bool,
-    /// Place of the collection whose records own these.
+    /// Index of the parent collection.
     pub parent: Option<usize>,
     /// By version.
     pub shapes: Vec<Shape>,
-    /// By version: what it changed, from the next older one.
+    /// By version: its changes from the next older one.
     pub steps: Vec<Vec<Change>>,
     pub action: Option<Action>,
 }
 
-/// `mark`, which takes some fields over.
+/// `mark`, which copies some parameters into fields.
 #[derive(Debug)]
 pub struct Action {
-    /// Its parameters with their past, as if they were a collection.
+    /// Its parameters with their history, like a collection.
     pub form: Box<Collection>,
-    /// Parameters of the newest version, and the fields that become what they say.
+    /// Parameters of the newest version, and the fields that they set.
     pub takes: Vec<(String, String)>,
 }
 
 impl Action {
-    /// What is kept when a client of a version calls it.
+    /// The stored record after a client of a version calls it.
     pub fn done(
         &self,
         version: usize,
@@ -104,14 +104,14 @@ impl Collection {
         self.steps[..version].iter().flatten().collect()
     }
 
-    /// A kept record in a version, with everything that is known of it there.
+    /// A stored record in a version, including hidden fields.
     fn lowered(&self, version: usize, kept: &Fields) -> Fields {
         let mut record = kept.clone();
         self.since(version).iter().for_each(|change| change.down(&mut record));
         record
     }
 
-    /// What a version shows of a kept record.
+    /// The fields that a version shows of a stored record.
     pub fn shown(&self, version: usize, kept: &Fields) -> Fields {
         let record = self.lowered(version, kept);
         let visible = self.shapes[version].visible();
@@ -119,7 +119,7 @@ impl Collection {
         visible.map(|field| (field.name.clone(), value(field))).collect()
     }
 
-    /// Where a version has what the newest has in a field: fields and paths of members.
+    /// The places in a version of a field of the newest: fields and paths of members.
     pub fn telling(&self, version: usize, newest: &str) -> BTreeSet<String> {
         let mut places = BTreeSet::from([Place { field: newest.to_owned(), member: None }]);
         for change in self.since(version) {
@@ -128,7 +128,7 @@ impl Collection {
         places.into_iter().map(Place::path).collect()
     }
 
-    /// What is kept when a client of a version creates.
+    /// The stored record after a create by a client of a version.
     pub fn created(&self, version: usize, body: &Fields) -> Result<Fields, Unsayable> {
         let (body, mut record) = (self.folded(version, body), Fields::new());
         for field in self.shapes[version].fields.iter().filter(|field| field.of.is_none()) {
@@ -142,7 +142,7 @@ impl Collection {
         Ok(record)
     }
 
-    /// What is kept when a client of a version sends a PATCH.
+    /// The stored record after a PATCH by a client of a version.
     pub fn patched(
         &self,
         version: usize,
@@ -156,7 +156,7 @@ impl Collection {
         })
     }
 
-    /// What is kept when a client of a version sends a PUT: what it leaves out is erased.
+    /// The stored record after a PUT by a client of a version: omitted fields are erased.
     pub fn replaced(
         &self,
         version: usize,
@@ -173,7 +173,7 @@ impl Collection {
         })
     }
 
-    /// What is kept when a client of a version makes something else of what it knows.
+    /// The stored record after a client of a version changes the fields it knows.
     fn written(
         &self,
         version: usize,
@@ -195,13 +195,13 @@ impl Collection {
         Ok(wanted)
     }
 
-    /// The old values of what changed for clients of a version.
+    /// The old values of fields that changed for clients of a version.
     pub fn previous(&self, version: usize, before: &Fields, after: &Fields) -> Fields {
         let (before, after) = (self.shown(version, before), self.shown(version, after));
         before.into_iter().filter(|(name, value)| of(&after, name) != *value).collect()
     }
 
-    /// The kept fields that searches of a version look into.
+    /// The stored fields that searches of a version use.
     pub fn searched(&self, version: usize) -> impl Iterator<Item = &Field> {
         let hides = move |name: &str| {
             self.shapes[version].fields.iter().any(|field| field.hidden && field.name == name)
@@ -209,7 +209,7 @@ impl Collection {
         self.shapes[0].fields.iter().filter(move |field| field.search && !hides(&field.name))
     }
 
-    /// Whether a field had fractions that newer versions cannot say, whatever became of it then.
+    /// Whether a field had fractions that newer versions cannot represent, whatever changed later.
     pub fn became_cents(&self, version: usize, field: &Field) -> bool {
         let mut name = field.name.as_str();
         for change in self.since(version).into_iter().rev() {
@@ -223,7 +223,7 @@ impl Collection {
         false
     }
 
-    /// Gives newer versions the old names that stay beside new ones.
+    /// Adds the old names that still work to newer versions.
     pub fn with_aliases(mut self) -> Collection {
         for (at, step) in self.steps.iter().enumerate() {
             for change in step {
@@ -239,7 +239,7 @@ impl Collection {
         self
     }
 
-    /// A body of a version without names that stay beside others.
+    /// A body of a version without the old names that still work.
     pub fn folded(&self, version: usize, body: &Fields) -> Fields {
         let mut folded = body.clone();
         for (name, new) in self.shapes[version].aliases() {
@@ -251,8 +251,8 @@ impl Collection {
     }
 }
 
-/// The name that a field has after these steps, which stand newest first; none where it became
-/// part of another, or nothing.
+/// The name of a field after these steps, newest first; `None` if it became part of another or was
+/// removed.
 pub fn traced<'a>(mut name: &'a str, steps: &'a [Vec<Change>]) -> Option<&'a str> {
     for change in steps.iter().flatten().rev() {
         match change {

@@ -1,4 +1,4 @@
-//! Lists in every version: filters, ranges, orders, chosen fields and pages, all in the names and
+//! Lists in every version: filters, ranges, sorting, selected fields and pages, with the names and
 //! values of the version.
 
 use super::change::of;
@@ -7,7 +7,7 @@ use super::{Kept, World};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 
-/// No page is shorter than what the test has made.
+/// Pages are long enough for all records of the test.
 const ALL: &str = "limit=100";
 
 impl World<'_> {
@@ -40,7 +40,7 @@ impl World<'_> {
         self.choose(version, collection, &kept);
     }
 
-    /// The list has these records, in any order, each as the version shows it.
+    /// Asserts that the list has these records, in any order, each in the shape of the version.
     #[track_caller]
     fn finds(&self, version: usize, collection: usize, query: &str, expected: &[&Kept]) {
         let path = format!("{}?{query}", self.list_path(collection));
@@ -97,7 +97,7 @@ impl World<'_> {
         }
     }
 
-    /// By words of what is kept, in fields that the version knows.
+    /// By words of stored records, in fields that the version knows.
     fn search(&mut self, version: usize, collection: usize, kept: &[Kept]) {
         const WORDS: [&str; 7] = ["ada", "King", "12", "true", "y", "z", "日本語"];
         let it = self.collection(collection);
@@ -120,7 +120,7 @@ impl World<'_> {
         self.finds(version, collection, &query, &expected);
     }
 
-    /// In the order of what is shown, page by page.
+    /// Sorted by the shown values, page by page.
     fn sort(&self, version: usize, collection: usize, field: &Field, kept: &[Kept]) {
         let it = self.collection(collection);
         for (sign, wrong) in [("", Ordering::Greater), ("-", Ordering::Less)] {
@@ -157,7 +157,7 @@ impl World<'_> {
         }
     }
 
-    /// Only the fields that are asked for.
+    /// Only the selected fields.
     fn choose(&mut self, version: usize, collection: usize, kept: &[Kept]) {
         let it = self.collection(collection);
         let names: Vec<&str> =

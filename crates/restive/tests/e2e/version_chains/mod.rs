@@ -1,10 +1,10 @@
-//! Random schemas with random pasts, through every door, in every version: whatever the server
-//! says is held against a straightforward model of the changes, which shares nothing with it.
+//! Random schemas with random histories, through every interface, in every version: every response
+//! is compared with a reference model of the changes, which shares no code with the server.
 //!
-//! `shape` and `change` are the model of one version and of one change, `history` that of a whole
-//! chain, `generate` makes the schema files. `records`, `actions`, `lists`, `expand`, `refusals`,
-//! `told` and `contract` are the doors. A failure names its seed; `RESTIVE_CHAIN_SEED=7` runs that
-//! one alone, and `RESTIVE_CHAINS=200` so many instead of a few.
+//! `shape` and `change` model one version and one change, `history` a whole chain, `generate`
+//! creates the schema files. `records`, `actions`, `lists`, `expand`, `refusals`, `told` and
+//! `contract` are the interfaces. A failure names its seed; `RESTIVE_CHAIN_SEED=7` runs that one
+//! alone, and `RESTIVE_CHAINS=200` that many instead of a few.
 
 mod actions;
 mod change;
@@ -27,7 +27,7 @@ use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// At least as many are tried.
+/// Minimum number of schemas per run.
 const CHAINS: usize = 10;
 
 #[test]
@@ -45,13 +45,14 @@ fn every_interface_of_random_schemas_serves_every_version_as_declared() {
     }
 }
 
-/// Of this many seeds some are always tried.
+/// Number of seeds from which the fixed ones are chosen.
 const CHOICE: u64 = 400;
 
-/// Seeds whose pasts have everything that any has, those first that have most for their size.
+/// Seeds whose histories together have every feature, those with most features for their size
+/// first.
 fn always() -> Vec<u64> {
     let plans = (0..CHOICE).map(|seed| (seed, generate::plan(seed)));
-    // What a run costs grows with the squares: every version reads what each of them writes.
+    // The cost of a run grows with the square: every version reads what each of them writes.
     let size = |plan: &Plan| plan.dates.len().pow(2) * plan.collections.len();
     let mut all: Vec<(u64, usize, BTreeSet<String>)> =
         plans.map(|(seed, plan)| (seed, size(&plan), plan.traits())).collect();
@@ -68,8 +69,8 @@ fn always() -> Vec<u64> {
     chosen
 }
 
-/// Every kind of change happens to a feed, which is polled, streamed and said over sockets, and to
-/// what is told in envelopes.
+/// Every kind of change happens to a feed, which is polled, streamed and sent over sockets, and to
+/// a collection with event envelopes.
 #[test]
 fn the_fixed_random_histories_contain_every_kind_of_change() {
     let kinds = "Rename Enter Leave Retype EnumMap Default Optional Required Removed \
@@ -88,7 +89,7 @@ fn the_fixed_random_histories_contain_every_kind_of_change() {
     }
 }
 
-/// Says how to repeat a failure.
+/// Prints how to repeat a failure.
 struct Named {
     seed: u64,
     schema: String,
@@ -102,27 +103,27 @@ impl Drop for Named {
     }
 }
 
-/// A server, and what it must be keeping.
+/// A server, and the data that it must have.
 struct World<'p> {
     plan: &'p Plan,
     server: Server,
     contracts: Vec<Contract>,
     chance: Chance,
     records: Vec<Kept>,
-    /// What has happened, in order.
+    /// The events so far, in order.
     log: Vec<Happened>,
 }
 
 /// A record.
 #[derive(Clone)]
 struct Kept {
-    /// Place in the plan.
+    /// Index in the plan.
     collection: usize,
-    /// In the newest shape, with what that does not show.
+    /// In the newest shape, including hidden fields.
     fields: Fields,
-    /// What the service assigned.
+    /// Fields that the service assigned.
     assigned: Fields,
-    /// The path of the record that owns it, below the mount; empty where none does.
+    /// The path of the parent record, below the mount; empty without a parent.
     home: String,
 }
 
@@ -177,13 +178,13 @@ impl<'p> World<'p> {
         }
     }
 
-    /// One that is still to be sent. Paths stand below the mount of the version.
+    /// A request that is not sent yet. Paths are below the mount of the version.
     fn request(&self, version: usize, method: &str, path: &str) -> Ask<'_> {
         let path = format!("{}{path}", self.plan.mount(version));
         self.server.ask(method, &path).version(self.plan.dates[version])
     }
 
-    /// A body of a create or PUT that the version takes.
+    /// A body of a create or PUT that the version accepts.
     fn body(&mut self, version: usize, collection: usize) -> Fields {
         let mut body = self.collection(collection).shapes[version].body(&mut self.chance);
         self.refer(version, collection, &mut body);
@@ -191,7 +192,7 @@ impl<'p> World<'p> {
         body
     }
 
-    /// Says some fields by an old name that stays beside, too, or instead.
+    /// Sends some fields under an old name that still works, additionally or instead.
     fn say_otherwise(&mut self, version: usize, collection: usize, body: &mut Fields) {
         for (name, new) in self.collection(collection).shapes[version].aliases() {
             let Some(value) = body.get(new).cloned() else { continue };
@@ -206,7 +207,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// Lets references name records that are there.
+    /// Sets references to existing records.
     fn refer(&mut self, version: usize, collection: usize, body: &mut Fields) {
         let targets: Vec<&Kept> = self.records.iter().filter(|kept| kept.collection == 0).collect();
         for field in self.collection(collection).shapes[version].visible() {
@@ -217,14 +218,14 @@ impl<'p> World<'p> {
         }
     }
 
-    /// What a version answers for a record.
+    /// The response of a version for a record.
     fn shown(&self, version: usize, kept: &Kept) -> Value {
         let mut shown = self.collection(kept.collection).shown(version, &kept.fields);
         shown.extend(kept.assigned.clone());
         Value::Object(shown)
     }
 
-    /// Where a record is, below the mount.
+    /// The path of a record, below the mount.
     fn path(&self, kept: &Kept) -> String {
         let list = format!("{}/{}", kept.home, self.collection(kept.collection).name);
         match &kept.assigned["id"] {
@@ -233,23 +234,23 @@ impl<'p> World<'p> {
         }
     }
 
-    /// The records that may own those of a collection.
+    /// The possible parents of a collection's records.
     fn owners(&self, collection: usize) -> Vec<&Kept> {
         let parent = self.collection(collection).parent;
         self.records.iter().filter(|kept| Some(kept.collection) == parent).collect()
     }
 
-    /// The home of some records of a collection: below the first that may own them.
+    /// The path of the first possible parent of a collection's records.
     fn home(&self, collection: usize) -> String {
         self.owners(collection).first().map_or(String::new(), |owner| self.path(owner))
     }
 
-    /// The list of these.
+    /// The path of their list.
     fn list_path(&self, collection: usize) -> String {
         format!("{}/{}", self.home(collection), self.collection(collection).name)
     }
 
-    /// What the service assigned to a record of a collection that it shows.
+    /// The fields that the service assigned to a shown record.
     fn assigned(&self, collection: usize, shown: &Value) -> Fields {
         let parent = self.collection(collection).parent;
         let owner = parent.map(|parent| self.collection(parent).object);
@@ -258,7 +259,7 @@ impl<'p> World<'p> {
         names.filter_map(known).collect()
     }
 
-    /// For messages.
+    /// A description for messages.
     fn about(&self, version: usize, collection: usize) -> String {
         format!("{} in {}", self.collection(collection).name, self.plan.dates[version])
     }

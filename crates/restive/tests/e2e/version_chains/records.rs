@@ -1,5 +1,5 @@
 //! Creating, reading, changing and deleting in every version: bodies, repeated requests, tags, the
-//! account's pin, and the contract.
+//! account's pin, and the OpenAPI document.
 
 use super::shape::Fields;
 use super::{Happened, Kept, World};
@@ -7,7 +7,7 @@ use crate::harness::Answer;
 use serde_json::{Value, json};
 
 impl World<'_> {
-    /// What a client of a version does to a record of its own.
+    /// The writes of a client of a version to a new record.
     pub fn write(&mut self, version: usize, collection: usize) {
         let list = self.list_path(collection);
         if !self.collection(collection).is_served(version) {
@@ -27,7 +27,7 @@ impl World<'_> {
         }
     }
 
-    /// Creates a record twice with one key, which is once.
+    /// Creates a record twice with one key, which has one effect.
     fn create(&mut self, version: usize, collection: usize) -> usize {
         let (about, it) = (self.about(version, collection), self.collection(collection));
         let body = self.body(version, collection);
@@ -56,8 +56,8 @@ impl World<'_> {
         self.records.len() - 1
     }
 
-    /// Every version shows the record as it knows it, as its contract says, and under a tag that
-    /// is that of no other text.
+    /// Every version shows the record in its shape, as its document describes, and with a tag of
+    /// its own.
     pub fn read_in_all(&self, place: usize) {
         let kept = &self.records[place];
         let mut tags: Vec<(String, Value)> = Vec::new();
@@ -86,7 +86,7 @@ impl World<'_> {
         self.contracts[version].shows(self.collection(kept.collection).object, &answer.json);
     }
 
-    /// Whoever sends back what was read changes nothing.
+    /// Sending back a response unchanged changes nothing.
     fn send_back(&self, version: usize, place: usize) {
         let kept = &self.records[place];
         let shown = self.shown(version, kept);
@@ -106,8 +106,8 @@ impl World<'_> {
         self.change(version, place, ("PATCH", patch), fields);
     }
 
-    /// Clients of some versions change a little of what one of the newest wrote, which they may not
-    /// see all of.
+    /// Clients of some versions change a part of a record that a newest client wrote, and of which
+    /// they may not see all.
     fn touch_up(&mut self, place: usize) {
         let collection = self.records[place].collection;
         let it = self.collection(collection);
@@ -124,7 +124,7 @@ impl World<'_> {
             self.refer(version, collection, &mut patch);
             let field = self.chance.below(patch.len().max(1));
             let patch: Fields = patch.into_iter().skip(field).take(1).collect();
-            // What newer versions cannot say is refused, and told elsewhere.
+            // A value that newer versions cannot represent is refused; `refusals` covers that.
             let written = it.patched(version, &self.records[place].fields, &patch);
             let Ok(fields) = written else { continue };
             self.change(version, place, ("PATCH", patch), fields);
@@ -140,7 +140,7 @@ impl World<'_> {
         self.change(version, place, ("PUT", body), fields);
     }
 
-    /// Changes a record, guarded by the tag that another version was shown.
+    /// Changes a record, guarded by the tag of another version.
     fn change(
         &mut self,
         version: usize,
@@ -181,7 +181,7 @@ impl World<'_> {
         self.records[place] = after;
     }
 
-    /// Without a header the account's pin says the version.
+    /// Without a header, the account's pin selects the version.
     pub fn read_by_pin(&self, version: usize) {
         let date = self.plan.dates[version];
         let mount = self.plan.mount(version);
@@ -195,7 +195,7 @@ impl World<'_> {
         }
     }
 
-    /// A version is below its own mount only.
+    /// A version is served below its own mount only.
     pub fn miss_the_mount(&self, version: usize) {
         let other = if self.plan.mount(version) == "/v1" { "/v2" } else { "/v1" };
         if self.plan.turn.is_some() {
@@ -204,7 +204,7 @@ impl World<'_> {
         }
     }
 
-    /// Deletes a record that owns none and that none refers to, in some version.
+    /// Deletes a record without children and referrers, in some version.
     pub fn delete_one(&mut self) {
         let version = self.chance.below(self.plan.dates.len());
         let fits = |kept: &Kept| {

@@ -1,4 +1,4 @@
-//! What is refused in every version: named and explained by the fields that the client knows.
+//! Refusals in every version: errors use only the field names that the client knows.
 
 use super::World;
 use super::generate::{ACTION, VETO};
@@ -37,7 +37,7 @@ impl World<'_> {
         self.refuse_by_rule(version, collection);
     }
 
-    /// What a rule says has the code and the names of the version.
+    /// The error of a rule has the code and the names of the version.
     fn refuse_by_rule(&self, version: usize, collection: usize) {
         let Some(code) = &self.collection(collection).shapes[version].code else { return };
         let known = self.records.iter().find(|kept| kept.collection == collection);
@@ -62,7 +62,7 @@ impl World<'_> {
         assert_eq!(error["message"], message, "{about}");
     }
 
-    /// The same of an action.
+    /// The same for an action.
     fn refuse_parameters(&mut self, version: usize, collection: usize) {
         let Some(action) = &self.collection(collection).action else { return };
         let known = self.records.iter().find(|kept| kept.collection == collection);
@@ -84,7 +84,7 @@ impl World<'_> {
         }
     }
 
-    /// A value that the field does not take, and why.
+    /// A value that the field does not accept, and the error.
     fn unfit(
         &mut self,
         version: usize,
@@ -139,7 +139,7 @@ impl World<'_> {
         self.names(version, collection, answer, param, code);
     }
 
-    /// The same of a PATCH, where the collection has them.
+    /// The same for a PATCH, if the collection allows it.
     #[track_caller]
     fn is_refused_as_change(
         &self,
@@ -156,7 +156,7 @@ impl World<'_> {
         let unchanged = shown.json.get(param) == Some(&value);
         let patch = Fields::from_iter([(param.to_owned(), value)]);
         let answer = self.ask(version, "PATCH", &path, Some(&patch));
-        // Newer clients wrote it, and it is sent back as it is shown.
+        // Newer clients wrote it, and it is sent back unchanged.
         if unchanged {
             assert_eq!(answer.expect(200), shown.json, "{}", self.about(version, collection));
             return;
@@ -174,7 +174,7 @@ impl World<'_> {
         self.is_told_in_own_words(version, collection, &error, param);
     }
 
-    /// No name that the client does not know and has not said.
+    /// Asserts that the error has no name that the client neither knows nor sent.
     #[track_caller]
     fn is_told_in_own_words(&self, version: usize, collection: usize, error: &Value, said: &str) {
         let it = self.collection(collection);

@@ -1,4 +1,4 @@
-//! What a collection looks like in one version: its fields, of which kinds, and values for them.
+//! A collection in one version: its fields, their kinds, and values for them.
 
 use crate::chance::Chance;
 use serde_json::{Map, Value, json};
@@ -6,11 +6,12 @@ use serde_json::{Map, Value, json};
 /// A record or body. Records have every field of their shape, null where nothing is set.
 pub type Fields = Map<String, Value>;
 
-/// 2026-03-01T00:00:00Z. All instants lie on that day, so telling the time needs no calendar.
+/// 2026-03-01T00:00:00Z. All timestamps are on that day, so no calendar is needed.
 const MIDNIGHT_MS: i64 = 1_772_323_200_000;
 const DAY_MS: i64 = 86_400_000;
 
-/// What a field holds: the types of the schema file, narrowed to what a change can take back.
+/// The kind of a field: the types of the schema file, restricted to values that every change can
+/// revert.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     Text,
@@ -25,18 +26,18 @@ pub enum Kind {
     Small,
     /// A whole number from 1 to this.
     UpTo(usize),
-    /// Ticks of so many milliseconds since 1970.
+    /// Ticks of this many milliseconds since 1970.
     Ticks(i64),
     Number,
     Flag,
     Moment,
     Day,
-    /// These members, each of which may be missing.
+    /// These members, each optional.
     Object(Vec<(String, Kind)>),
     List(Box<Kind>),
     /// A list of exactly one.
     Single(Box<Kind>),
-    /// The id of a record of the first collection. Values are chosen by who knows some.
+    /// The id of a record of the first collection. The caller sets the values.
     Ref,
 }
 
@@ -73,7 +74,7 @@ impl Kind {
         !matches!(self, Kind::Object(_) | Kind::List(_) | Kind::Single(_) | Kind::Ref)
     }
 
-    /// A value that the field takes.
+    /// A value that the field accepts.
     pub fn value(&self, chance: &mut Chance) -> Value {
         const TEXTS: [&str; 10] =
             ["", "a", "Ada King", "x-y", "x-y z-", " b", "äöü ß", "日本語", "12", "true"];
@@ -135,18 +136,18 @@ pub struct Field {
     pub filter: bool,
     pub sort: bool,
     pub search: bool,
-    /// Declared and kept, and not known to clients of this version.
+    /// Stored, but unknown to clients of this version.
     pub hidden: bool,
-    /// Shown and kept nowhere: always this value.
+    /// Shown but not stored: always this value.
     pub fixed: Option<Value>,
-    /// Takes no values but those that the newest version has a counterpart of: a move into an
-    /// object, which takes everything, would lose the others.
+    /// Accepts only values with a counterpart in the newest version: a move into an object, which
+    /// accepts everything, would lose the others.
     pub choosy: bool,
-    /// Null and one of its values are kept as the same.
+    /// Null and one of its values are stored as the same.
     pub filled: bool,
-    /// An old name of this field, which stays beside it.
+    /// The field of which this is an old name that still works.
     pub of: Option<String>,
-    /// Newer versions keep it in another form, so lists cannot be asked for it.
+    /// Newer versions store it in another form, so lists cannot filter or sort by it.
     pub converted: bool,
 }
 
@@ -169,7 +170,7 @@ impl Field {
         }
     }
 
-    /// What a change may touch as it likes.
+    /// Whether a change may affect it without restrictions.
     pub fn is_plain(&self) -> bool {
         !self.hidden && self.fixed.is_none()
     }
@@ -197,28 +198,28 @@ pub struct Shape {
     pub fields: Vec<Field>,
     /// Whether the version has the collection at all.
     pub served: bool,
-    /// What its records refuse with, where they have something to refuse.
+    /// The error code of its records, if they have a rule.
     pub code: Option<String>,
 }
 
 impl Shape {
-    /// What clients of the version see.
+    /// The fields that clients of the version see.
     pub fn visible(&self) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(|field| !field.hidden)
     }
 
-    /// What they may send, each under its newest name.
+    /// The fields that they may send, each under its newest name.
     pub fn writable(&self) -> impl Iterator<Item = &Field> {
         self.visible().filter(|field| field.fixed.is_none() && field.of.is_none())
     }
 
-    /// All by which a field may be said: its own name, and old ones that stay beside it.
+    /// All names of a field: its own, and old ones that still work.
     pub fn names<'a>(&'a self, field: &'a Field) -> impl Iterator<Item = &'a String> {
         let old = self.aliases().filter(|(_, of)| **of == field.name).map(|(name, _)| name);
         std::iter::once(&field.name).chain(old)
     }
 
-    /// Old names, and the fields they stay beside.
+    /// Old names that still work, and their fields.
     pub fn aliases(&self) -> impl Iterator<Item = (&String, &String)> {
         self.fields.iter().filter_map(|field| Some((&field.name, field.of.as_ref()?)))
     }
@@ -240,7 +241,7 @@ impl Shape {
         self.fields.remove(place)
     }
 
-    /// A body of a create that the version takes.
+    /// A body of a create that the version accepts.
     pub fn body(&self, chance: &mut Chance) -> Fields {
         let mut body = Fields::new();
         for field in self.writable() {
@@ -253,7 +254,7 @@ impl Shape {
         body
     }
 
-    /// A body of a PATCH that the version takes.
+    /// A body of a PATCH that the version accepts.
     pub fn patch(&self, chance: &mut Chance) -> Fields {
         let mut patch = Fields::new();
         for field in self.writable() {
@@ -271,7 +272,7 @@ fn instant(chance: &mut Chance) -> i64 {
     MIDNIGHT_MS + chance.below(DAY_MS as usize) as i64
 }
 
-/// The text of an instant of the one day.
+/// The text of a timestamp of the one day.
 pub fn iso(instant_ms: i64) -> Option<String> {
     let ms = instant_ms - MIDNIGHT_MS;
     let (seconds, ms) = (ms.div_euclid(1_000), ms.rem_euclid(1_000));
@@ -281,7 +282,7 @@ pub fn iso(instant_ms: i64) -> Option<String> {
         .then(|| format!("2026-03-01T{hour:02}:{minute:02}:{second:02}.{ms:03}Z"))
 }
 
-/// The instant of such a text.
+/// The timestamp of such a text.
 pub fn instant_of(iso: &str) -> i64 {
     let part = |from: usize, to: usize| iso[from..to].parse::<i64>().unwrap();
     let seconds = part(11, 13) * 3_600 + part(14, 16) * 60 + part(17, 19);

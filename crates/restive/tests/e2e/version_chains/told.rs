@@ -1,5 +1,5 @@
-//! What is told of changes, to listeners of every version: the log of events, webhooks, event
-//! streams, sockets and polls.
+//! Reports of changes to subscribers of every version: the event log, webhooks, event streams,
+//! sockets and polls.
 
 use super::{Happened, Kept, World};
 use crate::harness::{PATIENCE, eventually};
@@ -7,18 +7,18 @@ use crate::live_client::{Block, Events, Opened, Socket, open_connections};
 use crate::sink::Sink;
 use serde_json::{Value, json};
 
-/// Whoever listens in one version.
+/// A subscriber of one version.
 pub struct Listener {
     sink: Sink,
     stream: Events,
     socket: Socket,
 }
 
-/// An event as one version tells it: its type, and what the envelope has in `data`.
+/// An event in one version: its type, and the `data` of the envelope.
 type Told = (String, Value);
 
 impl World<'_> {
-    /// One listener for each version.
+    /// One subscriber for each version.
     pub fn listen(&self) -> Vec<Listener> {
         let listener = |date: &&str| {
             let sink = Sink::start();
@@ -33,7 +33,7 @@ impl World<'_> {
         self.plan.dates.iter().map(listener).collect()
     }
 
-    /// Polls of the feeds: what there is, what comes, and what is said over a socket.
+    /// Polls of the feeds: existing records, new ones, and records sent over a socket.
     pub fn poll(&mut self, version: usize) {
         for place in 0..self.plan.collections.len() {
             let it = self.collection(place);
@@ -57,7 +57,7 @@ impl World<'_> {
         }
     }
 
-    /// A poll that is answered when something comes.
+    /// A poll that waits for a record.
     fn wait_for_more(&self, target: &str) -> std::thread::JoinHandle<String> {
         let answer = self.server.get(target);
         let position = answer.header("x-stream-position").unwrap();
@@ -92,7 +92,7 @@ impl World<'_> {
         self.records.push(kept);
     }
 
-    /// Everything that has happened, as each version is told it.
+    /// All events so far, in each version.
     pub fn compare_log(&self, listeners: &mut [Listener]) {
         for (version, listener) in listeners.iter_mut().enumerate() {
             let all: Vec<Told> = self.log.iter().map(|one| self.told(version, one)).collect();
@@ -101,7 +101,7 @@ impl World<'_> {
             let expected: Vec<Told> = heard.map(|one| self.told(version, one)).collect();
             self.compare_webhooks(version, &listener.sink, &expected);
             self.compare_live(version, listener);
-            // Whoever comes later is told the same from the log.
+            // A later subscriber gets the same from the log.
             let date = self.plan.dates[version];
             listener.stream =
                 Events::open(&self.server, &format!("/api/events?version={date}&since=0"));
@@ -110,7 +110,8 @@ impl World<'_> {
         }
     }
 
-    /// Listeners hear of collections that their version has. The log is whole in every version.
+    /// Subscribers receive events of collections that their version has. The log is complete in
+    /// every version.
     fn is_heard(&self, version: usize, happened: &Happened) -> bool {
         self.collection(happened.after.collection).is_served(version)
     }
@@ -155,7 +156,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether it is about the collections, and not about the endpoints or the account.
+    /// Whether it is about the collections, and not about endpoints or the account.
     fn is_ours(&self, event: &Value) -> bool {
         self.is_known(event["type"].as_str().unwrap())
     }
@@ -182,7 +183,7 @@ impl World<'_> {
         assert!(came.is_empty(), "{date}: {came:#?}");
     }
 
-    /// In the order in which it happened. Records of a feed are told without an envelope.
+    /// In commit order. Records of a feed have no envelope.
     fn compare_live(&self, version: usize, listener: &mut Listener) {
         let date = self.plan.dates[version];
         for happened in self.log.iter().filter(|one| self.is_heard(version, one)) {
@@ -225,7 +226,7 @@ impl Listener {
     }
 }
 
-/// What of an envelope the model knows; it must be one of the version.
+/// The parts of an envelope that the model knows; it must have the version.
 #[track_caller]
 fn in_short(event: &Value, date: &str) -> Told {
     assert_eq!(event["api_version"], date, "{event}");

@@ -1,4 +1,4 @@
-//! What open connections are told when the server goes away, and when it has no room for them.
+//! Open connections when the server stops, and when it has no room for them.
 
 use crate::deadline::Deadline as _;
 use crate::harness::{KEY, PATIENCE, Server, Start, eventually};
@@ -50,7 +50,7 @@ fn a_stopping_server_closes_every_channel_with_a_reason() {
             assert!(last.retry.is_some() && last.data.is_none(), "{last:?}");
             retries.insert(last.retry);
         }
-        // They do not all come back at the same moment, and were not all sent away at one.
+        // They do not all reconnect at the same time, and were not all closed at one time.
         assert!(retries.len() > 10, "{retries:?}");
         let mut times = Vec::new();
         for closing in closings {
@@ -79,7 +79,7 @@ fn a_stopping_server_completes_events_before_it_closes_channels() {
             while !over.load(Relaxed) {
                 let text = format!("{number} {}", "x".repeat(2_000));
                 let ask = server.ask("POST", "/v1/messages").json(&json!({ "text": text }));
-                // The server may be gone before the writer is.
+                // The server may stop before the writer does.
                 if ask.try_send().is_err() {
                     break;
                 }
@@ -102,7 +102,7 @@ fn a_stopping_server_completes_events_before_it_closes_channels() {
     });
     let mut server = server;
     assert_eq!(server.wait(), 0);
-    // After the restart each goes on exactly where it was sent away.
+    // After the restart each continues exactly where it was closed.
     let server = quick().on(&folder.unwrap()).go();
     write(&server, "the last one");
     let target = format!("/api/events?types=message&since={begin}");
@@ -120,7 +120,8 @@ fn a_stopping_server_completes_events_before_it_closes_channels() {
     }
 }
 
-/// A reader that pauses while the server goes finds whole events and the goodbye behind them.
+/// A reader that pauses while the server stops finds complete events and the closing message after
+/// them.
 #[test]
 fn a_paused_reader_still_gets_the_closing_message_of_a_stopping_server() {
     let mut server = quick().go();
@@ -130,7 +131,7 @@ fn a_paused_reader_still_gets_the_closing_message_of_a_stopping_server() {
     assert!(figures(&server)["restive_live_lag_events"] > 100.0, "it is far behind");
     let lively: Vec<Events> = (0..20).map(|_| Events::open(&server, target)).collect();
     server.signal("-TERM");
-    // Each is called at a moment of its own: by the last of them it has most likely been, too.
+    // Each is closed at a different time: by the last of them this one most likely is, too.
     lively.into_iter().for_each(|stream| drop(stream.rest()));
     let blocks = paused.rest();
     let last = blocks.last().unwrap();
@@ -179,7 +180,7 @@ fn clients_that_connect_during_a_stop_do_not_delay_it() {
         over.store(true, Relaxed);
         took
     });
-    // Sockets whose clients do not answer the goodbye are left after a while.
+    // Sockets whose clients do not answer the close are dropped after a while.
     assert!(began < Duration::from_secs(20), "{began:?}");
     assert!(!server.log.lock().unwrap().contains("cut off"), "{}", server.log.lock().unwrap());
 }
@@ -190,7 +191,7 @@ fn limited(limits: &str) -> Server {
     Start::schema(&schema).go()
 }
 
-/// What each channel says when there is no room: status, and seconds to wait.
+/// The response of each channel when there is no room: status, and whether it has Retry-After.
 fn refusals(server: &Server, key: &str) -> Vec<(u16, bool)> {
     let ask = |headers: &[&str], target: &str| {
         let mut all = vec![bearer(key)];
@@ -208,11 +209,11 @@ fn refusals(server: &Server, key: &str) -> Vec<(u16, bool)> {
     vec![ask(&[], "/ws"), ask(&["Accept: */*"], "/api/events"), ask(&[], &poll)]
 }
 
-/// Enough to see that it is by chance.
+/// Enough to see that it is random.
 const REFUSED: usize = 4;
 
-/// An EventSource is sent away in the one way from which it comes back, several not together.
-fn sent_away(server: &Server, key: &str) {
+/// An EventSource gets the only response after which it reconnects, with different delays.
+fn retries_later(server: &Server, key: &str) {
     let retry = || {
         let events = Events::try_open(server.address, key, "/api/events", None, PATIENCE).unwrap();
         let blocks = events.rest();
@@ -230,9 +231,9 @@ fn the_schema_limits_the_connections_of_an_account() {
     let mut open = vec![Socket::open(&server, "/ws"), Socket::open(&server, "/ws")];
     let stream = Events::open(&server, "/api/events");
     assert_eq!(refusals(&server, KEY), [(429, true), (429, true), (429, true)]);
-    sent_away(&server, KEY);
+    retries_later(&server, KEY);
     assert_eq!(figures(&server)["restive_live_refused_total"], (3 + REFUSED) as f64);
-    // Neither short polls nor anybody else is concerned.
+    // Short polls and other accounts are not affected.
     server.get("/api/messages").expect(200);
     let (_, theirs, _) = crate::auth::account(&server, "Other shop");
     drop(Socket::try_open(server.address, &theirs, "/ws", PATIENCE).unwrap());
@@ -252,13 +253,13 @@ fn the_schema_limits_the_connections_of_the_server() {
     let _stream = Events::open(&server, "/api/events");
     for key in [KEY, &theirs] {
         assert_eq!(refusals(&server, key), [(503, true), (503, true), (503, true)]);
-        sent_away(&server, key);
+        retries_later(&server, key);
     }
     server.get("/api/events").error(503, "overloaded");
     server.get("/v1/books").expect(200);
 }
 
-/// Before anything is known of who asks for what: the limit of the door.
+/// Before the caller and the path are known: the limit of the listener.
 #[test]
 fn a_server_at_its_connection_limit_tells_an_event_source_to_retry() {
     let named = "origins = [\"https://a.example\"]";
@@ -275,10 +276,10 @@ fn a_server_at_its_connection_limit_tells_an_event_source_to_retry() {
     assert_eq!((refused.status, refused.header("retry-after").is_some()), (503, true));
     let told = ask("text/event-stream");
     assert_eq!((told.status, told.header("content-type")), (200, Some("text/event-stream")));
-    // A page of another origin must be let read it, or its browser does not come back.
+    // A page of another origin must be allowed to read it, or its browser does not reconnect.
     assert_eq!(told.header("access-control-allow-origin"), Some("*"));
-    sent_away(&server, KEY);
-    // Who says nothing is told the usual.
+    retries_later(&server, KEY);
+    // A client that sends nothing gets the default response.
     let mute = std::net::TcpStream::connect(server.address).unwrap();
     mute.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answer = String::new();
@@ -289,7 +290,7 @@ fn a_server_at_its_connection_limit_tells_an_event_source_to_retry() {
     eventually("there is room again", greeted);
 }
 
-/// A browser would rather speak HTTP/2 there, but takes what it is offered.
+/// A browser prefers HTTP/2, but accepts what it is offered.
 #[test]
 fn a_server_at_its_connection_limit_tells_an_event_source_to_retry_over_tls() {
     let server = quick().arg("--tls").arg("self-signed").arg("--max-connections").arg("1").go();
@@ -309,8 +310,8 @@ fn a_server_at_its_connection_limit_tells_an_event_source_to_retry_over_tls() {
     let mut first = Curl::follow(curl("text/event-stream"));
     assert!(first.events.next().id.is_some());
     assert!(told("application/json").starts_with("HTTP/1.1 503"));
-    let sent_away = told("text/event-stream");
-    let (head, body) = sent_away.split_once("\n\n").unwrap();
+    let retries_later = told("text/event-stream");
+    let (head, body) = retries_later.split_once("\n\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
     assert!(body.starts_with("retry: ") && !body.contains("data"), "{body}");
     assert!(!head.contains("access-control"), "no other origin is named: {head}");
@@ -325,7 +326,7 @@ fn an_event_source_over_its_quota_is_told_to_retry() {
     let server = Start::bookshop().arg("--rate-limit").arg("2/60s").go();
     server.get("/v1/books").expect(200);
     server.get("/v1/books").expect(200);
-    sent_away(&server, KEY);
+    retries_later(&server, KEY);
     server.get("/api/messages").error(429, "rate_limited");
     server.get("/api/events").error(429, "rate_limited");
 }

@@ -1,5 +1,5 @@
-//! The commands made of steps: `test`, `judge` and `ci`, and `bench`, which only passes on. What a
-//! judge is and how it is installed is in `judge`.
+//! The commands that consist of steps: `test`, `judge` and `ci`, and `bench`, which starts the
+//! bench crate. `judge` defines the external test suites (judges) and installs them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::summary::{Background, Summary};
 use crate::versions::{self, VERSIONS};
 use crate::{deny, tidy};
 
-/// The README's test command: all tests, then the judges against the real server. Whatever cannot
-/// be installed or run fails it.
+/// The test command of the README: all tests, then the judges against the real server. A tool that
+/// cannot be installed or run fails the command.
 pub fn test() -> Result<()> {
     let mut summary = Summary::default();
-    // Installing waits for the network and the disk, compiling for the processor.
+    // Installing waits for the network and the disk, compiling for the CPU, so both run together.
     let installing = Background::start("install what the tests call, and the judges", || {
         judge::install_programs()?;
         Tools::install(tools_dir()?)
@@ -26,11 +26,11 @@ pub fn test() -> Result<()> {
         Tools::new(tools_dir()?).autobahn().map(drop)
     });
     summary.step("build", build);
-    // Before the tests: some of them ask the verifiers of others.
+    // Before the tests, because some of them use the installed verifiers.
     let tools = summary.join(installing);
     summary.join(installing_autobahn);
     summary.step("cargo test --workspace", cargo_test);
-    // The judges of the contract use one core, and do not mind if others use it too.
+    // The judges of the HTTP contract use one core and tolerate others on it.
     let judging = std::thread::spawn({
         let tools = tools.clone();
         move || {
@@ -56,7 +56,7 @@ pub fn judge_only() -> Result<()> {
     summary.finish()
 }
 
-/// The judge of WebSockets alone, for whoever works on the codec.
+/// The judge of WebSockets alone, for work on the codec.
 pub fn judge_websockets(extent: Extent) -> Result<()> {
     let mut summary = Summary::default();
     let tools = install_tools(&mut summary);
@@ -64,7 +64,8 @@ pub fn judge_websockets(extent: Extent) -> Result<()> {
     summary.finish()
 }
 
-/// What must hold before a commit. Installs nothing: its tests need what `test` installed once.
+/// The checks before a commit. Installs nothing: its tests need the tools that `test` installed
+/// once.
 pub fn ci() -> Result<()> {
     let mut summary = Summary::default();
     summary.step("fmt", || run(&mut cargo(["fmt", "--all", "--check"])));
@@ -82,16 +83,16 @@ pub fn ci() -> Result<()> {
 /// The documentation must build without a warning.
 pub fn rustdoc() -> Result<()> {
     let mut command = cargo(["doc", "--workspace", "--no-deps", "--locked"]);
-    // Items are documented for whoever works on the crate, so private ones are checked too.
+    // The items are documented for developers of the crate, so private ones are checked too.
     run(command.arg("--document-private-items").env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Builds server and bench for release and hands over; the bench crate does the rest.
+/// Builds server and bench for release and runs the bench crate.
 pub fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("wire") => judge::install_rivals()?,
         Some("live") => judge::install_broadcaster()?,
-        // One scenario of many counts instructions, and says so when it cannot.
+        // One of many scenarios counts instructions, and reports if it cannot.
         Some("api") if wants(arguments, "versions") => {
             if let Err(error) = judge::install_counter() {
                 eprintln!("xtask: instructions will not be counted: {error:#}");
@@ -110,16 +111,16 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     run(&mut command)
 }
 
-/// Whether a bench that was called like this runs that scenario.
+/// Whether a bench with these arguments runs that scenario.
 fn wants(arguments: &[String], scenario: &str) -> bool {
     let only = arguments.iter().skip_while(|argument| *argument != "--only").nth(1);
     only.is_none_or(|only| only == scenario)
 }
 
-/// Tests at a time, per core: most of them wait, for a server to start or for a timer.
+/// Concurrent tests per core: most of them wait for a server to start or for a timer.
 const THREADS_PER_CORE: usize = 2;
 
-/// For all tests, and those that must still be compiled: several times what they take.
+/// Time limit of all tests including their compilation: several times what they take.
 pub const TEST_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 fn threads() -> String {
@@ -127,7 +128,7 @@ fn threads() -> String {
     (cores * THREADS_PER_CORE).to_string()
 }
 
-/// Everything that the tests and the judges run, in one build.
+/// Builds everything that the tests and the judges run.
 fn build() -> Result<()> {
     run(&mut cargo(["test", "--workspace", "--locked", "--no-run", "--quiet"]))?;
     build_judged()
@@ -188,8 +189,8 @@ fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent)
     });
 }
 
-/// The programs that are judged. Of the whole workspace, as the tests are: chosen alone, a package
-/// needs fewer features of what it is made of, and all of that would be built once more.
+/// Builds the programs under judgement. Builds the whole workspace, as the tests do: a single
+/// package would need fewer features of its dependencies, and all of them would be built again.
 fn build_judged() -> Result<()> {
     let programs = ["--bin", "restive", "--example", "echo"];
     run(cargo(["build", "--workspace", "--locked"]).args(programs))

@@ -16,8 +16,8 @@ use crate::process::{cargo, output, root};
 const CRATES_IO: [&str; 2] =
     ["registry+https://github.com/rust-lang/crates.io-index", "sparse+https://index.crates.io/"];
 
-/// Every setting of deny.toml that this check obeys, or leaves to cargo-deny. Any other one is an
-/// error: a rule that nobody checks must not look as if it held.
+/// Every setting of deny.toml that this check implements, or leaves to cargo-deny. Any other
+/// setting is an error: a rule that is not checked must not look as if it were.
 const SETTINGS: [(&str, &[&str]); 5] = [
     ("graph", &["all-features"]),
     ("advisories", &["yanked"]),

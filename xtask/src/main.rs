@@ -1,5 +1,5 @@
-//! `cargo xtask …`: everything a developer or the CI runs, in Rust instead of shell scripts.
-//! This file reads the command line; each command has a file of its own.
+//! `cargo xtask …`: everything a developer or the CI runs, in Rust instead of shell scripts. This
+//! file parses the command line; each command has its own file.
 
 mod ci;
 mod deny;

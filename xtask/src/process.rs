@@ -1,5 +1,5 @@
-//! Starting programs and finding places: the repository's root, the target directory, cargo.
-//! Knows nothing of what is being run.
+//! Starts programs and finds folders: the repository's root, the target folder, cargo. Knows
+//! nothing about the programs.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Of a command that is shown: a list of test names may have hundreds.
+/// Maximum words of a command in messages: a list of test names may have hundreds.
 const SHOWN_WORDS: usize = 40;
 
 /// The root of the repository: the folder above xtask's manifest.
@@ -18,8 +18,8 @@ pub fn root() -> PathBuf {
     manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 
-/// Where cargo builds. This program was built there, as `<target>/<profile>/xtask`, so its own
-/// path tells, whatever CARGO_TARGET_DIR or a configuration file says.
+/// The target folder of cargo. This program was built there, as `<target>/<profile>/xtask`, so its
+/// own path shows it, whatever CARGO_TARGET_DIR or a configuration file says.
 pub fn target_dir() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the path of xtask itself")?;
     let target = own.parent().and_then(Path::parent).context("xtask runs outside a target dir")?;
@@ -38,7 +38,7 @@ where
     command
 }
 
-/// Runs a program to its end with our own output streams; anything but success is an error.
+/// Runs a program to its end with our own output streams; any failure is an error.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = describe(command);
     println!("    $ {shown}");
@@ -49,8 +49,8 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The same for what runs beside others: its output goes to a file, and is printed as one piece at
-/// the end.
+/// The same for programs that run at the same time as others: the output goes to a file, and is
+/// printed at the end.
 pub fn run_apart(log: &Path, command: &mut Command) -> Result<()> {
     let shown = describe(command);
     println!("    $ {shown}");
@@ -64,8 +64,8 @@ pub fn run_apart(log: &Path, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The same with a deadline: when it has passed, the program and all that it started are killed. A
-/// test that hangs fails the run then, instead of holding it for ever.
+/// The same with a deadline, after which the program and all its children are killed. A test that
+/// hangs then fails the run instead of blocking it forever.
 pub fn run_within(limit: Duration, command: &mut Command) -> Result<()> {
     let shown = describe(command);
     println!("    $ {shown}");
@@ -95,7 +95,7 @@ fn kill_with_descendants(ancestor: u32) -> Result<()> {
         looked_at += 1;
     }
     let words: Vec<String> = doomed.iter().map(u32::to_string).collect();
-    // The shell's own `kill`. Those that have ended meanwhile make it fail, which is no harm.
+    // The shell's built-in `kill`. It fails harmlessly for processes that have ended.
     let line = format!("kill -KILL {}", words.join(" "));
     Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status().context("sh")?;
     Ok(())
@@ -105,9 +105,10 @@ fn kill_with_descendants(ancestor: u32) -> Result<()> {
 fn processes() -> Result<Vec<(u32, u32)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").context("/proc")?.flatten() {
-        // What is no process, or has ended since, has no such file.
+        // Entries that are not processes, or that have ended since, have no such file.
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        // The name, in parentheses, may hold anything; behind it stand the state and the parent.
+        // The name, in parentheses, may contain any character; after it come the state and the
+        // parent.
         let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
         let process = entry.file_name().to_string_lossy().parse();
         if let (Ok(process), Some(Ok(parent))) = (process, parent.map(str::parse)) {
@@ -117,7 +118,7 @@ fn processes() -> Result<Vec<(u32, u32)>> {
     Ok(found)
 }
 
-/// Runs a program to its end and returns what it wrote to stdout; anything but success is an error.
+/// Runs a program to its end and returns its stdout; any failure is an error.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = describe(command);
     println!("    $ {shown}");
@@ -140,7 +141,7 @@ pub fn exists(program: &str, probe: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Program name and arguments; keys are masked, because CI logs are read by many.
+/// Program name and arguments; keys are masked, because many people read CI logs.
 fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(command.get_program());
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_killed_with_what_it_started() {
+    fn a_program_that_hangs_is_killed_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
         let pid_file = folder.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
@@ -182,7 +183,7 @@ mod tests {
         assert!(error.unwrap_err().to_string().contains("did not end within"));
         let pid = std::fs::read_to_string(pid_file).unwrap().trim().parse::<u32>().unwrap();
         let began = Instant::now();
-        // Killed, it may stand there as a zombie until its new parent asks for it.
+        // A killed process may remain as a zombie until its new parent reaps it.
         let runs = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
             stat.is_ok_and(|stat| !stat.contains(") Z "))
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_and_not_a_panic() {
+    fn a_missing_program_is_an_error_and_not_a_panic() {
         let error = run(&mut Command::new("no-such-program-here")).unwrap_err();
         assert!(error.to_string().contains("cannot start no-such-program-here"));
     }

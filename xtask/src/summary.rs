@@ -1,5 +1,5 @@
-//! The steps of a long command: a line when each begins and ends, and a table at the end.
-//! A failed step does not stop the ones after it, so one run shows everything that is wrong.
+//! The steps of a long command: prints a line when each begins and ends, and a table at the end. A
+//! failed step does not stop later ones, so one run shows all failures.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ struct Row {
     failure: Option<String>,
 }
 
-/// A step that runs in a thread of its own while other steps run.
+/// A step that runs in a separate thread while other steps run.
 pub struct Background<T> {
     name: String,
     thread: JoinHandle<(Result<T>, Duration)>,
@@ -36,7 +36,7 @@ impl<T: Send + 'static> Background<T> {
 }
 
 impl Summary {
-    /// Runs one step. The value is None when it failed, so that what needs it can be left out.
+    /// Runs one step. Returns None on failure, so that dependent steps can be skipped.
     pub fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T>) -> Option<T> {
         println!("==> {name}");
         let began = Instant::now();
@@ -44,7 +44,7 @@ impl Summary {
         self.record(name, result, began.elapsed())
     }
 
-    /// Waits for a step in the background and records it as if it had run here.
+    /// Waits for a background step and records it as if it had run here.
     pub fn join<T>(&mut self, step: Background<T>) -> Option<T> {
         let (result, took) = step
             .thread
@@ -53,7 +53,7 @@ impl Summary {
         self.record(&step.name, result, took)
     }
 
-    /// Waits for a group of steps that was recorded apart.
+    /// Waits for a group of steps with a separate summary.
     pub fn join_all(&mut self, steps: JoinHandle<Summary>, name: &str) {
         match steps.join() {
             Ok(other) => self.rows.extend(other.rows),
@@ -75,7 +75,7 @@ impl Summary {
         value
     }
 
-    /// Records a step that could not be tried because an earlier one failed: a failure too.
+    /// Records a step that was not run because an earlier one failed: a failure too.
     pub fn not_run(&mut self, name: &str, because: &str) {
         println!("==> {name}: NOT RUN, {because}");
         let failure = Some(format!("not run: {because}"));

@@ -1,6 +1,6 @@
-//! The limit of fanning out: a server that holds the same connections and, for each message, writes
-//! the bytes it was given to one socket after the other, without waiting for any. Whatever a server
-//! adds (a log, interests, places, slow readers) is the distance to this.
+//! The limit of fan-out: a server that holds the same connections and, for each message, writes the
+//! given bytes to one socket after the other, without waiting. The difference to this is the cost
+//! of everything that a server adds (a log, subscriptions, positions, slow readers).
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -17,13 +17,13 @@ const SOCKET: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r
     Connection: Upgrade\r\n\r\n";
 const TAKEN: &[u8] = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n";
 
-/// One that has not said what it wants, or publishes.
+/// A client that has not sent its request yet, or a publisher.
 struct Caller {
     stream: TcpStream,
     said: Vec<u8>,
 }
 
-/// What becomes of a caller after it said something.
+/// The state of a client after its request.
 enum Next {
     Waits,
     Follows,
@@ -53,7 +53,7 @@ pub fn run() -> Result<()> {
                 Next::Gone => drop(callers.remove(&event.token())),
                 Next::Follows => {
                     let mut caller = callers.remove(&event.token()).context("a caller is lost")?;
-                    // Written to by the loop alone, which needs no word from the system.
+                    // Only the loop writes to it, so no events are needed.
                     poll.registry().deregister(&mut caller.stream)?;
                     followers.push(caller.stream);
                 }
@@ -111,7 +111,7 @@ fn hear(caller: &mut Caller, followers: &mut Vec<TcpStream>) -> Result<Next> {
     Ok(Next::Waits)
 }
 
-/// One who takes less than all of it is dropped: the load sees to it that there is room.
+/// A subscriber that does not accept all bytes is dropped: the load makes sure that there is room.
 fn tell(followers: &mut Vec<TcpStream>, message: &[u8]) {
     followers.retain_mut(|stream| stream.write(message).is_ok_and(|count| count == message.len()));
 }

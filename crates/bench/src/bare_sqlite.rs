@@ -16,12 +16,12 @@ use crate::histogram::Histogram;
 use crate::options::Options;
 use crate::process::cpu_of;
 
-/// The server's own cap of a group.
+/// The server's own maximum batch size.
 const GROUP: usize = 256;
-/// Before the clock starts: caches, the WAL file and the first pages of the indexes.
+/// Warm-up before the measurement: caches, the WAL file and the first pages of the indexes.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// The server's own tables and indexes, to the letter.
+/// The server's own tables and indexes, unchanged.
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS r_books (
         n INTEGER PRIMARY KEY, id TEXT NOT NULL, scope INTEGER NOT NULL, parent TEXT,
@@ -53,7 +53,7 @@ const INSERT_EVENT: &str = "INSERT INTO log
     VALUES (?1, 1, 'book.created', ?2, 'books', ?3, '2026-11-01', ?4,
             'req_0123456789abcdef00000000')";
 
-/// A row on its way to the writer, made by the producer as a server's request side would.
+/// A row for the writer, created by the producer as the request side of a server would.
 struct Row {
     sent: Instant,
     id: String,
@@ -85,7 +85,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Keeps `in_flight` rows with the writer until time is up; latencies from sending to answer.
+/// Keeps `in_flight` rows with the writer until the time is up; latencies are from sending to
+/// response.
 fn write(dir: &Path, in_flight: usize, duration: Duration) -> Result<Histogram> {
     let mut connection = open(&dir.join("bare.db"))?;
     let (rows, waiting) = mpsc::channel::<Row>();
@@ -94,7 +95,7 @@ fn write(dir: &Path, in_flight: usize, duration: Duration) -> Result<Histogram> 
         while let Ok(first) = waiting.recv() {
             let group = std::iter::once(first).chain(waiting.try_iter().take(GROUP - 1));
             for sent in commit(&mut connection, group)? {
-                // The producer stops listening only when the run is over.
+                // The producer stops listening only at the end of the run.
                 let _ = answer.send(sent);
             }
         }
@@ -126,10 +127,10 @@ fn open(file: &Path) -> Result<Connection> {
     let connection = Connection::open(file)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // Negative is KiB: enough for the hot pages of all indexes, as the server has it.
+    // Negative means KiB: enough for the hot pages of all indexes, as in the server.
     connection.pragma_update(None, "cache_size", -16_384)?;
-    // In pages, 64 MiB: scattered index inserts touch the same pages again and again, and a limit
-    // must not lose its time copying them back after each few groups (a fifth of its CPU).
+    // In pages, 64 MiB: scattered index inserts touch the same pages repeatedly, and the limit must
+    // not spend its time copying them back after every few batches (a fifth of its CPU).
     connection.pragma_update(None, "wal_autocheckpoint", 16_000)?;
     connection.execute_batch(SCHEMA)?;
     Ok(connection)
@@ -155,7 +156,7 @@ fn commit(connection: &mut Connection, rows: impl Iterator<Item = Row>) -> Resul
 }
 
 fn row(entropy: &mut Entropy, number: u64) -> Row {
-    // Ids as the server makes them: in order of time, then random.
+    // Ids like the server's: ordered by time, then random.
     let id = format!("book_{number:010}{}", entropy.letters(19));
     let event = format!("evt_{number:010}{}", entropy.letters(19));
     let title = format!("The book of {}", entropy.letters(12));

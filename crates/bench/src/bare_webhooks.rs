@@ -1,7 +1,7 @@
-//! The limit of delivering: hyper's HTTP/1.1 client, one kept connection per task, one
-//! single-threaded runtime. Each delivery takes a body that was made before, is signed in both
-//! families and posted. Whatever the server adds (reading the log, choosing, pacing, vetting
-//! addresses, deadlines, writing each attempt down durably) is the distance to this.
+//! The limit of delivery: hyper's HTTP/1.1 client, one persistent connection per task, one
+//! single-threaded runtime. Each delivery takes a prepared body, signs it in both formats and posts
+//! it. The difference to this is the cost of everything that the server adds (reading the log,
+//! selection, pacing, address checks, deadlines, durable attempts).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,19 +25,19 @@ use crate::histogram::Histogram;
 use crate::options::Options;
 use crate::process::cpu_of;
 
-/// Before the measured run: connections, caches and branch predictors.
+/// Warm-up before the measured run: connections, caches and branch predictors.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Different bodies: more than a processor's cache keeps near, as a server's are new each time.
+/// Different bodies: more than fit into the CPU cache, because a server's bodies are always new.
 const BODIES: usize = 2_048;
 const SECRET_BYTES: usize = 24;
 
-/// An event that was made before the clock began.
+/// An event that is prepared before the measurement.
 struct Prepared {
     id: String,
     body: Bytes,
 }
 
-/// A key of each family, ready to be copied for each message.
+/// A key for each format, ready to be copied for each message.
 struct Signer {
     text: Hmac<Sha256>,
     bytes: Hmac<Sha256>,
@@ -90,7 +90,7 @@ async fn deliver(bare: Rc<Bare>, tasks: usize, duration: Duration) -> Result<His
     Ok(latency)
 }
 
-/// One kept connection, one delivery after the other.
+/// One persistent connection, one delivery after the other.
 async fn connection(bare: Rc<Bare>, until: Instant) -> Result<Histogram> {
     let stream = TcpStream::connect(&bare.target).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
@@ -128,7 +128,7 @@ async fn post(bare: &Bare, sender: &mut SendRequest<Full<Bytes>>) -> Result<()> 
 }
 
 impl Prepared {
-    /// Looks like an event and has exactly this many bytes, unless that is too few.
+    /// JSON like an event with exactly this many bytes, unless that is too few.
     fn new(entropy: &mut Entropy, bytes: usize) -> Self {
         let id = format!("evt_{}", entropy.letters(28));
         let frame = format!(

@@ -1,5 +1,5 @@
-//! Our own HTTP server with nothing behind it: the `wire` crate answering bytes that were made
-//! before the first request, to be held against `bare_http`, which does the same on hyper.
+//! Our own HTTP server without an application: the `wire` crate returns prepared bytes, for
+//! comparison with `bare_http`, which does the same on hyper.
 
 use std::fs;
 use std::future::poll_fn;
@@ -18,19 +18,19 @@ use wire::{
 use crate::bare_http::json;
 use crate::options::Options;
 
-/// More than any scenario opens.
+/// More connections than any scenario opens.
 const MAX_CONNECTIONS: usize = 100_000;
 
-/// The path of a body that takes a while.
+/// The path of a large body.
 pub const LARGE: &str = "/large";
 pub const LARGE_BYTES: usize = 100_000_000;
-/// Takes a body, however long, and says in a header how long it was.
+/// Reads a body of any length, and returns its length in a header.
 pub const UPLOAD: &str = "/upload";
 pub const RECEIVED: &str = "received-bytes";
-/// Turns into a stream of events: one at once, and then none.
+/// A stream of events: one at once, and then none.
 pub const EVENTS: &str = "/events";
 pub const EVENT: &[u8] = b"data: 1\n\n";
-/// In the folder that is given: what makes it speak TLS, and HTTP/3 with it.
+/// In the given folder: its presence enables TLS and HTTP/3.
 pub const CERTIFICATE: &str = "certificate.pem";
 pub const KEY: &str = "key.pem";
 
@@ -49,7 +49,8 @@ impl Service for Fixed {
             EVENTS => {
                 let body = Payload::take_over(|mut raw| async move {
                     if raw.write_all(EVENT).await.is_ok() && raw.flush().await.is_ok() {
-                        // Until the client says something or goes: a live channel at rest.
+                        // Waits until the client sends something or disconnects: an idle live
+                        // channel.
                         let _ = poll_fn(|cx| raw.poll_readable(cx)).await;
                     }
                 });
@@ -94,7 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     println!("listening on {scheme}://{}", listener.local_addr());
     let limits = Limits { max_connections: MAX_CONNECTIONS, ..Limits::default() };
-    // Kept to the end: dropped, it would be the signal to stop.
+    // Kept to the end: dropping it would be the stop signal.
     let (_trigger, shutdown) = Shutdown::channel();
     let service = Arc::new(Fixed { small: json(options.book_bytes), large: OnceLock::new() });
     let running = listener.run(service, limits, shutdown)?;

@@ -1,7 +1,7 @@
-//! Instructions that a server takes, counted by valgrind's callgrind: a figure that repeats where
-//! CPU time does not. What the kernel does for the server is not in it, and an instruction that
-//! waits for memory counts like any other, so it tells of work and not of time. The counters are
-//! read over vgdb, the door valgrind keeps open for debuggers. Knows nothing of what is served.
+//! Counts the instructions of a server with valgrind's callgrind: unlike CPU time, the count is
+//! reproducible. It excludes the kernel, and an instruction that waits for memory counts like any
+//! other, so it measures work and not time. The counters are read over vgdb, valgrind's interface
+//! for debuggers. Knows nothing about the server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Service, ended_within};
 
-/// One command over vgdb; it takes a fraction of a second.
+/// Time limit of one command over vgdb, which takes a fraction of a second.
 const ASK_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether valgrind, with what reads its counters, is on this machine.
+/// Whether valgrind and vgdb are installed.
 pub fn available() -> bool {
     ["valgrind", "vgdb"].iter().all(|program| {
         let mut probe = Command::new(program);
@@ -28,16 +28,17 @@ pub fn available() -> bool {
 pub struct Counted {
     pub service: Service,
     folder: PathBuf,
-    /// How often it was told to write its counters down; each time is a file of its own.
+    /// Number of dumps so far; each dump is a separate file.
     dumps: u32,
 }
 
 impl Counted {
-    /// What stands before the program to have it counted. The folder takes what valgrind writes,
-    /// and must be the one that is given to `start`.
+    /// The command that runs a program under callgrind. valgrind writes into the folder, which must
+    /// also be passed to `start`.
     pub fn prefix(mut command: Command, folder: &Path) -> Command {
         command
-            // The server would start itself again to set them, and valgrind counts no such child.
+            // The server would execute itself again to set them, and valgrind does not count that
+            // process.
             .envs([("MIMALLOC_PURGE_DELAY", "0"), ("MIMALLOC_ALLOW_THP", "0")])
             .args(["--tool=callgrind", "--vgdb=yes"])
             .arg(with_path("--vgdb-prefix=", &folder.join("vgdb")))
@@ -49,7 +50,7 @@ impl Counted {
         Ok(Self { service: Service::start(command)?, folder, dumps: 0 })
     }
 
-    /// Of all threads of the server while `work` is done, and of nothing before or after.
+    /// The instructions of all threads of the server during `work`.
     pub fn instructions(&mut self, work: impl FnOnce() -> Result<()>) -> Result<u64> {
         self.ask("zero")?;
         work()?;
@@ -89,8 +90,8 @@ fn with_path(option: &str, path: &Path) -> std::ffi::OsString {
     whole
 }
 
-/// The sum of all lines of a dump. None when it counts anything but instructions (`Ir`), or was not
-/// written to its end, where that sum is.
+/// The sum of all lines of a dump. None if it counts anything but instructions (`Ir`), or is
+/// incomplete: the sum is at its end.
 fn total(dump: &str) -> Option<u64> {
     let value = |name| dump.lines().find_map(|line| line.strip_prefix(name));
     let events = value("events:")?.trim();
@@ -107,12 +108,12 @@ mod tests {
         ob=(1) /usr/bin/true\nfl=(1) ???\nfn=(1) main\n0 154964332\n\ntotals: 154964332\n";
 
     #[test]
-    fn the_total_stands_at_the_end_of_a_dump() {
+    fn the_total_is_at_the_end_of_a_dump() {
         assert_eq!(total(DUMP), Some(154_964_332));
     }
 
     #[test]
-    fn a_dump_that_is_not_whole_or_counts_something_else_has_no_total() {
+    fn an_incomplete_dump_or_one_of_other_events_has_no_total() {
         let cut = DUMP.split("totals:").next().unwrap();
         assert_eq!(total(cut), None);
         assert_eq!(total(&DUMP.replace("events: Ir", "events: Ir Dr Dw")), None);

@@ -1,5 +1,5 @@
-//! What one durable write costs on this disk: append 4 KiB and fdatasync, again and again.
-//! No commit can be faster.
+//! The cost of one durable write on this disk: append 4 KiB and fdatasync, repeatedly. No commit
+//! can be faster.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_gone_afterwards() {
+    fn the_file_is_removed_afterwards() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(append_and_sync(dir.path(), 3).unwrap().count(), 3);
         assert!(!dir.path().join("sync.bin").exists());

@@ -1,5 +1,5 @@
-//! Random letters for ids, keys and texts: seeded from the system once, then xorshift, so that
-//! making them costs the generator nothing worth measuring.
+//! Random letters for ids, keys and texts: seeded from the system once, then xorshift, so that the
+//! generator spends hardly any time on them.
 
 use anyhow::{Result, anyhow};
 
@@ -13,7 +13,7 @@ impl Entropy {
     pub fn new() -> Result<Self> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(|error| anyhow!("no entropy: {error}"))?;
-        // The one state xorshift never leaves is zero.
+        // Zero is the only state that xorshift never leaves.
         Ok(Self { state: u64::from_le_bytes(seed) | 1 })
     }
 

@@ -1,5 +1,5 @@
-//! Just enough HTTP/1.1 for a load generator: where an answer ends, its status and its body. The
-//! servers are ours and on loopback, so only answers with a Content-Length are understood.
+//! Minimal HTTP/1.1 for a load generator: the end of a response, its status and its body. The
+//! servers are ours and on loopback, so only responses with a Content-Length are supported.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 
 /// For single exchanges outside measurements.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
-/// A list of 100 records is about 40 KB; more than this is a fault.
+/// A list of 100 records is about 40 KB; a larger response is an error.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// Status and size of one answer at the start of a buffer.
+/// Status and size of one response at the start of a buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Head {
     pub status: u16,
@@ -34,7 +34,7 @@ impl Head {
             None if matches!(status, 204 | 304) => 0,
             None => bail!("an answer without Content-Length: {}", String::from_utf8_lossy(head)),
         };
-        // HEAD is never asked here, so only these two carry a length without a body.
+        // HEAD is never used here, so only these two have a length without a body.
         let body_bytes = if matches!(status, 204 | 304) { 0 } else { body_bytes };
         if body_bytes > MAX_ANSWER_BYTES {
             bail!("an answer of {body_bytes} bytes");
@@ -57,7 +57,7 @@ pub fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a str> {
     })
 }
 
-/// Percent-encodes whatever is not unreserved in a query.
+/// Percent-encodes all characters that are not unreserved.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -71,7 +71,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A whole answer of a single exchange.
+/// A complete response of a single exchange.
 pub struct Answer {
     pub status: u16,
     pub head: Vec<u8>,
@@ -112,7 +112,7 @@ impl Client {
         }
     }
 
-    /// The same, where any other status than the expected one is an error.
+    /// The same; any other status than the expected one is an error.
     pub fn expect(&mut self, status: u16, request: &[u8]) -> Result<Answer> {
         let answer = self.send(request)?;
         if answer.status != status {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_measured() {
+    fn the_size_of_a_response_is_parsed() {
         let answer = b"HTTP/1.1 201 Created\r\nETag: \"1\"\r\nContent-LENGTH: 2\r\n\r\n{}rest";
         let head = Head::parse(answer).unwrap().unwrap();
         assert_eq!((head.status, head.body_bytes), (201, 2));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_answer_waits_and_a_broken_one_is_told() {
+    fn an_incomplete_response_waits_and_an_invalid_one_is_an_error() {
         assert_eq!(Head::parse(b"HTTP/1.1 200 OK\r\nContent-Le").unwrap(), None);
         assert!(Head::parse(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
         assert!(Head::parse(b"nonsense\r\n\r\n").is_err());

@@ -1,6 +1,6 @@
-//! The load generator: N keep-alive connections in a closed loop (each sends its next request
-//! when the answer to the last has arrived) on one single-threaded runtime. Requests are encoded
-//! before the clock of their latency starts.
+//! The load generator: N persistent connections in a closed loop (each sends its next request when
+//! the last response has arrived) on one single-threaded runtime. Requests are encoded before their
+//! latency is measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,9 +13,9 @@ use tokio::net::TcpStream;
 use crate::histogram::Histogram;
 use crate::http::Head;
 
-/// How long the last answers may take after a run's end before it counts as hung.
+/// Time for the last responses after the end of a run before it counts as hung.
 const GRACE: Duration = Duration::from_secs(20);
-/// Progress of a long load is told this often.
+/// Interval of progress lines during a long load.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Writes the next request of one connection into the buffer.
@@ -24,12 +24,12 @@ pub type Source = Box<dyn FnMut(&mut Vec<u8>) + Send>;
 pub struct Load<'a> {
     pub address: &'a str,
     pub connections: usize,
-    /// The only status that is no error.
+    /// The only status that is not an error.
     pub expect: u16,
-    /// Ends the run by time, by count, or by whichever comes first.
+    /// The run ends by time or by count, whichever comes first.
     pub duration: Duration,
     pub count: Option<u64>,
-    /// Told with each progress line; None for short runs.
+    /// Shown in progress lines; None for short runs.
     pub label: Option<&'a str>,
 }
 
@@ -45,7 +45,7 @@ impl Outcome {
 }
 
 impl Load<'_> {
-    /// Runs to the end; `source` makes the requests of connection 0, 1, ….
+    /// Runs to the end; `source` generates the requests of connection 0, 1, ….
     pub fn run(&self, source: &dyn Fn(usize) -> Source) -> Result<Outcome> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let limit = self.duration + GRACE;
@@ -115,7 +115,7 @@ async fn connection(
     }
 }
 
-/// Reads exactly one answer to the start of the buffer: its status and size.
+/// Reads exactly one response to the start of the buffer; returns its status and size.
 async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<(u16, usize)> {
     let mut filled = 0;
     let mut head: Option<Head> = None;

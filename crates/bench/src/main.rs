@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// False when everything was measured and a bar was missed.
+/// False if a bar was missed.
 fn dispatch() -> Result<bool> {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! One measured run of one server: a short load that does not count, then the one that does; and
-//! runs of two servers in turn.
+//! One measured run of one server: a short warm-up, then the measurement; and alternating runs of
+//! two servers.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub fn measure(
     timed(service, connections, expect, parts, source, Service::cpu, since)
 }
 
-/// A run of a fraction of a second, one of many in turn. The steps of 10 ms that `measure` counts
-/// in would be a good part of it, so its CPU time is that of the threads, in nanoseconds.
+/// A run of a fraction of a second, one of many in turn. The 10 ms steps of `measure` would be too
+/// coarse, so its CPU time is that of the threads, in nanoseconds.
 pub fn measure_shortly(
     service: &Service,
     connections: usize,
@@ -64,8 +64,8 @@ fn sample(outcome: &Outcome, cpu: Duration) -> Sample {
     }
 }
 
-/// Both in turn, round by round. Who begins changes from round to round, so that a machine that
-/// grows slower or faster favours neither.
+/// Alternates between both, round by round. The first one changes from round to round, so that a
+/// machine that becomes slower or faster favours neither.
 pub fn in_turn(
     rounds: usize,
     mut limit: impl FnMut() -> Result<Sample>,

@@ -1,4 +1,4 @@
-//! What a server says of itself in /metrics, one figure at a time.
+//! Reads single figures from a server's /metrics.
 
 use anyhow::{Context, Result, ensure};
 
@@ -6,12 +6,12 @@ use crate::http::Client;
 
 pub const PATH: &str = "/metrics";
 
-/// The answer to `request`, which asks for [`PATH`].
+/// The response to `request`, which asks for [`PATH`].
 pub fn page(client: &mut Client, request: &[u8]) -> Result<String> {
     Ok(String::from_utf8(client.expect(200, request)?.body)?)
 }
 
-/// A counter or gauge by its whole name, labels included.
+/// A counter or gauge by its full name, labels included.
 pub fn figure(page: &str, name: &str) -> Result<u64> {
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value = value.with_context(|| format!("the server's /metrics has no {name}"))?;

@@ -1,5 +1,4 @@
-//! The command line of all sub-commands: what was said, with defaults filled in. Each command
-//! takes what concerns it.
+//! The command line of all sub-commands, with defaults. Each command uses its own options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +12,7 @@ pub struct Options {
     pub only: Option<String>,
     pub json: Option<PathBuf>,
     pub pin: bool,
-    /// One runtime of all cores instead of one for each.
+    /// One runtime for all cores instead of one for each.
     pub multi_thread: bool,
     pub dir: Option<PathBuf>,
     pub in_flight: usize,
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_options_are_refused() {
         for line in ["--fast", "--only", "--in-flight many"] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -1,5 +1,5 @@
-//! Processes under measurement: started on a core of their own, asked for their address, read in
-//! /proc for CPU time and memory, stopped by SIGTERM.
+//! Measured processes: starts them on a separate core, reads their address, reads CPU time and
+//! memory in /proc, stops them by SIGTERM.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,17 +15,17 @@ use anyhow::{Context, Result, bail, ensure};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// What /proc counts CPU time in; 100 per second on every Linux a user can have.
+/// The unit of CPU time in /proc; 100 per second on every Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Which core is whose. Without two cores or the `taskset` program there is no pinning.
+/// The cores of server and load. Without two cores or the `taskset` program there is no pinning.
 #[derive(Clone, Copy)]
 pub struct Pinning {
     active: bool,
 }
 
 impl Pinning {
-    /// Pins this process (before it has threads) to core 1 and gives core 0 to what it starts.
+    /// Pins this process (before it has threads) to core 1 and gives core 0 to its children.
     pub fn claim(wanted: bool) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
         let pinned = wanted && cores >= 2 && {
@@ -40,7 +40,7 @@ impl Pinning {
         Self { active: pinned }
     }
 
-    /// The program, on the server's core.
+    /// The program on the server's core.
     pub fn command(self, program: &Path) -> Command {
         if !self.active {
             return Command::new(program);
@@ -59,7 +59,7 @@ impl Pinning {
     }
 }
 
-/// A server that told where it listens.
+/// A server that has printed its address.
 pub struct Service {
     child: Child,
     pub address: String,
@@ -84,7 +84,7 @@ impl Service {
         Ok(Self { child, address, started_in })
     }
 
-    /// The same for a program that does not tell: waits until it takes connections at the address.
+    /// The same for a program that prints no address: waits until it accepts connections.
     pub fn start_at(mut command: Command, address: String) -> Result<Self> {
         let began = Instant::now();
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -105,7 +105,7 @@ impl Service {
         self.child.id()
     }
 
-    /// User and system time of all its threads so far, to 10 ms.
+    /// User and system time of all threads so far, to 10 ms.
     pub fn cpu(&self) -> Result<Duration> {
         cpu_of(&self.child.id().to_string())
     }
@@ -115,20 +115,21 @@ impl Service {
         thread_times(&format!("/proc/{}/task", self.child.id()))
     }
 
-    /// Resident memory now, and the most it ever was, in bytes.
+    /// Current and peak resident memory, in bytes.
     pub fn memory(&self) -> Result<(u64, u64)> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         Ok((status_bytes(&status, "VmRSS:")?, status_bytes(&status, "VmHWM:")?))
     }
 
-    /// SIGTERM, and the demand that it ends with 0.
+    /// Sends SIGTERM and requires exit code 0.
     pub fn stop(self) -> Result<()> {
         self.stop_within(STOP_LIMIT)
     }
 
     /// The same within a limit; beyond it the process is killed.
     pub fn stop_within(mut self, limit: Duration) -> Result<()> {
-        // The shell's own `kill`: sending a signal otherwise needs unsafe code or another crate.
+        // The shell's built-in `kill`: sending a signal otherwise needs unsafe code or another
+        // crate.
         let kill = format!("kill -TERM {}", self.child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().context("cannot run sh")?;
         if !sent.success() {
@@ -144,18 +145,18 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Refused without harm when it has ended already.
+        // Fails harmlessly if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// CPU time of the threads of a process at one moment, by thread.
+/// CPU time of the threads of a process at one time, by thread.
 pub struct ThreadTimes(BTreeMap<OsString, u64>);
 
 impl ThreadTimes {
-    /// What they took since then. A thread that began meanwhile counts; of one that ended, the time
-    /// in between is not known and left out.
+    /// The CPU time since then. A new thread counts; the time of a thread that ended is unknown and
+    /// omitted.
     pub fn since(&self, before: &Self) -> Duration {
         let took = |(thread, nanos): (&OsString, &u64)| {
             nanos.saturating_sub(before.0.get(thread).copied().unwrap_or(0))
@@ -168,7 +169,7 @@ fn thread_times(folder: &str) -> Result<ThreadTimes> {
     let mut times = BTreeMap::new();
     for thread in fs::read_dir(folder)? {
         let thread = thread?;
-        // None of a thread that ended since the folder was read.
+        // A thread that ended since the folder was read.
         let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
         let nanos = text.split_whitespace().next().and_then(|first| first.parse().ok());
         times.insert(thread.file_name(), nanos.context("/proc/…/schedstat is not as expected")?);
@@ -177,7 +178,7 @@ fn thread_times(folder: &str) -> Result<ThreadTimes> {
     Ok(ThreadTimes(times))
 }
 
-/// How a process ended; None when it did not within the limit.
+/// The exit status of a process; None if it did not end within the limit.
 pub fn ended_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let began = Instant::now();
     loop {
@@ -190,7 +191,7 @@ pub fn ended_within(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
     }
 }
 
-/// Program and arguments; the environment holds a key and is left out.
+/// Program and arguments; the environment contains a key and is omitted.
 fn describe(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
@@ -204,7 +205,7 @@ pub fn cpu_of(process: &str) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND))
 }
 
-/// Fields 14 and 15, counted behind the name, which may hold spaces.
+/// Fields 14 and 15, counted after the name, which may contain spaces.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -213,7 +214,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Allows this process, and whatever it starts from now on, that many open files.
+/// Allows this process, and its children from now on, this many open files.
 pub fn allow_files(wanted: u64) -> Result<()> {
     let allowed = open_files(&fs::read_to_string("/proc/self/limits")?).context("no file limit")?;
     if allowed >= wanted {
@@ -246,7 +247,7 @@ fn status_bytes(status: &str, name: &str) -> Result<u64> {
 fn wait_for_address(child: &mut Child, began: Instant) -> Result<(String, Duration)> {
     let stdout = child.stdout.take().context("stdout is not piped")?;
     let (sender, receiver) = mpsc::channel();
-    // A thread of its own gives the deadline and keeps the pipe drained afterwards.
+    // A separate thread allows a deadline and keeps the pipe drained afterwards.
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(|line| line.ok()) {
             let told = line.split_once("listening on http").map(|(_, url)| url);

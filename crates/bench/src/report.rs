@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// Figures of one run of one subject. The CPU is the server process's, user and system. What was
-/// not measured is NaN and shown as nothing.
+/// Figures of one run of one subject. The CPU time is user and system time of the server process. A
+/// figure that was not measured is NaN and not shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub per_second: f64,
@@ -17,7 +17,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The median of each figure over the rounds: one disturbed round moves nothing.
+    /// The median of each figure over the rounds: one disturbed round has no effect.
     pub fn median(rounds: &[Self]) -> Self {
         let middle = |figure: fn(&Self) -> f64| middle(rounds.iter().map(figure).collect());
         Self {
@@ -29,7 +29,7 @@ impl Sample {
     }
 }
 
-/// 0 of nothing.
+/// 0 if empty.
 fn middle(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     let upper = figures.len() / 2;
@@ -40,8 +40,8 @@ fn middle(mut figures: Vec<f64>) -> f64 {
     }
 }
 
-/// Two subjects measured in turn. Each round is a ratio of its own: what slows the machine down for
-/// a while slows both of a pair, and the medians of each side alone could come from two weathers.
+/// Two subjects measured alternately. Each round is one ratio: a slow phase of the machine affects
+/// both of a pair, while the separate medians could come from different phases.
 #[derive(Default)]
 pub struct Pairs {
     pub limits: Vec<Sample>,
@@ -49,14 +49,14 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Ours over the limit.
+    /// Our figure divided by that of the limit.
     pub fn ratio(&self, figure: fn(&Sample) -> f64) -> Spread {
         let rounds = self.ours.iter().zip(&self.limits);
         Spread::of(rounds.map(|(ours, limit)| figure(ours) / figure(limit)).collect())
     }
 }
 
-/// What the rounds gave: their median, and the least and the most of them.
+/// The results of the rounds: median, minimum and maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     pub middle: f64,
@@ -72,14 +72,14 @@ impl Spread {
     }
 }
 
-/// A bar: `value` against `limit`, both in `unit`. Without a limit it is a figure to be seen.
+/// A bar: `value` against `limit`, both in `unit`. Without a limit it is only shown.
 pub struct Bar {
     pub what: &'static str,
     pub value: f64,
     pub limit: Option<f64>,
     pub at_least: bool,
     pub unit: &'static str,
-    /// The least and the most of the rounds that `value` is the median of.
+    /// The minimum and maximum of the rounds whose median is `value`.
     pub spread: Option<(f64, f64)>,
 }
 
@@ -96,7 +96,7 @@ impl Bar {
         Self { what, value, limit: None, at_least: false, unit, spread: None }
     }
 
-    /// With how far the rounds were apart, if there was more than one; the median alone is judged.
+    /// Adds the range of the rounds, if there was more than one; only the median is judged.
     pub fn between(self, rounds: &Spread) -> Self {
         let spread = (rounds.least < rounds.most).then_some((rounds.least, rounds.most));
         Self { spread, ..self }
@@ -121,7 +121,7 @@ impl Bar {
         format!("{} {}{spread}{limit} {}", self.what, shown(self.value), self.unit)
     }
 
-    /// One more than the limit has, so that what misses it does not look like it.
+    /// One digit more than the limit, so that a missed value does not look equal to it.
     fn digits(&self) -> usize {
         let limit = self.limit.map_or(String::new(), |limit| limit.to_string());
         let of_limit = limit.split_once('.').map_or(0, |(_, behind)| behind.len());
@@ -148,17 +148,17 @@ impl Report {
         self.push(scenario, subject, Some(sample), bar);
     }
 
-    /// A bar that is no rate: memory, size, time to start.
+    /// A bar that is not a rate: memory, size, start time.
     pub fn bar(&mut self, scenario: &str, bar: Bar) {
         self.figure(scenario, "restive", bar);
     }
 
-    /// The same of whoever it is about.
+    /// The same for a subject.
     pub fn figure(&mut self, scenario: &str, subject: &str, bar: Bar) {
         self.push(scenario, subject, None, Some(bar));
     }
 
-    /// Said under the table: how something was measured.
+    /// A note below the table about the measurement.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_forgets_the_outlier() {
+    fn the_median_ignores_an_outlier() {
         assert_eq!(Sample::median(&[sample(9.0), sample(900.0), sample(8.0)]).cpu_us, 9.0);
         assert_eq!(Sample::median(&[sample(8.0), sample(10.0)]).cpu_us, 9.0);
     }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_was_not_measured_is_left_out() {
+    fn a_figure_that_was_not_measured_is_omitted() {
         let mut report = Report::default();
         report.sample("drain", "restive", sample(f64::NAN), None);
         assert!(!report.table().contains("NaN"), "{}", report.table());

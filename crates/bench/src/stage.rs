@@ -1,5 +1,5 @@
 //! What every comparison of the server with its limits shares: the cores, the scratch folder, a
-//! server on it, the report. Knows neither what is measured nor what the server serves.
+//! server on it, the report. Knows neither the measurements nor the schema.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ pub struct Stage<'a> {
     pub report: Report,
     pub server: PathBuf,
     pub scratch: PathBuf,
-    /// Opens the first account of every server that is started here.
+    /// The key of the first account of every server that is started here.
     pub key: String,
 }
 
 impl<'a> Stage<'a> {
-    /// `scenarios`: every name `--only` may take.
+    /// `scenarios`: every name that `--only` accepts.
     pub fn new(options: &'a Options, scenarios: &[&str]) -> Result<Self> {
-        // First of all: threads started later inherit the core.
+        // First, because threads that start later inherit the core.
         let pinning = Pinning::claim(options.pin);
         let server = options.server.clone().context("--server FILE is missing")?;
         if let Some(only) = options.only.as_deref()
@@ -35,7 +35,7 @@ impl<'a> Stage<'a> {
             bail!("--only {only}: there are {}", scenarios.join(" "));
         }
         let own = std::env::current_exe()?;
-        // Beside the executables, not in /tmp: that may be memory, where fsync costs nothing.
+        // Next to the executables, not in /tmp: that may be in memory, where fsync is free.
         let target = own.parent().and_then(Path::parent).context("no target folder")?;
         let scratch = target.join(format!("bench-data-{}", std::process::id()));
         fs::create_dir_all(&scratch)?;
@@ -52,7 +52,7 @@ impl<'a> Stage<'a> {
         if self.options.quick { 2 } else { 3 }
     }
 
-    /// An empty folder on the disk that is measured.
+    /// An empty folder on the measured disk.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.scratch.join(name);
         if folder.exists() {
@@ -62,8 +62,8 @@ impl<'a> Stage<'a> {
         Ok(folder)
     }
 
-    /// The server under test with the data that is in `data`. Auth, ETag and metrics are on; the
-    /// request limit alone is off, since a bench is nothing but requests.
+    /// The server under test with the data in `data`. Auth, ETag and metrics are on; only the
+    /// request limit is off, because a bench sends many requests.
     pub fn restive(&self, data: &Path, schema: Option<&Path>) -> Result<Service> {
         Service::start(self.serve(self.pinning.command(&self.server), data, schema))
     }
@@ -77,7 +77,7 @@ impl<'a> Stage<'a> {
         Counted::start(self.serve(command, data, schema), folder)
     }
 
-    /// How the server is told to serve, behind its own name.
+    /// Adds the arguments of the server.
     fn serve(&self, mut server: Command, data: &Path, schema: Option<&Path>) -> Command {
         server
             .args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "off", "--data"])
@@ -89,10 +89,10 @@ impl<'a> Stage<'a> {
         server
     }
 
-    /// The end of a comparison: `done` is how its scenarios went, `notes` how they measured. True
-    /// when every bar was met.
+    /// Ends a comparison: `done` is the result of its scenarios, `notes` describe the measurement.
+    /// True if every bar was met.
     pub fn finish(mut self, done: Result<()>, notes: &[&str]) -> Result<bool> {
-        // Millions of rows must not stay behind, whatever happened.
+        // Removes millions of rows in every case.
         let cleaned = fs::remove_dir_all(&self.scratch);
         for note in notes {
             self.report.note(*note);
@@ -107,7 +107,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// `--only create` means all of `create-…`.
+/// `--only create` selects all of `create-…`.
 fn selects(only: &str, name: &str) -> bool {
     name == only
         || name.strip_prefix(only).is_some_and(|rest| rest.starts_with('-') && only == "create")

@@ -1,5 +1,5 @@
 //! The judge of WebSockets: Autobahn's fuzzing client, unchanged, against the echo server of wire's
-//! examples. It is written in Python 2.7, so it has a judge's place but not their interpreter.
+//! examples. It is written in Python 2.7, so it needs a separate interpreter.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::program::{Program, wait_for_end};
 use super::tools::Tools;
 use crate::process::exists;
 
-/// How much is asked of it.
+/// How many cases are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Every plain case and a sample of the compressed ones.
@@ -25,21 +25,22 @@ pub enum Extent {
 /// Longer than the full run takes on two busy cores.
 const RUN_LIMIT: Duration = Duration::from_secs(3600);
 /// Framing, pings, reserved bits, opcodes, fragments, UTF-8, closing, limits, and one more: every
-/// group there is but compression.
+/// group except compression.
 const PLAIN: [&str; 9] = ["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*"];
 const PLAIN_CASES: usize = 301;
 /// Five kinds of data (12) and seven kinds of offers (13), each in 18 sizes and fragmentations.
 const COMPRESSED: [(&str, usize); 2] = [("12", 5), ("13", 7)];
 const SIZES: usize = 18;
 /// Sizes of the sample: messages of 0 to 2 KiB, of 4 to 32 KiB, and of 8 to 32 KiB in fragments. A
-/// case is a thousand messages, so the longer ones take the client most of its time. The parts take
-/// turns, so that every size appears in both groups.
+/// case has a thousand messages, so the longer ones take most of the time. The parts alternate, so
+/// that every size appears in both groups.
 const SAMPLED: [[usize; 3]; 3] = [[1, 6, 11], [2, 7, 12], [4, 8, 13]];
 
-/// What a case may come to. `UNIMPLEMENTED` may not: it says that nothing was agreed on.
+/// The accepted results of a case. `UNIMPLEMENTED` is not accepted: it means that nothing was
+/// negotiated.
 const PASSED: [&str; 3] = ["OK", "NON-STRICT", "INFORMATIONAL"];
 
-/// Runs the cases, in two processes at a time, and demands that every one of them passes.
+/// Runs the cases, in two concurrent processes, and requires every case to pass.
 pub fn run(tools: &Tools, executable: &Path, scratch: &Path, extent: Extent) -> Result<()> {
     let python = tools.autobahn()?;
     if scratch.exists() {
@@ -55,14 +56,14 @@ pub fn run(tools: &Tools, executable: &Path, scratch: &Path, extent: Extent) -> 
     Ok(())
 }
 
-/// Cases that one process of the client goes through.
+/// The cases of one process of the client.
 struct Half {
     name: &'static str,
     patterns: Vec<String>,
     count: usize,
 }
 
-/// The longest conversations are those of group 12, in which other than text is compressed.
+/// The longest cases are those of group 12, which compresses data other than text.
 fn halves(extent: Extent) -> [Half; 2] {
     let [kinds, offers] = COMPRESSED.map(|(group, parts)| compressed(group, parts, extent));
     let plain = PLAIN.iter().map(|pattern| pattern.to_string());
@@ -118,7 +119,7 @@ struct Running {
 }
 
 impl Running {
-    /// How many passed, if all did.
+    /// The number of cases, if all passed.
     fn passed(&mut self) -> Result<usize> {
         let ended = wait_for_end(&mut self.child, RUN_LIMIT).context("the fuzzing client")?;
         let told = || format!("the fuzzing client ({ended}) wrote no {}", self.reports.display());
@@ -133,13 +134,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Refused without harm when it has ended.
+        // Fails harmlessly if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Cases that did not pass, in words. Fewer cases than were asked for are an error.
+/// Describes the cases that did not pass. Fewer cases than requested are an error.
 fn failures(index: &str, count: usize) -> Result<Vec<String>> {
     let index: Value = serde_json::from_str(index).context("index.json")?;
     let cases =
@@ -158,14 +159,14 @@ fn failures(index: &str, count: usize) -> Result<Vec<String>> {
     Ok(failed)
 }
 
-/// An interpreter of Python 2.7, and where the suite is installed for it.
+/// A Python 2.7 interpreter, and the folder in which the suite is installed for it.
 pub struct Python {
     program: PathBuf,
     home: PathBuf,
 }
 
 impl Python {
-    /// No distribution has one any more, but pyenv does, and a machine may have one from before.
+    /// Distributions no longer have one, but pyenv does, and a machine may still have one.
     pub fn find(home: &Path) -> Result<Python> {
         let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
         let root = root.or_else(|| std::env::home_dir().map(|home| home.join(".pyenv")));
@@ -182,10 +183,10 @@ impl Python {
         Ok(Python { program, home: home.to_path_buf() })
     }
 
-    /// It finds what is installed in its home, and nothing of the user's own.
+    /// Uses only packages in its home, none of the user's own.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        // The suite's own warnings are that Python 2 is old.
+        // The suite only warns that Python 2 is old.
         command.args(["-W", "ignore"]).env("PYTHONUSERBASE", &self.home);
         command
     }

@@ -1,6 +1,6 @@
-//! Outside judges of the HTTP contract and of WebSockets (`autobahn`), and what they need: their
-//! installation (`tools`) and the server under judgement (`server`). Each judge must find nothing
-//! at all, warnings included.
+//! Judges: external test suites of the HTTP contract and of WebSockets (`autobahn`), their
+//! installation (`tools`) and the server under judgement (`server`). A judge passes only without
+//! findings, warnings included.
 
 pub mod autobahn;
 mod program;
@@ -19,19 +19,20 @@ pub use self::tools::{
 
 use crate::process::{run, run_apart};
 
-/// Cases per operation: some 9,500 in all, in two to three minutes.
+/// Cases per operation: some 9,500 in total, in two to three minutes.
 const MAX_EXAMPLES: &str = "50";
-/// A fixed seed: the CI must fail because of a change, never because of the day.
+/// A fixed seed: the CI must fail because of a change, never by chance.
 const SEED: &str = "20260101";
-/// Seconds for one answer. A debug build on two busy cores is slow; a hang is still found.
+/// Timeout of one response in seconds. A debug build on two busy cores is slow, but a hang is still
+/// found.
 const REQUEST_TIMEOUT: &str = "10";
 
-/// Is it an OpenAPI document at all?
+/// Checks that the document is valid OpenAPI.
 pub fn spec_validator(tools: &Tools, document: &Path) -> Result<()> {
     run(Command::new(tools.python("openapi-spec-validator")).arg(document))
 }
 
-/// Is it a good one? Every severity counts, down to hints.
+/// Checks the quality of the document. Every severity counts, including hints.
 pub fn spectral(tools: &Tools, document: &Path) -> Result<()> {
     let mut command = Command::new(tools.node("spectral"));
     command.args(["lint", "--fail-severity", "hint", "--ruleset"]);
@@ -39,13 +40,13 @@ pub fn spectral(tools: &Tools, document: &Path) -> Result<()> {
     run(&mut command)
 }
 
-/// Does the server do what its document says, for good input and for bad?
+/// Checks that the server behaves as its document says, for valid and invalid input.
 pub fn schemathesis(tools: &Tools, server: &Server) -> Result<()> {
     let mut command = Command::new(tools.python("schemathesis"));
     command
         .env("PYTHONPATH", tools.manifest(""))
         .env("SCHEMATHESIS_HOOKS", "schemathesis_hooks")
-        // Python would leave its compiled copy beside the manifests.
+        // Keeps Python from writing compiled files next to the manifests.
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .arg("--config-file")
         .arg(tools.manifest("schemathesis.toml"))
@@ -53,7 +54,7 @@ pub fn schemathesis(tools: &Tools, server: &Server) -> Result<()> {
         .args(["--checks", "all", "--continue-on-failure"])
         .args(["--max-examples", MAX_EXAMPLES, "--seed", SEED])
         .args(["--request-timeout", REQUEST_TIMEOUT, "--generation-database", "none"])
-        // One worker: with more, what one case leaves behind for the next depends on the moment.
+        // One worker: with more, the state that one case leaves to the next would depend on timing.
         .args(["--workers", "1", "--no-color"])
         .args(["--header", &format!("Authorization: Bearer {}", server.key())])
         // Findings and caches stay under target/.
@@ -61,7 +62,7 @@ pub fn schemathesis(tools: &Tools, server: &Server) -> Result<()> {
     run_apart(&server.scratch().join("schemathesis.log"), &mut command)
 }
 
-/// The body of a 200 answer, from a raw HTTP/1.1 exchange whose connection was closed.
+/// The body of a 200 response, from a raw HTTP/1.1 exchange with a closed connection.
 fn body_of(answer: &[u8]) -> Result<&[u8]> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no header end")?;
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();

@@ -1,5 +1,4 @@
-//! A server of ours as a process: it says where it listens, and ends by SIGTERM, as an operator
-//! would have it.
+//! A server of ours as a process: prints its address, and stops at SIGTERM.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// A debug build makes its tables well within this.
+/// A debug build creates its tables well within this time.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// Draining waits for requests in flight; the judges have none left by then.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -19,7 +18,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it and waits until it says where it listens.
+    /// Starts it and waits until it prints its address.
     pub fn start(command: &mut Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut child = command
@@ -30,7 +29,7 @@ impl Program {
         match wait_for_address(&mut child) {
             Ok(address) => Ok(Self { child, address }),
             Err(error) => {
-                // It never served; there is nothing to drain.
+                // It never served, so there is nothing to drain.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(error)
@@ -42,9 +41,9 @@ impl Program {
         &self.address
     }
 
-    /// Sends SIGTERM and demands a clean end.
+    /// Sends SIGTERM and requires exit code 0.
     pub fn terminate(&mut self) -> Result<()> {
-        // The shell's own `kill`: the program of that name is missing on slim machines.
+        // The shell's built-in `kill`: slim machines lack the program.
         let status = Command::new("sh")
             .args(["-c", &format!("kill -TERM {}", self.child.id())])
             .status()
@@ -62,13 +61,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // After `terminate` both are refused without harm; on an early return they clean up.
+        // After `terminate` both fail harmlessly; on an early return they clean up.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// How a process ended, if it does in time.
+/// The exit status of a process, if it ends in time.
 pub fn wait_for_end(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     let began = Instant::now();
     loop {
@@ -82,7 +81,7 @@ pub fn wait_for_end(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     }
 }
 
-/// Reads stdout in a thread of its own: it gives the deadline, and keeps the pipe drained later.
+/// Reads stdout in a separate thread, which allows a deadline and keeps the pipe drained later.
 fn wait_for_address(child: &mut Child) -> Result<String> {
     let stdout = child.stdout.take().context("the server's stdout is not piped")?;
     let (sender, receiver) = mpsc::channel();

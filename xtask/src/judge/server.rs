@@ -1,5 +1,5 @@
-//! The server under judgement: the real executable on port 0 with a data directory of its own
-//! under target/, a known key and no request limit.
+//! The server under judgement: the real executable on port 0 with a separate data folder under
+//! target/, a known key and no request limit.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `executable` and waits until it says where it listens.
+    /// Starts `executable` and waits until it prints its address.
     pub fn start(executable: &Path, scratch: &Path) -> Result<Self> {
         let data = scratch.join("data");
         if data.exists() {
@@ -50,7 +50,7 @@ impl Server {
         KEY
     }
 
-    /// A folder under target/ where judges may leave what they write.
+    /// A folder under target/ for files that judges write.
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }
@@ -72,7 +72,7 @@ impl Server {
         Ok(file)
     }
 
-    /// Sends SIGTERM and demands a clean end.
+    /// Sends SIGTERM and requires exit code 0.
     pub fn terminate(&mut self) -> Result<()> {
         self.program.terminate()
     }

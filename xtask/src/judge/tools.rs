@@ -1,7 +1,7 @@
-//! Installing the judges, and the verifiers of webhook signatures that tests call (xtask/tools/
-//! receivers): a Python venv and a node_modules under target/tools, made once from the pinned
-//! manifests in xtask/tools and made again when a manifest changes. What cannot be installed is an
-//! error with the remedy in it, never a skipped judge.
+//! Installs the judges, and the verifiers of webhook signatures that tests call
+//! (xtask/tools/receivers): a Python venv and a node_modules under target/tools, created once from
+//! the pinned manifests in xtask/tools and again when a manifest changes. A tool that cannot be
+//! installed is an error with advice, never a skipped judge.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ impl Tools {
         Self { home }
     }
 
-    /// All but Autobahn's.
+    /// Installs all judges except Autobahn.
     pub fn install(home: PathBuf) -> Result<Self> {
         let tools = Self::new(home);
         let python = ["requirements.txt"];
@@ -48,8 +48,8 @@ impl Tools {
         self.home.join("node/node_modules/.bin").join(name)
     }
 
-    /// The judge of WebSockets and the interpreter it needs, installed if it is not yet. Apart from
-    /// the others: without it, a machine can still run them.
+    /// The judge of WebSockets and its interpreter, installed if necessary. Separate from the
+    /// others: a machine without it can still run them.
     pub fn autobahn(&self) -> Result<Python> {
         let python = Python::find(&self.home.join("autobahn"))?;
         self.once("autobahn", &["autobahn.txt"], |_, manifests| {
@@ -63,13 +63,13 @@ impl Tools {
         Ok(python)
     }
 
-    /// A file beside the manifests.
+    /// A file in the folder of the manifests.
     pub fn manifest(&self, name: &str) -> PathBuf {
         manifests().join(name)
     }
 
-    /// Installs into `home/name` unless a stamp there says that these very manifests were
-    /// installed. The stamp is written last, so a broken installation is made afresh.
+    /// Installs into `home/name` unless a stamp says that these exact manifests are installed. The
+    /// stamp is written last, so an incomplete installation is repeated.
     fn once(
         &self,
         name: &str,
@@ -94,8 +94,7 @@ impl Tools {
     }
 }
 
-/// Programs that the tests themselves call: name, the option that proves it works, and the Debian
-/// package that has it.
+/// Programs that the tests call: name, an option that proves that it works, and its Debian package.
 const PROGRAMS: [(&str, &str, &str); 10] = [
     ("curl", "--version", "curl"),
     ("openssl", "version", "openssl"),
@@ -109,18 +108,18 @@ const PROGRAMS: [(&str, &str, &str); 10] = [
     ("prlimit", "--version", "util-linux"),
 ];
 
-/// Those that `bench wire` measures by, in the same words.
+/// Programs that `bench wire` compares with, in the same format.
 const RIVALS: [(&str, &str, &str); 2] =
     [("nginx", "-v", "nginx-light"), ("h2load", "--version", "nghttp2-client")];
 
-/// Where Debian's package has the module that `bench live` measures by.
+/// The module that `bench live` compares with, and its path in Debian's package.
 const BROADCASTER: (&str, &str) =
     ("/usr/lib/nginx/modules/ngx_nchan_module.so", "libnginx-mod-nchan");
 
-/// What `bench api` counts instructions by.
+/// The program that `bench api` counts instructions with.
 const COUNTER: [(&str, &str, &str); 1] = [("valgrind", "--version", "valgrind")];
 
-/// Installs those that tests call and are missing.
+/// Installs missing programs that tests call.
 pub fn install_programs() -> Result<()> {
     install_missing(&PROGRAMS)
 }
@@ -130,8 +129,8 @@ pub fn install_rivals() -> Result<()> {
     install_missing(&RIVALS)
 }
 
-/// The same for `bench live`: nginx, and the module that makes it a broadcaster, which is no
-/// program that could be asked.
+/// The same for `bench live`: nginx, and its broadcast module, which is not a program that could be
+/// run for a check.
 pub fn install_broadcaster() -> Result<()> {
     install_missing(&RIVALS[..1])?;
     if Path::new(BROADCASTER.0).exists() { Ok(()) } else { apt(&[BROADCASTER.1]) }
@@ -164,7 +163,7 @@ fn stamp(manifests: &Path, files: &[&str]) -> Result<String> {
 
 fn install_python(folder: &Path, manifests: &Path) -> Result<()> {
     let venv = || Command::new("python3").args(["-m", "venv"]).arg(folder).status();
-    // Debian splits venv from Python, so the first try may fail although python3 is there.
+    // Debian packages venv separately, so the first attempt may fail although python3 exists.
     if !venv().is_ok_and(|status| status.success()) {
         apt(&["python3", "python3-venv"])?;
         let status = venv().context("cannot start python3")?;
@@ -185,13 +184,13 @@ fn install_node(folder: &Path, manifests: &Path) -> Result<()> {
         fs::copy(manifests.join(file), folder.join(file))?;
     }
     let mut npm = Command::new("npm");
-    // No package here needs its install script to work, so none may run.
+    // No package needs its install script, so none may run.
     npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(folder);
     run(&mut npm)
 }
 
-/// Distribution packages, for machines without Python or Node. `sudo -n` never asks: without
-/// rights it fails at once and says so.
+/// Installs distribution packages, for machines without Python or Node. `sudo -n` never prompts:
+/// without rights it fails at once with an error.
 fn apt(packages: &[&str]) -> Result<()> {
     let missing = packages.join(" ");
     if !exists("apt-get", "--version") {

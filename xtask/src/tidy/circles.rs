@@ -1,6 +1,6 @@
-//! Import circles inside a crate. In every folder the children (a file, or a folder with all that
-//! is in it) may import each other one way only: a circle means that none of them can be read, or
-//! moved, without the others. Two files that are one idea may import each other.
+//! Import circles inside a crate. In every folder the children (a file, or a folder with its
+//! content) may import each other in one direction only: in a circle, none of them can be read or
+//! moved without the others. Two files that are one idea may import each other.
 
 use super::{File, Finding};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ type Edges = BTreeMap<Module, BTreeSet<Module>>;
 /// Two files that are one idea. More than two are a circle.
 const MAX_FILES: usize = 2;
 
-/// Folders whose circles are still to be opened. A folder leaves this list for good.
+/// Folders with circles that are not removed yet. No folder may be added.
 const STILL_OPEN: &[&str] = &[
     "crates/live/src/",
     "crates/model/src/",
@@ -65,7 +65,7 @@ fn crate_circles(source: &str, modules: &BTreeMap<Module, &File>) -> Vec<Finding
     findings
 }
 
-/// The source folder of a file's crate, and the file's module path in it. Tests are no modules of
+/// The source folder of a file's crate, and the file's module path in it. Tests are not modules of
 /// their crate.
 fn module(path: &str) -> Option<(&str, Module)> {
     let end = path.find("/src/")? + "/src/".len();
@@ -78,8 +78,7 @@ fn module(path: &str) -> Option<(&str, Module)> {
     (!is_test && path.starts_with("crates/")).then_some((&path[..end], module))
 }
 
-/// Which child of a folder imports which. What stands in the folder's own `mod.rs` belongs to all
-/// of them.
+/// Which child of a folder imports which. The folder's own `mod.rs` belongs to all of them.
 fn children(folder: &[String], edges: &Edges) -> BTreeMap<String, BTreeSet<String>> {
     let child = |module: &Module| {
         module.starts_with(folder).then(|| module.get(folder.len()).cloned()).flatten()
@@ -177,7 +176,7 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Groups of more than one that reach each other.
+/// Groups of more than one module that can reach each other.
 fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reach = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);

@@ -1,5 +1,5 @@
-//! Rules over what people read: the files a repository must have, paths of somebody's machine,
-//! and the coverage table, which may name only tests that exist.
+//! Rules for documents: the files that a repository must have, paths of one machine, and the
+//! coverage table, which may name only existing tests.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ const COVERAGE: &str = "docs/spec-coverage.md";
 /// First folders of absolute paths that exist on one machine only.
 const HOMES: [&str; 6] = ["home", "root", "Users", "work", "workspace", "mnt"];
 
-/// This file and no other must be able to spell them.
+/// Only this file may contain them.
 const RULES: &str = "xtask/src/tidy/documents.rs";
 
 pub fn required(files: &[File]) -> Vec<Finding> {
@@ -20,7 +20,8 @@ pub fn required(files: &[File]) -> Vec<Finding> {
     missing.map(|name| Finding::new(name, 0, "is missing")).collect()
 }
 
-/// Absolute paths into somebody's home: they help nobody else and tell where it was written.
+/// Absolute paths into a home folder: they are useless to others and reveal where they were
+/// written.
 pub fn machine_paths(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     if file.path == RULES {
@@ -79,13 +80,13 @@ fn declared(line: &str) -> Option<&str> {
     Some(&after[..end?])
 }
 
-/// Empty for lines that are no row of a table.
+/// Empty for lines that are not a table row.
 fn last_column(line: &str) -> &str {
     let row = line.trim().strip_prefix('|').and_then(|row| row.strip_suffix('|'));
     row.and_then(|row| row.rsplit('|').next()).unwrap_or_default()
 }
 
-/// What stands between pairs of backticks.
+/// The texts between pairs of backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -1,5 +1,5 @@
-//! Requests about books: encoded by hand, so that the generator's own work stays small. The only
-//! place of the bench that knows how a book looks.
+//! Requests about books, encoded by hand, so that the generator uses little CPU. The only file of
+//! the bench that knows the fields of a book.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use serde_json::Value;
 use crate::http::{Client, escape, header};
 use crate::load::{Load, Source};
 
-/// No load of books takes longer: at 2,000 a second a million is done in 500 s.
+/// Time limit of a load of books: at 2,000 a second a million takes 500 s.
 const FILL_LIMIT: Duration = Duration::from_secs(900);
 const FILL_IN_FLIGHT: usize = 256;
 
 #[derive(Clone)]
 pub struct Requests {
     key: Arc<str>,
-    /// Numbers the books, so that no two are alike.
+    /// Numbers the books, so that all are different.
     next: Arc<AtomicU64>,
 }
 
-/// One page of a list, as far as paging needs it.
+/// The parts of a page of a list that pagination needs.
 pub struct Page {
     pub rows: usize,
     pub next_cursor: Option<String>,
@@ -51,7 +51,7 @@ impl Requests {
         self.get(&format!("/v1/books?limit={limit}{after}"))
     }
 
-    /// Endless creates for one connection, each of another book.
+    /// Endless creates for one connection, each with another book.
     pub fn creates(&self) -> Source {
         let own = self.clone();
         Box::new(move |request| own.create(request))
@@ -59,7 +59,7 @@ impl Requests {
 
     pub fn create(&self, request: &mut Vec<u8>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        // Spread, so that inserts hit all of an index and not its end alone.
+        // Scattered, so that inserts hit all of an index and not only its end.
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         let body = format!(
             "{{\"title\":\"The book of {spread:x}\",\"author\":\"Author {}\",\"price\":{}.{:02},\
@@ -79,7 +79,7 @@ impl Requests {
         request.extend_from_slice(body.as_bytes());
     }
 
-    /// Creates that many books through the API, as any client would.
+    /// Creates this many books through the API.
     pub fn fill(&self, address: &str, count: u64) -> Result<()> {
         let load = Load {
             address,
@@ -112,7 +112,7 @@ impl Requests {
         Ok(ids)
     }
 
-    /// Asks for one page and reads what paging needs.
+    /// Requests one page and returns what pagination needs.
     pub fn read_page(
         &self,
         client: &mut Client,
@@ -143,7 +143,7 @@ impl Requests {
     }
 }
 
-/// Sends the given requests in turn, each connection from another place.
+/// Sends the given requests in turn; each connection starts at another one.
 pub fn in_turn(requests: Arc<[Vec<u8>]>) -> impl Fn(usize) -> Source {
     move |connection| {
         let requests = Arc::clone(&requests);
@@ -155,8 +155,8 @@ pub fn in_turn(requests: Arc<[Vec<u8>]>) -> impl Fn(usize) -> Source {
     }
 }
 
-/// A number for each number, none twice below a thousand million and neighbours far apart: the
-/// factor is a power of three, so it shares no divisor with a power of ten.
+/// Maps each number to another one, without duplicates below a thousand million and with neighbours
+/// far apart: the factor is a power of three, so it has no common divisor with a power of ten.
 fn scattered(number: u64) -> u64 {
     (number % 1_000_000_000) * 387_420_489 % 1_000_000_000
 }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn cursors_travel_safely() {
+    fn cursors_are_percent_encoded() {
         let request = Requests::new("k".into()).page(20, Some("a+b/c="));
         let text = String::from_utf8(request).unwrap();
         assert!(text.starts_with("GET /v1/books?limit=20&after=a%2Bb%2Fc%3D HTTP/1.1"), "{text}");

@@ -1,5 +1,5 @@
-//! Size: a million books, made through the API. Pages deep inside must cost what the first
-//! costs, memory must stay bounded, and a restart must not read everything.
+//! Size: a million books, created through the API. Deep pages must cost as much as the first,
+//! memory must stay bounded, and a restart must not read everything.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::books::in_turn;
 
 const BOOKS: u64 = 1_000_000;
 const QUICK_BOOKS: u64 = 50_000;
-/// Rows a step of the walk takes: the largest page there is.
+/// Rows per page of the walk: the largest page.
 const STRIDE: usize = 100;
-/// Places tried around the middle and before the end.
+/// Positions measured around the middle and before the end.
 const PLACES: usize = 64;
 const CONNECTIONS: usize = 16;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Cursors into the list, found by walking it from its first page to its last.
+/// Cursors into the list, found by walking from its first page to its last.
 struct Places {
     middle: Vec<String>,
     end: Vec<String>,
@@ -51,7 +51,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let service = bench.restive(&data)?;
     let seconds = service.started_in.as_secs_f64();
     bench.stage.report.bar("million", Bar::at_most("restart", seconds, 2.0, "s"));
-    // Started means able to answer, not only listening.
+    // The server must respond, not only listen.
     Client::connect(&service.address)?.expect(200, &bench.requests.page(20, None))?;
     service.stop()
 }

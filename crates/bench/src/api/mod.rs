@@ -1,5 +1,5 @@
-//! `bench api`: which scenarios, in which order, and what they share: the servers and the length
-//! of runs. Each scenario measures, then hands rows and bars to the report.
+//! `bench api`: the scenarios, their order, and what they share: the servers and the length of
+//! runs. Each scenario measures and then adds rows and bars to the report.
 
 mod books;
 mod idle;
@@ -22,7 +22,7 @@ use crate::stage::Stage;
 
 use self::books::Requests;
 
-/// Every scenario by the name `--only` takes.
+/// Every scenario, by its name in `--only`.
 const SCENARIOS: [&str; 10] = [
     "idle",
     "get",
@@ -85,12 +85,12 @@ impl<'a> Bench<'a> {
         Duration::from_secs(if self.stage.options.quick { 1 } else { 4 })
     }
 
-    /// The server under test, with the built-in bookshop.
+    /// The server under test with the built-in bookshop.
     fn restive(&self, data: &Path) -> Result<Service> {
         self.stage.restive(data, None)
     }
 
-    /// The limit of reading, with pages as large as the server's.
+    /// The limit of reading, with responses as large as the server's.
     fn bare_http(&self, book_bytes: usize, list_bytes: usize) -> Result<Service> {
         let mut command = self.stage.pinning.command(&std::env::current_exe()?);
         command.args(["bare-http", "--book-bytes", &book_bytes.to_string()]);
@@ -98,7 +98,7 @@ impl<'a> Bench<'a> {
         Service::start(command)
     }
 
-    /// One measured run, after a short one that is not.
+    /// One measured run, after a short warm-up.
     fn measure(
         &self,
         service: &Service,

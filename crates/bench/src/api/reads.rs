@@ -1,5 +1,5 @@
-//! Reading: one book, a list of 20, a list that has not changed, each against the bare HTTP
-//! server; and one book while others write as fast as they can.
+//! Reading: one book, a list of 20, an unchanged list, each compared with the bare HTTP server; and
+//! one book while others write at full speed.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::report::{Bar, Sample};
 use super::Bench;
 use super::books::in_turn;
 
-/// Books to read from: more than fit in a processor's cache line by line, few enough to be warm.
+/// Books to read: too many for the CPU's first cache, few enough to be warm.
 pub const BOOKS: u64 = 1_000;
 pub const CONNECTIONS: usize = 64;
 const WRITERS: usize = 64;
-/// So few that waiting in the generator is no part of what is measured.
+/// Few enough that waiting in the generator is not measured.
 const PROBES: usize = 4;
 
 type Requests = Arc<[Vec<u8>]>;
@@ -56,7 +56,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     service.stop()
 }
 
-/// Both subjects in turn, round by round; the bar is on CPU per request.
+/// Both subjects alternate, round by round; the bar applies to CPU per request.
 fn compare(
     bench: &mut Bench<'_>,
     [bare, service]: [&Service; 2],
@@ -114,14 +114,14 @@ pub fn under_writes(bench: &mut Bench<'_>) -> Result<()> {
     service.stop()
 }
 
-/// The probe's sample and the writers' rate.
+/// The sample of the readers and the rate of the writers.
 fn while_writing(
     bench: &Bench<'_>,
     service: &Service,
     source: &dyn Fn(usize) -> Source,
 ) -> Result<(Sample, f64)> {
     let address = service.address.as_str();
-    // The writers begin before the probe's warm-up and stay until after its end.
+    // The writers start before the warm-up of the readers and stop after their end.
     let duration = bench.duration() + WARM_UP * 3;
     let (count, label) = (None, None);
     let writers = Load { address, connections: WRITERS, expect: 201, duration, count, label };

@@ -1,5 +1,5 @@
-//! What date versions cost: one book, read from a service that never changed, from one with twenty
-//! changes behind it, and from that in its oldest version; with and without naming the version.
+//! The cost of date versions: one book, read from a service without a history, from one with twenty
+//! changes, and from that in its oldest version; with and without the version header.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::Bench;
 use super::books;
 use super::reads::{BOOKS, CONNECTIONS};
 
-/// Both services keep the same books.
+/// Both services store the same books.
 const BOOKS_NOW: &str = r#"
 [collections.books.fields]
 title = { type = "string", required = true }
@@ -27,7 +27,7 @@ price = "number"
 isbn = "string"
 "#;
 
-/// What each version changed, newest first: every field of a book more than once.
+/// The changes of each version, newest first: every field of a book more than once.
 const CHANGES: [&str; 20] = [
     r#"rename = { from = "name", to = "title" }"#,
     r#"convert = { field = "price", from = "integer", up = "double(value) / 100.0",
@@ -52,20 +52,20 @@ const CHANGES: [&str; 20] = [
     r#"rename = { from = "given", to = "forename" }"#,
 ];
 
-/// One way of asking.
+/// One kind of request.
 struct Subject {
     name: &'static str,
     on: On,
-    /// The version that the requests name, as a place in the past.
+    /// The version in the requests, as an index into the history.
     version: Option<usize>,
 }
 
-/// Who is asked.
+/// The service of a subject.
 #[derive(Clone, Copy, PartialEq)]
 enum On {
-    /// A service that never changed.
+    /// A service without a history.
     Plain,
-    /// Another one like it: how it compares shows how far a comparison can be trusted.
+    /// A second one like it: its ratio shows how reliable a comparison is.
     Control,
     Versioned,
 }
@@ -81,8 +81,8 @@ const SUBJECTS: [Subject; 6] = [
     Subject { name: "20 changes old", on: On::Versioned, version: Some(OLDEST) },
 ];
 
-/// One subject, another that it is compared with, how that is called, and the most of it that it
-/// may take.
+/// A subject, the subject that it is compared with, the name of the comparison, and the largest
+/// allowed ratio.
 const COMPARED: [(usize, usize, &str, Option<f64>); 4] = [
     (1, 0, "× no versions", None),
     (2, 0, "× no versions", Some(1.02)),
@@ -90,12 +90,12 @@ const COMPARED: [(usize, usize, &str, Option<f64>); 4] = [
     (5, 2, "× the newest", Some(2.0)),
 ];
 
-/// One measured turn. A machine that is not ours alone changes its speed within seconds, so turns
-/// are short and many.
+/// Length of one measured turn. The speed of a shared machine changes within seconds, so turns are
+/// short and many.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Under callgrind: so few books that they are soon made, read so often that what the server does
-/// by the clock, between requests, does not show.
+/// Under callgrind: few books, so that they are created quickly, read so often that periodic work
+/// of the server does not show.
 const COUNTED_BOOKS: u64 = 100;
 const COUNTED_WARM_UP: usize = 500;
 const COUNTED_READS: usize = 4_000;
@@ -106,8 +106,8 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// CPU time per request. Hundreds of turns of the same two services gave 0.98 after one start and
-/// 1.03 after another, so rounds are many, each starts its services anew, and the result is the
-/// median of the rounds.
+/// 1.03 after another, so there are many rounds, each starts its services again, and the result is
+/// the median of the rounds.
 fn time(bench: &mut Bench<'_>) -> Result<()> {
     let (rounds, turns) = if bench.stage.options.quick { (6, 6) } else { (30, 8) };
     println!("==> versions: {BOOKS} books, {CONNECTIONS} connections, {rounds} × {turns} turns");
@@ -136,7 +136,7 @@ fn time(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// By the place of the subject.
+/// By the index of the subject.
 fn bars(what: &'static str, ratios: [Vec<f64>; 4]) -> BTreeMap<usize, Bar> {
     let bar = |((ours, _, unit, most), ratios): ((usize, usize, _, Option<f64>), _)| {
         let ratios = Spread::of(ratios);
@@ -149,8 +149,8 @@ fn bars(what: &'static str, ratios: [Vec<f64>; 4]) -> BTreeMap<usize, Bar> {
     COMPARED.into_iter().zip(ratios).map(bar).collect()
 }
 
-/// Every subject in turn, on services of this round. A control that was always started behind what
-/// it is compared with came out at 0.98 and 0.97: so each is the first, second and third as often.
+/// Every subject in turn, on the services of this round. A control that always started after the
+/// compared service gave 0.98 and 0.97, so each is the first, second and third equally often.
 fn time_round(bench: &Bench<'_>, round: usize, turns: usize) -> Result<[Vec<Sample>; 6]> {
     let mut order = [On::Plain, On::Control, On::Versioned];
     order.rotate_left(round % 3);
@@ -173,8 +173,8 @@ fn time_round(bench: &Bench<'_>, round: usize, turns: usize) -> Result<[Vec<Samp
     let mut samples: [Vec<Sample>; 6] = Default::default();
     for turn in 0..turns {
         for step in 0..sources.len() {
-            // Another one begins each time, and they come forwards and backwards, so that none is
-            // always the first, or behind the same one.
+            // Another subject begins each time, and the order alternates, so that none is always
+            // first or always after the same one.
             let place = (step + turn / 2) % sources.len();
             let place = if turn % 2 == 0 { place } else { sources.len() - 1 - place };
             let (service, source) = &sources[place];
@@ -192,7 +192,8 @@ fn ratio(ours: &[Sample], limit: &[Sample]) -> f64 {
     Spread::of(turns.map(|(ours, limit)| ours.cpu_us / limit.cpu_us).collect()).middle
 }
 
-/// Instructions of one request, outside the kernel. They repeat to a fraction of a percent.
+/// Instructions of one request, outside the kernel. They are reproducible to a fraction of a
+/// percent.
 fn count(bench: &mut Bench<'_>) -> Result<()> {
     if !count::available() {
         bench.stage.report.note(
@@ -261,12 +262,12 @@ fn count_reads(counted: &mut Counted, requests: &Requests) -> Result<f64> {
 
 type Requests = Arc<[Vec<u8>]>;
 
-/// Where such a service is to live, and its schema.
+/// The folder of such a service, and its schema.
 fn folder(bench: &Bench<'_>, on: On) -> Result<(PathBuf, PathBuf)> {
     let (name, schema) = match on {
-        On::Plain => ("plain", without_past()),
-        On::Control => ("control", without_past()),
-        On::Versioned => ("versioned", with_past()),
+        On::Plain => ("plain", without_history()),
+        On::Control => ("control", without_history()),
+        On::Versioned => ("versioned", with_history()),
     };
     let data = bench.stage.folder(name)?;
     let file = bench.stage.scratch.join(format!("{name}.toml"));
@@ -274,8 +275,8 @@ fn folder(bench: &Bench<'_>, on: On) -> Result<(PathBuf, PathBuf)> {
     Ok((data, file))
 }
 
-/// That many books, and their ids. Every service gets the same ones: how long a title or a price is
-/// shows in the figures.
+/// Creates this many books and returns their ids. Every service gets the same ones: the length of a
+/// title or a price affects the figures.
 fn fill(bench: &Bench<'_>, service: &Service, count: u64) -> Result<Vec<String>> {
     let requests = books::Requests::new(bench.stage.key.clone());
     requests.fill(&service.address, count)?;
@@ -303,7 +304,8 @@ fn requests(
     showing(title, service, ids.iter().map(get).collect())
 }
 
-/// A comparison with an answer in another shape would prove nothing.
+/// Checks that responses have the expected shape; a comparison with another shape would prove
+/// nothing.
 fn showing(member: &str, service: &Service, requests: Requests) -> Result<Requests> {
     let mut client = Client::connect(&service.address)?;
     let answer = client.expect(200, &requests[0])?;
@@ -312,13 +314,13 @@ fn showing(member: &str, service: &Service, requests: Requests) -> Result<Reques
     Ok(requests)
 }
 
-/// The schema of a service that has the date of the newest version, and no other.
-fn without_past() -> String {
+/// The schema of a service with only the newest version.
+fn without_history() -> String {
     format!("[service]\nversion = \"{}\"\n{BOOKS_NOW}", date(0))
 }
 
 /// The schema with all versions; the oldest changed nothing.
-fn with_past() -> String {
+fn with_history() -> String {
     let mut text = String::new();
     for (place, change) in CHANGES.iter().enumerate() {
         let date = date(place);

@@ -1,4 +1,5 @@
-//! Creating: many in flight against the bare SQLite loop, one at a time against one fsync.
+//! Creating: many in flight compared with the bare SQLite loop, and one at a time compared with one
+//! fsync.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use super::Bench;
 /// Appends to time: enough for a steady median, done in about a second.
 const SYNCS: usize = 2_000;
 
-/// One client that waits for each answer: one fsync, plus what we add.
+/// One client that waits for each response: one fsync, plus our overhead.
 pub fn one_at_a_time(bench: &mut Bench<'_>) -> Result<()> {
     if !bench.stage.wants("create-1") {
         return Ok(());
@@ -35,7 +36,7 @@ pub fn one_at_a_time(bench: &mut Bench<'_>) -> Result<()> {
     service.stop()
 }
 
-/// A closed loop of that many clients.
+/// A closed loop with this many clients.
 pub fn in_groups(bench: &mut Bench<'_>, in_flight: usize) -> Result<()> {
     let name = format!("create-{in_flight}");
     if !bench.stage.wants(&name) {

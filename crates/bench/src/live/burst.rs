@@ -1,5 +1,5 @@
-//! Messages that are committed together and leave together: many publishers at once, and what a
-//! delivery costs when several of them share a write.
+//! Messages that are committed together and sent together: many publishers at once, and the cost of
+//! a delivery when several messages share a write.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
         let bar = Bar::at_most("CPU per delivery", sample.cpu_us, 1.5, "µs");
         report.sample(name, "restive", sample, Some(bar));
         report.bar(name, Bar::shown("messages in a read", joined, "(at most as many a write)"));
-        // Connections are closed first: draining must not wait for them.
+        // Connections are closed first, so that the drain does not wait for them.
         drop(crowd);
         subject.service.stop()?;
     }

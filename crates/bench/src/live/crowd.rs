@@ -1,6 +1,6 @@
-//! The load: thousands of subscribers and a few publishers on one thread, so that one clock times
-//! both ends. Subscribers parse nothing: each message has one byte that nothing else on the
-//! connection has, and that is counted.
+//! The load: thousands of subscribers and a few publishers on one thread, so that one clock
+//! measures both ends. Subscribers do not parse: each message contains one byte that nothing else
+//! on the connection has, and that byte is counted.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -14,17 +14,17 @@ use mio::{Events, Interest, Poll, Token};
 use crate::histogram::Histogram;
 use crate::http::Head;
 
-/// In every message once, and nowhere else: neither in heads and comments nor as the length of a
-/// WebSocket's frame.
+/// Once in every message, and nowhere else: neither in heads and comments nor as the length of a
+/// WebSocket frame.
 pub const MARKER: u8 = b'^';
-/// A ping without payload, and its masked answer. In text of ASCII, with messages this short,
-/// these two bytes can be nothing else.
+/// A ping without payload, and its masked answer. In ASCII text with short messages, these two
+/// bytes cannot occur otherwise.
 const PING: &[u8] = &[0x89, 0];
 const PONG: &[u8] = &[0x8a, 0x80, 0, 0, 0, 0];
-/// Tokens from here on are publishers.
+/// Tokens from here on belong to publishers.
 const PUBLISHERS: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
-/// How long the answer to a subscription may take.
+/// Time limit of the response to a subscription.
 const OPEN_LIMIT: Duration = Duration::from_secs(20);
 
 pub struct Crowd {
@@ -33,14 +33,14 @@ pub struct Crowd {
     members: Vec<Member>,
     publishers: Vec<Publisher>,
     buffer: Vec<u8>,
-    /// When each message left; by the order of sending.
+    /// The time of each message, in the order of sending.
     sent: Vec<Instant>,
     answered: usize,
     delivered: u64,
     pub figures: Figures,
 }
 
-/// What was seen since the last look.
+/// The figures since the last call.
 #[derive(Default)]
 pub struct Figures {
     pub latency: Histogram,
@@ -60,7 +60,8 @@ struct Publisher {
 }
 
 impl Crowd {
-    /// Subscribes that many, one after the other; each has its answer before the next begins.
+    /// Opens this many subscriptions one after the other; each has its response before the next
+    /// begins.
     pub fn open(address: &str, request: &[u8], count: usize) -> Result<Crowd> {
         let poll = Poll::new()?;
         let mut members = Vec::with_capacity(count);
@@ -101,7 +102,7 @@ impl Crowd {
         Ok(self)
     }
 
-    /// Sends a request through a publisher that has had all its answers; false if there is none.
+    /// Sends a request through a publisher without outstanding responses; false if there is none.
     pub fn publish(&mut self, request: &[u8]) -> Result<bool> {
         let Some(publisher) = self.publishers.iter_mut().find(|one| !one.busy) else {
             return Ok(false);
@@ -112,7 +113,7 @@ impl Crowd {
         Ok(true)
     }
 
-    /// Waits until every message that was published is with every member, and answered.
+    /// Waits until every published message has arrived at every subscriber and has its response.
     pub fn catch_up(&mut self, limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
         let wanted = (self.sent.len() * self.members.len()) as u64;
@@ -131,7 +132,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Everyone has every message as often as it was sent: once.
+    /// Checks that every subscriber got every message exactly once.
     pub fn check(&self) -> Result<()> {
         let wanted = self.sent.len();
         let wrong = self.members.iter().filter(|member| member.seen != wanted).count();
@@ -139,7 +140,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Takes what has arrived, or waits for it.
+    /// Handles what has arrived, or waits for it.
     pub fn turn(&mut self, wait: Duration) -> Result<()> {
         match self.poll.poll(&mut self.events, Some(wait)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
@@ -164,7 +165,7 @@ impl Crowd {
 }
 
 impl Member {
-    /// Takes what has arrived; how many messages that was.
+    /// Reads what has arrived; returns the number of messages.
     fn hear(
         &mut self,
         buffer: &mut [u8],
@@ -193,7 +194,7 @@ impl Member {
             if memmem::find(bytes, PING).is_some() {
                 self.stream.write_all(PONG)?;
             }
-            // A short read has emptied the socket; what comes later is told anew.
+            // A short read has emptied the socket; the system reports later data again.
             if count < buffer.len() {
                 break;
             }
@@ -203,7 +204,7 @@ impl Member {
 }
 
 impl Publisher {
-    /// How many answers there were, 0 or 1.
+    /// The number of responses, 0 or 1.
     fn hear(&mut self, buffer: &mut [u8]) -> Result<usize> {
         loop {
             match self.stream.read(buffer) {
@@ -226,7 +227,7 @@ impl Publisher {
     }
 }
 
-/// One subscription, up to the end of the answer's head.
+/// Opens one subscription and reads the head of the response.
 pub fn subscribe(address: &str, request: &[u8]) -> Result<std::net::TcpStream> {
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.set_read_timeout(Some(OPEN_LIMIT))?;

@@ -1,6 +1,6 @@
-//! One publisher, thousands of subscribers: how many messages arrive in a second and in a second of
-//! the server's CPU time. The next message is published when everyone has the last one, so nothing
-//! can be joined: each delivery is a write of its own, in all three servers.
+//! One publisher, thousands of subscribers: messages delivered per second and per second of the
+//! server's CPU time. The next message is published when all subscribers have the last one, so
+//! messages cannot be joined: each delivery is a separate write, in all three servers.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use super::{Bench, DELIVERY_LIMIT, frame_bytes, warm_up};
 
 const SUBSCRIBERS: usize = 5_000;
 const QUICK_SUBSCRIBERS: usize = 1_000;
-/// Many, because each is a ratio of its own and the machine's weather changes between them.
+/// Many, because each round is one ratio and the speed of the machine changes between them.
 const ROUNDS: usize = 7;
 const QUICK_ROUNDS: usize = 2;
 const ROUND: Duration = Duration::from_secs(3);
 const QUICK_ROUND: Duration = Duration::from_secs(1);
 
-/// A server and everyone who listens to it.
+/// A server and its subscribers.
 struct Show {
     subject: Subject,
     crowd: Crowd,
@@ -78,7 +78,8 @@ impl Show {
     }
 
     fn round(&mut self, duration: Duration) -> Result<()> {
-        // Whatever came while others were measured (comments, pings) is not of this round.
+        // Bytes that arrived while others were measured (comments, pings) do not belong to this
+        // round.
         self.crowd.turn(Duration::ZERO)?;
         self.crowd.figures = Figures::default();
         let (began, before) = (Instant::now(), self.subject.service.cpu()?);

@@ -1,5 +1,5 @@
-//! What the resident memory of a server grows by for each connection that is open and silent. The
-//! kernel's part, some 4 KB a socket on each side, is not in it.
+//! The growth of a server's resident memory per open idle connection. It excludes the kernel's
+//! part, some 4 KB per socket on each side.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,19 +18,19 @@ use super::{Bench, figure};
 
 const CONNECTIONS: usize = 15_000;
 const QUICK_CONNECTIONS: usize = 4_000;
-/// Opened and closed before the first reading, so that what is kept for all is not counted.
+/// Opened and closed before the first measurement, so that shared memory is not counted.
 const WARM_UP: usize = 200;
 /// Streams of one HTTP/2 connection.
 const STREAMS: usize = 100;
-/// Long enough for the server to have done what it does after the last answer, and shorter than
-/// the time it holds a poll.
+/// Long enough for the server's work after the last response, and shorter than the time it holds a
+/// poll.
 const SETTLE: Duration = Duration::from_secs(2);
-/// A held poll is answered after 25 s: all of them must be there before the first one is.
+/// A held poll gets its response after 25 s: all of them must be open before that.
 const HELD: Duration = Duration::from_secs(20);
 const LIMIT_KIB: f64 = 2.5;
 const MULTIPLEXED_LIMIT_KIB: f64 = 1.5;
 
-/// Streams or sockets on connections of their own, beside those of nchan.
+/// Streams or sockets on separate connections, compared with those of nchan.
 pub fn streams(bench: &mut Bench<'_>, name: &str, channel: Channel) -> Result<()> {
     let count = bench.count(CONNECTIONS, QUICK_CONNECTIONS);
     println!("==> {name}: {count} connections");
@@ -47,7 +47,7 @@ fn open(address: &str, request: &[u8], count: usize) -> Result<Vec<TcpStream>> {
     (0..count).map(one).collect()
 }
 
-/// Long polls that are held.
+/// Held long polls.
 pub fn polls(bench: &mut Bench<'_>) -> Result<()> {
     let count = bench.count(CONNECTIONS, QUICK_CONNECTIONS);
     println!("==> idle-poll: {count} held polls");
@@ -72,7 +72,7 @@ pub fn polls(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Streams of events that share connections of HTTP/2.
+/// Event streams that share HTTP/2 connections.
 pub fn multiplexed(bench: &mut Bench<'_>) -> Result<()> {
     let count = bench.count(CONNECTIONS, QUICK_CONNECTIONS);
     println!("==> idle-h2: {count} streams, {STREAMS} on each connection of HTTP/2");
@@ -89,7 +89,7 @@ pub fn multiplexed(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Streams that are open as long as this is, on connections that live in the runtime.
+/// Keeps streams open while it exists, on connections that run in the runtime.
 struct Kept<'r> {
     bodies: Vec<(SendRequest<Bytes>, h2::RecvStream)>,
     runtime: &'r tokio::runtime::Runtime,
@@ -98,7 +98,7 @@ struct Kept<'r> {
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
         self.bodies.clear();
-        // The connections' tasks need a moment to see that nobody wants them.
+        // The connections' tasks need a moment to notice that they are not used.
         self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(200)).await });
     }
 }
@@ -125,7 +125,7 @@ async fn connection(subject: &Subject) -> Result<Vec<(SendRequest<Bytes>, h2::Re
     Ok(bodies)
 }
 
-/// Growth of the resident memory for each of `count`, in KiB.
+/// Growth of the resident memory per connection, in KiB.
 fn grown<T>(subject: &Subject, count: usize, open: impl Fn(usize) -> Result<T>) -> Result<f64> {
     drop(open(WARM_UP)?);
     std::thread::sleep(SETTLE);

@@ -1,7 +1,7 @@
-//! From the publishing request to the receipt, at a modest rate: what a message waits for the
-//! commit, and for the writes to those who come before. The bare loop has the second wait alone.
-//! The load never sleeps meanwhile: having its core woken for each message would be charged to the
-//! server's writes, and subscribers elsewhere do not cost it that.
+//! From the publishing request to the receipt, at a modest rate: the time for the commit, and for
+//! the writes to earlier subscribers. The bare loop has only the latter. The load never sleeps:
+//! waking its core for each message would be charged to the server's writes, which remote
+//! subscribers would not cause.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::{Bench, DELIVERY_LIMIT, frame_bytes, warm_up};
 
 const SUBSCRIBERS: usize = 1_000;
 const PER_SECOND: u32 = 20;
-/// One who is answered late does not delay the next message.
+/// A publisher with a late response does not delay the next message.
 const PUBLISHERS: usize = 4;
 const MESSAGES: usize = 100;
 const QUICK_MESSAGES: usize = 40;

@@ -1,5 +1,5 @@
-//! `bench live`: what open connections cost. Which scenarios, in which order, and what they share:
-//! the server with one feed, its peer and its limit. Knows the server only from outside.
+//! `bench live`: the cost of open connections. The scenarios, their order, and what they share: the
+//! server with one feed, its competitor and its limit. Knows the server only from outside.
 
 mod burst;
 mod crowd;
@@ -24,7 +24,7 @@ use crate::stage::Stage;
 use self::crowd::Crowd;
 use self::subject::{Channel, Subject};
 
-/// Every scenario by the name `--only` takes.
+/// Every scenario, by its name in `--only`.
 const SCENARIOS: [(&str, Scenario); 10] = [
     ("fan-out-sse", |bench| fan_out::run(bench, "fan-out-sse", Channel::Sse)),
     ("fan-out-ws", |bench| fan_out::run(bench, "fan-out-ws", Channel::Socket)),
@@ -37,7 +37,7 @@ const SCENARIOS: [(&str, Scenario); 10] = [
     ("reconnect", reconnect::run),
     ("latency", latency::run),
 ];
-/// One feed and nothing beside it: what is measured is carrying its messages.
+/// One feed only: the bench measures the delivery of its messages.
 const SCHEMA: &str = "\
 [service]
 name = \"bench\"
@@ -48,12 +48,12 @@ feed = true
 [collections.messages.fields]
 text = { type = \"string\", required = true }
 ";
-/// How often connections had to read the log, since it was not in memory any more.
+/// How often connections had to read the log because events were no longer in memory.
 const LOG_READS: &str = "restive_live_log_reads_total";
-/// Everyone has a message by then, or something is broken.
+/// Time limit of the delivery of a message.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
-/// Open files of this process and of each server: the connections of the largest scenario, and
-/// some to spare.
+/// Open files of this process and of each server: the connections of the largest scenario, and some
+/// spare.
 const FILES: u64 = 16_500;
 /// Messages sent before anything is measured.
 const WARM_UP_MESSAGES: usize = 10;
@@ -96,7 +96,7 @@ fn scenarios(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 impl Bench<'_> {
-    /// Either the full number or the one of a quick run.
+    /// The full number, or the number of a quick run.
     fn count(&self, full: usize, quick: usize) -> usize {
         if self.stage.options.quick { quick } else { full }
     }
@@ -109,7 +109,7 @@ impl Bench<'_> {
     }
 }
 
-/// What a message of ours is on the wire of a subscriber, in bytes.
+/// The size of one of our messages on the wire of a subscriber, in bytes.
 fn frame_bytes(restive: &Subject, channel: Channel) -> Result<usize> {
     let crowd = Crowd::open(restive.address(), &restive.subscribe(channel), 1)?;
     let mut crowd = crowd.publishers(restive.address(), 1)?;
@@ -117,7 +117,7 @@ fn frame_bytes(restive: &Subject, channel: Channel) -> Result<usize> {
     Ok(usize::try_from(crowd.figures.bytes)? / WARM_UP_MESSAGES)
 }
 
-/// A few messages to everyone, one after the other.
+/// A few messages to all subscribers, one after the other.
 fn warm_up(crowd: &mut Crowd, request: &[u8]) -> Result<()> {
     for _ in 0..WARM_UP_MESSAGES {
         crowd.publish(request)?;
@@ -126,7 +126,7 @@ fn warm_up(crowd: &mut Crowd, request: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// One figure of the server's own.
+/// One metric of the server.
 fn figure(restive: &Subject, name: &str) -> Result<u64> {
     let mut client = Client::connect(restive.address())?;
     let page = metrics::page(&mut client, &restive.get(metrics::PATH, ""))?;

@@ -1,5 +1,5 @@
-//! Everyone comes back at once, each with a place of its own among the last events: nobody may miss
-//! one or see one twice, and the log must not be read for it.
+//! All clients reconnect at once, each from another position among the last events: none may miss
+//! an event or get one twice, and the server must not read the log for it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ use super::{Bench, LOG_READS, figure};
 
 const CLIENTS: usize = 10_000;
 const QUICK_CLIENTS: usize = 2_000;
-/// How far back they are, at most.
+/// The oldest position, in events.
 const BACK: usize = 100;
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Returning {
     stream: TcpStream,
     request: Vec<u8>,
-    /// Bytes of a block that is not complete.
+    /// Bytes of an incomplete block.
     held: Vec<u8>,
-    /// Place of the next message it must get, in the list of all.
+    /// Index of the next expected message.
     next: usize,
     connected: bool,
     faults: Faults,
 }
 
-/// What went wrong with the events that came.
+/// Errors in the received events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Faults {
     lost: u64,
@@ -53,7 +53,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let mut storm = Storm::begin(&subject, &places, count)?;
     storm.run(&places)?;
     let (elapsed, cpu) = (began.elapsed(), subject.service.cpu()?.saturating_sub(before));
-    // What follows must be the next event for everyone: the seam between memory and live.
+    // The next event must arrive at everyone: the transition from memory to live.
     places.push(publish(&subject, &mut publisher)?);
     storm.run(&places)?;
     let reads = figure(&subject, LOG_READS)? - reads;
@@ -76,7 +76,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     subject.service.stop()
 }
 
-/// The number of a new message, which is its place in the log.
+/// The number of a new message, which is its position in the log.
 fn publish(subject: &Subject, client: &mut Client) -> Result<u64> {
     let answer = client.expect(201, &subject.publish(Channel::Sse, 0))?;
     let record: Value = serde_json::from_slice(&answer.body)?;
@@ -86,13 +86,13 @@ fn publish(subject: &Subject, client: &mut Client) -> Result<u64> {
 struct Storm {
     poll: Poll,
     clients: Vec<Returning>,
-    /// Those that have everything.
+    /// Clients that have everything.
     done: usize,
     events: u64,
 }
 
 impl Storm {
-    /// Everyone connects, without waiting.
+    /// All clients connect without waiting.
     fn begin(subject: &Subject, places: &[u64], count: usize) -> Result<Storm> {
         let poll = Poll::new()?;
         let address = subject.address().parse()?;
@@ -119,7 +119,7 @@ impl Storm {
         })
     }
 
-    /// Until everyone has the last message.
+    /// Runs until all clients have the last message.
     fn run(&mut self, places: &[u64]) -> Result<()> {
         let began = Instant::now();
         let mut events = Events::with_capacity(4096);
@@ -171,8 +171,8 @@ impl Returning {
     }
 }
 
-/// Where a client stands after an event, and what was wrong with that one: a later one than was due
-/// means that those in between are lost, an earlier one that it came twice.
+/// The position of a client after an event, and the errors: a later event than expected means that
+/// those in between are lost, an earlier one that it was repeated.
 fn account_for(
     number: u64,
     places: &[u64],
@@ -194,8 +194,8 @@ fn account_for(
     }
 }
 
-/// Length of the first block, if it is complete. The head of the answer ends as blocks do, but for
-/// its line ends.
+/// Length of the first block, if it is complete. The head of the response ends like a block, except
+/// for its line ends.
 fn block(bytes: &[u8]) -> Option<usize> {
     let end = |end: &[u8]| memchr::memmem::find(bytes, end).map(|place| place + end.len());
     match bytes.starts_with(b"HTTP/") {

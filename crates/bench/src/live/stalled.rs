@@ -1,5 +1,5 @@
-//! Readers that take nothing while the log goes on: what each of them costs the server. Two equal
-//! stretches of publishing on one server, the second one with the stalled readers.
+//! Readers that read nothing while the log grows: the cost of each to the server. Two equal periods
+//! of publishing on one server, the second one with the stalled readers.
 
 use std::time::{Duration, Instant};
 
@@ -16,27 +16,27 @@ const READERS: usize = 100;
 const STRETCH: Duration = Duration::from_secs(60);
 const QUICK_STRETCH: Duration = Duration::from_secs(10);
 const LAG: &str = "restive_live_lag_events";
-/// Whoever takes nothing is looked at by the clock alone, every 25 s.
+/// The server looks at a stalled reader only periodically, every 25 s.
 const MAX_READS: f64 = 4.0;
-/// Events behind from which on a reader counts as stalled.
+/// A reader this many events behind counts as stalled.
 const BEHIND: u64 = 500;
 const FILL_LIMIT: Duration = Duration::from_secs(120);
 const PER_SECOND: u32 = 1_000;
-/// Published at a time, in one commit as far as the server can.
+/// Messages published together, in one commit if possible.
 const BURST: u32 = 10;
-/// Smallest the system grants: what stands in sockets is not what is measured.
+/// The smallest buffer that the system grants: bytes in sockets are not measured.
 const RECEIVE_BYTES: usize = 4096;
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let stretch = if bench.stage.options.quick { QUICK_STRETCH } else { STRETCH };
     println!("==> stalled: {READERS} readers, {PER_SECOND} messages a second, {stretch:?}");
     let subject = bench.restive("stalled")?;
-    // One who reads, so that there is something to compare with: nobody slows anybody else.
+    // One normal reader for comparison: it must not be slowed down.
     let crowd = Crowd::open(subject.address(), &subject.subscribe(Channel::Sse), 1)?;
     let mut crowd = crowd.publishers(subject.address(), BURST as usize)?;
     let without = publish(&subject, &mut crowd, stretch)?;
     let stalled = (0..READERS).map(|_| stall(&subject)).collect::<Result<Vec<_>>>()?;
-    // The system takes some megabytes for each before the server sees that nobody reads.
+    // The system buffers some megabytes for each before the server notices the stall.
     let began = Instant::now();
     while figure(&subject, LAG)? < BEHIND {
         publish(&subject, &mut crowd, Duration::from_secs(1))?;
@@ -59,7 +59,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     subject.service.stop()
 }
 
-/// Publishes for a while; the resident memory at the end of it.
+/// Publishes for a while; returns the resident memory at the end.
 fn publish(subject: &Subject, crowd: &mut Crowd, stretch: Duration) -> Result<u64> {
     let request = subject.publish(Channel::Sse, 0);
     let began = Instant::now();
@@ -90,7 +90,7 @@ fn publish(subject: &Subject, crowd: &mut Crowd, stretch: Duration) -> Result<u6
     Ok(subject.service.memory()?.0)
 }
 
-/// One who subscribes and never reads.
+/// A subscriber that never reads.
 fn stall(subject: &Subject) -> Result<Socket> {
     let address: std::net::SocketAddr = subject.address().parse()?;
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;

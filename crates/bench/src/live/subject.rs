@@ -1,5 +1,4 @@
-//! The three servers that are held against each other, behind one door: how each is started,
-//! subscribed to and published to.
+//! The three compared servers behind one interface: how to start, subscribe and publish.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -11,13 +10,13 @@ use crate::process::{Pinning, Service};
 
 use super::crowd::MARKER;
 
-/// Where Debian puts what extends nginx.
+/// The path of nginx modules on Debian.
 const NCHAN: &str = "/usr/lib/nginx/modules/ngx_nchan_module.so";
 /// What nchan adds to a message of a stream: `id: 1700000000:0`, `data: `, line ends.
 const NCHAN_STREAM_BYTES: usize = 25;
-/// And to one of a socket.
+/// What nchan adds to a message of a socket.
 const NCHAN_SOCKET_BYTES: usize = 4;
-/// The text of a record, which with its members and its frame is a message of some 200 bytes.
+/// The text of a record; with its fields and its frame the message has some 200 bytes.
 const TEXT_BYTES: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl Subject {
         Ok(Subject { kind: Kind::Bare, service, key: String::new(), _folder: None })
     }
 
-    /// One process with one worker and no log, keeping its messages in memory.
+    /// One process with one worker and no log, with its messages in memory.
     pub fn nchan(pinning: Pinning) -> Result<Subject> {
         ensure!(Path::new(NCHAN).exists(), "nchan is not installed: libnginx-mod-nchan");
         let folder = tempfile::tempdir()?;
@@ -117,8 +116,8 @@ impl Subject {
         }
     }
 
-    /// A request that has a message sent to everyone. `frame_bytes` is what it shall be on the wire
-    /// of a subscriber, where we can choose that.
+    /// A request that sends a message to everyone. `frame_bytes` is its size on the wire of a
+    /// subscriber, where it can be chosen.
     pub fn publish(&self, channel: Channel, frame_bytes: usize) -> Vec<u8> {
         let marker = char::from(MARKER);
         let filled = |bytes: usize| format!("{}{marker}", "m".repeat(bytes.saturating_sub(1)));
@@ -141,7 +140,7 @@ impl Subject {
     }
 }
 
-/// What a browser says when it subscribes.
+/// The headers of a browser that subscribes.
 fn fields(channel: Channel) -> &'static str {
     match channel {
         Channel::Sse => "Accept: text/event-stream\r\nCache-Control: no-cache\r\n",

@@ -1,5 +1,5 @@
-//! What a case runs in: a fresh server with two accounts, A that misbehaves and B that is measured.
-//! A case calls `quiet`, `storm_begins` and `storm_ends` around what it does.
+//! The environment of a case: a new server with two accounts, A that misbehaves and B that is
+//! measured. A case calls `quiet`, `storm_begins` and `storm_ends` around its work.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -16,11 +16,11 @@ use super::client::Account;
 use super::probe::{Figures, Phase, Probe};
 use super::schema;
 
-/// Before B is measured at rest: connections are made, caches are filled.
+/// Before B is measured at rest: connections are opened, caches are filled.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How long B's last records may take to arrive after a phase before they count as lost.
+/// Time limit of B's last records after a phase before they count as lost.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
-/// Jobs are done after this time: longer than it takes to make all of them.
+/// The timers of jobs: longer than it takes to create all of them.
 const TIMER_SECONDS: u64 = 25;
 const QUICK_TIMER_SECONDS: u64 = 8;
 
@@ -30,7 +30,7 @@ pub struct Arena {
     pub b: Account,
     pub quick: bool,
     pub timer: Duration,
-    /// Where the server asks before it approves a task.
+    /// The handler that approves tasks.
     pub handler: TcpListener,
     probe: Probe,
     notes: Mutex<Vec<String>>,
@@ -53,12 +53,12 @@ impl Arena {
         Ok(Self { service, a, b, quick, timer, handler, probe, notes })
     }
 
-    /// Either the full number or the one of a quick run.
+    /// The full number, or the number of a quick run.
     pub fn count(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
     }
 
-    /// How long a storm lasts that has no end of its own.
+    /// The length of a storm without an end of its own.
     pub fn length(&self) -> Duration {
         Duration::from_secs(if self.quick { 4 } else { 10 })
     }
@@ -85,7 +85,7 @@ impl Arena {
         self.probe.set(Phase::Storm);
     }
 
-    /// B is measured no longer; waits for what it is still due.
+    /// B is no longer measured; waits for its outstanding records.
     pub async fn storm_ends(&self) {
         self.probe.set(Phase::Rest);
         self.probe.settle(Phase::Storm, SETTLE_LIMIT).await;
@@ -119,7 +119,7 @@ impl Arena {
         Ok(())
     }
 
-    /// SIGTERM must end the server whatever A left behind.
+    /// SIGTERM must end the server in whatever state A left it.
     pub fn stop(self, limit: Duration) -> Result<()> {
         let Self { service, probe, .. } = self;
         drop(probe);
@@ -127,7 +127,7 @@ impl Arena {
     }
 }
 
-/// Makes an account next to the running server; its test key.
+/// Creates an account while the server runs; returns its test key.
 pub fn new_account(server: &Path, data: &Path, name: &str) -> Result<String> {
     let mut command = Command::new(server);
     command.args(["accounts", "create", name, "--data"]).arg(data);

@@ -1,14 +1,14 @@
-//! The part of the end-to-end suite that runs again in HTTP/2 and HTTP/3. Which tests these are is
-//! chosen from the list that the suite itself gives, and each module must have as many as it had:
-//! a filter that a renaming leaves without tests fails instead of passing.
+//! The part of the end-to-end tests that runs again over HTTP/2 and HTTP/3. The tests are chosen
+//! from the list that the test binary prints, and each module must have its minimum number: a
+//! filter that no longer matches after a rename fails instead of passing.
 
 use anyhow::{Result, bail};
 
 use crate::ci::TEST_LIMIT;
 use crate::process::{cargo, output, run_within};
 
-/// Modules whose tests send all requests through the harness, so that they can run in any version
-/// of HTTP, and how many tests each has at least. Whoever removes a test lowers its number.
+/// Modules whose tests send all requests through the harness, so that they can run over any version
+/// of HTTP, and the minimum number of their tests. A commit that removes a test lowers its number.
 const MODULES: [(&str, usize); 18] = [
     ("actions", 10),
     ("auth", 9),
@@ -29,13 +29,13 @@ const MODULES: [(&str, usize); 18] = [
     ("version_events", 2),
     ("version_limits", 5),
 ];
-/// Tests in these modules that send bytes of HTTP/1.1 themselves, to a port without TLS.
+/// Tests in these modules that send raw HTTP/1.1 to a port without TLS.
 const FIRST_VERSION_TESTS: [&str; 3] = [
     "limits::a_request_with_expect_gets_100_continue",
     "service::a_request_in_progress_completes_before_the_process_exits",
     "service::early_hints_precede_the_response_for_clients_that_support_them",
 ];
-/// Versions of HTTP besides the first, by the name that the suite knows.
+/// Versions of HTTP besides HTTP/1.1, by their name in the tests.
 pub const VERSIONS: [(&str, &str); 2] = [("HTTP/2", "http2"), ("HTTP/3", "http3")];
 
 /// Runs them in one version of HTTP.
@@ -49,11 +49,11 @@ pub fn run_in(version: &str, threads: &str) -> Result<()> {
 }
 
 fn e2e() -> std::process::Command {
-    // Of the whole workspace: chosen alone, a package would be built with fewer features.
+    // For the whole workspace: a single package would be built with fewer features.
     cargo(["test", "--quiet", "--workspace", "--locked", "--test", "e2e"])
 }
 
-/// The full names of the tests that shall run, from what `--list` printed.
+/// The full names of the tests to run, from the output of `--list`.
 fn chosen<'a>(
     listed: &'a str,
     modules: &[(&str, usize)],

@@ -1,6 +1,6 @@
-//! The limit of reading: hyper's HTTP/1.1 server, one single-threaded runtime per core, answering
-//! bytes that were made before the first request. Whatever the server under test adds (auth,
-//! limits, SQLite, ETag, metrics) is the distance to this.
+//! The limit of reading: hyper's HTTP/1.1 server, one single-threaded runtime per core, with
+//! prepared responses. The difference to this is the cost of everything that the server under test
+//! adds (auth, limits, SQLite, ETag, metrics).
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::options::Options;
 
-/// What is served: one book, and a list as long as the one it is compared with.
+/// The responses: one book, and a list as long as the compared one.
 #[derive(Clone)]
 struct Pages {
     book: Bytes,
@@ -62,7 +62,7 @@ fn serve(mut streams: mpsc::UnboundedReceiver<std::net::TcpStream>, pages: Pages
     })
 }
 
-/// The same by one runtime whose threads take work from each other.
+/// The same with one work-stealing runtime.
 fn share(listener: TcpListener, pages: Pages, cores: usize) -> Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build()?;
@@ -82,7 +82,7 @@ async fn connection(stream: TcpStream, pages: Pages) {
         let answer = answer(&request, &pages);
         async move { Ok::<_, Infallible>(answer) }
     });
-    // A client that goes away is the normal end of a connection.
+    // A client that disconnects is the normal end of a connection.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_the_size_it_was_asked_for() {
+    fn the_page_has_the_requested_size() {
         assert_eq!(json(300).len(), 300);
         assert!(serde_json::from_slice::<serde_json::Value>(&json(300)).is_ok());
     }

@@ -1,5 +1,5 @@
-//! Clients of HTTP/2 and HTTP/3 for `bench wire`: the crates of one family, driven in the same way,
-//! so that what differs between the two figures is the protocol and the server.
+//! Clients of HTTP/2 and HTTP/3 for `bench wire`: crates of one family, used in the same way, so
+//! that only the protocol and the server differ between the two figures.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::histogram::Histogram;
 
 /// The name in the certificate.
 pub const HOST: &str = "localhost";
-/// What is handed over at a time of a body on its way to the server.
+/// Chunk size of a body that is sent to the server.
 pub const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Protocol {
     Http3,
 }
 
-/// Who is asked, and whom to trust for it.
+/// The server, and the trusted certificate.
 #[derive(Clone)]
 pub struct Target {
     pub protocol: Protocol,
@@ -41,7 +41,7 @@ pub struct Target {
     pub trusted: CertificateDer<'static>,
 }
 
-/// So many connections with so many requests under way on each.
+/// A number of connections with a number of concurrent requests on each.
 #[derive(Clone, Copy)]
 pub struct Crowd {
     pub connections: usize,
@@ -54,7 +54,7 @@ pub struct Outcome {
 }
 
 impl Target {
-    /// Asks without a pause for so long.
+    /// Sends requests without a pause for this time.
     pub fn load(&self, crowd: Crowd, duration: Duration) -> Result<Outcome> {
         run(async {
             let mut clients = Vec::new();
@@ -76,7 +76,7 @@ impl Target {
         })
     }
 
-    /// How long the body of this path takes, and how many bytes it has.
+    /// The time that the body of this path takes, and its size in bytes.
     pub fn fetch(&self, path: &str) -> Result<(Duration, u64)> {
         run(async {
             let client = self.connect().await?;
@@ -86,7 +86,7 @@ impl Target {
         })
     }
 
-    /// How long a body of so many bytes takes to this path, and how many the server counted.
+    /// The time that an upload of this size takes, and the number of bytes that the server counted.
     pub fn upload(&self, path: &str, bytes: usize) -> Result<(Duration, u64)> {
         run(async {
             let client = self.connect().await?;
@@ -135,7 +135,7 @@ impl Target {
 
 enum Client {
     Http2(h2::client::SendRequest<Bytes>),
-    /// The endpoint is kept: it ends with its last owner.
+    /// The endpoint is kept, because it ends with its last owner.
     Http3(
         h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>,
         #[allow(dead_code)] quinn::Endpoint,
@@ -176,7 +176,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// What the server counted.
+    /// Returns the number of bytes that the server counted.
     async fn upload(&self, path: &str, bytes: usize) -> Result<u64> {
         let request = Request::post(format!("https://{HOST}{path}")).body(())?;
         let piece = Bytes::from(vec![b'x'; PIECE_BYTES]);
@@ -215,7 +215,7 @@ impl Client {
 }
 
 /// Opens streams over HTTP/2 without TLS that each get their first event, and calls `then` while
-/// they are open and nothing happens on them.
+/// they are open and idle.
 pub fn hold<T>(
     address: &str,
     crowd: Crowd,

@@ -1,6 +1,6 @@
-//! `bench wire`: our HTTP server against the bare hyper server, over HTTP/2 against nginx, all
-//! answering fixed bytes: what a request costs, and what a connection costs that only waits; and
-//! its HTTP/3 against its HTTP/2.
+//! `bench wire`: our HTTP server compared with the bare hyper server, over HTTP/2 with nginx, all
+//! with fixed responses: the cost of a request and of an idle connection; and its HTTP/3 compared
+//! with its HTTP/2.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,22 +28,22 @@ const SCENARIOS: [&str; 8] =
 const BODY_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
 const IDLE_CONNECTIONS: usize = 15_000;
-/// For the protocols that have streams.
+/// For the protocols with streams.
 const CROWD: Crowd = Crowd { connections: 8, streams: 16 };
-/// Streams that wait, for the same number as there are idle connections.
+/// Waiting streams, as many as there are idle connections.
 const WAITING: Crowd = Crowd { connections: 150, streams: 100 };
-/// Files beside the connections: the executable, sockets, pipes.
+/// Files in addition to the connections: the executable, sockets, pipes.
 const SPARE_FILES: usize = 500;
-/// Long enough for the server to have done what it does after the last answer.
+/// Long enough for the server's work after the last response.
 const SETTLE: Duration = Duration::from_secs(2);
-/// As a browser or a common client library would ask, so that heads have their usual size.
+/// The headers of a browser or a common client library, so that heads have their usual size.
 const REQUEST: &[u8] = b"GET /v1/books/book_1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\
     User-Agent: bench\r\nAccept: application/json\r\nAccept-Encoding: gzip\r\n\
     Authorization: Bearer sk_test_0123456789abcdef0123456789abcdef\r\n\r\n";
 
 /// True when every bar was met.
 pub fn run(options: &Options) -> Result<bool> {
-    // First of all: threads started later inherit the core.
+    // First, because threads that start later inherit the core.
     let pinning = Pinning::claim(options.pin);
     if let Some(only) = options.only.as_deref()
         && !SCENARIOS.contains(&only)
@@ -97,8 +97,8 @@ fn start(pinning: Pinning, command: &str) -> Result<Service> {
     Service::start(process)
 }
 
-/// One runtime for each core against one for all of them, with hyper on both: which of the two our
-/// server should have.
+/// One runtime for each core compared with one for all of them, both with hyper: a basis for the
+/// design of our server.
 fn threads(options: &Options, pinning: Pinning, report: &mut Report) -> Result<()> {
     println!("==> threads: {BODY_BYTES} bytes, {CONNECTIONS} connections");
     let (rounds, seconds) = if options.quick { (3, 1) } else { (5, 4) };
@@ -121,11 +121,11 @@ fn threads(options: &Options, pinning: Pinning, report: &mut Report) -> Result<(
 
 type Session = StreamOwned<ClientConnection, TcpStream>;
 
-/// Our server with TLS, and whom its clients trust.
+/// Our server with TLS, and the trust of its clients.
 struct Secured {
     service: Service,
     trusted: CertificateDer<'static>,
-    /// Of clients that speak HTTP/1.1; sessions are resumed.
+    /// For clients of HTTP/1.1; sessions are resumed.
     client: Arc<ClientConfig>,
     _dir: TempDir,
 }
@@ -180,7 +180,7 @@ impl Secured {
     }
 }
 
-/// The same requests on both protocols in turn, by clients of one family.
+/// The same requests on both protocols alternately, by clients of one family.
 fn http3(options: &Options, secured: &Secured, report: &mut Report) -> Result<()> {
     let Crowd { connections, streams } = CROWD;
     println!("==> h3: {BODY_BYTES} bytes, {connections} connections of {streams} streams, TLS");
@@ -230,7 +230,8 @@ fn large(secured: &Secured, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The large body to the server over HTTP/1.1, and how much of it was counted.
+/// Sends the large body over HTTP/1.1; returns the time, and the number of bytes that the server
+/// counted.
 fn upload(secured: &Secured) -> Result<(Duration, u64)> {
     let mut session = secured.session()?;
     let piece = vec![b'x'; streams::PIECE_BYTES];
@@ -255,7 +256,7 @@ fn upload(secured: &Secured) -> Result<(Duration, u64)> {
     Ok((began.elapsed(), counted.with_context(|| format!("it said:\n{answer}"))?))
 }
 
-/// Both servers in turn, round by round; the bar is on CPU per request.
+/// Both servers alternate, round by round; the bar applies to CPU per request.
 fn get(options: &Options, pinning: Pinning, report: &mut Report) -> Result<()> {
     println!("==> get: {BODY_BYTES} bytes, {CONNECTIONS} connections");
     let (rounds, seconds) = if options.quick { (3, 1) } else { (9, 4) };
@@ -271,14 +272,14 @@ fn get(options: &Options, pinning: Pinning, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What the resident memory of the server grows by for each connection that asked once and now
-/// keeps silent. The kernel's part, some 4 KB a socket on each side, is not in it.
+/// The growth of the server's resident memory per connection that had one response and is idle. It
+/// excludes the kernel's part, some 4 KB per socket on each side.
 fn idle(pinning: Pinning, report: &mut Report) -> Result<()> {
     println!("==> idle: {IDLE_CONNECTIONS} connections that asked once");
     allow_files(IDLE_CONNECTIONS + SPARE_FILES)?;
     for (command, limit) in [("bare-http", None), ("bare-wire", Some(2.0))] {
         let service = start(pinning, command)?;
-        // The same work before the first reading, so that what is kept for all is not counted.
+        // The same work before the first measurement, so that shared memory is not counted.
         drop(open(&service.address, CONNECTIONS)?);
         std::thread::sleep(SETTLE);
         let (before, _) = service.memory()?;
@@ -299,7 +300,7 @@ fn idle(pinning: Pinning, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The same under TLS, where a session has keys and buffers of its own.
+/// The same with TLS, where a session has its own keys and buffers.
 fn idle_tls(pinning: Pinning, report: &mut Report) -> Result<()> {
     println!("==> idle-tls: {IDLE_CONNECTIONS} connections under TLS that asked once");
     allow_files(IDLE_CONNECTIONS + SPARE_FILES)?;
@@ -315,8 +316,8 @@ fn idle_tls(pinning: Pinning, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Connections whose request became a stream that the service took over and that now waits: over
-/// HTTP/1.1 each has a connection of its own, over HTTP/2 they share some.
+/// Idle streams that the service took over: over HTTP/1.1 each has its own connection, over HTTP/2
+/// they share some.
 fn idle_stream(pinning: Pinning, report: &mut Report) -> Result<()> {
     let Crowd { connections, streams } = WAITING;
     println!("==> idle-stream: {IDLE_CONNECTIONS} streams, {streams} on a connection of HTTP/2");
@@ -347,7 +348,7 @@ fn idle_stream(pinning: Pinning, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A connection that became a stream of events and has had the first.
+/// A connection that became an event stream and has had the first event.
 fn follow(address: &str) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -371,7 +372,7 @@ fn open_secured(secured: &Secured, count: usize) -> Result<Vec<Session>> {
     Ok(sessions)
 }
 
-/// One request and its answer.
+/// Sends one request and reads its response.
 fn ask(stream: &mut (impl Read + Write)) -> Result<()> {
     let mut answer = [0; 4096];
     stream.write_all(REQUEST)?;
@@ -384,7 +385,7 @@ fn ask(stream: &mut (impl Read + Write)) -> Result<()> {
     Ok(())
 }
 
-/// Connections that have had one answer each.
+/// Connections that have had one response each.
 fn open(address: &str, count: usize) -> Result<Vec<TcpStream>> {
     let mut streams = Vec::with_capacity(count);
     for number in 0..count {

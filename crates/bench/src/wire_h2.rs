@@ -1,5 +1,5 @@
-//! The part of `bench wire` that speaks HTTP/2: our server against nginx, both answering fixed
-//! bytes to h2load. The programs are the system's; `xtask` installs them.
+//! The HTTP/2 part of `bench wire`: our server compared with nginx, both with fixed responses to
+//! h2load. The programs are the system's; `xtask` installs them.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -13,8 +13,8 @@ use crate::process::{Pinning, Service};
 use crate::report::{Bar, Report, Sample};
 
 const CONNECTIONS: usize = 16;
-/// Requests of one connection at a time: one by one, where a request costs most, and as many as a
-/// page asks for at once.
+/// Concurrent requests of one connection: one, where a request costs most, and as many as a web
+/// page sends at once.
 const STREAMS: [usize; 2] = [1, 8];
 const LIMIT: f64 = 1.2;
 const WARM_UP_REQUESTS: usize = 5_000;
@@ -27,7 +27,8 @@ const FIELDS: [&str; 4] = [
     "authorization: Bearer sk_test_0123456789abcdef0123456789abcdef",
 ];
 
-/// Both servers in turn, round by round, in each way of asking; the bar is on CPU per request.
+/// Both servers alternate, round by round, with each number of streams; the bar applies to CPU per
+/// request.
 pub fn run(
     quick: bool,
     pinning: Pinning,
@@ -52,8 +53,8 @@ pub fn run(
     Ok(())
 }
 
-/// One process with one worker, no log, and the answer in its configuration: nothing it could
-/// leave out.
+/// One process with one worker, no log, and the response in its configuration: the minimum that it
+/// can do.
 fn start_nginx(pinning: Pinning, folder: &Path, body_bytes: usize) -> Result<Service> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -91,7 +92,7 @@ fn measure(
     Ok(Sample { per_second, p50_us: f64::NAN, p99_us: f64::NAN, cpu_us })
 }
 
-/// Requests in a second; every one of them must have had its answer, whole.
+/// Requests per second; every one of them must have had its complete response.
 fn h2load(service: &Service, streams: usize, requests: usize, body_bytes: usize) -> Result<f64> {
     let mut command = Command::new("h2load");
     command.args(["--requests", &requests.to_string(), "--clients", &CONNECTIONS.to_string()]);
@@ -114,7 +115,7 @@ fn outcome(text: &str, requests: usize, body_bytes: usize) -> Result<f64> {
     rate.context("no rate")?.parse().context("the rate is not a number")
 }
 
-/// Goes with whoever holds it.
+/// Removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -141,7 +142,7 @@ mod tests {
         20.00KB (20480) data\n";
 
     #[test]
-    fn what_h2load_says_is_understood_and_half_a_success_is_none() {
+    fn the_output_of_h2load_is_parsed_and_a_partial_success_is_an_error() {
         assert_eq!(outcome(SAID, 20, 1024).unwrap(), 18757.5);
         for (requests, body_bytes) in [(21, 1024), (20, 1000)] {
             assert!(outcome(SAID, requests, body_bytes).is_err());

@@ -1,15 +1,15 @@
-//! Which crate may depend on which, and which outside crates have one home only. The list is the
-//! complete one of ARCHITECTURE.md; dev- and build-dependencies count too.
+//! Which crate may depend on which, and which external crates only some crates may use. The list is
+//! that of ARCHITECTURE.md; dev- and build-dependencies count too.
 
 use super::{File, Finding};
 
-/// Every crate of ours, and what of ours it may depend on.
+/// Every crate of ours, and which of our crates it may depend on.
 const EDGES: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("wire", &[]),
     ("wire-fuzz", &["wire"]),
     ("restive-kit", &[]),
-    // To hold the HTTP server alone against the bare one.
+    // To compare the HTTP server alone with the bare one.
     ("bench", &["wire"]),
     ("xtask", &[]),
     ("store", &["model"]),
@@ -20,10 +20,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("restive", &["model", "wire", "restive-kit", "store", "live", "api", "webhooks", "proxy"]),
 ];
 
-/// Outside crates that only the named crates of ours may know.
+/// External crates that only the named crates of ours may use.
 const HOMES: &[(&str, &[&str])] = &[
     ("rusqlite", &["store", "bench"]),
-    // restive: its end-to-end suite is a client of every version.
+    // restive: its end-to-end tests are clients of every version.
     ("h2", &["wire", "bench", "restive"]),
     ("h3", &["wire", "bench", "restive"]),
     ("h3-quinn", &["wire", "bench", "restive"]),

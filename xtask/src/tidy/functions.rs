@@ -1,12 +1,12 @@
-//! Functions of at most 70 lines. Read from rustfmt's layout instead of a parser: a function
-//! ends at the first `}` with the indentation of its `fn`. A raw string that looks like such an
-//! end can only make a function seem shorter.
+//! Functions of at most 70 lines. Uses rustfmt's layout instead of a parser: a function ends at the
+//! first `}` with the indentation of its `fn`. A raw string that looks like such an end can only
+//! make a function seem shorter.
 
 use super::{File, Finding};
 
 /// Lines between the braces.
 const MAX_LINES: usize = 70;
-/// Written above a function that is one long table.
+/// Marks a function that is one long table.
 const TABLE: &str = "// tidy: table";
 
 pub fn lengths(file: &File) -> Vec<Finding> {
@@ -23,7 +23,7 @@ pub fn lengths(file: &File) -> Vec<Finding> {
     findings
 }
 
-/// The name when the line begins a function item.
+/// The name if the line begins a function item.
 fn function_name(line: &str) -> Option<&str> {
     let mut rest = line.trim_start();
     loop {
@@ -65,7 +65,7 @@ fn body_lines(lines: &[&str], indent: usize) -> Option<usize> {
     None
 }
 
-/// Whether the comment stands above, with only attributes and other comments in between.
+/// Whether the comment is above, with only attributes and other comments in between.
 fn is_table(before: &[&str]) -> bool {
     let head = before.iter().rev().map(|line| line.trim_start());
     head.take_while(|line| line.starts_with("//") || line.starts_with("#["))

@@ -1,6 +1,5 @@
-//! Tidiness is a test, not a wish: the rules of STYLE.md that a program can check, run by
-//! `cargo xtask tidy` and by the test at the end of this file. Rules are pure functions over
-//! loaded files; only this file walks the disk.
+//! The rules of STYLE.md that a program can check, run by `cargo xtask tidy` and by the test at the
+//! end of this file. Rules are pure functions over loaded files; only this file reads the disk.
 
 mod circles;
 mod documents;
@@ -22,7 +21,7 @@ pub struct File {
     pub text: String,
 }
 
-/// One broken rule. `line` is 1-based; 0 speaks of the whole file.
+/// One violation. `line` is 1-based; 0 means the whole file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     pub path: String,
@@ -79,7 +78,7 @@ fn check(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// What people write by hand. Lock files and licences are others' text.
+/// Extensions of hand-written files. Lock files and licences are excluded.
 const EXTENSIONS: [&str; 8] = ["rs", "toml", "md", "yaml", "yml", "json", "txt", "html"];
 const UNREAD: [&str; 5] = ["target", ".git", "node_modules", ".venv", "restive-data"];
 const OTHERS: [&str; 2] = ["package-lock.json", "Cargo.lock"];

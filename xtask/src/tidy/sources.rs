@@ -1,5 +1,5 @@
-//! Rules over single Rust files: their head, their size, words that must not stay, waiting in
-//! tests, and what a crate must not touch. Line by line: a parser would not make them truer.
+//! Rules for single Rust files: their head, their size, forbidden words, waiting in tests, and what
+//! a crate must not use. Line by line: a parser would not make them more accurate.
 
 use super::{File, Finding};
 
@@ -7,7 +7,7 @@ use super::{File, Finding};
 const MAX_FILE_LINES: usize = 800;
 const MAX_COLUMNS: usize = 100;
 
-/// The rules must be able to spell what they forbid.
+/// The rules must contain the words that they forbid.
 const RULES: &str = "xtask/src/tidy/";
 
 const WORDS: &[(&str, &str)] = &[
@@ -29,7 +29,7 @@ const BOUNDS: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Crates whose paths may appear in the named parts of the tree only.
+/// Crates whose paths may appear only in the named parts of the tree.
 const HOMES: &[(&str, &[&str])] = &[
     ("rusqlite::", &["crates/store/", "crates/bench/"]),
     ("hyper::", &["crates/wire/", "crates/bench/"]),
@@ -39,7 +39,7 @@ const HOMES: &[(&str, &[&str])] = &[
 const SLEEPS: [&str; 2] = ["thread::sleep", "time::sleep"];
 const WAITS_FOR: &str = "// waits for: ";
 
-/// Names that say nothing of what is inside.
+/// Names that say nothing about the content.
 const EMPTY_NAMES: [&str; 5] = ["utils", "common", "helpers", "manager", "types"];
 
 pub fn check(file: &File) -> Vec<Finding> {
@@ -128,7 +128,8 @@ fn bounds(file: &File) -> Vec<Finding> {
     findings
 }
 
-/// A test that sleeps hopes. Where a wait is what is tested, a comment says for what.
+/// A test must not sleep in place of a condition. If the wait itself is tested, a comment says what
+/// it waits for.
 fn sleeps(file: &File) -> Vec<Finding> {
     let lines: Vec<&str> = file.text.lines().collect();
     let all_test = file.path.contains("/tests/") || file.path.ends_with("/tests.rs");
@@ -139,8 +140,9 @@ fn sleeps(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in lines.iter().enumerate().skip(tests_from) {
         let sleeps = SLEEPS.iter().any(|sleep| contains_word(code_of(line), sleep));
-        let told = lines[at.saturating_sub(2)..=at].iter().any(|line| line.contains(WAITS_FOR));
-        if sleeps && !told {
+        let has_reason =
+            lines[at.saturating_sub(2)..=at].iter().any(|line| line.contains(WAITS_FOR));
+        if sleeps && !has_reason {
             let message = "a sleep in a test: wait for a condition, or say `// waits for: …`";
             findings.push(Finding::new(&file.path, at + 1, message));
         }
@@ -165,7 +167,7 @@ fn code_of(line: &str) -> &str {
     line
 }
 
-/// Whether `word` stands in the line with no letter, digit or underscore running into it.
+/// Whether the line contains `word` as a whole word.
 fn contains_word(line: &str, word: &str) -> bool {
     let part_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     let open_end = word.ends_with(part_of_name);

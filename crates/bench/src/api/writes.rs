@@ -61,7 +61,7 @@ pub fn in_groups(bench: &mut Bench<'_>, in_flight: usize) -> Result<()> {
     Ok(())
 }
 
-/// One run of the bare loop in a process of its own, on the server's core.
+/// One run of the bare loop in a separate process, on the server's core.
 fn bare_sqlite(bench: &Bench<'_>, dir: &Path, in_flight: usize) -> Result<Sample> {
     let mut command = bench.stage.pinning.command(&std::env::current_exe()?);
     command.args(["bare-sqlite", "--in-flight", &in_flight.to_string()]);

@@ -1,4 +1,4 @@
-//! Live channels as the cases open them: an event stream or a WebSocket, and frames on it.
+//! Live channels for the cases: an event stream or a WebSocket, and frames on it.
 
 use anyhow::{Context, Result, ensure};
 use memchr::memmem;
@@ -7,13 +7,13 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::client::Account;
 
-/// The smallest that the system grants: what stands in the client's buffer is not the server's.
+/// The smallest buffer that the system grants: bytes in the client's buffer are not the server's.
 const RECEIVE_BYTES: u32 = 4_096;
-/// What a client says who wants a WebSocket.
+/// The headers of a WebSocket handshake.
 pub const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
      Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: c3Rvcm0gc3Rvcm0gc3Rvcg==\r\n";
 
-/// Opens a channel. What comes right after the head of the answer is dropped: a greeting.
+/// Opens a channel. Drops the greeting that follows the head of the response.
 pub async fn open(
     account: &Account,
     target: &str,

@@ -1,5 +1,5 @@
-//! An account as a client sees it: requests with its key, connections that send one request after
-//! the other, and many connections that send a counted number of requests together.
+//! An account from the view of a client: requests with its key, connections that send one request
+//! after the other, and many connections that together send a given number of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 
 use crate::http::{Answer, Head};
 
-/// The server answers every request of these cases within this time, or the case has failed.
+/// Time limit of a response; the case fails beyond it.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// One API key and the server that knows it.
+/// One API key and its server.
 #[derive(Clone, Debug)]
 pub struct Account {
     pub address: String,
@@ -44,7 +44,7 @@ impl Account {
         self.write("PATCH", target, body)
     }
 
-    /// The head of a create whose body is to follow.
+    /// The head of a create; the body follows.
     pub fn post_head(&self, target: &str, body_bytes: usize) -> Vec<u8> {
         self.head("POST", target, body_bytes).into_bytes()
     }
@@ -69,19 +69,19 @@ impl Account {
         Connection::open(&self.address).await
     }
 
-    /// One request on a connection of its own; any other status than the expected one is an error.
+    /// Sends one request on a new connection; any other status than the expected one is an error.
     pub async fn expect(&self, status: u16, request: &[u8]) -> Result<Value> {
         self.connect().await?.expect(status, request).await
     }
 
-    /// Creates a record; its id.
+    /// Creates a record; returns its id.
     pub async fn make(&self, target: &str, body: &Value) -> Result<String> {
         let made = self.expect(201, &self.post(target, &body.to_string())).await?;
         Ok(made["id"].as_str().context("no id in the answer")?.to_owned())
     }
 
-    /// Sends `count` requests over `connections` connections, each as soon as the one before it
-    /// was answered. `request` gets the number of each, from 0; `see` gets every answer.
+    /// Sends `count` requests over `connections` connections, each as soon as the one before it has
+    /// its response. `request` gets the number of each, from 0; `see` gets every response.
     pub async fn send_many(
         &self,
         connections: usize,
@@ -114,7 +114,7 @@ impl Account {
     }
 }
 
-/// For `send_many`: any answer with another status is an error.
+/// For `send_many`: any response with another status is an error.
 pub fn only(status: u16) -> impl Fn(u64, &Answer) -> Result<()> + Send + Sync + 'static {
     move |_, answer| {
         let body = String::from_utf8_lossy(&answer.body);
@@ -136,7 +136,7 @@ impl Connection {
         Ok(Self { stream, buffer: Vec::new() })
     }
 
-    /// Sends one request and waits for its answer.
+    /// Sends one request and waits for its response.
     pub async fn ask(&mut self, request: &[u8]) -> Result<Answer> {
         let exchange = async {
             self.stream.write_all(request).await?;
@@ -151,7 +151,7 @@ impl Connection {
         Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
     }
 
-    /// The next answer on this connection.
+    /// The next response on this connection.
     pub async fn answer(&mut self) -> Result<Answer> {
         let mut chunk = [0; 16 << 10];
         loop {

@@ -1,5 +1,5 @@
-//! Ten thousand endpoints on one server: what they cost at the start, in memory, in CPU time while
-//! nothing happens, and in writes while events happen that they do not want.
+//! Ten thousand endpoints on one server: their cost at the start, in memory, in CPU time while
+//! idle, and in writes during events that they do not enable.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::schema;
 
 pub const NAME: &str = "endpoints-10k";
 pub const WHAT: &str = "10,000 endpoints on one server";
-/// The most that one account may have in one mode.
+/// Maximum endpoints of one account in one mode.
 const PER_ACCOUNT: u64 = 2_000;
 const ACCOUNTS: u64 = 5;
 const QUICK_ACCOUNTS: u64 = 1;
@@ -28,17 +28,17 @@ const MAX_START: Duration = Duration::from_secs(5);
 const MAX_IDLE_PERCENT: f64 = 2.0;
 const MAX_BYTES_EACH: f64 = 8.0 * 1024.0;
 const MAX_POSITIONS_PER_SECOND: f64 = 100.0;
-/// How long the first ping of every endpoint may take.
+/// Time limit of the first ping of every endpoint.
 const PING_LIMIT: Duration = Duration::from_secs(120);
-/// After a start: caches are filled, nothing is under way any more.
+/// After a start: caches are filled, and nothing is in progress.
 const SETTLE: Duration = Duration::from_secs(3);
 const IDLE: Duration = Duration::from_secs(5);
 const EVENTS_PER_SECOND: u64 = 1_000;
 const SECONDS: u64 = 5;
-/// How often positions are read while events happen.
+/// Interval of reading positions while events happen.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Remarks, and the bars that were missed.
+/// Returns remarks, and the missed bars.
 pub fn run(stage: &Stage<'_>) -> Result<(Vec<String>, Vec<String>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let accounts = if stage.options.quick { QUICK_ACCOUNTS } else { ACCOUNTS };
@@ -96,7 +96,7 @@ impl Bars {
     }
 }
 
-/// Resident memory of a server in which nothing happens; ends it.
+/// Resident memory of an idle server; stops it.
 fn settled_memory(service: Service) -> Result<u64> {
     std::thread::sleep(SETTLE);
     let (resident, _) = service.memory()?;
@@ -104,7 +104,7 @@ fn settled_memory(service: Service) -> Result<u64> {
     Ok(resident)
 }
 
-/// Makes the endpoints and takes the first ping of each.
+/// Creates the endpoints and receives the first ping of each.
 async fn make(service: &Service, keys: &[String], count: u64) -> Result<()> {
     let receiver = Receiver::start(Manner::Answer)?;
     for key in keys {
@@ -125,8 +125,8 @@ async fn make(service: &Service, keys: &[String], count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Position rows that change per second while an account creates at a fixed rate. Of a row that
-/// changes twice between two looks one change is seen, so this is a lower bound.
+/// Position rows that change per second while an account creates at a fixed rate. Two changes of a
+/// row between two reads count as one, so this is a lower bound.
 async fn position_writes(account: &Account, data: &Path) -> Result<f64> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
     let database = Database::open_with_flags(data.join("restive.db"), flags)?;

@@ -1,6 +1,6 @@
-//! `bench storm`: one account misbehaves in many ways, one case after the other, each on a fresh
-//! server, while another account is measured. A case passes when the other account's latencies stay
-//! near what they are at rest, none of its requests failed, everything due to the first account
+//! `bench storm`: one account misbehaves in many ways, one case after the other, each on a new
+//! server, while another account is measured. A case passes if the latencies of the other account
+//! stay near those at rest, none of its requests failed, everything due to the first account
 //! arrived after it recovered, and SIGTERM ended the server. Knows the server only from outside.
 
 mod arena;
@@ -32,30 +32,30 @@ use self::probe::{Figures, KINDS};
 const MAX_FACTOR: f64 = 5.0;
 /// … or this, whichever is larger.
 const FLOOR_US: f64 = 100_000.0;
-/// Open files of the case with the most connections, and some.
+/// Open files of the case with the most connections, and some spare.
 const OPEN_FILES: u64 = 19_000;
-/// A case that takes longer hangs.
+/// Time limit of a case.
 const CASE_LIMIT: Duration = Duration::from_secs(240);
 /// The server ends within its drain time of 10 s plus 5 s.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
-/// The account that misbehaves is on other machines than the server, as far as this is possible on
-/// one: the scheduler prefers everybody else.
+/// The misbehaving account is on other machines than the server, as far as one machine can simulate
+/// that: the scheduler prefers all other processes.
 const NICENESS: &str = "10";
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// What came of a case.
+/// The result of a case.
 struct Outcome {
     name: &'static str,
     quiet: Figures,
     storm: Figures,
     due: Option<Due>,
     peak_bytes: u64,
-    /// Why it did not pass; nothing when it did.
+    /// Why it did not pass; empty if it did.
     faults: Vec<String>,
 }
 
 impl Outcome {
-    /// Of a case that has not begun.
+    /// The result of a case that has not started.
     fn of(name: &'static str) -> Self {
         Self {
             name,
@@ -70,7 +70,7 @@ impl Outcome {
 
 /// True when every case passed.
 pub fn run(options: &Options) -> Result<bool> {
-    // Where the server may run on all cores, so that only fairness is tested.
+    // The server may run on all cores, so that only fairness is tested.
     let options = Options { pin: false, ..options.clone() };
     let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
     names.push(endpoints::NAME);
@@ -119,7 +119,7 @@ fn run_endpoints(stage: &Stage<'_>) -> (Outcome, Vec<String>) {
     }
 }
 
-/// Runs one case on a fresh server; what came of it, and remarks.
+/// Runs one case on a new server; returns its result, and remarks.
 fn run_case(stage: &Stage<'_>, case: &Case) -> (Outcome, Vec<String>) {
     let mut outcome = Outcome::of(case.name);
     let arena = match Arena::start(stage, case.name) {
@@ -149,16 +149,16 @@ fn run_to_end(case: &Case, arena: &Arena) -> Result<Due> {
         let run = tokio::time::timeout(CASE_LIMIT, (case.run)(arena)).await;
         run.context("the case did not end in time")?
     });
-    // What is still blocked on the server must not keep the case.
+    // Tasks that are still blocked on the server must not delay the case.
     runtime.shutdown_background();
     done
 }
 
-/// Runs it on a thread to which the scheduler prefers all others.
+/// Runs work on a thread with low scheduling priority.
 fn yielding<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Of this thread alone. Without it the figures are those of a busier machine.
+            // Applies to this thread only. Without it the figures are those of a busier machine.
             if let Ok(link) = std::fs::read_link("/proc/thread-self")
                 && let Some(thread) = link.file_name()
             {
@@ -172,7 +172,7 @@ fn yielding<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Adds what the figures say against the case.
+/// Adds the failed conditions of the figures.
 fn judge(outcome: &mut Outcome) {
     for (kind, name) in KINDS.iter().enumerate() {
         let [quiet, storm] = [&outcome.quiet, &outcome.storm].map(|figures| p99(figures, kind));

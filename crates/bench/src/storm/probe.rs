@@ -1,7 +1,7 @@
-//! The account that behaves: it reads a record, lists, creates, and waits for each created record
-//! at its webhook receiver and on its event stream, at a fixed rate on a thread of its own. Every
-//! latency counts from the moment the request was due, so that a stall counts for all requests
-//! that it delayed and not only for the first.
+//! The well-behaved account: it reads a record, lists, creates, and waits for each created record
+//! at its webhook receiver and on its event stream, at a fixed rate on a separate thread. Every
+//! latency counts from the time at which the request was due, so that a stall counts for all
+//! requests that it delayed and not only for the first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -21,21 +21,21 @@ use crate::histogram::Histogram;
 use super::client::{Account, Connection};
 use super::receiver::Receiver;
 
-/// A request that is not answered by then has failed.
+/// Time limit of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
-/// How often somebody who waits for the probe looks.
+/// Interval at which a caller that waits for the probe checks.
 const LOOK: Duration = Duration::from_millis(20);
-/// Connections of each kind of request: while one waits for its answer the others go on.
+/// Connections of each kind of request: while one waits for its response the others continue.
 const CONNECTIONS: u32 = 4;
 
-/// What is measured, in the order of the table.
+/// The measured kinds, in the order of the table.
 pub const KINDS: [&str; 5] = ["GET", "list", "create", "webhook", "SSE"];
 const GET: usize = 0;
 const LIST: usize = 1;
 const CREATE: usize = 2;
 const WEBHOOK: usize = 3;
 const SSE: usize = 4;
-/// Requests a second of each kind that sends any.
+/// Requests a second of each kind that sends requests.
 const RATES: [(usize, u32); 3] = [(GET, 40), (LIST, 20), (CREATE, 40)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +48,12 @@ pub enum Phase {
     Storm,
 }
 
-/// What was measured in one phase.
+/// The figures of one phase.
 #[derive(Clone, Default)]
 pub struct Figures {
     pub latency: [Histogram; 5],
-    /// How late this thread woke up for a request: what the machine adds, whatever the server does.
+    /// How late this thread woke up for a request: the delay of the machine, independent of the
+    /// server.
     pub lateness: Histogram,
     pub failures: u64,
     pub first_failure: Option<String>,
@@ -80,7 +81,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Makes what it needs in the account and rests.
+    /// Creates what it needs in the account and rests.
     pub fn start(account: Account) -> Result<Self> {
         let shared = Arc::new(Shared {
             phase: AtomicU8::new(Phase::Rest as u8),
@@ -101,8 +102,8 @@ impl Probe {
         self.shared.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// Waits until every record created in this phase has arrived everywhere. Those that did not
-    /// within the limit are failures.
+    /// Waits until every record created in this phase has arrived everywhere. Missing ones at the
+    /// time limit are failures.
     pub async fn settle(&self, phase: Phase, limit: Duration) {
         let until = Instant::now() + limit;
         while self.shared.waits(phase) {
@@ -180,7 +181,7 @@ impl Shared {
     }
 }
 
-/// Makes the record, the endpoint and the stream, and starts the senders.
+/// Creates the record, the endpoint and the stream, and starts the senders.
 async fn begin(account: &Account, shared: &Arc<Shared>) -> Result<()> {
     let observer = Arc::clone(shared);
     let receiver = Receiver::observed(move |request, at| {
@@ -231,7 +232,7 @@ impl Sender {
                 lock(&self.shared.figures)[phase as usize].lateness.record(due.elapsed());
             }
             if phase == Phase::Rest {
-                // The server closes connections that are idle for long.
+                // The server closes idle connections after a while.
                 connection = None;
                 due = Instant::now() + self.interval;
                 continue;
@@ -239,7 +240,7 @@ impl Sender {
             let exchange = self.exchange(&mut connection, phase, due);
             let sent = tokio::time::timeout(REQUEST_LIMIT, exchange).await;
             let sent = sent.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time")));
-            // While it rested, the server may have been stopped.
+            // While it rested, the server may have been suspended.
             if self.shared.phase() != Phase::Rest || sent.is_ok() {
                 self.shared.record(phase, self.kind, due.elapsed());
             }
@@ -283,7 +284,7 @@ impl Sender {
     }
 }
 
-/// Opens the event stream behind the given position, up to the end of the answer's head.
+/// Opens the event stream after the given position and reads the head of the response.
 async fn subscribe(account: &Account, position: Option<&str>) -> Result<TcpStream> {
     let last = position.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
     let headers = format!("Accept: text/event-stream\r\n{last}");
@@ -298,7 +299,7 @@ async fn subscribe(account: &Account, position: Option<&str>) -> Result<TcpStrea
     Ok(stream)
 }
 
-/// Follows the stream; opens it again where it was cut, which is a failure.
+/// Follows the stream; opens it again if it was cut, which is a failure.
 async fn listen(account: Account, shared: Arc<Shared>, mut stream: TcpStream) {
     let mut position = None;
     loop {
@@ -342,14 +343,14 @@ async fn follow(
     }
 }
 
-/// The value of the member `number`.
+/// The value of the field `number`.
 fn number_in(text: &[u8]) -> Option<u64> {
     let begin = memmem::find(text, b"\"number\":")? + 9;
     let digits = text[begin..].iter().take_while(|byte| byte.is_ascii_digit());
     Some(digits.fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0')))
 }
 
-/// A thread that panicked leaves nothing half-written here.
+/// A thread that panicked leaves no inconsistent state here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
-//! A receiver of webhooks that runs on the caller's runtime. It answers, hangs or refuses as it is
-//! told, and counts which event arrived at which endpoint. An event counts as arrived once its
-//! request was answered 200 on a connection that the sender had not given up.
+//! A webhook receiver that runs on the caller's runtime. It responds, hangs or refuses as
+//! configured, and counts which event arrived at which endpoint. An event counts as arrived once
+//! its request got 200 on a connection that the sender had not closed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,25 +19,25 @@ use crate::webhooks::arrivals::EventKey;
 
 /// More than the connections of any case, so that none waits to be accepted.
 const BACKLOG: u32 = 4_096;
-/// How often a waiting caller looks.
+/// Interval at which a waiting caller checks.
 const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     Answer,
-    /// Takes requests and answers none of them until the manner changes.
+    /// Reads requests and answers none of them until the manner changes.
     Hang,
     /// Answers 500 to one request of this many, and 200 to the others.
     FailOneOf(u64),
 }
 
-/// Called with the body of every request and the moment its first byte was read.
+/// Called with the body of every request and the time of its first byte.
 type Observer = Box<dyn Fn(&[u8], Instant) + Send + Sync>;
 
 struct State {
     manner: watch::Sender<Manner>,
     requests: AtomicU64,
-    /// How often each event arrived at each endpoint, by the path and the id of the event.
+    /// How often each event arrived at each endpoint, by path and event id.
     arrived: Mutex<HashMap<(u32, EventKey), u32>>,
     observer: Option<Observer>,
 }
@@ -57,7 +57,7 @@ impl Receiver {
         Self::with(Manner::Answer, Some(Box::new(observer)))
     }
 
-    /// At a port that was bound before.
+    /// Uses a port that is already bound.
     pub fn on(listener: std::net::TcpListener, manner: Manner) -> Result<Self> {
         listener.set_nonblocking(true)?;
         Self::serve(TcpListener::from_std(listener)?, manner, None)
@@ -89,7 +89,7 @@ impl Receiver {
         self.state.manner.send_replace(manner);
     }
 
-    /// Requests so far, those included that were never answered.
+    /// Requests so far, including those without a response.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
     }
@@ -101,7 +101,7 @@ impl Receiver {
         (arrived.len() as u64, twice as u64)
     }
 
-    /// Waits until that many different deliveries have arrived; how many it were in time.
+    /// Waits until this many different deliveries have arrived; returns their number.
     pub async fn wait(&self, wanted: u64, limit: Duration) -> u64 {
         let until = Instant::now() + limit;
         loop {
@@ -118,7 +118,7 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
     while let Ok((stream, _)) = listener.accept().await {
         let state = Arc::clone(&state);
         tokio::spawn(async move {
-            // A sender may give a connection up at any moment.
+            // A sender may close a connection at any time.
             let _ = connection(stream, &state).await;
         });
     }
@@ -150,7 +150,7 @@ async fn connection(mut stream: TcpStream, state: &State) -> Result<()> {
     }
 }
 
-/// False when the sender is gone.
+/// False if the sender has disconnected.
 async fn answer(
     stream: &mut TcpStream,
     state: &State,
@@ -164,7 +164,7 @@ async fn answer(
             changed = manner.wait_for(|manner| *manner != Manner::Hang) => {
                 changed.map(|_| ())?;
             }
-            // A sender sends nothing before it has its answer, so this is the end.
+            // A sender sends nothing before it has its response, so this is the end.
             _ = stream.read(&mut byte) => return Ok(false),
         }
     }
@@ -180,8 +180,7 @@ async fn answer(
     Ok(true)
 }
 
-/// Endpoint, event and size of the request at the start of the buffer; None until all of it is
-/// there.
+/// Endpoint, event and size of the request at the start of the buffer; None until it is complete.
 fn request(buffer: &[u8]) -> Result<Option<(u32, EventKey, usize)>> {
     let Some(end) = memmem::find(buffer, b"\r\n\r\n") else { return Ok(None) };
     let head = &buffer[..end];
@@ -199,7 +198,7 @@ fn request(buffer: &[u8]) -> Result<Option<(u32, EventKey, usize)>> {
     Ok(Some((endpoint, EventKey::of(id.as_bytes()), total_bytes)))
 }
 
-/// A thread that panicked leaves nothing half-written here.
+/// A thread that panicked leaves no inconsistent state here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_once_it_is_whole() {
+    fn a_request_is_parsed_once_it_is_complete() {
         let bytes = b"POST /e/12 HTTP/1.1\r\nWebhook-Id: evt_1\r\nContent-Length: 2\r\n\r\n{}POST";
         let end = bytes.len() - 4;
         assert_eq!(request(&bytes[..end - 1]).unwrap(), None);

@@ -1,8 +1,8 @@
-//! The service that every case runs against: a collection for each way to misbehave.
+//! The service of every case: a collection for each way to misbehave.
 
 use std::net::SocketAddr;
 
-/// In development, since the receivers are on this machine and without TLS.
+/// With `development`, because the receivers are on this machine and without TLS.
 const SCHEMA: &str = "\
 [service]
 name = \"storm\"
@@ -60,18 +60,18 @@ to = \"approved\"
 handler = { url = \"http://HANDLER/approve\", timeout = \"60s\" }
 ";
 
-/// With the address of the handler of `approve`, and the time after which a job is done.
+/// The schema with the address of the handler of `approve`, and the timer of a job.
 pub fn text(handler: SocketAddr, timer_seconds: u64) -> String {
     let timer = format!("{timer_seconds}s");
     SCHEMA.replace("HANDLER", &handler.to_string()).replace("TIMER", &timer)
 }
 
-/// A string of this many bytes; a record has at most 65,536 characters in one field.
+/// A string of this many bytes; one field of a record holds at most 65,536 characters.
 pub fn filler(bytes: usize) -> String {
     "All the text of this storm is alike. ".chars().cycle().take(bytes).collect()
 }
 
-/// The body of a note with about this many bytes, in two fields where one is too short.
+/// The body of a note with about this many bytes, in two fields if one is too short.
 pub fn note(number: u64, bytes: usize) -> String {
     let (first, second) = (filler(bytes.min(60_000)), filler(bytes.saturating_sub(60_000)));
     format!("{{\"number\":{number},\"text\":\"{first}\",\"more\":\"{second}\"}}")

@@ -1,6 +1,6 @@
 //! `bench soak`: a mixed load of all channels for minutes: clients that come and go, deliveries
-//! that fail, erasures and uploads that are given up. Watches the server's memory, descriptors and
-//! gauges, and fails on growth beyond a bound or on a gauge that does not come back.
+//! that fail, erasures and aborted uploads. Watches the server's memory, descriptors and gauges,
+//! and fails if one grows beyond a bound or a gauge does not return.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use super::schema;
 const LOOK: Duration = Duration::from_secs(10);
 /// Resident memory at the end is at most this many times that after the warm-up, …
 const MAX_GROWTH: f64 = 1.25;
-/// … and this, which caches that are still filling take.
+/// … or this much more, for caches that are still filling.
 const MAX_GROWTH_BYTES: u64 = 32 << 20;
-/// Descriptors that may be open at the end beyond those of the start: pooled connections.
+/// Descriptors that may be open at the end in addition to those at the start: pooled connections.
 const MAX_MORE_FILES: usize = 40;
-/// How long gauges may take to come back once the load has ended. A hanging receiver is given up
-/// after its timeout of 5 s, and its deliveries are retried once.
+/// Time limit for the gauges to return after the load has ended. A hanging receiver times out after
+/// 5 s, and its deliveries are retried once.
 const RETURN_LIMIT: Duration = Duration::from_secs(60);
 const ENDPOINTS: u32 = 10;
-/// Gauges that say what is under way. The first counts the request for the gauges, too.
+/// Gauges of work in progress. The first also counts the request for the gauges.
 const GAUGES: [(&str, u64); 7] = [
     ("restive_requests_in_flight", 1),
     ("restive_write_queue", 0),
@@ -46,7 +46,7 @@ const GAUGES: [(&str, u64); 7] = [
     ("restive_live_connections{channel=\"poll\"}", 0),
 ];
 
-/// What the load did.
+/// Counts of the load.
 #[derive(Default)]
 struct Counts {
     requests: AtomicU64,
@@ -55,7 +55,7 @@ struct Counts {
     first_failure: std::sync::Mutex<Option<String>>,
 }
 
-/// True when nothing grew and everything came back.
+/// True if nothing grew and every gauge returned.
 pub fn run(options: &Options) -> Result<bool> {
     let options = Options { pin: false, ..options.clone() };
     let stage = Stage::new(&options, &[])?;
@@ -131,7 +131,8 @@ async fn load(
     Ok(faults)
 }
 
-/// Prints a line from time to time; resident memory after the warm-up, which is a fifth.
+/// Prints a line from time to time; returns the resident memory after the warm-up, which is a fifth
+/// of the time.
 async fn watch_load(
     service: &Service,
     account: &Account,
@@ -171,7 +172,7 @@ fn open_files(service: &Service) -> Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{}/fd", service.id()))?.count())
 }
 
-/// Gauges and descriptors that do not come back in time.
+/// Gauges and descriptors that do not return in time.
 async fn returned(
     service: &Service,
     account: &Account,
@@ -209,7 +210,7 @@ fn grown(service: &Service, warm: u64) -> Result<Vec<String>> {
 
 type Tasks = Vec<tokio::task::JoinHandle<()>>;
 
-/// All clients; each repeats one round of what it does until the end.
+/// Starts all clients; each repeats its round until the end.
 fn begin(account: &Account, ended: &watch::Receiver<bool>, counts: &Arc<Counts>) -> Tasks {
     let mut tasks = Tasks::new();
     let client =
@@ -257,7 +258,8 @@ impl Client {
     }
 }
 
-/// Creates, changes, erases and deletes; sometimes large, sometimes with a timer or a handler.
+/// Creates, changes, erases and deletes; sometimes large records, sometimes with a timer or a
+/// handler.
 async fn write(client: Client, number: u64) -> Result<()> {
     let a = &client.account;
     let bytes = if number.is_multiple_of(20) { 50_000 } else { 300 };
@@ -288,7 +290,7 @@ async fn read(client: Client, number: u64) -> Result<()> {
     a.expect(200, &a.get(targets[number as usize % targets.len()])).await.map(drop)
 }
 
-/// An upload that ends in the middle.
+/// An upload that is aborted in the middle.
 async fn give_up(client: Client, _: u64) -> Result<()> {
     let a = &client.account;
     let mut connection = a.connect().await?;
@@ -298,7 +300,7 @@ async fn give_up(client: Client, _: u64) -> Result<()> {
     Ok(())
 }
 
-/// An event stream that is left after a while.
+/// An event stream that is closed after a while.
 async fn listen(client: Client, number: u64) -> Result<()> {
     let target = "/api/events?types=note.*,message";
     let accept = "Accept: text/event-stream\r\n";
@@ -307,7 +309,7 @@ async fn listen(client: Client, number: u64) -> Result<()> {
     stay(&client, stream, number).await
 }
 
-/// A socket that subscribes, types, and is left.
+/// A socket that subscribes, sends typing, and is closed.
 async fn talk(client: Client, number: u64) -> Result<()> {
     let target = format!("/ws?types=note.*&user=u{}", number % 50);
     let mut stream = open(&client.account, &target, HANDSHAKE, false).await?;
@@ -318,7 +320,7 @@ async fn talk(client: Client, number: u64) -> Result<()> {
     stay(&client, stream, number).await
 }
 
-/// A poll that is held, and left before it is answered or not.
+/// A long poll that may be closed before its response.
 async fn poll(client: Client, number: u64) -> Result<()> {
     let a = &client.account;
     let mut connection = a.connect().await?;

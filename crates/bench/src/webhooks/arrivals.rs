@@ -1,32 +1,32 @@
-//! What the sink saw: one entry for each delivery, and what can be said of them afterwards. Events
-//! are known by a number made of their id, so that taking one down costs next to nothing.
+//! The records of the sink: one entry for each delivery, and their evaluation. Events are
+//! identified by a hash of their id, so that recording is cheap.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Who got which event when.
+/// Which endpoint got which event, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     pub event: EventKey,
     /// The number in the path of the endpoint.
     pub endpoint: u32,
-    /// When the first byte of the request was read.
+    /// The time of the first byte of the request.
     pub at: Instant,
 }
 
-/// Sixty-four bits of an event's id: among a million the chance of two alike is one in 10^7.
+/// A 64-bit hash of an event's id: among a million the chance of a collision is one in 10^7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventKey(u64);
 
 impl EventKey {
-    /// FNV-1a: short, and spreads well what differs in a few letters.
+    /// FNV-1a: short, and distributes similar texts well.
     pub fn of(id: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         Self(id.iter().fold(0xcbf2_9ce4_8422_2325, step))
     }
 }
 
-/// The first arrival of each event at each endpoint; whatever follows is a duplicate.
+/// The first arrival of each event at each endpoint; later ones are duplicates.
 pub struct First {
     by_event: HashMap<(EventKey, u32), Instant>,
     pub duplicates: usize,
@@ -43,7 +43,7 @@ impl First {
         Self { by_event, duplicates }
     }
 
-    /// How many different deliveries there were.
+    /// The number of different deliveries.
     pub fn count(&self) -> usize {
         self.by_event.len()
     }
@@ -53,8 +53,8 @@ impl First {
     }
 }
 
-/// From `began` to `ended`; nothing where the end came first, as an event may arrive before the
-/// answer to the request that made it.
+/// From `began` to `ended`; zero if the end came first, as an event may arrive before the response
+/// to the request that created it.
 pub fn between(began: Instant, ended: Instant) -> Duration {
     ended.saturating_duration_since(began)
 }

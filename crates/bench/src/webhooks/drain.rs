@@ -1,6 +1,6 @@
-//! The sustained rate: events that wait are delivered as fast as the server can, against the bare
-//! limit in the same run. The sink holds its answers back while the events are created; the clock
-//! runs from the moment it answers until every outcome is durable.
+//! The sustained rate: waiting events are delivered as fast as the server can, compared with the
+//! bare limit in the same run. The sink holds its responses back while the events are created; the
+//! time runs from its first response until every outcome is durable.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use super::{Bench, CREATORS, Running, per_delivery, watch};
 
 const EVENTS: u64 = 30_000;
 const QUICK_EVENTS: u64 = 5_000;
-/// Of an event, where the server is not there to tell.
+/// Size of an event if no server was measured.
 const BODY_BYTES: u64 = 1_024;
-/// Creating, settling and the bare limit's turn must take less than the timeout of the deliveries
-/// that are held, 30 s.
+/// Creating, settling and the turn of the bare limit must take less than the timeout of the held
+/// deliveries, 30 s.
 const FILL_LIMIT: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 7;
-/// After creating: what the server still does for the creates is not the drain's.
+/// After creating: remaining work for the creates does not belong to the drain.
 const SETTLE: Duration = Duration::from_secs(1);
-/// At 250 a second, half of what a peer with two more systems reaches.
+/// At 250 a second, half the rate of a competitor with two more systems.
 const DRAIN_LIMIT: Duration = Duration::from_secs(120);
 
 /// The bare limit alone.
@@ -49,17 +49,17 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Both subjects in turn, round by round: the bare limit and the server.
+/// The bare limit and the server alternate, round by round.
 pub fn measure(bench: &mut Bench<'_>) -> Result<Pairs> {
     let events = bench.count(EVENTS, QUICK_EVENTS);
-    // One sink each, so that both begin with connections of their own and sizes can be told.
+    // One sink each, so that both have separate connections and sizes.
     let (limits_sink, sink) = (Sink::start()?, Sink::start()?);
     let mut running = bench.running("drain", &sink)?;
     let rounds = if bench.stage.options.quick { bench.stage.rounds() } else { ROUNDS };
     let mut pairs = Pairs::default();
     for round in 0..rounds {
-        // Side by side in time, next to the drain itself: filling takes longer than both. Who
-        // begins changes from round to round.
+        // Both close in time, next to the drain itself: filling takes longer than both. The first
+        // one changes from round to round.
         let made = fill(bench, &running, &sink, events)?;
         // Bodies as large as the server's.
         let limit = || bench.bare(&limits_sink, sink.body_bytes());
@@ -81,7 +81,7 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<Pairs> {
     Ok(pairs)
 }
 
-/// Events that wait, because the sink does not answer. Says how many.
+/// Creates events that wait because the sink does not respond; returns their number.
 fn fill(bench: &Bench<'_>, running: &Running, sink: &Sink, events: u64) -> Result<u64> {
     sink.hold();
     let address = &running.service.address;

@@ -1,6 +1,6 @@
-//! Isolation: a thousand endpoints that all want every event, of which ten stop answering, against
-//! the same with none that does. Each run has its own server and data. First a burst, which gives
-//! the throughput to the 990; then a few events a second, which give the time to reach them.
+//! Isolation: a thousand endpoints that all enable every event, of which ten stop responding,
+//! compared with a run in which none does. Each run has its own server and data. First a burst,
+//! which measures the throughput to the 990; then a few events a second, which measure the latency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,12 +25,12 @@ const ENDPOINTS: u32 = 1_000;
 const HANGING: u32 = 10;
 const BURST: u64 = 200;
 const QUICK_BURST: u64 = 40;
-/// A rate far below what a core can deliver, so that waiting behind one another is no part of it.
+/// A rate far below the capacity of a core, so that queueing does not matter.
 const STEADY_PER_SECOND: u32 = 5;
 const STEADY_SECONDS: u64 = 10;
 const QUICK_STEADY_SECONDS: u64 = 3;
-/// While all endpoints still answer: their windows grow as far as they may, so that an endpoint
-/// that begins to hang holds as much as it ever can.
+/// While all endpoints still respond: their concurrency grows to the limit, so that an endpoint
+/// that begins to hang holds as much as it can.
 const WARM_UP: u64 = 30;
 const PAIRS: usize = 2;
 /// 200,000 deliveries at 1,000 a second.
@@ -38,7 +38,7 @@ const BURST_LIMIT: Duration = Duration::from_secs(200);
 /// Both ends of the server's connections, and those of the load.
 const OPEN_FILES: u64 = 4_096;
 
-/// The notes that were made while something was measured, and what arrived of them.
+/// The notes created during a measurement, and their arrivals.
 struct Measured {
     created: Vec<Created>,
     arrivals: Vec<Arrival>,
@@ -51,7 +51,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     let mut ratios = Vec::new();
     for pair in 1..=PAIRS {
         let (clean, hung);
-        // In turn, so that a machine that grows slower does not favour one of them.
+        // Alternating, so that a machine that becomes slower does not favour one of them.
         if pair % 2 == 1 {
             clean = one(bench, 0)?;
             hung = one(bench, HANGING)?;
@@ -85,7 +85,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One run on a server of its own, where the endpoints below `hanging` stop answering.
+/// One run on a new server, in which the endpoints below `hanging` stop responding.
 fn one(bench: &Bench<'_>, hanging: u32) -> Result<Sample> {
     println!("    {hanging} hang");
     let sink = Sink::start()?;
@@ -143,7 +143,7 @@ fn endpoints(bench: &Bench<'_>, service: &Service, sink: &Sink) -> Result<()> {
     Ok(())
 }
 
-/// Creates notes at that rate and waits until each is where it shall be.
+/// Creates notes at this rate and waits until each has arrived.
 fn measure(
     bench: &Bench<'_>,
     service: &Service,
@@ -159,7 +159,7 @@ fn measure(
     let created = create(&mut client, &bench.requests, count, per_second)?;
     sink.expect(wanted, BURST_LIMIT)?;
     let cpu = service.cpu()?.saturating_sub(before);
-    // Only what goes to those that answer in either run is compared.
+    // Compares only deliveries to endpoints that respond in both runs.
     let mut arrivals = sink.take()?;
     arrivals.retain(|arrival| arrival.endpoint >= HANGING);
     Ok(Measured { created, arrivals, cpu })
@@ -173,7 +173,7 @@ fn throughput(burst: &Measured) -> Result<f64> {
     Ok(First::of(&burst.arrivals).count() as f64 / elapsed.as_secs_f64())
 }
 
-/// From the start of each create to the first byte at each of the endpoints that answer.
+/// From the start of each create to the first byte at each responding endpoint.
 fn latency(bench: &Bench<'_>, client: &mut Client, steady: &Measured) -> Result<Histogram> {
     let events = watch::events(client, &bench.requests)?;
     let first = First::of(&steady.arrivals);

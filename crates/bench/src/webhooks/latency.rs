@@ -1,6 +1,6 @@
 //! From a commit to the first byte at the sink, at a modest steady rate. The client cannot see the
-//! commit itself: it lies between the start of its request and the answer. The bar is judged from
-//! the start, which is the longer of the two.
+//! commit itself: it is between the start of its request and the response. The bar uses the start,
+//! which gives the longer time.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const PER_SECOND: u32 = 100;
 const SECONDS: u64 = 20;
 const QUICK_SECONDS: u64 = 5;
 
-/// One create, as its client saw it.
+/// One create, from the view of its client.
 pub struct Created {
     /// Id of the note.
     pub id: String,
@@ -62,13 +62,13 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
         "latency: the commit lies between the start of the create request and its answer; an \
          event that arrived before the answer counts as 0; CPU µs includes the create",
     );
-    // The client's connection is closed first: draining must not wait for it.
+    // The client's connection is closed first, so that the drain does not wait for it.
     drop(client);
     running.service.stop()
 }
 
-/// Creates notes one by one at a steady rate; one that is late does not delay those after it
-/// unless it takes longer than their distance.
+/// Creates notes one by one at a steady rate; a late one does not delay those after it unless it
+/// takes longer than their interval.
 pub fn create(
     client: &mut Client,
     requests: &Requests,

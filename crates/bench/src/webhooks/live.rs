@@ -1,5 +1,5 @@
-//! Delivering while events come: clients create in a closed loop and the server delivers beside
-//! it, on the same core. To be seen, not judged: the rate is what creating leaves over.
+//! Delivery during creates: clients create in a closed loop while the server delivers on the same
+//! core. Shown without a bar: the rate is what creating leaves over.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::report::{Bar, Sample};
 use super::sink::Sink;
 use super::{Bench, CREATORS, per_delivery};
 
-/// For whatever has not been delivered when the creating ends.
+/// Time limit of the remaining deliveries after the creates end.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(120);
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {

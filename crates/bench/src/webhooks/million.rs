@@ -1,5 +1,5 @@
-//! A long queue: a million events for an endpoint that was down, met by a server that was started
-//! anew. Memory must stay bounded and the speed must be that of a short queue.
+//! A long queue: a million events for an endpoint that was down, with a restarted server. Memory
+//! must stay bounded and the speed must be that of a short queue.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use super::{Bench, FIRST_DELIVERY_LIMIT, IN_FLIGHT, MIB, TIMEOUT_SECONDS, drain,
 const EVENTS: u64 = 1_000_000;
 const QUICK_EVENTS: u64 = 50_000;
 const FILL_IN_FLIGHT: usize = 256;
-/// The deliveries that were tried in vain follow soon; twenty times is as often as there may be.
+/// Failed deliveries are retried soon; twenty is the maximum number of retries.
 const RETRY_SECONDS: [u64; 20] = [10; 20];
-/// For the server to find out what waits, with the sink holding its answers.
+/// Time for the server to find the backlog, while the sink holds its responses.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The time in which the speed is taken.
+/// The time over which the speed is measured.
 const FULL_SPEED: Duration = Duration::from_secs(20);
 /// A million at 4,000 a second.
 const DRAIN_LIMIT: Duration = Duration::from_secs(250);
@@ -81,14 +81,14 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     service.stop()
 }
 
-/// How long it took to deliver everything; None when it takes too long.
+/// The time to deliver everything; None if it exceeds the limit.
 fn until_drained(sink: &Sink, events: u64, began: Instant) -> Result<Option<Duration>> {
     let left = DRAIN_LIMIT.saturating_sub(began.elapsed());
     if !sink.wait(left, |sink| sink.answered() >= events)? {
         return Ok(None);
     }
     let time = began.elapsed();
-    // What was tried in vain while the endpoint was down comes by its own schedule.
+    // Failed deliveries from the downtime follow their own schedule.
     sink.settle()?;
     let first = First::of(&sink.take()?);
     let (count, duplicates) = (first.count() as u64, first.duplicates);

@@ -1,6 +1,6 @@
-//! `bench webhooks`: which scenarios, in which order, and what they share: a server with one
-//! endpoint at the sink, the bare limit, the length of runs. Knows the engine only from outside:
-//! what it sends, and what the API and the metrics say of it.
+//! `bench webhooks`: the scenarios, their order, and what they share: a server with one endpoint at
+//! the sink, the bare limit, the length of runs. Knows the engine only from outside: its requests,
+//! the API and the metrics.
 
 pub mod arrivals;
 mod drain;
@@ -28,18 +28,18 @@ use crate::stage::Stage;
 use self::notes::Requests;
 use self::sink::Sink;
 
-/// Every scenario by the name `--only` takes.
+/// Every scenario, by its name in `--only`.
 const SCENARIOS: [&str; 7] = ["bare", "drain", "live", "replay", "latency", "hanging", "million"];
-/// Deliveries under way: the default of an endpoint, so the bare limit has as many.
+/// Concurrent deliveries: the default of an endpoint, and the same for the bare limit.
 const IN_FLIGHT: usize = 20;
-/// Clients that create at the same time.
+/// Concurrent creating clients.
 const CREATORS: usize = 64;
-/// Delivered before anything is measured: the window grows, connections are made.
+/// Delivered before the measurement: the concurrency grows, connections are opened.
 const WARM_UP_EVENTS: u64 = 500;
-/// A server that has delivered nothing by then does not deliver.
+/// Time limit of the first delivery.
 const FIRST_DELIVERY_LIMIT: Duration = Duration::from_secs(30);
-/// The longest timeout an endpoint may have, in seconds: a sink that holds its answers back for
-/// less makes no delivery fail.
+/// The longest timeout of an endpoint, in seconds: a sink that holds its responses for less makes
+/// no delivery fail.
 const TIMEOUT_SECONDS: u64 = 30;
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -61,7 +61,7 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 fn scenarios(bench: &mut Bench<'_>) -> Result<()> {
-    // `drain` runs the bare limit itself, in turn with the server.
+    // `drain` runs the bare limit itself, alternating with the server.
     if bench.stage.wants("drain") {
         drain::run(bench).context("drain")?;
     } else if bench.stage.wants("bare") {
@@ -88,11 +88,11 @@ struct Bench<'a> {
     stage: Stage<'a>,
     requests: Requests,
     schema: PathBuf,
-    /// Deliveries per second of `drain`, once they were measured.
+    /// Deliveries per second of `drain`, once measured.
     drained: Option<f64>,
 }
 
-/// A server with an endpoint at the sink that has already got events.
+/// A server with an endpoint at the sink that has already received events.
 struct Running {
     service: Service,
     endpoint: String,
@@ -101,12 +101,12 @@ struct Running {
 }
 
 impl Bench<'_> {
-    /// Runs that are measured by time.
+    /// Length of runs that are measured by time.
     fn duration(&self) -> Duration {
         Duration::from_secs(if self.stage.options.quick { 1 } else { 4 })
     }
 
-    /// Either the full number or the one of a quick run.
+    /// The full number, or the number of a quick run.
     fn count(&self, full: u64, quick: u64) -> u64 {
         if self.stage.options.quick { quick } else { full }
     }
@@ -115,7 +115,7 @@ impl Bench<'_> {
         self.stage.restive(data, Some(&self.schema))
     }
 
-    /// One run of the bare limit against the sink, in a process of its own on the server's core.
+    /// One run of the bare limit against the sink, in a separate process on the server's core.
     fn bare(&self, sink: &Sink, body_bytes: u64) -> Result<Sample> {
         let mut command = self.stage.pinning.command(&std::env::current_exe()?);
         command.args(["bare-webhooks", "--target", &sink.address.to_string()]);
@@ -147,7 +147,7 @@ impl Bench<'_> {
         let before = sink.answered();
         self.requests.fill(&service.address, WARM_UP_EVENTS, CREATORS)?;
         sink.expect(before + WARM_UP_EVENTS, FIRST_DELIVERY_LIMIT)?;
-        // A ping may have been among them: the last note can still be on its way.
+        // A ping may have been among them: the last note can still be in transit.
         sink.settle()?;
         let limit = FIRST_DELIVERY_LIMIT;
         watch::expect_durable(&mut client, &self.requests, WARM_UP_EVENTS, limit)?;
@@ -157,13 +157,13 @@ impl Bench<'_> {
 }
 
 impl Running {
-    /// A new connection: the server closes those that were idle through a long load.
+    /// A new connection: the server closes connections that are idle during a long load.
     fn client(&self) -> Result<Client> {
         Client::connect(&self.service.address)
     }
 }
 
-/// Seconds of CPU over deliveries, in microseconds.
+/// CPU time per delivery, in microseconds.
 fn per_delivery(cpu: Duration, deliveries: u64) -> f64 {
     cpu.as_secs_f64() * 1e6 / deliveries.max(1) as f64
 }

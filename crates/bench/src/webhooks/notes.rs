@@ -1,5 +1,5 @@
-//! The service that is measured, and requests to it: notes whose events are 1 KB, the endpoints
-//! that want them, replays. The only place of the bench that knows how these look.
+//! The measured service, and requests to it: notes whose events have 1 KB, the endpoints that
+//! receive them, replays. The only file of the bench that knows these formats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::http::Client;
 use crate::load::{Load, Source};
 
-/// One collection and nothing beside it: what is measured is delivering. In development, since
-/// the sink is on this machine and without TLS, as the bare limit's is. Pages are long because
-/// what happened is read back in them.
+/// One collection only: the bench measures delivery. With `development`, because the sink is on
+/// this machine and without TLS, like that of the bare limit. Pages are long because the results
+/// are read in them.
 pub const SCHEMA: &str = "\
 [service]
 name = \"bench\"
@@ -26,20 +26,20 @@ development = true
 number = { type = \"integer\", required = true }
 text = { type = \"string\", required = true }
 ";
-/// Rows of a page when reading back.
+/// Rows per page when reading results.
 pub const PAGE: usize = 1_000;
-/// The only event type that endpoints want, so that nothing else is delivered but pings.
+/// The only enabled event type, so that nothing else is delivered except pings.
 pub const EVENT: &str = "note.created";
 /// With its envelope such a note is an event of 1,024 bytes, give or take its number.
 const TEXT_CHARS: usize = 610;
-/// No other load takes longer: at 2,000 a second a million is done in 500 s.
+/// Time limit of a load: at 2,000 a second a million takes 500 s.
 const FILL_LIMIT: Duration = Duration::from_secs(900);
 
 #[derive(Clone)]
 pub struct Requests {
     key: Arc<str>,
     text: Arc<str>,
-    /// Numbers the notes, so that no two are alike.
+    /// Numbers the notes, so that all are different.
     next: Arc<AtomicU64>,
 }
 
@@ -77,7 +77,7 @@ impl Requests {
         Box::new(move |request| request.extend_from_slice(&own.create()))
     }
 
-    /// A new endpoint of events about notes, with more fields where they are given.
+    /// Creates an endpoint for events of notes, with additional fields.
     pub fn endpoint(&self, url: &str, more: &Value) -> Vec<u8> {
         let mut body = json!({ "url": url, "enabled_events": [EVENT] });
         if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object()) {
@@ -86,14 +86,14 @@ impl Requests {
         self.post("/v1/webhook-endpoints", &body.to_string())
     }
 
-    /// Creates that many notes through the API, as any client would.
+    /// Creates this many notes through the API.
     pub fn fill(&self, address: &str, count: u64, in_flight: usize) -> Result<()> {
         let made = self.fill_within(address, count, in_flight, FILL_LIMIT)?;
         ensure!(made == count, "only {made} of {count} notes within {FILL_LIMIT:?}");
         Ok(())
     }
 
-    /// The same with a limit of time; how many there were when it was over.
+    /// The same with a time limit; returns the number of notes created.
     pub fn fill_within(
         &self,
         address: &str,
@@ -107,7 +107,7 @@ impl Requests {
         Ok(load.run(&|_| self.creates())?.latency.count())
     }
 
-    /// Sends one request and returns the id of what it made.
+    /// Sends one request and returns the id of the created record.
     pub fn made(client: &mut Client, request: &[u8]) -> Result<String> {
         let answer = client.expect(201, request)?;
         let made: Value = serde_json::from_slice(&answer.body)?;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_create_is_one_whole_request_and_no_two_are_alike() {
+    fn a_create_is_one_complete_request_and_all_are_different() {
         let requests = Requests::new("sk_test_1");
         let notes = [0, 1].map(|_| body(&requests.create()));
         assert_eq!((&notes[0]["number"], &notes[1]["number"]), (&json!(1), &json!(2)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_wants_notes_alone() {
+    fn an_endpoint_enables_only_notes() {
         let requests = Requests::new("sk_test_1");
         let made = body(&requests.endpoint("http://127.0.0.1:1/e/0", &json!({ "timeout": 30 })));
         assert_eq!(made["enabled_events"], json!([EVENT]));

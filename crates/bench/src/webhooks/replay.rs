@@ -1,4 +1,4 @@
-//! Events from before an endpoint existed, sent to it by one replay. To be seen, not judged.
+//! Events from before an endpoint existed, sent to it by one replay. Shown without a bar.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::{Bench, CREATORS, FIRST_DELIVERY_LIMIT, per_delivery};
 const EVENTS: u64 = 30_000;
 const QUICK_EVENTS: u64 = 5_000;
 const REPLAY_LIMIT: Duration = Duration::from_secs(180);
-/// Often enough for the clock, seldom enough to cost the server nothing.
+/// Often enough for the measurement, seldom enough not to load the server.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub fn run(bench: &mut Bench<'_>) -> Result<()> {
@@ -28,7 +28,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
     requests.fill(&service.address, events, CREATORS)?;
     let mut client = Client::connect(&service.address)?;
     let endpoint = Requests::made(&mut client, &requests.endpoint(&sink.url(0), &json!({})))?;
-    // Whatever a new endpoint gets by itself is no part of the replay.
+    // Events that a new endpoint gets automatically are not part of the replay.
     sink.settle()?;
     sink.take()?;
     let (began, before) = (Instant::now(), service.cpu()?);
@@ -47,12 +47,12 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
         cpu_us: per_delivery(cpu, events),
     };
     bench.stage.report.sample("replay", "restive", sample, None);
-    // The client's connection is closed first: draining must not wait for it.
+    // The client's connection is closed first, so that the drain does not wait for it.
     drop(client);
     service.stop()
 }
 
-/// Until the job says that it is done.
+/// Waits until the replay is done.
 fn wait(client: &mut Client, request: &[u8], sink: &Sink) -> Result<()> {
     let began = Instant::now();
     loop {

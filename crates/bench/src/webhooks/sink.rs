@@ -1,7 +1,6 @@
-//! The receiver of webhooks: a lean HTTP/1.1 server on a thread of its own that takes each request
-//! down and answers 200. It can be told to refuse connections, to hold its answers back, or never
-//! to answer some endpoints. Reads no more of a request than where it ends, which event it carries
-//! and whom it is for.
+//! The webhook receiver: a lean HTTP/1.1 server on a separate thread that records each request and
+//! answers 200. It can refuse connections, hold its responses back, or never answer some endpoints.
+//! Reads of a request only its end, its event and its endpoint.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,26 +17,26 @@ use crate::http::header;
 
 use super::arrivals::{Arrival, EventKey};
 
-/// What every delivery is answered with.
+/// The response to every delivery.
 const ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n\
       {\"received\":true}";
 /// More than the connections of any scenario, so that none waits to be accepted.
 const BACKLOG: u32 = 4_096;
-/// Events are 1 KB; a request beyond this is a fault.
+/// Events have 1 KB; a request beyond this is an error.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// Twice the largest scenario; at 32 bytes each it is 64 MB.
 const MAX_ARRIVALS: usize = 2_000_000;
-/// How often a waiting caller looks.
+/// Interval at which a waiting caller checks.
 const LOOK: Duration = Duration::from_millis(2);
-/// Nothing is under way any more when nothing has come for so long.
+/// Nothing is in progress if nothing has arrived for this long.
 const QUIET: Duration = Duration::from_millis(500);
 const SETTLE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether there is a listener, and whether it answers.
+/// Whether there is a listener, and whether it responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// The port is taken, but nobody listens: connections are refused.
+    /// The port is bound, but nothing listens: connections are refused.
     Refuse,
     Hold,
     Answer,
@@ -46,7 +45,7 @@ enum Mode {
 
 struct Shared {
     mode: watch::Sender<Mode>,
-    /// Endpoints with a lower number get no answer.
+    /// Endpoints with a lower number get no response.
     hanging: AtomicU32,
     requests: AtomicU64,
     answered: AtomicU64,
@@ -62,12 +61,12 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// One that answers.
+    /// A sink that responds.
     pub fn start() -> Result<Self> {
         Self::new(Mode::Answer)
     }
 
-    /// One whose port refuses connections until `hold` or `release`.
+    /// A sink whose port refuses connections until `hold` or `release`.
     pub fn refusing() -> Result<Self> {
         Self::new(Mode::Refuse)
     }
@@ -86,7 +85,7 @@ impl Sink {
             fault: Mutex::new(None),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // Here already and not in the thread: who gets the sink may connect at once.
+        // Here and not in the thread, because the caller may connect at once.
         let ready = match mode {
             Mode::Refuse => Socket::Bound(socket),
             _ => Socket::Listening(runtime.block_on(async { socket.listen(BACKLOG) })?),
@@ -105,17 +104,17 @@ impl Sink {
         format!("http://{}/e/{endpoint}", self.address)
     }
 
-    /// Accepts connections and takes requests, without answering yet.
+    /// Accepts connections and reads requests, without responding yet.
     pub fn hold(&self) {
         self.shared.mode.send_replace(Mode::Hold);
     }
 
-    /// Answers everything, also what it held.
+    /// Responds to everything, including held requests.
     pub fn release(&self) {
         self.shared.mode.send_replace(Mode::Answer);
     }
 
-    /// From now on the endpoints below this number get no answer.
+    /// From now on the endpoints below this number get no response.
     pub fn hang(&self, below: u32) {
         self.shared.hanging.store(below, Ordering::Relaxed);
     }
@@ -125,7 +124,7 @@ impl Sink {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// How many of them got their answer.
+    /// How many of them got their response.
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(Ordering::Relaxed)
     }
@@ -143,7 +142,7 @@ impl Sink {
         Ok(taken)
     }
 
-    /// Waits until it is so; false when the time is over first.
+    /// Waits for a condition; false if the time is over first.
     pub fn wait(&self, limit: Duration, so: impl Fn(&Self) -> bool) -> Result<bool> {
         let until = Instant::now() + limit;
         while !so(self) {
@@ -156,7 +155,7 @@ impl Sink {
         Ok(true)
     }
 
-    /// Waits for that many answered deliveries; fewer within the time are an error.
+    /// Waits for this many answered deliveries; fewer within the time are an error.
     pub fn expect(&self, answered: u64, limit: Duration) -> Result<()> {
         if self.wait(limit, |sink| sink.answered() >= answered)? {
             return Ok(());
@@ -168,7 +167,7 @@ impl Sink {
         }
     }
 
-    /// Waits until nothing has come for a while, so that what comes next is known to be new.
+    /// Waits until nothing has arrived for a while, so that the next arrival is known to be new.
     pub fn settle(&self) -> Result<()> {
         let until = Instant::now() + SETTLE_LIMIT;
         let (mut seen, mut since) = (self.requests(), Instant::now());
@@ -184,7 +183,7 @@ impl Sink {
         Ok(())
     }
 
-    /// What went wrong with a request, if anything did.
+    /// The first error of a request, if there was one.
     fn check(&self) -> Result<()> {
         match lock(&self.shared.fault).take() {
             Some(fault) => bail!("the sink: {fault}"),
@@ -244,7 +243,8 @@ async fn serve(socket: Socket, shared: &Arc<Shared>) -> Result<()> {
         stream.set_nodelay(true)?;
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            // Told before the connection is closed, so that who sees its end can ask why.
+            // Recorded before the connection is closed, so that a caller that sees its end can ask
+            // why.
             if let Err(error) = connection(&mut stream, &shared).await {
                 shared.tell(&error);
             }
@@ -281,21 +281,21 @@ async fn connection(stream: &mut TcpStream, shared: &Shared) -> Result<()> {
             ensure!(filled < MAX_REQUEST_BYTES, "a request of more than {filled} bytes");
             buffer.resize(filled * 2, 0);
         }
-        // A sender may give a connection up at any moment; what it left behind is no delivery.
+        // A sender may close a connection at any time; an incomplete request is not a delivery.
         let Ok(count @ 1..) = stream.read(&mut buffer[filled..]).await else { return Ok(()) };
         began.get_or_insert_with(Instant::now);
         filled += count;
     }
 }
 
-/// Takes whatever comes and says nothing.
+/// Reads everything and sends nothing.
 async fn until_closed(stream: &mut TcpStream) -> Result<()> {
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {}
     Ok(())
 }
 
-/// What is read of a delivery.
+/// The parsed parts of a delivery.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     event: EventKey,
@@ -305,7 +305,7 @@ struct Request {
 }
 
 impl Request {
-    /// None until all of it has arrived.
+    /// None until it is complete.
     fn parse(buffer: &[u8]) -> Result<Option<Self>> {
         let Some(end) = memchr::memmem::find(buffer, b"\r\n\r\n") else { return Ok(None) };
         let head = &buffer[..end];
@@ -328,7 +328,7 @@ impl Request {
     }
 }
 
-/// A thread that panicked leaves nothing half-written here.
+/// A thread that panicked leaves no inconsistent state here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_are_answered_and_taken_down_by_event_and_endpoint() {
+    fn deliveries_are_answered_and_recorded_by_event_and_endpoint() {
         let sink = Sink::start().unwrap();
         let mut client = connect(&sink).unwrap();
         for (endpoint, id) in [(7, "evt_1"), (12, "evt_2")] {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_delivery_is_told() {
+    fn a_request_that_is_not_a_delivery_is_an_error() {
         let sink = Sink::start().unwrap();
         let request = b"GET /e/1 HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
         assert!(connect(&sink).unwrap().send(request).is_err());

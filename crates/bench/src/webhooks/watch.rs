@@ -1,5 +1,5 @@
-//! What the server says of its deliveries: counters of /metrics while it runs, and afterwards the
-//! rows of /v1/deliveries and /v1/events, read page by page.
+//! The server's own account of its deliveries: counters of /metrics while it runs, and afterwards
+//! the rows of /v1/deliveries and /v1/events, read page by page.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,18 +15,18 @@ use super::notes::{EVENT, PAGE, Requests};
 
 /// Deliveries that succeeded since the server started.
 const SUCCEEDED: &str = "restive_webhook_deliveries_total{outcome=\"succeeded\"}";
-/// Outcomes that are known and not durable yet.
+/// Known outcomes that are not durable yet.
 const UNSETTLED: &str = "restive_webhook_unsettled";
 const LOOK: Duration = Duration::from_millis(2);
-/// Ten million rows: no list read here is so long.
+/// Ten million rows: no list here is so long.
 const MAX_PAGES: usize = 10_000;
 
-/// How many deliveries have succeeded by now.
+/// The number of successful deliveries so far.
 pub fn succeeded(client: &mut Client, requests: &Requests) -> Result<u64> {
     metrics::figure(&metrics::page(client, &requests.get(metrics::PATH))?, SUCCEEDED)
 }
 
-/// Waits until that many have succeeded and the outcome of each is durable.
+/// Waits until this many have succeeded and the outcome of each is durable.
 pub fn expect_durable(
     client: &mut Client,
     requests: &Requests,
@@ -39,7 +39,7 @@ pub fn expect_durable(
         let page = metrics::page(client, &requests.get(metrics::PATH))?;
         let succeeded = metrics::figure(&page, SUCCEEDED)?;
         let unsettled = metrics::figure(&page, UNSETTLED)?;
-        // Twice: the two figures are not of one moment, and an outcome may lie between them.
+        // Twice: the two figures are not read at the same time, and an outcome may be between them.
         seen = if succeeded >= wanted && unsettled == 0 { seen + 1 } else { 0 };
         if seen == 2 {
             return Ok(());
@@ -52,7 +52,7 @@ pub fn expect_durable(
     }
 }
 
-/// Deliveries to one endpoint that are kept as succeeded.
+/// Stored successful deliveries to one endpoint.
 pub fn kept(client: &mut Client, requests: &Requests, endpoint: &str) -> Result<usize> {
     let mut count = 0;
     let list = format!("/v1/deliveries?endpoint={endpoint}&status=succeeded");
@@ -72,7 +72,7 @@ pub fn events(client: &mut Client, requests: &Requests) -> Result<HashMap<String
     Ok(found)
 }
 
-/// Shows every row of a list.
+/// Calls a function with every row of a list.
 fn walk(
     client: &mut Client,
     requests: &Requests,

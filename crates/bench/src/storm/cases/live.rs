@@ -1,5 +1,5 @@
-//! A's live channels: readers that take next to nothing, subscriptions that change all the time,
-//! and messages in passing without a pause.
+//! A's live channels: very slow readers, constantly changing subscriptions, and ephemeral messages
+//! without a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::storm::schema;
 
 use super::Due;
 
-/// How long everything may take to arrive after the storm.
+/// Time limit of all arrivals after the storm.
 const RECOVERY: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 /// Connections that are opened at the same time.
@@ -27,7 +27,7 @@ const PING: &[u8] = &[0x89, 0];
 /// The masked answer to a ping without payload.
 const PONG: &[u8] = &[0x8a, 0x80, 0, 0, 0, 0];
 
-/// Opens many of them; the target of each is made from its number.
+/// Opens many channels; the target of each is derived from its number.
 async fn open_many(
     account: &Account,
     count: usize,
@@ -55,7 +55,7 @@ async fn open_many(
     Ok(opened)
 }
 
-/// Readers that take one byte a second while events go on.
+/// Readers of one byte a second during a flow of events.
 pub async fn slow_readers(arena: &Arena) -> Result<Due> {
     let readers = arena.count(1_000, 200);
     let events = arena.count(100, 40);
@@ -86,7 +86,7 @@ pub async fn slow_readers(arena: &Arena) -> Result<Due> {
     Ok(Due::new("events on streams", due, seen.load(Ordering::Relaxed)))
 }
 
-/// One byte a second until it recovers, then everything; counts the events.
+/// Reads one byte a second until it recovers, then everything; counts the events.
 async fn sip(mut stream: TcpStream, mut recovered: watch::Receiver<bool>, seen: Arc<AtomicU64>) {
     let mut buffer = Vec::new();
     while !*recovered.borrow_and_update() {
@@ -102,7 +102,7 @@ async fn sip(mut stream: TcpStream, mut recovered: watch::Receiver<bool>, seen: 
         let member = b"\"number\":";
         let found = memmem::find_iter(&buffer, member).count();
         seen.fetch_add(found as u64, Ordering::Relaxed);
-        // What may be the beginning of one is kept.
+        // Keeps a possible beginning of one.
         let last = memmem::rfind(&buffer, member).map_or(0, |at| at + member.len());
         let keep = last.max(buffer.len().saturating_sub(member.len() - 1));
         buffer.drain(..keep);
@@ -140,7 +140,7 @@ pub async fn changing_subscriptions(arena: &Arena) -> Result<Due> {
     recovered.send_replace(true);
     let rate = changes as f64 / arena.length().as_secs_f64();
     arena.note(format!("subscriptions: {rate:.0} changes a second were acknowledged"));
-    // Everybody has a last acknowledgement before the event that they are all due.
+    // Every client has its last acknowledgement before the event that all are due.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let before = events.load(Ordering::Relaxed);
     arena.a.expect(201, &arena.a.post("/v1/notes", &schema::note(number, 100))).await?;
@@ -160,7 +160,7 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    /// Changes its subscription every second until it recovers, then listens to all notes.
+    /// Changes its subscription every second until it recovers, then receives all notes.
     async fn run(mut self, mut recovered: watch::Receiver<bool>, sockets: u64) {
         let mut buffer = Vec::with_capacity(512);
         // Spread over the second.
@@ -196,7 +196,7 @@ impl Subscriber {
         }
     }
 
-    /// Messages are short, so that one is hardly ever cut in two.
+    /// Messages are short, so that one is hardly ever split.
     async fn hear(&self, buffer: &mut Vec<u8>) -> std::io::Result<()> {
         let count = |word: &[u8]| memmem::find_iter(buffer, word).count() as u64;
         self.acks.fetch_add(count(b"\"type\":\"ack\""), Ordering::Relaxed);
@@ -210,10 +210,10 @@ impl Subscriber {
     }
 }
 
-/// Messages in passing as fast as they are taken, and users that come and go.
+/// Ephemeral messages at full speed, and users that come and go.
 pub async fn typing(arena: &Arena) -> Result<Due> {
-    // The server reads 50 messages a second of each: 500 a second to 60 listeners are 30,000
-    // messages a second, which a core sends. More would measure its capacity and not fairness.
+    // The server reads 50 messages a second of each: 500 a second to 60 subscribers are 30,000
+    // messages a second, which a core can send. More would measure its capacity and not fairness.
     const TYPISTS: usize = 10;
     const LISTENERS: usize = 50;
     let target = |number| format!("/ws?types=typing,online&user=u{number}");
@@ -241,7 +241,7 @@ pub async fn typing(arena: &Arena) -> Result<Due> {
                 if Instant::now() >= until || open(&a, &target, HANDSHAKE, false).await.is_err() {
                     return;
                 }
-                // 200 users a second in all, each of whom comes and goes.
+                // 200 users a second in total, each of whom comes and goes.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
@@ -249,7 +249,7 @@ pub async fn typing(arena: &Arena) -> Result<Due> {
     let (sent, heard) = passing_of_b(arena, until).await?;
     arena.storm_ends().await;
     arena.note(format!("typing: B sent {sent} messages in passing and heard {heard}"));
-    // A recovers: a message is heard by somebody who listens.
+    // A recovers: a subscriber receives a message.
     let mut ear = open(&arena.a, "/ws?types=note.created", HANDSHAKE, false).await?;
     arena.a.expect(201, &arena.a.post("/v1/notes", &schema::note(1, 100))).await?;
     let arrived = tokio::time::timeout(RECOVERY, hear(&mut ear, b"note.created")).await;
@@ -257,7 +257,7 @@ pub async fn typing(arena: &Arena) -> Result<Due> {
         .require(heard >= sent, || format!("B heard {heard} of {sent} messages in passing")))
 }
 
-/// B types ten times a second; how often, and how many of these its other socket heard.
+/// B types ten times a second; returns how often, and how many of these its other socket received.
 async fn passing_of_b(arena: &Arena, until: Instant) -> Result<(u64, u64)> {
     let mut mouth = open(&arena.b, "/ws?types=badge.created&user=bea", HANDSHAKE, false).await?;
     let mut ear = open(&arena.b, "/ws?types=typing&user=ben", HANDSHAKE, false).await?;
@@ -282,7 +282,7 @@ async fn passing_of_b(arena: &Arena, until: Instant) -> Result<(u64, u64)> {
     Ok((sent, heard.load(Ordering::Relaxed)))
 }
 
-/// Reads until the word has come.
+/// Reads until the word has arrived.
 async fn hear(stream: &mut TcpStream, word: &[u8]) -> Result<()> {
     let mut buffer = Vec::new();
     while memmem::find(&buffer, word).is_none() {

@@ -12,13 +12,13 @@ use anyhow::Result;
 
 use super::arena::Arena;
 
-/// What A was due after it recovered, and how much of that arrived.
+/// What A was due after it recovered, and how much of it arrived.
 #[derive(Clone, Debug)]
 pub struct Due {
     pub what: &'static str,
     pub due: u64,
     pub arrived: u64,
-    /// Further conditions of this case that did not hold.
+    /// Further conditions of this case that failed.
     pub broken: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl Due {
         Self { what, due, arrived, broken: Vec::new() }
     }
 
-    /// A condition of this case.
+    /// Adds a condition of this case.
     pub fn require(mut self, holds: bool, otherwise: impl FnOnce() -> String) -> Self {
         if !holds {
             self.broken.push(otherwise());

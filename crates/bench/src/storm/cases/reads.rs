@@ -1,4 +1,4 @@
-//! A reads what is expensive to read, in loops.
+//! A sends expensive reads in loops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::storm::schema;
 
 use super::Due;
 
-/// Creates of A at the same time, while it prepares.
+/// Concurrent creates of A during the preparation.
 const CREATORS: usize = 64;
 /// Rows that a deep offset skips.
 const NOTES: u64 = 100_000;
@@ -21,7 +21,7 @@ const QUICK_NOTES: u64 = 20_000;
 const FILTERED: u64 = 50_000;
 const QUICK_FILTERED: u64 = 10_000;
 
-/// Creates that many records, one body like the other.
+/// Creates this many records with similar bodies.
 async fn fill(a: &Account, target: &'static str, count: u64, body: Body) -> Result<()> {
     println!("    A creates {count} at {target}");
     let own = a.clone();
@@ -30,8 +30,8 @@ async fn fill(a: &Account, target: &'static str, count: u64, body: Body) -> Resu
 
 type Body = fn(u64) -> String;
 
-/// Sends these requests in turn over that many connections until the time is over; how many were
-/// answered, and how many were refused by a limit.
+/// Sends these requests in turn over this many connections until the time is over; returns how many
+/// succeeded, and how many a limit refused.
 async fn loops(
     a: &Account,
     connections: usize,
@@ -54,7 +54,7 @@ async fn loops(
                 let answer = connection.ask(&requests[number % requests.len()]).await?;
                 match answer.status {
                     429 | 503 => {
-                        // As the answer asks for.
+                        // As the response asks for.
                         tokio::time::sleep(Duration::from_secs(1)).await;
                         refused.fetch_add(1, Ordering::Relaxed)
                     }
@@ -73,7 +73,7 @@ async fn loops(
     Ok((answered.load(Ordering::Relaxed), refused.load(Ordering::Relaxed)))
 }
 
-/// That many clients of A ask for the last page, by its number.
+/// Clients of A that request the last page by its number.
 async fn deep_offsets(arena: &Arena, clients: usize) -> Result<Due> {
     let notes = arena.count(NOTES, QUICK_NOTES);
     fill(&arena.a, "/v1/notes", notes, |number| schema::note(number, 100)).await?;
@@ -102,7 +102,7 @@ pub async fn deep_offsets_1000(arena: &Arena) -> Result<Due> {
     deep_offsets(arena, if arena.quick { 200 } else { 1_000 }).await
 }
 
-/// Filters whose matches are few and far: the newest half of a feed has none of them.
+/// Filters with few, distant matches: the newest half of a feed has none of them.
 pub async fn scans(arena: &Arena) -> Result<Due> {
     let count = arena.count(FILTERED, QUICK_FILTERED);
     fill(&arena.a, "/v1/messages", count, |number| format!("{{\"text\":\"m{number}\"}}")).await?;

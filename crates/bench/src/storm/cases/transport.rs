@@ -1,5 +1,4 @@
-//! A's connections: bodies that come slowly or are large, answers that are not read, actions whose
-//! handler hangs.
+//! A's connections: slow or large bodies, unread responses, actions with a hanging handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +17,21 @@ use crate::storm::schema;
 
 use super::Due;
 
-/// How long A's answers may take after the storm.
+/// Time limit of A's responses after the storm.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// Resident memory of the server that no case with bodies in flight may exceed.
+/// Maximum resident memory of the server in cases with bodies in flight.
 const MAX_RESIDENT_BYTES: u64 = 512 << 20;
-/// An answer that a client can act on: done, or refused with the reason.
-const TOLD: [u16; 8] = [200, 201, 204, 408, 413, 422, 429, 503];
+/// Statuses that a client can act on: success, or a refusal with a reason.
+const ACTIONABLE: [u16; 8] = [200, 201, 204, 408, 413, 422, 429, 503];
 
-/// How many of these ended with an answer.
+/// How many of these ended with a response.
 async fn told(tasks: Vec<tokio::task::JoinHandle<Result<u16>>>) -> Result<(u64, u64)> {
     let (mut told, mut done) = (0, 0);
     let mut other = None;
     for task in tasks {
         match task.await.context("a client broke")? {
             Ok(status) => {
-                told += u64::from(TOLD.contains(&status));
+                told += u64::from(ACTIONABLE.contains(&status));
                 done += u64::from((200..300).contains(&status));
             }
             Err(error) => other = Some(error),
@@ -59,7 +58,7 @@ pub async fn slow_uploads(arena: &Arena) -> Result<Due> {
             connection.stream.write_all(&head).await?;
             let mut sent = 0;
             while tokio::time::Instant::now() < until && sent < body.len() {
-                // The server may have refused it already: the answer is read below.
+                // The server may have refused it already: the response is read below.
                 let _ = connection.stream.write_all(&body[sent..=sent]).await;
                 sent += 1;
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -99,7 +98,7 @@ pub async fn large_bodies(arena: &Arena) -> Result<Due> {
             let head = a.post_head("/v1/notes", body.len());
             connection.stream.write_all(&head).await?;
             let (last, most) = body.split_last().context("it has bytes")?;
-            // Refused early, the rest is not taken, and the answer is there.
+            // If it is refused early, the rest is not read, and the response is there.
             let sent = connection.stream.write_all(most).await;
             tokio::time::sleep_until(until).await;
             if sent.is_ok() {
@@ -116,7 +115,7 @@ pub async fn large_bodies(arena: &Arena) -> Result<Due> {
     bounded(arena, Due::new("answers", connections, told))
 }
 
-/// With the demand that the server's memory stayed below the bound.
+/// Requires that the server's memory stayed below the bound.
 fn bounded(arena: &Arena, due: Due) -> Result<Due> {
     let (_, peak) = arena.service.memory()?;
     let [peak_mib, limit_mib] = [peak, MAX_RESIDENT_BYTES].map(|bytes| bytes >> 20);
@@ -125,7 +124,7 @@ fn bounded(arena: &Arena, due: Due) -> Result<Due> {
     }))
 }
 
-/// Actions whose handler does not answer.
+/// Actions whose handler does not respond.
 pub async fn hanging_handler(arena: &Arena) -> Result<Due> {
     const ACTIONS: u64 = 200;
     let handler = Receiver::on(arena.handler.try_clone()?, Manner::Hang)?;
@@ -154,7 +153,7 @@ pub async fn hanging_handler(arena: &Arena) -> Result<Due> {
     Ok(Due::new("answers", ACTIONS, told))
 }
 
-/// HTTP/2 connections whose streams are uploads that stall.
+/// HTTP/2 connections with stalled uploads.
 pub async fn stalled_streams(arena: &Arena) -> Result<Due> {
     const STREAMS: u64 = 100;
     const BODY_BYTES: usize = 60_000;
@@ -199,7 +198,7 @@ pub async fn stalled_streams(arena: &Arena) -> Result<Due> {
     )
 }
 
-/// One upload whose end comes after the storm.
+/// One upload whose end is sent after the storm.
 async fn upload(
     requests: h2::client::SendRequest<Bytes>,
     a: Account,
@@ -215,19 +214,19 @@ async fn upload(
     let half = body.len() / 2;
     stream.send_data(body.slice(..half), false)?;
     tokio::time::sleep_until(until).await;
-    // A stream that the server has reset says so below.
+    // The response below shows a stream that the server has reset.
     let _ = stream.send_data(body.slice(half..), true);
     match tokio::time::timeout(RECOVERY, response).await.context("no answer in time")? {
         Ok(response) => Ok(response.status().as_u16()),
-        // Reset by the server with a reason counts as refused.
+        // A reset with a reason counts as a refusal.
         Err(error) if error.is_reset() => Ok(503),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Clients that ask for a large page and do not read it.
+/// Clients that request a large page and do not read it.
 pub async fn unread_answers(arena: &Arena) -> Result<Due> {
-    // Ten pages of 4 MB a second: more would measure how fast pages are made.
+    // Ten pages of 4 MB a second: more would measure the generation of pages.
     const PAUSE: Duration = Duration::from_millis(100);
     let clients = arena.count(80, 30);
     let a = arena.a.clone();

@@ -1,4 +1,4 @@
-//! A's webhook endpoints hang, get more than they take, or are sent everything again.
+//! A's webhook endpoints hang, get more events than they accept, or get everything again.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use crate::storm::schema;
 
 use super::Due;
 
-/// How long receivers hang, as in the report of the fault.
+/// How long receivers hang, as in the original report.
 const HANG: Duration = Duration::from_secs(8);
-/// How long the backlog of a recovered receiver may take to arrive.
+/// Time limit of the backlog of a recovered receiver.
 const RECOVERY: Duration = Duration::from_secs(60);
 const LARGE_BYTES: usize = 120_000;
 const SMALL_BYTES: usize = 4_000;
-/// Creates of A at the same time.
+/// Concurrent creates of A.
 const CREATORS: usize = 8;
 
-/// An endpoint at the receiver that retries every second, so that a case need not wait for long.
+/// An endpoint at the receiver that retries every second, so that a case does not wait long.
 async fn endpoint(a: &Account, receiver: &Receiver, number: u32) -> Result<String> {
     let body = json!({
         "url": receiver.url(number), "enabled_events": ["note.created"], "timeout": 30,
@@ -30,7 +30,7 @@ async fn endpoint(a: &Account, receiver: &Receiver, number: u32) -> Result<Strin
     a.make("/v1/webhook-endpoints", &body).await
 }
 
-/// Makes that many endpoints, takes their pings, and makes the receiver hang.
+/// Creates this many endpoints, receives their pings, and makes the receiver hang.
 async fn hanging(a: &Account, count: u32) -> Result<Receiver> {
     let receiver = Receiver::start(Manner::Answer)?;
     for number in 0..count {
@@ -66,7 +66,7 @@ pub async fn pings(arena: &Arena) -> Result<Due> {
     for task in tasks {
         statuses.push(task.await.context("a ping broke")??);
     }
-    // Refused with a reason is an answer, too.
+    // A refusal with a reason is a response, too.
     let answered = statuses.iter().filter(|status| matches!(status, 200 | 201 | 429 | 503)).count();
     let refused = statuses.iter().filter(|status| matches!(status, 429 | 503)).count();
     arena.note(format!("pings: {} were sent, {refused} refused", answered - refused));
@@ -77,7 +77,7 @@ pub async fn pings(arena: &Arena) -> Result<Due> {
         .require(after > before, || "an event after the pings did not arrive".into()))
 }
 
-/// Creates events for endpoints that hang, lets them recover, and counts what arrives.
+/// Creates events for hanging endpoints, lets them recover, and counts arrivals.
 async fn backlog(arena: &Arena, endpoints: u32, events: u64, bytes: usize) -> Result<Due> {
     let receiver = hanging(&arena.a, endpoints).await?;
     let (pings, _) = receiver.arrived();
@@ -111,7 +111,7 @@ pub async fn hanging_many(arena: &Arena) -> Result<Due> {
     backlog(arena, 40, arena.count(400, 100), SMALL_BYTES).await
 }
 
-/// Filters that look at all of a large text, many times, for each event.
+/// Filters that scan a large text, many times, for each event.
 pub async fn filters(arena: &Arena) -> Result<Due> {
     let (endpoints, events) = (40_u32, arena.count(150, 50));
     let receiver = Receiver::start(Manner::Answer)?;
@@ -150,7 +150,7 @@ pub async fn replay(arena: &Arena) -> Result<Due> {
     let body = json!({ "endpoint": id, "rate_limit": 1, "types": ["note.created"] });
     let replay = arena.a.make("/v1/replays", &body).await?;
     tokio::time::sleep(arena.length()).await;
-    // One event that is not part of the replay must not wait for its end.
+    // An event outside the replay must not wait for its end.
     arena.a.expect(201, &arena.a.post("/v1/notes", &schema::note(events, 100))).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     arena.storm_ends().await;

@@ -1,4 +1,4 @@
-//! A writes much at once: erasures, timers, cascades, creates.
+//! A sends many writes at once: erasures, timers, cascades, creates.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -14,14 +14,14 @@ use crate::storm::schema;
 
 use super::Due;
 
-/// Requests of A at the same time, while it prepares.
+/// Concurrent requests of A during the preparation.
 const CLIENTS: usize = 64;
-/// How long what A asked for may take after the storm.
+/// Time limit of A's requests after the storm.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// How often a waiting case looks.
+/// Interval at which a waiting case checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The ids of records that are created.
+/// Creates records; returns their ids.
 async fn made(a: &Account, target: &'static str, count: u64, body: Body) -> Result<Vec<String>> {
     println!("    A creates {count} at {target}");
     let ids = Arc::new(Mutex::new(Vec::new()));
@@ -40,7 +40,7 @@ async fn made(a: &Account, target: &'static str, count: u64, body: Body) -> Resu
 
 type Body = fn(u64) -> String;
 
-/// Erases these resources at once; the events that were erased.
+/// Erases these resources at once; returns the number of erased events.
 async fn erase(a: &Account, ids: Vec<String>) -> Result<u64> {
     let tasks: Vec<_> = ids
         .into_iter()
@@ -56,7 +56,7 @@ async fn erase(a: &Account, ids: Vec<String>) -> Result<u64> {
     let mut erased = 0;
     for task in tasks {
         let id = task.await.context("an erasure broke")??;
-        // The newest and the oldest events, which may be erased some time after the answer.
+        // The newest and the oldest events, which may be erased some time after the response.
         let until = Instant::now() + RECOVERY;
         while !is_erased(a, &id).await? {
             ensure!(Instant::now() < until, "the events of {id} are not erased");
@@ -67,7 +67,7 @@ async fn erase(a: &Account, ids: Vec<String>) -> Result<u64> {
     Ok(erased)
 }
 
-/// Whether neither the newest nor the oldest event of a record says anything of it.
+/// Whether neither the newest nor the oldest event of a record has a payload.
 async fn is_erased(a: &Account, id: &str) -> Result<bool> {
     for sort in ["created", "-created"] {
         let target = format!("/v1/events?resource={id}&limit=20&sort={sort}");
@@ -120,7 +120,7 @@ pub async fn erasures_of_large(arena: &Arena) -> Result<Due> {
     Ok(Due::new("erasures", records, erased))
 }
 
-/// Timers that become due at once: the server is stopped until all of them are.
+/// Timers that become due at once: the server is suspended until all of them are.
 pub async fn timers(arena: &Arena) -> Result<Due> {
     let jobs = arena.count(50_000, 5_000);
     let began = Instant::now();

@@ -17,11 +17,7 @@ const STILL_OPEN: &[&str] = &[
     "crates/model/src/",
     "crates/model/src/schema",
     "crates/model/src/schema/parse",
-    "crates/model/src/version",
     "crates/store/src/sqlite",
-    "crates/webhooks/src/",
-    "crates/wire/src/",
-    "crates/wire/src/h2",
     "crates/wire/src/h3",
 ];
 

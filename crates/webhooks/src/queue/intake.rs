@@ -1,4 +1,4 @@
-//! What an endpoint loads: its place in the log, the events that wait in memory, and those without a
+//! What an endpoint loads: its place in the log, the events that wait in memory and those with no
 //! durable outcome. Knows neither the store nor the network.
 
 use crate::limits::Limits;

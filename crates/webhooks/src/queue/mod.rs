@@ -249,7 +249,7 @@ impl EndpointQueue {
         }
     }
 
-    /// How many events it may load. While nothing may be sent, none: others need the room. A failing
+    /// How many events it may load. While nothing may be sent, none: others need room. A failing
     /// endpoint has no more than the next try.
     pub fn capacity(&self, now: Instant, limits: &Limits) -> usize {
         if !self.enabled {

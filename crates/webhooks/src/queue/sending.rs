@@ -54,8 +54,8 @@ impl Sending {
     }
 }
 
-/// Slots of the window for requests that no client waits for. One more is reserved, if there is more
-/// than one, for a ping or a requested retry: it succeeds although all others hang. So the log never
+/// Slots of the window for requests that no client waits for. One more is reserved, if there are
+/// several, for a ping or a requested retry: it succeeds although all others hang. So the log never
 /// has the whole window in flight, and a crash repeats fewer deliveries than that.
 fn common_slots(endpoint: &Endpoint) -> usize {
     (endpoint.max_in_flight - 1).max(1)

@@ -13,6 +13,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 mod shape;
+mod comparison;
 mod words;
 
 pub use check::Complaint;

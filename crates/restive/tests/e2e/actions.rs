@@ -264,7 +264,7 @@ fn expressions_calculate_with_the_numbers_of_the_record() {
     sum(json!({"count": 3, "price": 2})).error(422, "guard_failed");
 }
 
-/// Consumers subscribe to a transition, whoever makes it.
+/// A transition has one event type, whether a request or a timer causes it.
 #[test]
 fn a_transition_has_one_event_type_whether_an_action_or_a_timer_makes_it() {
     let server = Start::schema(

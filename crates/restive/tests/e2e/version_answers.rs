@@ -148,7 +148,7 @@ fn account_routes_use_a_version_of_their_mount() {
             assert_eq!(spoken(&answer), pinned, "{path}: refused in the newest of the mount");
             let error = answer.error(400, "unknown_version");
             let message = error["message"].as_str().unwrap();
-            assert!(message.starts_with(&format!("Below {mount} there ")), "{message}");
+            assert!(message.starts_with(&format!("{mount} serves ")), "{message}");
             let answer = server.ask(method, &path).send();
             assert_eq!((answer.status / 100, spoken(&answer)), (2, pinned), "{path}");
         }

@@ -126,7 +126,7 @@ fn a_mount_serves_its_range_of_versions() {
     let error = server.ask("GET", "/v1/books").version(NEWEST).send().error(400, "unknown_version");
     assert_eq!(
         error["message"],
-        "Below /v1 there are versions 2024-01-01 to 2025-06-01; 2026-11-01 is below /v2."
+        "/v1 serves versions 2024-01-01 to 2025-06-01; /v2 serves 2026-11-01."
     );
     server.ask("GET", "/v2/books").version("2024-01-01").send().error(400, "unknown_version");
     server.post("/v1/books", json!({"name": "Emma"})).expect(201);

@@ -1,6 +1,6 @@
-"""What no OpenAPI schema can say, told to schemathesis one rule at a time. Every check stays on; a
-rule here names the one error code that is right although the request matches the document. And
-values that no generator would guess, so that every operation is judged with good data too."""
+"""Rules for schemathesis that an OpenAPI schema cannot express. Every check stays on; a rule here
+names the one error code that is right although the request matches the document. Also values that
+no generator would guess, so that every operation is tested with valid data too."""
 
 import atexit
 import collections
@@ -13,18 +13,18 @@ from schemathesis.generation.meta import TestPhase
 
 # Code or message of the refusal -> why a request that matches the document may be refused with it.
 BEYOND_SCHEMA = {
-    "`q` must have at least one word.": "what a letter is, is a table that no pattern can hold",
+    "`q` must have at least one word.": "no pattern can list all letters",
     "precondition_failed": "whether an ETag is current depends on the record",
     "cursor_invalid": "cursors are signed, and bound to the list that gave them",
-    "bad_reference": "whether the record exists that a field names depends on the data",
-    "unsuitable": "which URLs, expressions, headers and secrets can be used, no pattern can say, "
+    "bad_reference": "whether a referenced record exists depends on the data",
+    "unsuitable": "no pattern can describe usable URLs, expressions, headers and secrets, "
     "nor that one time is later than another",
     "payment_method_missing": "a rule of the bookshop: the record or the request must name one",
     "card_declined": "a rule of the bookshop: this card is always declined",
 }
 
-# How many cases of one operation may be refused with each of these, of some 200 that an operation
-# gets: about half more than are, since the numbers hardly change from run to run (the seed is fixed).
+# How many cases of one operation may be refused with each of these, of some 200 cases: about half
+# more than usual, since the numbers hardly change between runs (the seed is fixed).
 MOST_DROPPED = {
     "`q` must have at least one word.": 10,
     "precondition_failed": 15,
@@ -39,7 +39,7 @@ MORE_DROPPED = {
     ("POST /v1/webhook-endpoints", "unsuitable"): 60,
     ("PATCH /v1/webhook-endpoints/{webhook_endpoint_id}", "unsuitable"): 70,
 }
-# Nothing is dropped without a reason in words and a most.
+# Every dropped failure needs a reason and a maximum.
 assert BEYOND_SCHEMA.keys() == MOST_DROPPED.keys() and all(BEYOND_SCHEMA.values())
 assert all(reason in BEYOND_SCHEMA for _, reason in MORE_DROPPED)
 # Operation and reason -> ids of the cases that were dropped.
@@ -48,18 +48,18 @@ dropped = collections.defaultdict(set)
 KEY = re.compile(r'([!-~]{1,200}?)("?)')
 POSITION = re.compile(r"(?:[0-9A-Fa-f]{8}\.)?[0-9]+")
 count = itertools.count()
-# Cases of each operation so far that shall be accepted.
+# Cases of each operation so far that must be accepted.
 turns = collections.defaultdict(itertools.count)
 
-# What the fields of an endpoint can hold, which no generator would guess. The port is one where
-# nobody listens: connections are refused at once, and so a ping is answered at once too.
+# Valid values for the fields of an endpoint, which no generator would guess. Nothing listens on the
+# port: connections are refused at once, so a ping gets its response at once too.
 USABLE = {
     "url": "http://127.0.0.1:9/hook",
     "filter": "event.type.startsWith('book.')",
     "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
     "headers": {"X-Shop": "bookshop"},
 }
-# Fields that must name a record, and its kind. A made-up id would never get past that.
+# Fields that must name a record, and its kind. A random id would always be refused.
 REFERENCES = {
     ("/v1/orders", "book"): "book",
     ("/v1/orders/{order_id}", "book"): "book",
@@ -71,16 +71,16 @@ MADE = {
     "webhook_endpoint": ("/v1/webhook-endpoints", {"url": USABLE["url"]}),
     "message": ("/v1/messages", {"text": "hello"}),
 }
-# Records that exist: kind -> id -> status, the newest last. So many that deletions leave others.
+# Existing records: kind -> id -> status, newest last. Enough that deletions leave some.
 MOST_KNOWN = 50
 known = collections.defaultdict(dict)
-# How the description of an action says in which states it is possible.
+# The part of an action's description that lists its states.
 POSSIBLE = re.compile(r"Possible while it is ((?:`\w+`(?: or )?)+)")
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    # Asked before the case is touched. What is meant to be refused stays as it is.
+    # Checked before the case is changed. Cases that must be refused stay unchanged.
     meta = case.meta
     if meta and meta.generation.mode.is_positive:
         turn = next(turns[case.operation.label])
@@ -89,36 +89,36 @@ def before_call(context, case, kwargs):
             point_at_known(case, turn)
     if case.path == "/api/messages":
         make_prompt(case)
-    # A key belongs to one request, as its description says. Drawn from the pattern it would be
-    # the same short text again and again, and every second write would be refused for that.
+    # A key belongs to one request, as its description says. Generated from the pattern it would
+    # often be the same short text, and every second write would be refused.
     key = (case.headers or {}).get("Idempotency-Key")
     match = KEY.fullmatch(key) if isinstance(key, str) else None
     if match:
         text, quote = match.groups()
         case.headers["Idempotency-Key"] = f"{text}-{next(count)}{quote}"
-    # The two styles of paging exclude each other, which OpenAPI cannot say of two parameters.
+    # The two styles of pagination exclude each other, which OpenAPI cannot express.
     if case.query and "after" in case.query and "page" in case.query:
         del case.query["after"]
-    # Where the generator finds no value for the pattern it sends none, and calls that valid.
+    # If the generator finds no value for the pattern, it sends an empty one and calls it valid.
     if (case.headers or {}).get("If-Match") == "":
         del case.headers["If-Match"]
 
 
 def make_prompt(case):
-    """A long poll is answered at once where there is a record behind its place, which is the
-    beginning if none is said. Otherwise the judge would wait for a message that nobody sends."""
+    """Makes a long poll respond at once: there must be a record after its position, which is the
+    beginning by default. Otherwise the judge would wait for a message that is never sent."""
     query = case.query or {}
     if query.get("wait") in ("true", "1"):
         if POSITION.fullmatch(str(query.get("since"))):
             del query["since"]
         existing(case, "message")
-    # Tokens are sealed: whatever is made up is refused, and would hide the rest of the request.
+    # Tokens are signed: a random one is refused, which would hide the rest of the request.
     query.pop("access_token", None)
 
 
 def make_usable(case, turn):
-    """Gives fields values that mean something. Every fourth case keeps what was made up: that such
-    values are refused properly is judged too."""
+    """Sets fields to usable values. Every fourth case keeps the generated values, to test that they
+    are refused properly."""
     if not isinstance(case.body, dict) or turn % 4 == 3:
         return
     for (path, field), kind in REFERENCES.items():
@@ -131,7 +131,7 @@ def make_usable(case, turn):
 
 
 def existing(case, kind):
-    """The id of a record that a body can name, made here where the run has made none so far."""
+    """The id of a record that a body can name; creates one if there is none yet."""
     if not known[kind]:
         schema = case.operation.schema
         path, body = MADE[kind]
@@ -144,14 +144,14 @@ def existing(case, kind):
 
 
 def point_at_known(case, turn):
-    """Puts the id of a record that exists into the path of every other case. Not where cases follow
-    one another: there the ids are those of the cases before."""
+    """Puts the id of an existing record into the path of every other case. Not in stateful phases:
+    there the ids are those of earlier cases."""
     possible = POSSIBLE.search(case.operation.definition.raw.get("description", ""))
     for name in case.path_parameters if turn % 2 else []:
         records = known[name.removesuffix("_id")]
         ids = [id for id, status in records.items() if not possible or f"`{status}`" in possible[1]]
         if case.method.upper() == "DELETE":
-            # The oldest, and never the last one: others need it.
+            # The oldest, and never the last one, because other cases need it.
             ids = ids[:1] if len(ids) > 1 else []
         if ids:
             case.path_parameters[name] = str(ids[turn // 2 % len(ids)])
@@ -160,13 +160,13 @@ def point_at_known(case, turn):
 @schemathesis.hook
 def after_call(context, case, response):
     try:
-        told = response.json()
+        answer = response.json()
     except ValueError:
         return
-    if not isinstance(told, dict) or response.status_code >= 300:
+    if not isinstance(answer, dict) or response.status_code >= 300:
         return
-    listed = told.get("data")
-    for record in [told, *(listed if isinstance(listed, list) else [])]:
+    listed = answer.get("data")
+    for record in [answer, *(listed if isinstance(listed, list) else [])]:
         if "id" in record and "object" in record:
             remember(record)
 
@@ -183,8 +183,8 @@ def remember(record):
 @schemathesis.hook
 def filter_failure(context, failure, case, response):
     """Drops a failure that says "this request matches the document and was refused" if the refusal
-    is one of BEYOND_SCHEMA, but only so often: an operation that refuses nearly everything with
-    such a code is not judged, and must not pass."""
+    is one of BEYOND_SCHEMA, but only up to a maximum: an operation that refuses nearly everything
+    with such a code is not tested, and must not pass."""
     if failure.code != "ST202":
         return True
     try:

@@ -1,10 +1,10 @@
-// What becomes of an EventSource, of a page of another origin, whose server has no room for it.
+// An EventSource, on a page of another origin, whose server has no room for it.
 //
 //     full.mjs TOOLS URL TOKEN
 //
 // TOOLS is the folder with node_modules. URL is the server, TOKEN a channel token for it. Prints a
-// line for each thing that happens: "open", "again" (cut off, and about to come back), "closed" (for
-// good), the text of a message. Ends with one of the last two, or after a minute.
+// line for each event: "open", "again" (cut off, will reconnect), "closed" (will not reconnect), the
+// text of a message. Ends with one of the last two, or after a minute.
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 

@@ -1,10 +1,10 @@
-// What a page hears of the live channels while its server comes and goes: an EventSource, which
-// comes back by itself, and a WebSocket, which the page opens again from its last position.
+// The messages that a page receives while its server restarts: an EventSource, which reconnects
+// automatically, and a WebSocket, which the page opens again from its last position.
 //
 //     live.mjs TOOLS URL TOKEN LAST
 //
 // TOOLS is the folder with node_modules. URL is the server, TOKEN a channel token for it. Ends when
-// both channels have heard a message with the text LAST. Prints a line "open" once both channels
+// both channels have received a message with the text LAST. Prints a line "open" once both channels
 // are, then {"stream": [texts…], "socket": [texts…], "streamOpened": n, "socketOpened": n}.
 import { createRequire } from "node:module";
 

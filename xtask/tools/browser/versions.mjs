@@ -1,5 +1,5 @@
-// Which versions of HTTP a browser speaks to a server, page by page: it begins with what TLS offers
-// and moves to HTTP/3 once Alt-Svc has told it.
+// Which versions of HTTP a browser uses, page by page: it begins with the version that TLS negotiates
+// and switches to HTTP/3 once Alt-Svc has announced it.
 //
 //     versions.mjs TOOLS PORT CERTIFICATE PAGES
 //
@@ -20,8 +20,8 @@ const browser = await chromium.launch({
     "--no-sandbox",
     "--host-resolver-rules=MAP shop.example 127.0.0.1",
     `--ignore-certificate-errors-spki-list=${pin.digest("base64")}`,
-    // QUIC wants an authority that everybody knows, except for hosts named here. The port is
-    // another one, so that HTTP/3 is not forced: Alt-Svc has to tell of it.
+    // QUIC requires a publicly known authority, except for hosts named here. The port is another
+    // one, so that HTTP/3 is not forced: Alt-Svc must announce it.
     "--origin-to-force-quic-on=shop.example:1",
   ],
 });

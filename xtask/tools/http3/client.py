@@ -1,4 +1,4 @@
-"""A client of HTTP/3 that shares no line with ours: aioquic, with QPACK by ls-qpack.
+"""An HTTP/3 client that shares no code with ours: aioquic, with QPACK by ls-qpack.
 
     client.py ADDRESS PORT CERTIFICATE KEY
 

@@ -1,4 +1,4 @@
-"""Follows a stream over HTTP/3 by aioquic and prints its body as it comes.
+"""Follows a stream over HTTP/3 with aioquic and prints its body as it arrives.
 
     stream.py ADDRESS PORT CERTIFICATE KEY PATH
 
@@ -57,8 +57,8 @@ async def main(address, port, certificate, key, path):
     settings.load_verify_locations(certificate)
     kind = {"configuration": settings, "create_protocol": Client}
     async with connect(address, int(port), **kind) as client:
-        # The usual end. Asked for instead of raised: an interrupt in the middle of a callback could
-        # be lost.
+        # The normal end. A handler instead of an exception: an interrupt in the middle of a callback
+        # could be lost.
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, client.finish)
         await client.follow(path, key)
 

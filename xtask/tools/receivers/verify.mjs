@@ -2,7 +2,7 @@
 // folder that has them in its node_modules.
 //
 // Reads one case per line of stdin, as JSON: family (stripe, standardwebhooks, svix or github),
-// secret, headers and body. Prints one line per case: `ok`, or `error: ` and what the library said.
+// secret, headers and body. Prints one line per case: `ok`, or `error: ` and the message of the library.
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { createRequire } from "node:module";
@@ -14,7 +14,7 @@ const Stripe = require("stripe");
 const standardwebhooks = require("standardwebhooks");
 const svix = require("svix");
 
-// The key is for calls, of which there are none.
+// The key is for API calls, which this script does not make.
 const stripe = new Stripe("sk_test_none");
 
 const families = {
@@ -43,7 +43,7 @@ function verdict(line) {
   try {
     verify(secret, Object.fromEntries(entries), body);
   } catch (error) {
-    // Whatever a library throws, its user would not trust the request.
+    // Any exception of a library means that its user would not trust the request.
     return `error: ${error.name}: ${error.message}`.replaceAll("\n", " ");
   }
   return "ok";

@@ -39,7 +39,7 @@ def verdict(line):
     try:
         verify(case["secret"], headers, case["body"].encode())
     except Exception as error:
-        # Whatever a library raises, its user would not trust the request.
+        # Any exception of a library means that its user would not trust the request.
         return f"error: {type(error).__name__}: {error}".replace("\n", " ")
     return "ok"
 

@@ -1,9 +1,9 @@
-/* Lets system calls on files fail, for tests: preloaded into a server.
+/* Makes file operations fail, for tests: preloaded into a server.
  *
  * FAULTS names a file. While it exists, each line of it is one fault: the call (sync, write,
  * truncate or lock), the errno it fails with, a text that the path of the file contains (with $ at
  * its end: that the path ends with), and how many times it fails (0: always). The call `slow` is a
- * sync that takes so many milliseconds instead.
+ * sync that takes that many milliseconds instead.
  * FAULTS_SYNCED names a file that gets the path of each file or folder that was synced. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

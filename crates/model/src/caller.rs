@@ -25,7 +25,7 @@ impl Scope {
     }
 }
 
-/// An authenticated caller, as the key that was shown describes them.
+/// An authenticated caller, as their key describes them.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub scope: Scope,

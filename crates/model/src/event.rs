@@ -27,8 +27,8 @@ pub struct Event {
     pub idempotency_key: Option<String>,
 }
 
-/// Fields that the newest version removed: older ones show them, so the log keeps them, apart from
-/// what is told of the newest.
+/// Fields that the newest version removed. Older versions show them, so the log stores them, apart
+/// from the object of the newest version.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Hidden {
     #[serde(default, skip_serializing_if = "Fields::is_empty")]

@@ -99,7 +99,7 @@ pub enum Change {
     },
 }
 
-/// What an operator's HTTP handler answered to an action.
+/// The response of an operator's HTTP handler to an action.
 #[derive(Clone, Debug)]
 pub enum Callout {
     Change(Fields),
@@ -132,7 +132,7 @@ pub struct Idempotency {
     pub fingerprint: [u8; 32],
 }
 
-/// What caused a write; but for the client it ends up in the event's `request`.
+/// What caused a write. All but the client goes into the event's `request`.
 #[derive(Clone, Debug, Default)]
 pub struct Cause {
     pub request: Option<String>,
@@ -141,7 +141,7 @@ pub struct Cause {
     pub client: Option<IpAddr>,
 }
 
-/// What a committed (or replayed) write answers. Rendered by `api::respond`, kept for replays.
+/// The response to a committed (or replayed) write. Rendered by `api::respond`, stored for replays.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Response {
     Created(Record),

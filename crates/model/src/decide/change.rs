@@ -166,7 +166,7 @@ fn refuse_assigned(stage: &Stage<'_>, sent: &Fields) -> Result<(), Problem> {
     refuse(violations.collect())
 }
 
-/// What is beyond a limit that clients of older versions are not held to, unless they wrote it.
+/// Values beyond a limit that does not apply to older versions, unless the client wrote them.
 fn refuse_beyond(stage: &Stage<'_>, mode: Mode, sent: &Fields) -> Result<(), Problem> {
     match stage.collection.fields.iter().any(|field| field.outgrown) {
         true => refuse(beyond(stage.collection, &stage.before, mode, sent)),

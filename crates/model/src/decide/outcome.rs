@@ -115,7 +115,7 @@ fn previous(collection: &Collection, before: &Fields, after: &Fields) -> String 
     Value::Object(differing(names, before, after)).to_string()
 }
 
-/// What older versions show beside the public fields; nothing in most collections.
+/// What older versions show in addition to the public fields; nothing in most collections.
 fn removed(collection: &Collection, before: Option<&Fields>, after: &Fields) -> Option<String> {
     let fields = collection.fields.iter().filter(|field| field.removed && !field.write_only);
     let names = fields.map(|field| field.name.as_str());

@@ -42,7 +42,7 @@ fn filters_ranges_lists_and_null_are_understood() {
 }
 
 #[test]
-fn every_mistake_is_told_at_once_and_by_name() {
+fn every_mistake_is_reported_at_once_and_by_name() {
     let problem = read(
         "books",
         &[("limit", "-1"), ("page", "0"), ("sort", "isbn"), ("colour", "red"), ("min_price", "x")],

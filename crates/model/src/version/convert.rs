@@ -37,7 +37,7 @@ impl Convert {
         failures.into_iter().next()
     }
 
-    /// What becomes of a kept value that an old client sends back.
+    /// What a stored value becomes when an old client sends it back.
     fn loss(&self, value: &Value, old: &Value, record: &Fields) -> Option<String> {
         let older = with(&lower(record, &self.old_fields), &self.old, old);
         let what = match self.raised(old, &older) {
@@ -95,8 +95,8 @@ impl View {
         self.lens(collection).is_some_and(|lens| lens.stages.converts())
     }
 
-    /// Why a kept record would not survive a client of this version that sends back what it reads:
-    /// the field, and what would become of it. For conversions that are not declared to be lossy.
+    /// Why a stored record would change if a client of this version sent back what it reads: the
+    /// field and its new value. Ignores conversions that are declared `lossy`.
     pub fn unstable(&self, collection: CollectionIx, kept: &Fields) -> Option<String> {
         let lens = self.lens(collection).filter(|lens| lens.stages.converts())?;
         let places = lens.lines.iter().filter_map(|line| line.place.as_ref());

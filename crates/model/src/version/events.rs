@@ -68,17 +68,17 @@ impl Versions {
         let view = self.view(version);
         let envelope = Raw::read(&record.body, None);
         let data = Raw::read(envelope.text("data"), None);
-        let aside = Raw::read(record.hidden.as_deref().unwrap_or("{}"), None);
+        let note = Raw::read(record.hidden.as_deref().unwrap_or("{}"), None);
         let name = |text: &str| serde_json::from_str::<String>(text).unwrap_or_default();
         // As they were written, where the newest has other words for them.
-        let (object, previous) = match aside.find("object") {
-            Some(object) => (object, aside.find("previous")),
+        let (object, previous) = match note.find("object") {
+            Some(object) => (object, note.find("previous")),
             None => (data.text("object"), data.find("previous_attributes")),
         };
         let previous = previous.map(Cow::Borrowed);
-        let texts = Texts { object: object.into(), previous, hidden: aside.find("hidden") };
-        let collection = self.kept().find(&name(aside.text("collection")));
-        let texts = self.shown(collection, &name(aside.text("version")), texts, view);
+        let texts = Texts { object: object.into(), previous, hidden: note.find("hidden") };
+        let collection = self.kept().find(&name(note.text("collection")));
+        let texts = self.shown(collection, &name(note.text("version")), texts, view);
         let mut out = String::with_capacity(record.body.len() + 64);
         for (member, text) in envelope.members() {
             out.push(if out.is_empty() { '{' } else { ',' });

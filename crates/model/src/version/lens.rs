@@ -19,7 +19,7 @@ pub struct Lens {
     pub(super) lines: Vec<Line>,
     /// Kept fields.
     pub(super) kept: Vec<Field>,
-    /// Whether removed fields are shown, which are kept apart.
+    /// Whether it shows removed fields, which are stored apart.
     reveals: bool,
     /// The newest collection with other limits, which hold for what is sent in this version.
     held_to: Option<Box<Collection>>,
@@ -35,11 +35,11 @@ pub(super) struct Line {
     pub field: Option<Field>,
     /// The name by which the stages know it: that of the field it is an old name of, or its own.
     of: String,
-    /// Where it is kept; none: it is a constant.
+    /// Where it is stored; none: it is a constant.
     pub place: Option<Place>,
 }
 
-/// Kept fields that were made from a body of an older version, and what is wrong with it.
+/// Stored fields made from a body of an older version, and what is wrong with the body.
 #[derive(Debug, Default)]
 pub struct Raised {
     pub fields: Fields,
@@ -63,19 +63,19 @@ impl Lens {
         }
     }
 
-    /// Whether the version shows the collection as it is kept.
+    /// Whether the version shows the collection as it is stored.
     pub(super) fn is_plain(&self, newest: &Collection, old: &Collection) -> bool {
         self.stages.0.is_empty()
             && newest.public_names().eq(old.public_names())
             && self.held_to.is_none()
     }
 
-    /// Whether something is kept that no field of the version shows.
+    /// Whether a stored field is shown by no field of the version.
     pub(super) fn is_partial(&self) -> bool {
         self.kept.iter().any(|field| self.name_down(&field.name).is_none())
     }
 
-    /// What holds for kept fields that were made from what is sent in this version.
+    /// The declarations that apply to stored fields made from a body of this version.
     pub(crate) fn held_to<'a>(&'a self, newest: &'a Collection) -> &'a Collection {
         self.held_to.as_deref().unwrap_or(newest)
     }
@@ -201,7 +201,7 @@ impl Lens {
         raised
     }
 
-    /// A violation in the words of this version, and the kept field that it is of.
+    /// A violation in the words of this version, and the stored field it is about.
     fn fault(&self, unraised: &Unraised, sent: &Fields) -> (String, Violation) {
         let Unraised { sent: name, kept, reason } = unraised;
         let message = match reason {
@@ -219,7 +219,7 @@ impl Lens {
         (kept.clone(), violation)
     }
 
-    /// Checks kept fields that were made from a body of this version.
+    /// Checks stored fields that were made from a body of this version.
     pub(crate) fn check(
         &self,
         newest: &Collection,
@@ -239,7 +239,8 @@ impl Lens {
         }
     }
 
-    /// The limits of a kept field mean nothing to a client that sends it converted.
+    /// Rewords a violation of a converted field: the limits of the stored field are in a unit that
+    /// the client does not know.
     pub(crate) fn reword(&self, violation: &mut Violation, sent: &Fields) {
         let of = |line: &&Line| {
             let place = line.place.as_ref();
@@ -255,7 +256,7 @@ impl Lens {
         violation.report_as(&line.name, (!line.is_secret()).then_some(value));
     }
 
-    /// Drops what is made from fields that are wrong by themselves.
+    /// Drops values made from fields that are already known to be wrong.
     pub(crate) fn leave_out(&self, raised: &mut Raised, wrong: &[Violation]) {
         for place in wrong.iter().filter_map(|violation| self.place(&violation.field)) {
             raised.fields.remove(place.field());

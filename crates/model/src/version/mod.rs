@@ -1,5 +1,5 @@
-//! Versions as data. The newest shape is kept and known to the rest of the program; each older date
-//! version is derived from it. The concepts, from the file to a request:
+//! Versions as data. The store and the rest of the program know the newest shape only; each older
+//! date version is derived from it. The concepts, from the file to a request:
 //!
 //! * A `Change` of the schema file says what one version did to a collection (`schema::versions`).
 //! * A `Step` applies one change to a record, down to the older shape or up to the newer one; the
@@ -55,9 +55,9 @@ pub struct View {
     pub schema: Arc<Schema>,
     newest: Arc<Schema>,
     lenses: Vec<Option<Lens>>,
-    /// Collections that are shown as they are kept, but for fields that are kept for others.
+    /// Collections that are shown as they are stored, except fields that only other versions show.
     words: BTreeMap<CollectionIx, Lens>,
-    /// Whether any collection is shown otherwise than it is kept.
+    /// Whether any collection is shown differently from how it is stored.
     differs: bool,
     /// Actions whose parameters have another shape: these are sent, never shown.
     forms: BTreeMap<(CollectionIx, usize), Lens>,
@@ -93,7 +93,7 @@ impl Versions {
         &self.0[0]
     }
 
-    /// What is kept: the newest shapes, without old names beside new ones.
+    /// What is stored: the newest shapes, without old names next to new ones.
     pub fn kept(&self) -> &Arc<Schema> {
         &self.0[0].newest
     }
@@ -154,7 +154,7 @@ impl View {
         }
         crate::schema::hide_what_is_below(&mut schema.collections);
         let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
-        // The newest is the very schema, unless it shows more than is kept.
+        // The newest view shares the schema, unless it shows old names as well.
         let same = index == 0 && lenses.iter().all(Option::is_none);
         let schema = if same { Arc::clone(newest) } else { Arc::new(schema) };
         let differs = lenses.iter().any(Option::is_some);
@@ -171,7 +171,7 @@ impl View {
         }
     }
 
-    /// None: this version shows the collection as it is kept.
+    /// None: this version shows the collection as it is stored.
     pub fn lens(&self, collection: CollectionIx) -> Option<&Lens> {
         self.lenses.get(collection)?.as_ref()
     }
@@ -223,8 +223,8 @@ impl View {
     ) -> Result<Fields, Problem> {
         let shown = &self.schema.collections[collection];
         let (body, violations) = validate::checked(shown, sent, mode);
-        // Clients of other versions may have written what is beyond a limit of this one, and what
-        // is sent back as it is shown is not held to it: `decide` checks.
+        // Clients of other versions may have written values beyond a limit of this one. A client
+        // may send such a value back unchanged, which only `decide` can see.
         let others = |name: &str| {
             let outgrown = || shown.known(name).is_some_and(|field| field.outgrown);
             self.lens(collection).is_some() || outgrown()
@@ -234,7 +234,7 @@ impl View {
         if !violations.is_empty() && !decided_later {
             return Err(Problem::of(Code::ValidationFailed, violations));
         }
-        // Looked for in their kept form: 5 and 5.0 are one number.
+        // Compared in their stored form: 5 and 5.0 are one number.
         let conflicts = self.lens(collection).map(|lens| conflicts(lens, shown, &body));
         if let Some(conflicts) = conflicts.filter(|found| !found.is_empty()) {
             return Err(Problem::of(Code::ValidationFailed, conflicts));
@@ -321,7 +321,7 @@ fn forms(schema: &Schema) -> Forms {
     parts.map(newest).collect()
 }
 
-/// The shape with the old names that the version at `index` has beside new ones.
+/// The shape with the old names that the version at `index` has next to new ones.
 fn with_aliases(schema: &Schema, collection: CollectionIx, index: usize, shape: &Shape) -> Shape {
     let mut shape = shape.clone();
     for (at, version) in schema.versions.iter().enumerate().skip(index) {

@@ -39,7 +39,7 @@ impl Lens {
         self.kept.iter().find(|field| field.name == place.field())
     }
 
-    /// A declared field of this version, and the kept one that it shows.
+    /// A declared field of this version, and the stored one that it shows.
     fn column(&self, name: &str) -> Option<(&Line, &Field)> {
         let line = self.line(name).filter(|line| line.field.is_some())?;
         Some((line, self.kept_field(line)?))
@@ -49,7 +49,7 @@ impl Lens {
         kept.name.clone_into(&mut filter.field);
         let Some(shown) = self.shown(line, kept) else { return };
         if let Test::AnyOf(values) = &mut filter.test {
-            // The kept values that are shown as these: an index can serve that.
+            // The stored values that are shown as these: an index can serve that.
             let mut found = values.clone();
             if !shown.words.is_empty() {
                 let words = kept.choices.iter().map(|word| Scalar::Text(word.clone()));
@@ -67,7 +67,7 @@ impl Lens {
         }
     }
 
-    /// What is shown of the column, where that is not what is kept.
+    /// How the column is shown, if differently from how it is stored.
     fn shown(&self, line: &Line, kept: &Field) -> Option<Shown> {
         let place = line.place.as_ref().filter(|place| place.worded || place.filled)?;
         let show = |value: Value| {

@@ -17,7 +17,7 @@ pub(crate) struct Shape {
     pub(super) stages: Stages,
     /// Codes of rules: the newest and this version's.
     pub codes: BTreeMap<String, String>,
-    /// Kept fields that what is sent in this shape is held to other limits of.
+    /// Stored fields for which bodies of this shape have other limits.
     limits: BTreeMap<String, Limits>,
     /// The reference to the parent, which nothing changes.
     fixed: Option<String>,
@@ -362,7 +362,7 @@ impl Shape {
         Ok(None)
     }
 
-    /// What old clients send is held to the old limits alone.
+    /// Old limits alone apply to what old clients send.
     fn limit(&mut self, name: &str, was: &Limits) -> Result<Option<Step>, Fault> {
         let place = self.place(name)?;
         let mut field = self.fields[place].clone();
@@ -375,7 +375,7 @@ impl Shape {
             return Err(wrong(format!("`was` takes no value of the `enum` of `{name}`")));
         }
         if let Some(kept) = self.stages.newer(name) {
-            // In other units there is nothing to compare with: what the old field takes is taken.
+            // Limits in other units cannot be compared: the old limits of the old field apply.
             let same = !kept.converted && !kept.path.contains('.');
             let limits = if same { was.clone() } else { Limits::default() };
             self.limits.insert(kept.field().to_owned(), limits);

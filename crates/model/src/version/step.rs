@@ -37,7 +37,7 @@ pub(super) enum Step {
         field: String,
         fill: Value,
     },
-    /// Old clients read a constant; nothing is kept.
+    /// Old clients read a constant; nothing is stored.
     Constant {
         field: String,
         value: Value,
@@ -73,7 +73,7 @@ pub(super) struct Convert {
     pub new_fields: Vec<Field>,
 }
 
-/// Why a value cannot be brought up.
+/// Why a value cannot be converted up.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reason {
     /// The object has a member where the value moves to.
@@ -291,14 +291,14 @@ impl Step {
     }
 }
 
-/// Where a field of an older shape is kept, and what lies between.
+/// Where a field of an older shape is stored, and which kinds of change lie between.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Place {
-    /// A kept field, or a member of one.
+    /// A stored field, or a member of one.
     pub path: String,
     pub moved: bool,
     pub worded: bool,
-    /// Old clients read a value where none is kept.
+    /// Old clients read a value where none is stored.
     pub filled: bool,
     /// They never read null.
     pub certain: bool,
@@ -307,12 +307,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The kept field.
+    /// The stored field.
     pub fn field(&self) -> &str {
         self.path.split('.').next().unwrap_or(&self.path)
     }
 
-    /// Whether the kept value is shown as it is.
+    /// Whether the stored value is shown as it is.
     pub fn is_copy(&self) -> bool {
         !(self.moved || self.worded || self.filled || self.converted)
     }
@@ -350,12 +350,12 @@ impl Stages {
         found
     }
 
-    /// Where a kept path is in the older shape.
+    /// Where a stored path is in the older shape.
     pub fn older(&self, path: &str) -> Option<String> {
         self.0.iter().try_fold(path.to_owned(), older)
     }
 
-    /// Where a path of the older shape is kept; none where it is a constant.
+    /// Where a path of the older shape is stored; none where it is a constant.
     pub fn newer(&self, path: &str) -> Option<Place> {
         newer(&self.0, path.to_owned())
     }

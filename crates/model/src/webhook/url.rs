@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told_so() {
+    fn text_that_is_not_a_url_is_refused_as_such() {
         let long = |count: usize| format!("https://example.com/{}", "x".repeat(count - 20));
         allowed(&long(MAX_URL_BYTES), Reach::Public);
         refused(&long(MAX_URL_BYTES + 1), Reach::Public, "at most 2048 bytes, not 2049");

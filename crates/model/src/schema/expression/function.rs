@@ -119,7 +119,7 @@ pub(super) fn named(name: &str) -> Option<Shape> {
 }
 
 impl Class {
-    /// Whether a value of this shape, null left aside, is taken.
+    /// Whether it takes a value of this shape that is not null.
     pub fn takes(self, shape: &Shape) -> bool {
         match self {
             Class::Bool => *shape == Shape::Bool,

@@ -172,8 +172,8 @@ impl Expression {
     }
 }
 
-/// Whether the error depends on how large a value is. A comparison with NaN cannot be told from one
-/// of types.
+/// Whether the error depends on how large a value is. A comparison with NaN looks like a type
+/// error.
 fn is_of_value(error: &ExecutionError) -> bool {
     matches!(
         error,

@@ -51,9 +51,9 @@ impl Owner<'_> {
     }
 
     pub fn limits(self, field: &str, was: &Limits) -> String {
-        let told = was.entries();
-        let members = told.iter().map(|(key, limit)| format!("{key} = {}", value(limit)));
-        let was = match told.is_empty() {
+        let limits = was.entries();
+        let members = limits.iter().map(|(key, limit)| format!("{key} = {}", value(limit)));
+        let was = match limits.is_empty() {
             true => String::new(),
             false => format!(", was = {{ {} }}", members.collect::<Vec<_>>().join(", ")),
         };

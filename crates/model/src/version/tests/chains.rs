@@ -91,7 +91,7 @@ fn a_version_that_shows_what_is_kept_needs_no_lens() {
 }
 
 #[test]
-fn an_old_name_beside_the_new_one_is_shown_and_taken_by_everyone() {
+fn an_old_name_next_to_the_new_one_is_shown_and_accepted_in_every_version() {
     let versions = service(
         "headline = { type = 'string', required = true, filter = true }\npages = 'integer'",
         &[

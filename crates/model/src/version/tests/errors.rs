@@ -121,7 +121,7 @@ fn decided(schema: &Schema, write: &Write, current: &Record) -> Result<Fields, P
 }
 
 #[test]
-fn what_is_wrong_is_told_in_the_words_of_the_version() {
+fn errors_use_the_words_of_the_version() {
     let fixture = Fixture::new();
     let current = fixture.record(json!({"title": "A", "price": 250}));
     for (patch, param, code, message) in [
@@ -190,7 +190,7 @@ fn refused(versions: &Versions, sent: Value) -> Vec<(String, Code, String, Optio
 }
 
 #[test]
-fn a_member_that_moved_out_is_blamed_by_its_path() {
+fn a_violation_of_a_member_that_moved_out_names_its_path() {
     let versions = service(
         "details = 'object'\nsku = { type = 'string', max_length = 4, unique = true }",
         &[

@@ -48,7 +48,7 @@ fn told(versions: &Versions, event: &Event) -> Vec<Value> {
 }
 
 #[test]
-fn an_event_is_told_in_every_version_whichever_it_was_written_under() {
+fn an_event_is_shown_in_every_version_whichever_it_was_written_under() {
     let versions = service(
         "label = 'string'\nprice = 'integer'",
         &[
@@ -76,7 +76,7 @@ fn an_event_is_told_in_every_version_whichever_it_was_written_under() {
 }
 
 #[test]
-fn what_the_newest_cannot_say_is_null_there_and_stays_for_those_who_can() {
+fn a_value_without_a_counterpart_is_null_in_the_newest_version_and_stays_in_older_ones() {
     let fields = "price = 'integer'";
     let change = "convert = { field = 'price', from = 'number', up = 'int(math.round(value * \
                   100.0))', down = 'double(value) / 100.0' }";
@@ -90,7 +90,7 @@ fn what_the_newest_cannot_say_is_null_there_and_stays_for_those_who_can() {
 }
 
 #[test]
-fn old_names_beside_new_ones_are_told_too() {
+fn events_show_old_names_next_to_new_ones() {
     let versions =
         service("title = 'string'", &["rename = { from = 'name', to = 'title', beside = true }"]);
     let both = json!({"object": {"title": "B", "name": "B"},
@@ -103,7 +103,7 @@ fn old_names_beside_new_ones_are_told_too() {
 }
 
 #[test]
-fn removed_fields_are_told_to_those_who_know_them() {
+fn events_show_removed_fields_to_versions_that_have_them() {
     let versions = service("title = 'string'\nnick = 'string'", &["removed = { field = 'nick' }"]);
     let mut event = event(&date(1), json!({"title": "B"}), Some(json!({"title": "A"})));
     let hidden =

@@ -172,7 +172,7 @@ stars = 'integer'",
 }
 
 #[test]
-fn rules_answer_with_a_client_error_and_tell_of_what_they_change() {
+fn rules_answer_with_a_client_error_and_name_the_event_of_their_change() {
     check(
         "[collections.orders.fields]
 note = 'string'

@@ -35,7 +35,7 @@ fn check_fields(fields: &str, expected: &[&str]) {
 }
 
 #[test]
-fn text_that_is_not_toml_is_told_with_its_place() {
+fn text_that_is_not_toml_is_reported_with_its_place() {
     check("", &["1:1: the file declares no collection; begin with [collections.<name>]"]);
     check("[collections.books\n", &["1:19: unclosed table, expected `]`"]);
     check("collections = 3", &["1:15: `collections` must be a table, not a whole number"]);
@@ -45,7 +45,7 @@ fn text_that_is_not_toml_is_told_with_its_place() {
 }
 
 #[test]
-fn all_findings_of_a_file_are_told_at_once_in_file_order() {
+fn all_findings_of_a_file_are_reported_at_once_in_file_order() {
     check(
         "[servce]
 [service]
@@ -368,7 +368,7 @@ g = { ref = 'books', on_delete = 'restrict' }",
 }
 
 #[test]
-fn limits_of_the_file_are_told() {
+fn limits_of_the_file_are_reported() {
     let many: String = (0..70).map(|n| format!("[collections.a{n}s]\n")).collect();
     check(&many, &["65:14: a schema has at most 64 collections"]);
     let fields: String = (0..105).map(|n| format!("f{n} = 'string'\n")).collect();

@@ -29,7 +29,7 @@ max_connections_per_account = 10000000";
 }
 
 #[test]
-fn each_setting_is_bounded_and_told_with_its_place() {
+fn each_setting_is_bounded_and_reported_with_its_place() {
     for (setting, expected) in [
         ("mount = 'api'", "1:18: `mount` must start with a slash and have lower-case segments…"),
         ("mount = '/'", "1:18: `mount` must start with a slash…"),

@@ -182,7 +182,7 @@ collection_added = true",
 }
 
 #[test]
-fn versions_of_the_future_are_told_to_those_who_know_the_day() {
+fn versions_of_the_future_are_reported_if_today_is_known() {
     let file = "[collections.books]\n[[versions]]\ndate = '2026-01-02'\n[[versions]]\n\
                 date = '2026-01-01'";
     assert!(parse(file).is_ok() && parse_at(file, "2026-01-02").is_ok());
@@ -420,7 +420,7 @@ fn changes_of_one_date_do_not_meet() {
 }
 
 #[test]
-fn one_fault_is_told_once_however_long_the_chain_is() {
+fn one_fault_is_reported_once_however_long_the_chain_is() {
     check(
         &format!(
             "{BOOKS}[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\ncollection = \

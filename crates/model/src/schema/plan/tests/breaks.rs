@@ -73,7 +73,7 @@ const EDITS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_no_change_declares_is_told_with_the_line_that_does() {
+fn an_edit_that_no_change_declares_is_reported_with_a_breaks_line() {
     for (from, to, words) in EDITS {
         assert!(SHOP.contains(from), "{from}");
         let new = SHOP.replacen(from, to, 1);
@@ -129,7 +129,7 @@ fn a_break_of_a_version_that_was_served_declares_nothing_new() {
 }
 
 #[test]
-fn data_that_would_be_lost_is_told_with_the_lines_that_keep_it() {
+fn an_edit_that_loses_data_is_reported_with_the_lines_that_keep_it() {
     for (from, to, said) in [
         (
             "isbn = { type = 'string', unique = true }\n",

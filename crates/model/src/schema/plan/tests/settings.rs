@@ -32,7 +32,7 @@ fn one(old: &str, from: &str, to: &str, class: Class, told: &str) {
 }
 
 #[test]
-fn a_version_that_changes_nothing_is_told() {
+fn a_version_that_changes_nothing_is_reported() {
     let old = SHOP.replace("version = '2026-01-01'\n", "");
     let (from, to) = ("[[versions]]\ndate = '2026", "[[versions]]\ndate = '2027-01-01'\n");
     let to = format!("{to}{from}");
@@ -40,7 +40,7 @@ fn a_version_that_changes_nothing_is_told() {
 }
 
 #[test]
-fn every_edit_of_a_setting_is_told() {
+fn every_edit_of_a_setting_is_reported() {
     for (from, to, told) in [
         ("[collections.books]", "[collections.books]\ndeprecated = '2026-01-01'", "books: dep"),
         ("[collections.books]", "[collections.books]\nsunset = '2026-01-01'", "books: dep"),

@@ -1,4 +1,4 @@
-//! For whoever sends or receives webhooks. Pure functions over bytes: no I/O, no clock, no
+//! For programs that send or receive webhooks. Pure functions over bytes: no I/O, no clock, no
 //! randomness, and nothing of the service, so that a consumer can depend on this crate alone.
 
 pub mod signature;

@@ -15,7 +15,7 @@ pub enum Trigger {
     /// The event, for the first time.
     Event,
     Schedule,
-    /// Somebody asked for this delivery.
+    /// A client requested a retry of this delivery.
     Retry,
     Replay,
 }

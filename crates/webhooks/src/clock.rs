@@ -1,4 +1,4 @@
-//! The time of this round of the loop, by all clocks: read once, used by all.
+//! The time of one pass of the engine, by all clocks: read once, used by all parts.
 
 use crate::Outside;
 use model::Timestamp;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 pub struct Clock {
     pub now: Instant,
-    /// The wall clock as somebody has set it: what receivers compare with theirs.
+    /// The wall clock of the system: receivers compare it with theirs.
     pub wall: Timestamp,
     /// The wall clock, but it never runs backwards: set back, it goes on from where it was. What is
     /// kept, planned and waited for goes by it, so that no retry comes late or early for it.

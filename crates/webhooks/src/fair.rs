@@ -1,5 +1,5 @@
-//! A queue that serves accounts in turn: each account has a line of its own, and whoever has many
-//! waiting delays only itself. Pure.
+//! A queue that serves accounts in turn: each account has a queue of its own, and an account with
+//! many items delays only itself. Pure.
 
 use std::collections::{HashMap, VecDeque};
 

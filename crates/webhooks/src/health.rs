@@ -1,12 +1,12 @@
-//! How an endpoint fares over days: when it is said to be failing, warned about and disabled.
-//! Pure; the engine writes down what is said here.
+//! The failures of an endpoint over days: when it counts as failing, when its owner is warned, and
+//! when it is disabled. Pure; the engine writes the results.
 
 use crate::limits::Limits;
 use model::Timestamp;
 use std::time::Duration;
 use store::Failures;
 
-/// Parts of the time until an endpoint is disabled, in percent, at which its owner is told.
+/// Parts of the time until an endpoint is disabled, in percent, at which its owner is warned.
 const WARNINGS: [i64; 3] = [50, 70, 90];
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +22,8 @@ pub enum Remark {
     /// No attempt has succeeded since.
     Failing(Timestamp),
     Recovered,
-    /// The how-manieth warning, of how many, and when the endpoint will be disabled.
+    /// The number of the warning, from 1, the number of all warnings, and when the endpoint will be
+    /// disabled.
     Warned {
         number: usize,
         of: usize,
@@ -65,7 +66,8 @@ impl Health {
         let Some(since) = failing_since else {
             return (failures >= limits.hold_after).then_some(Remark::Failing(first));
         };
-        // Idle for long between two failures is not failing throughout: the time begins anew.
+        // An endpoint that was idle for long between two failures was not failing all the time: the
+        // period starts again.
         let quiet = limits.disable_after / limits.quiet_part.max(1);
         if last.is_some_and(|last| now.0.saturating_sub(last.0) > millis(quiet)) {
             self.warned = 0;

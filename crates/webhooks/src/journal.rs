@@ -34,8 +34,8 @@ const PREFIX_BYTES: usize = 18;
 /// Which page an outcome stands on; `None` where nothing is written down.
 pub type Place = Option<usize>;
 
-/// One line. The event's id tells whether the log is still the one this was written for: a database
-/// may have been put back from a copy.
+/// One line. The id of the event shows whether the log is still the one this was written for: a
+/// database may have been put back from a copy.
 #[derive(Deserialize)]
 struct Line<'a> {
     endpoint: i64,
@@ -72,7 +72,7 @@ struct Page {
 }
 
 impl Journal {
-    /// Settles what the last process wrote down and could not settle, then begins anew. Without a
+    /// Settles what the last process wrote down and could not settle, then starts again. Without a
     /// folder, or where it cannot be written, nothing is written down.
     pub async fn open(folder: Option<&Path>, store: &Arc<dyn Store>, limits: &Limits) -> Journal {
         let Some(folder) = folder else { return Journal::default() };

@@ -59,18 +59,19 @@ pub struct Parts {
     pub schema: Arc<Schema>,
     pub store: Arc<dyn Store>,
     pub client: wire::Client,
-    /// Where to write down what a crash must not repeat; without it, it repeats a little more.
+    /// Folder of the journal, which keeps a crash from repeating deliveries; without it, a crash
+    /// repeats a few more.
     pub folder: Option<PathBuf>,
     pub outside: Arc<dyn Outside>,
     pub limits: Limits,
     pub metrics: Arc<Metrics>,
 }
 
-/// Delivers until told to stop. Then begins nothing new, gives what is in flight `limits.drain`,
-/// makes every known outcome and the positions durable, and returns. What had no outcome by then is
-/// delivered after the next start.
+/// Delivers events until `stop` completes. Then starts nothing new, gives what is in flight
+/// `limits.drain`, makes every known outcome and the positions durable, and returns. Deliveries
+/// without an outcome are repeated after the next start.
 ///
-/// Wants a thread of its own with a current-thread runtime.
+/// Needs a thread of its own with a current-thread runtime.
 pub async fn run(parts: Parts, stop: impl Future<Output = ()>) {
     // Every request in flight is part of this one task, which yields when all of them wait.
     tokio::task::unconstrained(engine::run(parts, stop)).await;

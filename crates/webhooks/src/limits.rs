@@ -30,7 +30,7 @@ pub struct Limits {
     pub steps: usize,
     /// Events of one endpoint that wait for an earlier one of the same record.
     pub held: usize,
-    /// Outcomes that are not durable yet; beyond it nothing new is begun.
+    /// Outcomes that are not durable yet; beyond it the engine starts nothing new.
     pub unsettled: usize,
     /// Outcomes in one settlement: they are one commit, which other writes wait for.
     pub settlement: usize,
@@ -46,7 +46,7 @@ pub struct Limits {
     /// Headers of the answer that are kept.
     pub kept_headers: usize,
     pub kept_header_bytes: usize,
-    /// How long requests in flight may take once the engine was told to stop.
+    /// How long requests in flight may take once the engine has to stop.
     pub drain: Duration,
     /// How often positions are written, and the wall clock is looked at: it may have jumped.
     pub tick: Duration,
@@ -68,7 +68,7 @@ pub struct Limits {
     pub replays: usize,
     /// Requests in flight of one replay.
     pub replay_window: usize,
-    /// Endpoints whose queue age is told one by one, the worst ones.
+    /// Endpoints whose queue age the metrics report one by one, the worst ones.
     pub reported_endpoints: usize,
 }
 

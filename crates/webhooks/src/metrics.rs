@@ -1,5 +1,5 @@
 //! Figures of the engine, in the text format of Prometheus. Counted with atomics by the engine's
-//! thread, rendered by whoever is asked.
+//! thread, rendered by the thread that answers the request.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -54,7 +54,7 @@ impl Metrics {
         self.latency_us.fetch_add(u64::try_from(time.as_micros()).unwrap_or(0), Relaxed);
     }
 
-    /// The worst first, no more of them than shall be told.
+    /// The worst first, as many as are reported.
     pub(crate) fn waiting(&self, ages: Vec<(String, Duration)>) {
         let oldest = ages.first().map_or(0, |(_, age)| u64::try_from(age.as_millis()).unwrap_or(0));
         self.oldest_ms.store(oldest, Relaxed);

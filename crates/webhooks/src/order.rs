@@ -68,8 +68,8 @@ impl Order {
         }
     }
 
-    /// The delivery of an event has its last outcome. One that nobody waited for, a delivery made
-    /// again on request, changes nothing.
+    /// The delivery of an event has its last outcome. A delivery that no event
+    /// waits for, such as a requested retry, changes nothing.
     pub fn settled(&mut self, record: &str, seq: i64) {
         let Some(turn) = self.busy.get_mut(record).filter(|turn| turn.holder == seq) else {
             return;

@@ -1,4 +1,4 @@
-//! What an answer means for the delivery and for its endpoint. Pure: a table of rules.
+//! What a response means for the delivery and for its endpoint. Pure: a table of rules.
 
 use crate::schedule;
 use model::Timestamp;
@@ -15,7 +15,7 @@ pub struct Answer<'a> {
     pub control: Option<&'a str>,
 }
 
-/// What the rules know beside the answer.
+/// Input of the rules in addition to the response.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     /// How many attempts there were, this one included.

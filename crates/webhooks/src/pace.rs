@@ -17,7 +17,7 @@ pub struct Pace {
     failures: u32,
     /// Failed tries in a row since single ones are made; those of one burst are one.
     strikes: u32,
-    /// When the window was last cut: what was sent before tells nothing new.
+    /// When the window was last cut: results of earlier requests add nothing.
     cut: Option<Instant>,
     /// Single tries only, the next not before.
     held_until: Option<Instant>,

@@ -1,5 +1,5 @@
 //! An event ready to be sent: encoded once per form and version, shared by every endpoint that
-//! wants it, and charged to its account for as long as somebody holds it. Knows the form of a body,
+//! wants it, and charged to its account for as long as it is held. Knows the form of a body,
 //! not who gets it.
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub struct Prepared {
     /// Of the newest version.
     fat: OnceCell<Bytes>,
     thin: OnceCell<Bytes>,
-    /// Of others that somebody wants, by version and thinness. There are few at a time.
+    /// Bodies of other versions, by version and payload form. There are few at a time.
     older: RefCell<Vec<((usize, bool), Bytes)>>,
     /// What filters look at, by version.
     envelopes: RefCell<Vec<(usize, Rc<Fields>)>>,
@@ -87,7 +87,7 @@ impl Loaded {
         self.budget.total() / LARGEST_PART
     }
 
-    /// Nothing that was said of a record before this commit is told any more.
+    /// Events of a record before this commit are not sent any more.
     pub fn erase(&self, scope: Scope, record: &str, seq: i64) {
         let mut erased = self.erased.borrow_mut();
         let key = (scope, record.to_owned());

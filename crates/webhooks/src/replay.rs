@@ -16,7 +16,7 @@ use tokio::time::Instant;
 pub struct Replay {
     pub id: String,
     pub scope: Scope,
-    /// Version of the record that is known here: whoever cancels it makes another.
+    /// Version of the record that is known here: a cancellation makes another.
     pub version: i64,
     /// Id of the endpoint.
     pub endpoint: String,
@@ -81,7 +81,7 @@ pub enum Step {
         after: i64,
         cursor: i64,
     },
-    /// The record as it is now, and whether it says what it should; `None` when it is gone.
+    /// The current record, and whether the write succeeded; `None` when it is gone.
     Saved {
         record: Option<Record>,
         written: bool,
@@ -300,7 +300,7 @@ impl Replay {
         self.dirty = true;
     }
 
-    /// What its record shall say.
+    /// The fields to write to its record.
     pub fn fields(&self) -> Fields {
         let (status, error) = match self.stage {
             Stage::Ended(status, error) => (status, error),
@@ -330,7 +330,7 @@ pub fn means(types: Option<&[String]>, endpoint: &Endpoint, kind: &str) -> bool 
     }
 }
 
-/// Whether a record's status says that there is something to do.
+/// Whether a replay with this status has work left.
 pub fn is_open(status: Option<&str>) -> bool {
     matches!(status, Some("pending" | "running"))
 }

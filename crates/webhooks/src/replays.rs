@@ -147,7 +147,7 @@ impl Replays {
         self.under_way.iter().copied().collect()
     }
 
-    /// Whether the records of all that are in flight say how far they have come.
+    /// Whether the progress of all running replays is stored.
     pub fn are_saved(&self) -> bool {
         let mut under_way = self.under_way.iter().filter_map(|number| self.all.get(number));
         under_way.all(|replay| !replay.saving && !replay.dirty)

@@ -25,7 +25,7 @@ pub struct Post {
     pub target: Target,
     pub timeout: Duration,
     fixed: Vec<(HeaderName, HeaderValue)>,
-    /// By how many older secrets sign beside the newest.
+    /// By how many older secrets sign together with the newest.
     signers: Vec<Signer>,
     /// When each older secret's overlap ends, the last to end first.
     overlaps: Vec<Timestamp>,

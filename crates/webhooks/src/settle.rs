@@ -1,5 +1,5 @@
-//! Outcomes on their way to being durable: one settlement at a time, the next gathers meanwhile.
-//! Does not know how they are kept, nor what follows from them.
+//! Outcomes on their way to being durable: one settlement at a time, the next one collects in the
+//! meantime. Does not know how they are kept, nor what follows from them.
 
 use crate::journal::Place;
 use crate::limits::Limits;
@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use store::{Failures, Outcome, Settlement, Status};
 use tokio::time::Instant;
 
-/// What an outcome costs in a settlement beside the text of its attempt: the row and its indexes.
+/// What an outcome costs in a settlement in addition to the text of its attempt: the row and its
+/// indexes.
 const OUTCOME_BYTES: usize = 256;
 
 /// Whose delivery it was.
@@ -27,7 +28,7 @@ pub struct Mark {
     pub next: Option<Timestamp>,
     /// Set where deliveries of one record go one after the other.
     pub record: Option<String>,
-    /// Where it was written down meanwhile.
+    /// Its place in the journal until it is durable.
     pub place: Place,
 }
 
@@ -42,11 +43,11 @@ pub struct Settler {
     gone: Vec<i64>,
     flying: Vec<Mark>,
     is_flying: bool,
-    /// Somebody waits for one of them.
+    /// An ordered event waits for one of them.
     urgent: bool,
     /// No settlement before this, unless there is enough for one.
     rest: Option<Instant>,
-    /// Somebody will look when the rest is over.
+    /// A timer is set for the end of the pause.
     is_awaited: bool,
 }
 
@@ -112,7 +113,7 @@ impl Settler {
 
     /// What is to be settled next, unless something is in flight or nothing is there. Many at a
     /// time cost a fraction of few: after one settlement the next waits a moment, until it is large
-    /// or somebody is in a hurry.
+    /// or an ordered event or the shutdown waits for it.
     pub fn begin(&mut self, now: Instant, hurry: bool, limits: &Limits) -> Begin {
         if self.is_flying || !self.has_news() {
             return Begin::Nothing;
@@ -139,7 +140,7 @@ impl Settler {
         Begin::Now(Settlement { outcomes, head, positions, pauses, failures, gone })
     }
 
-    /// What was begun is durable.
+    /// The settlement in flight is durable.
     pub fn end(&mut self) -> Vec<Mark> {
         self.is_flying = false;
         std::mem::take(&mut self.flying)

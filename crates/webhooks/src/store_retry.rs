@@ -1,10 +1,10 @@
-//! Asking a store until it answers. Whoever waits here holds nothing that others need.
+//! Calls the store until it answers. A caller that waits here holds nothing that others need.
 
 use crate::limits::Limits;
 use std::future::Future;
 use store::Error;
 
-/// Asks again after each failure, ever more slowly. Says so once.
+/// Calls again after each failure, with a growing pause. Logs the first failure.
 pub async fn until_answered<T, F>(
     what: &'static str,
     limits: &Limits,

@@ -5,7 +5,7 @@ use model::Scope;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Types remembered per scope; beyond it, all are looked up anew.
+/// Types remembered per scope; beyond it, all are looked up again.
 const REMEMBERED_TYPES: usize = 1024;
 
 #[derive(Default)]

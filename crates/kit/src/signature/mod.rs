@@ -6,8 +6,9 @@
 //! | standard (Standard Webhooks, Svix) | `v1,<base64>` | `<id>.<seconds>.<body>` | its bytes |
 //! | plain (GitHub) | `sha256=<hex>` | `<body>` | the secret as text |
 //!
-//! All are HMAC-SHA256. The plain form has no time in it: whoever recorded a request can send it
-//! again for ever, so it is for receivers that know no other. Header names are the caller's.
+//! All are HMAC-SHA256. The plain form has no time in it: an attacker who recorded a request can
+//! send it again for ever, so it is for receivers that know no other. Header names are the
+//! caller's.
 
 mod secret;
 mod mac;

@@ -48,7 +48,7 @@ impl Secret {
         }
     }
 
-    /// The whole text, `whsec_` included. Whoever has it can sign.
+    /// The whole text, `whsec_` included. Anyone who has it can sign.
     pub fn expose(&self) -> &str {
         &self.text
     }

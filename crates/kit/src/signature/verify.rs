@@ -14,12 +14,12 @@ use super::secret::BASE64;
 /// How far a timestamp may be off, either way, unless the receiver has reasons: what the libraries
 /// of Stripe and Standard Webhooks allow.
 pub const TOLERANCE: Duration = Duration::from_secs(300);
-/// 16 signatures take some 1,200 bytes; more than this is nobody's signature.
+/// 16 signatures take some 1,200 bytes; a longer header is no signature.
 pub const MAX_HEADER_BYTES: usize = 4096;
 /// A rotation has two. Those beyond are not looked at.
 pub const MAX_SIGNATURES: usize = 16;
 
-/// `t=<seconds>,v1=<hex>[,v1=<hex>…]`. Other schemes beside `v1` are passed over.
+/// `t=<seconds>,v1=<hex>[,v1=<hex>…]`. Other schemes than `v1` are ignored.
 pub fn timestamped(
     secrets: &[Secret],
     header: Option<&[u8]>,
@@ -220,7 +220,7 @@ fn fresh(seconds: &[u8], now_seconds: i64, tolerance: Duration) -> Result<(), Fa
 }
 
 /// Whether any of the tags is that of the signed text under any of the keys. All pairs are
-/// compared to the end, so that the time it takes tells nothing of where they differ.
+/// compared to the end, so that the time does not reveal where they differ.
 fn agree<'a>(
     keys: impl Iterator<Item = &'a [u8]>,
     signed: &[&[u8]],

@@ -1,5 +1,5 @@
-//! What the engine writes into the records of endpoints: that they fail, recovered, or are
-//! disabled. One change of a record at a time, in order.
+//! Changes of endpoint records by the engine: failing, recovered, disabled. One change of a record
+//! at a time, in order.
 
 use super::{Engine, Requester};
 use crate::health::Remark;
@@ -32,7 +32,7 @@ impl Engine {
                 RecordChange { fields, event: None }
             }
             Some(Remark::Warned { number, of, since, end }) => {
-                // The same words after a restart, so that nobody is warned twice.
+                // The text is the same after a restart, so that the owner is not warned twice.
                 let (since, end) = (since.to_iso(), end.to_iso());
                 let text = format!("failing since {since}; warning {number} of {of}, ends {end}");
                 RecordChange {
@@ -45,7 +45,7 @@ impl Engine {
         self.queue_change(number);
     }
 
-    /// No more is sent to it from now on; its record follows.
+    /// Stops sending to the endpoint at once; its record follows.
     pub(super) fn disable(&mut self, number: i64, reason: String) {
         let Some(queue) = self.queues.get_mut(&number) else { return };
         if !queue.enabled {

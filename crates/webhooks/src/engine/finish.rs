@@ -1,5 +1,5 @@
-//! What happens when a request came to its end: judged, written down as an outcome, and once that
-//! is durable, done.
+//! Handles finished requests: decides the outcome, queues it to be stored, and completes the
+//! delivery once the outcome is durable.
 
 use super::Engine;
 use super::head::is_ping;
@@ -83,7 +83,7 @@ impl Engine {
         self.touch(number);
     }
 
-    /// Judges a request and hands its outcome over to be settled.
+    /// Decides the outcome of a request and queues it to be stored.
     pub(super) fn conclude(&mut self, endpoint: &Endpoint, finished: Finished) -> Judgement {
         let Finished { owner, job, result, created, .. } = finished;
         let view = View::of(&result);
@@ -96,10 +96,11 @@ impl Engine {
         let asked = job.known.as_ref().map_or(0, |known| known.asked);
         let (id, number, before) = self.row(job.known.as_ref());
         let plan = Plan {
-            // What a replay does is no step of the schedule.
+            // An attempt of a replay is no step of the schedule.
             attempts: if job.trigger == Trigger::Replay { 1 } else { before + 1 },
             schedule: match is_ping(&self.schema, &job.event.event) {
-                // Whoever tries an endpoint looks at the outcome now.
+                // A client that tests an endpoint wants the outcome at once, so a ping is not
+                // retried.
                 true => &[],
                 false => &endpoint.retry_schedule,
             },
@@ -157,13 +158,13 @@ impl Engine {
         judgement
     }
 
-    /// A replay that failed begins no schedule, and delays none that was begun.
+    /// A failed replay starts no retry schedule, and delays no retry that is scheduled.
     fn leave_to_schedule(&self, judgement: &mut Judgement, known: Option<&Known>) {
         let Some(known) = known.filter(|known| known.status == Status::Pending) else {
             (judgement.status, judgement.next, judgement.reason) = (Status::Failed, None, None);
             return;
         };
-        // One whose time has come meanwhile may have been tried: it waits as if this was that try.
+        // A retry that became due in the meantime may have been sent: wait as after that attempt.
         if let Some(next) = known.next.filter(|next| *next > self.clock.steady) {
             judgement.next = Some(next);
         }
@@ -313,7 +314,7 @@ impl<'a> View<'a> {
             value.and_then(|value| value.to_str().ok())
         };
         let error = match (&report.result, status) {
-            // Which address it was is the operator's to know: the log tells.
+            // Only the operator may know the address: it is in the log.
             (Err(fault @ OutgoingFault::Forbidden(_)), _) => {
                 Some((fault.class(), Cow::Borrowed("the host has an address that is not called")))
             }

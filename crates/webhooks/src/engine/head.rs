@@ -1,5 +1,5 @@
 //! The head of the log: one reader for all scopes, woken by each commit. Hands every event to the
-//! queues that want it and are not behind, and hears of changed endpoints and replays there.
+//! queues that want it and are not behind, and applies changes of endpoints and replays.
 
 use super::Engine;
 use crate::prepared::{self, Loaded, Prepared};
@@ -119,8 +119,8 @@ impl Engine {
                 if let Some(follower) = self.head.follower.take() {
                     let most = self.limits.batch;
                     let bytes = self.limits.loaded_bytes / HEAD_BYTES_PART;
-                    // Without endpoints there is only the first one to hear of: whoever writes
-                    // shall not be disturbed by a look at each commit.
+                    // Without endpoints only the first new endpoint matters: reading after each
+                    // commit would slow down the writer.
                     let lone = self.queues.is_empty() && self.head.handed < most;
                     let rest = lone.then_some(self.limits.lone_rest);
                     self.tasks.follow(follower, most, bytes, rest);
@@ -185,7 +185,8 @@ impl Engine {
                     let was_enabled = queue.enabled;
                     queue.update(endpoint, version, position);
                     if queue.enabled && !was_enabled {
-                        // Whoever enables it again does not wait for what it once asked for.
+                        // An endpoint that is enabled again does not wait for its earlier
+                        // Retry-After.
                         self.settler.pause(number, Timestamp(0));
                         self.replays.touch_for(scope, id);
                     }
@@ -210,7 +211,7 @@ impl Engine {
         }
     }
 
-    /// What waits in memory was read before: it must say no more than the log does now.
+    /// Events in memory were read before the erasure: they must contain no more than the log now.
     fn heard_of_erasure(&mut self, event: &Event) {
         let erasure = parse_object(&event.object);
         if let Some(resource) = erasure.get("resource").and_then(Value::as_str) {
@@ -288,8 +289,8 @@ impl Engine {
         }
     }
 
-    /// Gives a ping to a queue that is behind: whoever tries an endpoint that fails wants to know
-    /// now, and not once its backlog is gone.
+    /// Gives a ping to a queue that is behind: a client that tests a failing endpoint wants the
+    /// result now, and not after the backlog.
     fn overtake(&mut self, number: i64, recent: &mut Recent) {
         let Some(queue) = self.queues.get(&number) else { return };
         let seq = recent.event.seq;

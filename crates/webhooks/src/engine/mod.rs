@@ -1,13 +1,13 @@
 //! The actor: everything it holds, its loop, and who comes next. The parts of its work stand in the
-//! files beside this one. Nothing here waits: futures are polled, and what they bring is handled at
-//! once.
+//! other files of this folder. Nothing here waits: futures are polled, and what they bring is
+//! handled at once.
 //!
 //! Progress. A queue is looked at (`step`) only after something about it has changed. Each look
 //! sends or records something, or ends with the queue waiting for exactly one of: a response, an
 //! answer of the store, a timer, room in a budget. Room comes back only when something that was
-//! sent or asked for ends, and whoever waits for room is looked at then. So every pass sends, waits
-//! or ends, and no queue is looked at again for nothing. A pass is bounded (`Limits::steps`), and
-//! after it the engine looks at responses, timers and the signal to stop.
+//! sent or asked for ends, and the engine looks at those that wait for room then. So every pass
+//! sends, waits or ends, and no queue is looked at again without a change. A pass is bounded
+//! (`Limits::steps`), and after it the engine looks at responses, timers and the signal to stop.
 
 mod tasks;
 mod ask;
@@ -167,7 +167,7 @@ impl Engine {
         Poll::Pending
     }
 
-    /// Begins whatever can be begun, so much at a time. Says whether there may be more to begin.
+    /// Starts the work that can be started, a bounded part of it. Returns whether more may be left.
     fn pump(&mut self) -> bool {
         self.journal.flush();
         let mut more = false;

@@ -1,5 +1,5 @@
-//! Replays in flight: a few per scope at a time, each with its own small window beside the queue of
-//! its endpoint. They never count for or against the endpoint.
+//! Replays in flight: a few per scope at a time, each with its own small window next to the queue
+//! of its endpoint. They never count for or against the endpoint.
 
 use super::tasks::TaskResult;
 use super::{Engine, Requester, head};
@@ -38,7 +38,7 @@ enum Verdict {
 impl Engine {
     pub(super) fn heard_of_replay(&mut self, event: &Event) {
         match event.kind.rsplit('.').next() {
-            // Its event says all that its record does, and has its number.
+            // The event contains the whole record, and has its number.
             Some("created") => {
                 let record = Record {
                     id: event.record.clone(),
@@ -160,7 +160,7 @@ impl Engine {
                 }
             }
         }
-        // Somebody else's request has to come back first.
+        // Another request must finish first.
         self.timers.set(self.clock.now + self.limits.store_wait, Alarm::Replay(number));
     }
 
@@ -312,7 +312,7 @@ impl Engine {
             // A restart keeps it.
             self.settler.pause(endpoint, self.clock.steady.plus(pause));
         }
-        // That it fails is not held against it, but what it says is heard.
+        // A failed replay does not count against the endpoint, but a request to disable it does.
         if let Some(reason) = judgement.disable {
             self.disable(endpoint, reason.to_owned());
         }
@@ -359,7 +359,7 @@ impl Engine {
             id: Some(replay.id.clone()),
             parent: None,
             change: Change::Assign { fields: replay.fields(), event: None },
-            // Whoever cancels it has the last word.
+            // A concurrent cancellation wins.
             view: None,
             precondition: Precondition::Versions(vec![replay.version]),
             idempotency: None,
@@ -422,7 +422,7 @@ fn load(replay: &mut Replay, events: Vec<Found>, cursor: i64, loaded: &Loaded) -
     skips
 }
 
-/// Writes a replay's record, unless it changed meanwhile; says how it is then.
+/// Writes the record of a replay, unless it changed in the meantime. Returns the current record.
 async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Record>, bool) {
     match until_answered("a replay", limits, || store.commit(write.clone())).await {
         Ok(Committed::Fresh(Response::Updated(record))) => (Some(record), true),

@@ -75,7 +75,7 @@ impl Engine {
         };
     }
 
-    /// Somebody asked for a delivery to be tried again.
+    /// A client requested a retry of a delivery.
     pub(super) fn nudged(&mut self, nudged: watch::Receiver<u64>) {
         self.tasks.nudge(nudged);
         match self.asking_for_asked {

@@ -1,5 +1,5 @@
 //! The start: every endpoint with its position, every unfinished replay, then the head of the log
-//! from where it is now. What happens meanwhile comes after that place and is heard of there.
+//! from where it is now. Changes in the meantime come after that position and are read there.
 
 use super::Engine;
 use super::head::Head;

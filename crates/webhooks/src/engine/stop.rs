@@ -1,5 +1,5 @@
-//! The regular look around, and the end: nothing new is begun, what is in flight may finish for a
-//! while, what is known becomes durable.
+//! The regular tick, and the shutdown: the engine starts nothing new, requests in flight may finish
+//! for a while, and known outcomes become durable.
 
 use super::Engine;
 use crate::queue::Census;
@@ -134,7 +134,7 @@ impl Engine {
                 self.settler.place(*number, now);
             }
         }
-        // Without endpoints there is nobody whose position it would be.
+        // Without endpoints the position of the head is not needed.
         if self.stored_head != Some(head) && !self.queues.is_empty() {
             self.stored_head = Some(head);
             self.settler.place_head(head);
@@ -201,7 +201,8 @@ impl Engine {
         self.metrics.waiting(ages.collect());
     }
 
-    /// Deliveries are no requests: whether an old version can go, these figures have to tell.
+    /// Deliveries are not counted as requests. These figures show whether an old version is still
+    /// in use.
     fn tell_versions(&self) {
         let mut spoken: Vec<(String, usize)> =
             self.versions.iter().map(|view| (view.date.clone(), 0)).collect();

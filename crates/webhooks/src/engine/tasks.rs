@@ -1,5 +1,5 @@
-//! What the engine waits for besides requests: answers of the store. Tasks that ask it do so until
-//! it answers, so that no state of the engine has to.
+//! Calls of the store that the engine waits for. Each task repeats its call until the store
+//! answers, so that no other part of the engine has to handle store errors.
 
 use crate::limits::Limits;
 use crate::replay::Step;
@@ -20,7 +20,7 @@ use store::{Error, Follower, Retries, Settlement, Store};
 use tokio::sync::watch;
 use wire::Share;
 
-/// What was brought.
+/// The result of a finished task.
 pub enum TaskResult {
     Head(Follower, Vec<Event>),
     Reloaded {
@@ -52,7 +52,7 @@ pub enum TaskResult {
     },
 }
 
-/// What the store says to a queue.
+/// What the store returned to a queue.
 pub enum Answer {
     Read(Batch),
     Retries {
@@ -116,7 +116,7 @@ impl Tasks {
         );
     }
 
-    /// Waits for events, after a rest if nobody is waiting for any.
+    /// Waits for events, after a pause if no endpoint waits for any.
     pub fn follow(
         &mut self,
         mut follower: Follower,
@@ -188,7 +188,7 @@ impl Tasks {
     pub fn nudge(&mut self, mut nudged: watch::Receiver<u64>) {
         self.run(async move {
             if nudged.changed().await.is_err() {
-                // The store was closed: nobody will ask for anything any more.
+                // The store was closed: no client can request a retry any more.
                 std::future::pending::<()>().await;
             }
             TaskResult::Nudged(nudged)

@@ -99,8 +99,7 @@ impl Engine {
             // An attempt of a replay is no step of the schedule.
             attempts: if job.trigger == Trigger::Replay { 1 } else { before + 1 },
             schedule: match is_ping(&self.schema, &job.event.event) {
-                // A client that tests an endpoint wants the outcome at once, so a ping is not
-                // retried.
+                // A ping is not retried: its client wants the outcome at once.
                 true => &[],
                 false => &endpoint.retry_schedule,
             },

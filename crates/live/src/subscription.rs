@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use store::Stretch;
+use store::EventPage;
 use tokio::io::AsyncWrite;
 use wire::Raw;
 
@@ -571,7 +571,7 @@ async fn read(
     hub.metrics.log_reads.fetch_add(1, Relaxed);
     let head = hub.ring.head();
     let read = hub.store.0.events_within(Some(interests.scope), after, READ, READ_BYTES);
-    let Stretch { events, more } = read.await?;
+    let EventPage { events, more } = read.await?;
     let oldest = hub.store.0.oldest().await?;
     let upto = match events.last() {
         Some(last) if more => last.seq,

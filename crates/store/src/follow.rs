@@ -1,7 +1,7 @@
 //! Following the log: everything that leaves the service does it by this loop. A follower has a
 //! position, wakes on commit, never skips a committed event and never sees an uncommitted one.
 
-use crate::{Error, Log, Stretch};
+use crate::{Error, EventPage, Log};
 use model::Scope;
 use model::event::Event;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Follower {
     pub async fn read(&mut self, max: usize, bytes: usize) -> Result<Vec<Event>, Error> {
         let newest = *self.newest.borrow_and_update();
         let read = self.log.events_within(self.scope, self.position, max, bytes);
-        let Stretch { events, more } = read.await?;
+        let EventPage { events, more } = read.await?;
         match events.last() {
             Some(last) if more => self.position = last.seq,
             // Everything up to `newest` was looked at, foreign scopes included.

@@ -28,9 +28,10 @@ pub mod sqlite;
 pub use error::Error;
 pub use folder::sync_folder;
 pub use follow::Follower;
-pub use log::{EVENTS_INLINE, Log, Stretch, event_bytes};
+pub use log::{EVENTS_INLINE, EventPage, Log, event_bytes};
 pub use outbox::{
-    Delivery, Failures, Outbox, Outcome, Retries, Retry, Settlement, Standing, Standings, Status,
+    Delivery, EndpointState, EndpointStates, Failures, Outbox, Outcome, Retries, Retry, Settlement,
+    Status,
 };
 pub use records::{Child, Page, Records, Remembered};
 pub use repeats::Repeats;

@@ -14,8 +14,8 @@ pub trait Log: Send + Sync + 'static {
         after: i64,
         max: usize,
     ) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
-        let stretch = self.events_within(scope, after, max, usize::MAX);
-        Box::pin(async move { stretch.await.map(|stretch| stretch.events) })
+        let page = self.events_within(scope, after, max, usize::MAX);
+        Box::pin(async move { page.await.map(|page| page.events) })
     }
 
     /// Like `events`, but ends before the event that exceeds `bytes` (see `event_bytes`). Always
@@ -26,7 +26,7 @@ pub trait Log: Send + Sync + 'static {
         after: i64,
         max: usize,
         bytes: usize,
-    ) -> BoxFuture<'_, Result<Stretch, Error>>;
+    ) -> BoxFuture<'_, Result<EventPage, Error>>;
 
     /// Sequence of the newest durable event; changes with each commit.
     fn position(&self) -> watch::Receiver<i64>;
@@ -44,7 +44,7 @@ pub trait Log: Send + Sync + 'static {
 
 /// Events in the order of the log.
 #[derive(Clone, Debug, Default)]
-pub struct Stretch {
+pub struct EventPage {
     pub events: Vec<Event>,
     /// A limit ended the read: more may follow.
     pub more: bool,

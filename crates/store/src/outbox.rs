@@ -17,13 +17,13 @@ pub trait Outbox: Send + Sync + 'static {
     fn settled(&self) -> watch::Receiver<u64>;
 
     /// Grows when a client requested a retry of a delivery.
-    fn nudged(&self) -> watch::Receiver<u64>;
+    fn retry_requested(&self) -> watch::Receiver<u64>;
 
     /// The state of the endpoints.
-    fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>>;
+    fn endpoint_states(&self) -> BoxFuture<'_, Result<EndpointStates, Error>>;
 
     /// Endpoints with a delivery for which a client requested a retry.
-    fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>>;
+    fn requested_retries(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>>;
 
     /// Those of these endpoints that have retries, with the time of the oldest event among them.
     fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>>;
@@ -43,8 +43,11 @@ pub trait Outbox: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Retries, Error>>;
 
     /// Record and sequence of each pending retry of an endpoint, due or not. Reads no bodies.
-    fn census(&self, endpoint: i64, max: usize)
-    -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>>;
+    fn pending_retries(
+        &self,
+        endpoint: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>>;
 
     /// Those of these events that have a delivery at the endpoint.
     fn deliveries<'a>(
@@ -141,16 +144,16 @@ pub struct Retries {
 
 /// The state of all endpoints, for the engine at its start.
 #[derive(Clone, Debug, Default)]
-pub struct Standings {
+pub struct EndpointStates {
     /// The position of every endpoint without one of its own; `None` in a file of an older program:
     /// such an endpoint is at its creation.
     pub head: Option<i64>,
     /// Those that have a position, a retry, a pause or failures.
-    pub endpoints: Vec<Standing>,
+    pub endpoints: Vec<EndpointState>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct EndpointState {
     pub endpoint: i64,
     pub position: Option<i64>,
     /// When the first of its retries is due.

@@ -31,7 +31,7 @@ pub struct State {
     /// Grows with each settlement; starts at the time of opening, so that it never repeats.
     pub settled: watch::Sender<u64>,
     /// Counts requests to try a delivery again.
-    pub nudged: watch::Sender<u64>,
+    pub retry_requests: watch::Sender<u64>,
     pub seqs: CollectionSeqs,
     pub key_generation: AtomicU64,
     /// Sequence up to which the search indexes have read the log, if there are any.
@@ -78,7 +78,7 @@ impl State {
             newest: watch::Sender::new(found.newest),
             timers: watch::Sender::new(0),
             settled: watch::Sender::new(opened << 16),
-            nudged: watch::Sender::new(0),
+            retry_requests: watch::Sender::new(0),
             seqs: CollectionSeqs::new(found.newest),
             key_generation: AtomicU64::new(0),
             search_position: AtomicI64::new(found.search_position),
@@ -136,7 +136,7 @@ impl State {
     pub fn adopt(&self, newest: i64) {
         self.seqs.forget(newest);
         self.key_generation.fetch_add(1, Ordering::AcqRel);
-        self.nudged.send_modify(|count| *count += 1);
+        self.retry_requests.send_modify(|count| *count += 1);
         self.newest.send_if_modified(|known| {
             let grew = newest > *known;
             *known = newest.max(*known);

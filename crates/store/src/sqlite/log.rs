@@ -2,7 +2,7 @@
 //! writer's transaction.
 
 use super::erasure;
-use crate::{Error, Stretch, event_bytes};
+use crate::{Error, EventPage, event_bytes};
 use model::event::Event;
 use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -70,7 +70,7 @@ pub fn events(
     after: i64,
     max: usize,
     bytes: usize,
-) -> Result<Stretch, Error> {
+) -> Result<EventPage, Error> {
     let most = i64::try_from(max).unwrap_or(i64::MAX);
     let mut statement =
         connection.prepare_cached(if scope.is_none() { OF_ALL } else { OF_SCOPE })?;
@@ -78,7 +78,7 @@ pub fn events(
         None => statement.query(params![after, most])?,
         Some(scope) => statement.query(params![after, most, scope.0])?,
     };
-    let mut found = Stretch::default();
+    let mut found = EventPage::default();
     let mut left = bytes;
     while let Some(row) = rows.next()? {
         let event = event_of(row)?;

@@ -37,13 +37,13 @@ pub use crate::upgrade::Edition;
 
 use crate::commit;
 use crate::fair;
-use crate::outbox::{Delivery, Retries, Settlement, Standings};
+use crate::outbox::{Delivery, EndpointStates, Retries, Settlement};
 use crate::state::{Found, State};
 use crate::usage::{Used, UsedInAll};
 use crate::writer;
 use crate::{
-    BoxFuture, Child, Due, Error, Expired, Figures, Log, Outbox, Page, Records, Remembered,
-    Stretch, Upkeep, Watchdog,
+    BoxFuture, Child, Due, Error, EventPage, Expired, Figures, Log, Outbox, Page, Records,
+    Remembered, Upkeep, Watchdog,
 };
 use backend::Backend;
 use checkpoint::Checkpoints;
@@ -386,7 +386,7 @@ impl Log for SqliteStore {
         after: i64,
         max: usize,
         bytes: usize,
-    ) -> BoxFuture<'_, Result<Stretch, Error>> {
+    ) -> BoxFuture<'_, Result<EventPage, Error>> {
         let read = move |connection: &Connection| log::events(connection, scope, after, max, bytes);
         if max > crate::EVENTS_INLINE {
             return match scope {
@@ -430,17 +430,17 @@ impl Outbox for SqliteStore {
         self.shared.state.settled.subscribe()
     }
 
-    fn nudged(&self) -> watch::Receiver<u64> {
-        self.shared.state.nudged.subscribe()
+    fn retry_requested(&self) -> watch::Receiver<u64> {
+        self.shared.state.retry_requests.subscribe()
     }
 
-    fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>> {
-        self.readers.run(outbox::standings)
+    fn endpoint_states(&self) -> BoxFuture<'_, Result<EndpointStates, Error>> {
+        self.readers.run(outbox::endpoint_states)
     }
 
-    fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>> {
+    fn requested_retries(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>> {
         let shared = &self.shared;
-        Box::pin(async move { shared.readers.with(outbox::asked) })
+        Box::pin(async move { shared.readers.with(outbox::requested_retries) })
     }
 
     fn waiting(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<Vec<(i64, Timestamp)>, Error>> {
@@ -466,14 +466,14 @@ impl Outbox for SqliteStore {
         })
     }
 
-    fn census(
+    fn pending_retries(
         &self,
         endpoint: i64,
         max: usize,
     ) -> BoxFuture<'_, Result<Vec<(String, i64)>, Error>> {
         let shared = &self.shared;
         Box::pin(async move {
-            shared.readers.with(|connection| outbox::census(connection, endpoint, max))
+            shared.readers.with(|connection| outbox::pending_retries(connection, endpoint, max))
         })
     }
 

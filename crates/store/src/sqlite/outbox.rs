@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::{erasure, log, read};
 use crate::commit::Limit;
 use crate::outbox::{
-    Delivery, Failures, Outcome, Retries, Retry, Settlement, Standing, Standings, Status,
+    Delivery, EndpointState, EndpointStates, Failures, Outcome, Retries, Retry, Settlement, Status,
 };
 use crate::{Error, event_bytes};
 use model::{Scope, Timestamp};
@@ -76,7 +76,7 @@ const FAILURES: &str = "INSERT INTO endpoint_states (endpoint, failures, first_f
     last_failure) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (endpoint) DO UPDATE SET \
     failures = excluded.failures, first_failure = excluded.first_failure, \
     last_failure = excluded.last_failure";
-const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(failures), \
+const ENDPOINT_STATES: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(failures), \
     max(first_failure), max(last_failure) FROM \
     (SELECT endpoint, seq, NULL AS next, NULL AS paused, NULL AS failures, \
      NULL AS first_failure, NULL AS last_failure FROM positions UNION ALL \
@@ -85,8 +85,8 @@ const STANDINGS: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(
      SELECT endpoint, NULL, min(next), NULL, NULL, NULL, NULL FROM deliveries WHERE status = 0 \
      GROUP BY endpoint) GROUP BY endpoint";
 const GONE: &str = "DELETE FROM endpoint_states WHERE endpoint = ?1";
-const ASKED: &str = "SELECT DISTINCT endpoint FROM deliveries INDEXED BY deliveries_asked \
-    WHERE status = 0 AND manual > 0";
+const REQUESTED_RETRIES: &str = "SELECT DISTINCT endpoint FROM deliveries \
+    INDEXED BY deliveries_asked WHERE status = 0 AND manual > 0";
 /// Removes the response body to an event that was erased while the request was in flight.
 const CLEAN_ATTEMPTS: &str = concat!(
     "UPDATE attempts SET body = json_set(body, '$.response_body', NULL) WHERE delivery = \
@@ -110,7 +110,8 @@ const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.ma
     d.next <= ?2 AND d.manual = 0 ORDER BY d.next LIMIT ?3";
 const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND status = 0 \
     AND next > ?2";
-const CENSUS: &str = "SELECT e.record, e.seq FROM deliveries d INDEXED BY deliveries_waiting \
+const PENDING_RETRIES: &str = "SELECT e.record, e.seq FROM deliveries d \
+    INDEXED BY deliveries_waiting \
     CROSS JOIN log e ON e.seq = d.event WHERE d.endpoint = ?1 AND d.status = 0 \
     ORDER BY d.event LIMIT ?2";
 const ONE: &str = "SELECT n, id, event, status, attempts, next FROM deliveries \
@@ -225,8 +226,8 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
     Ok(())
 }
 
-pub fn standings(connection: &Connection) -> Result<Standings, Error> {
-    let mut statement = connection.prepare_cached(STANDINGS)?;
+pub fn endpoint_states(connection: &Connection) -> Result<EndpointStates, Error> {
+    let mut statement = connection.prepare_cached(ENDPOINT_STATES)?;
     let moment = |row: &Row<'_>, place: usize| -> Result<Option<Timestamp>, rusqlite::Error> {
         Ok(row.get::<_, Option<i64>>(place)?.map(Timestamp))
     };
@@ -236,7 +237,7 @@ pub fn standings(connection: &Connection) -> Result<Standings, Error> {
             (Some(count), Some(first), Some(last)) => Some(Failures { count, first, last }),
             _ => None,
         };
-        Ok(Standing {
+        Ok(EndpointState {
             endpoint: row.get(0)?,
             position: row.get(1)?,
             due: moment(row, 2)?,
@@ -247,21 +248,21 @@ pub fn standings(connection: &Connection) -> Result<Standings, Error> {
     let mut endpoints = rows.collect::<Result<Vec<_>, _>>()?;
     let place = endpoints.iter().position(|standing| standing.endpoint == HEAD);
     let head = place.and_then(|place| endpoints.swap_remove(place).position);
-    Ok(Standings { head, endpoints })
+    Ok(EndpointStates { head, endpoints })
 }
 
-pub fn asked(connection: &Connection) -> Result<Vec<i64>, Error> {
-    let mut statement = connection.prepare_cached(ASKED)?;
+pub fn requested_retries(connection: &Connection) -> Result<Vec<i64>, Error> {
+    let mut statement = connection.prepare_cached(REQUESTED_RETRIES)?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-pub fn census(
+pub fn pending_retries(
     connection: &Connection,
     endpoint: i64,
     max: usize,
 ) -> Result<Vec<(String, i64)>, Error> {
-    let mut statement = connection.prepare_cached(CENSUS)?;
+    let mut statement = connection.prepare_cached(PENDING_RETRIES)?;
     let rows = statement.query_map([endpoint, max as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -476,7 +476,7 @@ impl<B: Backend> Writer<B> {
         if progress.retry_requested {
             // An event that was done with is needed again.
             self.expiring.forget_needed();
-            self.state.nudged.send_modify(|count| *count += 1);
+            self.state.retry_requests.send_modify(|count| *count += 1);
         }
         Ok(outcomes)
     }

@@ -86,7 +86,8 @@ impl Engine {
                 let most = limits.held;
                 self.ask_store(number, None, async move {
                     let records =
-                        until_answered("retries", &limits, || store.census(number, most)).await;
+                        until_answered("retries", &limits, || store.pending_retries(number, most))
+                            .await;
                     Answer::Census { records, most }
                 });
             }

@@ -13,7 +13,7 @@ use model::webhook::Endpoint;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{Store, Stretch};
+use store::{EventPage, Store};
 use wire::Share;
 
 /// Events of a batch that a queue's account had no room for are read again.
@@ -99,7 +99,7 @@ impl Reading {
         let newest = *self.store.position().borrow();
         let most = self.limits.batch;
         let ask = || self.store.events_within(Some(scope), self.after, most, self.bytes);
-        let Stretch { mut events, more } = until_answered("the log", &self.limits, ask).await;
+        let EventPage { mut events, more } = until_answered("the log", &self.limits, ask).await;
         let last = events.last().map_or(self.after, |event| event.seq);
         let mut seen = if more { last } else { last.max(newest) };
         let claim =

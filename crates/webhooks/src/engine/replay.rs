@@ -23,7 +23,7 @@ use model::{Record, Scope};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{Delivery, Status, Store, Stretch};
+use store::{Delivery, EventPage, Status, Store};
 use tokio::time::Instant;
 use wire::Share;
 
@@ -492,7 +492,7 @@ impl Walk {
 
     async fn run(self, meant: impl Fn(&Event) -> Verdict) -> (Vec<Found>, i64) {
         let ask = || self.store.events_within(Some(self.scope), self.after, self.most, self.bytes);
-        let Stretch { events, more } = until_answered("the log", &self.limits, ask).await;
+        let EventPage { events, more } = until_answered("the log", &self.limits, ask).await;
         let cursor = match events.last() {
             Some(last) if more => last.seq.min(self.last),
             _ => self.last,

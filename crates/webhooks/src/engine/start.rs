@@ -28,7 +28,7 @@ use model::{CollectionIx, Record, Scope, Timestamp};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{Follower, Standing, Store};
+use store::{EndpointState, Follower, Store};
 use wire::Budget;
 
 /// Records read at a time.
@@ -39,7 +39,7 @@ impl Engine {
         let Parts { schema, store, client, folder, outside, limits, metrics } = parts;
         let limits = Rc::new(limits);
         let journal = Journal::open(folder.as_deref(), &store, &limits).await;
-        let nudged = store.nudged();
+        let nudged = store.retry_requested();
         let newest = *store.position().borrow();
         let versions = Arc::new(Versions::new(&schema));
         let mut pins = Pins::default();
@@ -50,7 +50,7 @@ impl Engine {
         }
         let endpoints = every(&store, schema.own(Builtin::Endpoint), &limits).await;
         let replays = every(&store, schema.own(Builtin::Replay), &limits).await;
-        let standings = until_answered("standings", &limits, || store.standings()).await;
+        let standings = until_answered("standings", &limits, || store.endpoint_states()).await;
         let passed = until_answered("the last outcome", &limits, || store.newest_retry()).await;
         let clock = Clock::new(&*outside, passed.unwrap_or(Timestamp(0)));
         let reach = match schema.webhooks.development {
@@ -106,8 +106,8 @@ impl Engine {
         engine
     }
 
-    fn open_all(&mut self, endpoints: Vec<(Scope, Record)>, standings: Vec<Standing>) {
-        let standings: HashMap<i64, Standing> =
+    fn open_all(&mut self, endpoints: Vec<(Scope, Record)>, standings: Vec<EndpointState>) {
+        let standings: HashMap<i64, EndpointState> =
             standings.into_iter().map(|standing| (standing.endpoint, standing)).collect();
         for (scope, record) in endpoints {
             self.open(Endpoint::read(scope, &record), standings.get(&record.number));
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// A queue for an endpoint, from where it stands.
-    pub(super) fn open(&mut self, endpoint: Endpoint, standing: Option<&Standing>) {
+    pub(super) fn open(&mut self, endpoint: Endpoint, standing: Option<&EndpointState>) {
         let (number, scope) = (endpoint.number, endpoint.scope);
         self.names.insert((scope, endpoint.id.clone()), number);
         self.subscriptions.put(scope, number);

@@ -159,7 +159,11 @@ impl Tasks {
     }
 
     pub fn asked(&mut self) {
-        self.ask("manual retries", |store| async move { store.asked().await }, TaskResult::Asked);
+        self.ask(
+            "manual retries",
+            |store| async move { store.requested_retries().await },
+            TaskResult::Asked,
+        );
     }
 
     pub fn waiting(&mut self, asked: Rc<[i64]>) {

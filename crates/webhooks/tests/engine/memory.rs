@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use store::usage::{Used, UsedInAll};
 use store::{
-    BoxFuture, Child, Delivery, Due, Error, Expired, Failures, Figures, Log, Outbox, Page, Records,
-    Remembered, Retries, Retry, Settlement, Standing, Standings, Status, Stretch, Upkeep, Watchdog,
-    event_bytes,
+    BoxFuture, Child, Delivery, Due, EndpointState, EndpointStates, Error, EventPage, Expired,
+    Failures, Figures, Log, Outbox, Page, Records, Remembered, Retries, Retry, Settlement, Status,
+    Upkeep, Watchdog, event_bytes,
 };
 use tokio::sync::watch;
 
@@ -307,12 +307,12 @@ impl Log for Memory {
         after: i64,
         max: usize,
         bytes: usize,
-    ) -> BoxFuture<'_, Result<Stretch, Error>> {
+    ) -> BoxFuture<'_, Result<EventPage, Error>> {
         self.reads.fetch_add(1, SeqCst);
         now(self.reading(|inner| {
             let after = usize::try_from(after).unwrap().min(inner.events.len());
             let of_scope = |event: &&Event| scope.is_none_or(|scope| event.scope == scope);
-            let mut found = Stretch::default();
+            let mut found = EventPage::default();
             let mut left = bytes;
             for event in inner.events[after..].iter().filter(of_scope) {
                 let weight = event_bytes(event);
@@ -406,11 +406,11 @@ impl Outbox for Memory {
         self.settled.subscribe()
     }
 
-    fn nudged(&self) -> watch::Receiver<u64> {
+    fn retry_requested(&self) -> watch::Receiver<u64> {
         self.nudged.subscribe()
     }
 
-    fn standings(&self) -> BoxFuture<'_, Result<Standings, Error>> {
+    fn endpoint_states(&self) -> BoxFuture<'_, Result<EndpointStates, Error>> {
         now(self.reading(|inner| {
             let endpoints = inner.positions.keys().chain(inner.rows.keys().map(|(one, _)| one));
             let endpoints = endpoints.chain(inner.pauses.keys()).chain(inner.failures.keys());
@@ -419,7 +419,7 @@ impl Outbox for Memory {
                 let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
                 rows.filter_map(|(_, row)| row.next).min()
             };
-            let standing = |endpoint| Standing {
+            let standing = |endpoint| EndpointState {
                 endpoint,
                 position: inner.positions.get(&endpoint).copied(),
                 due: due(endpoint),
@@ -427,11 +427,11 @@ impl Outbox for Memory {
                 failures: inner.failures.get(&endpoint).copied(),
             };
             let endpoints = endpoints.into_iter().map(standing).collect();
-            Standings { head: inner.head, endpoints }
+            EndpointStates { head: inner.head, endpoints }
         }))
     }
 
-    fn asked(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>> {
+    fn requested_retries(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>> {
         now(self.reading(|inner| {
             let asked = inner.rows.iter().filter(|(_, row)| row.asked > 0);
             let endpoints: std::collections::BTreeSet<i64> =
@@ -492,7 +492,7 @@ impl Outbox for Memory {
         }))
     }
 
-    fn census(
+    fn pending_retries(
         &self,
         endpoint: i64,
         max: usize,

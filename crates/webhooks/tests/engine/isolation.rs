@@ -121,6 +121,6 @@ async fn filters_of_accounts_at_rest_do_not_slow_down_those_of_others() {
     let begun = Instant::now();
     bed.store.append((0..EVENTS).map(|_| event(HERE)));
     until("all of them", || bed.rows(number, Status::Succeeded) == EVENTS + 1).await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     engine.stop().await;
 }

@@ -100,8 +100,12 @@ fn a_browser_page_refused_for_lack_of_room_reconnects_later() {
     assert!(said.all(|said| said == "open"), "it comes back");
     // Room for the page, and for the requests below.
     held.truncate(2);
-    // Identified by its user: the streams that ended may still be counted for a while.
-    eventually("it is heard", || server.get("/v1/presence").expect(200)["data"] != json!([]));
+    // Identified by its user: the streams that ended may still be counted for a while, so this
+    // request may be refused as well.
+    eventually("it is heard", || {
+        let presence = server.get("/v1/presence");
+        presence.status == 200 && presence.json()["data"] != json!([])
+    });
     write(&server, "hello");
     let said: Vec<String> = std::iter::repeat_with(|| page.says())
         .inspect(|said| assert_ne!(said, "closed"))

@@ -104,7 +104,7 @@ fn a_browser_page_refused_for_lack_of_room_reconnects_later() {
     // request may be refused as well.
     eventually("it is heard", || {
         let presence = server.get("/v1/presence");
-        presence.status == 200 && presence.json()["data"] != json!([])
+        presence.status == 200 && presence.json["data"] != json!([])
     });
     write(&server, "hello");
     let said: Vec<String> = std::iter::repeat_with(|| page.says())

@@ -71,6 +71,12 @@ pub(super) fn understand(reply: &Reply) -> Result<Callout, Problem> {
     if matches!(status, StatusCode::RESET_CONTENT | StatusCode::PARTIAL_CONTENT) {
         return Err(invalid(&format!("{} is not a documented status", status.as_u16())));
     }
+    let declares_body = |value: &HeaderValue| value.as_bytes().trim_ascii() != b"0";
+    if status == StatusCode::NO_CONTENT
+        && reply.headers.get_all(CONTENT_LENGTH).iter().any(declares_body)
+    {
+        return Err(invalid("204 with a body"));
+    }
     let mut answer = if body.is_empty() && status.is_success() {
         if status != StatusCode::NO_CONTENT && !is_framed(&reply.headers) {
             let what = "an empty body without `Content-Length: 0` may have been cut short";

@@ -250,7 +250,7 @@ impl Socket {
         let mut asked = SubscribeRequest::default();
         for (name, value) in message {
             match (name.as_str(), value) {
-                (_, Value::Null) => {}
+                ("types" | "resource" | "parent" | "since", Value::Null) => {}
                 ("types", Value::String(text)) => {
                     asked.interest.types = ask::types(self.schema(), "types", text.split(','))?;
                 }

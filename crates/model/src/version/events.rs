@@ -151,6 +151,22 @@ impl Versions {
         Some((record::encode(shape, &after), previous, hidden.text()))
     }
 
+    /// Whether the newest version has a value for everything in such a text. Where it has none,
+    /// converting the text would lose it.
+    pub fn survives(
+        &self,
+        collection: &str,
+        written: &str,
+        object: &str,
+        hidden: Option<&str>,
+    ) -> bool {
+        let Some(ix) = self.kept().find(collection).filter(|_| !is_erased(object)) else {
+            return true;
+        };
+        let after = whole(object, &Hidden::parse(hidden).object);
+        self.written_lens(ix, written).is_none_or(|lens| lens.raise(&after).faults.is_empty())
+    }
+
     fn view(&self, version: usize) -> &View {
         self.0.get(version).unwrap_or(&self.0[0])
     }

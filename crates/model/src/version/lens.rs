@@ -43,7 +43,7 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 pub struct Raised {
     pub fields: Fields,
-    faults: Vec<(String, Violation)>,
+    pub(crate) faults: Vec<(String, Violation)>,
 }
 
 impl Lens {
@@ -181,11 +181,15 @@ impl Lens {
     /// nothing, also where several kept values look alike in this version.
     fn change(&self, shown: &Fields, wanted: &Fields, current: &Fields) -> Raised {
         let (mut was, mut is) = (self.fold(shown), self.fold(wanted));
-        self.stages.up(&mut was);
+        let unraised_before = self.stages.up(&mut was);
         let mut unraised = self.stages.up(&mut is);
+        // A value that could not be raised before and is sent back as it was shown stays as it is
+        // stored. A change of another field must not make a value unraisable: it would become null.
         unraised.retain(|one| {
             let assigned = self.line(&one.sent).is_some_and(Line::is_assigned);
-            !assigned && path_value(shown, &one.sent) != path_value(wanted, &one.sent)
+            let is_changed = path_value(shown, &one.sent) != path_value(wanted, &one.sent);
+            let was_unraised = unraised_before.iter().any(|before| before.sent == one.sent);
+            !assigned && (is_changed || !was_unraised)
         });
         let faults = unraised.iter().map(|one| self.fault(one, wanted)).collect();
         let mut raised = Raised { fields: Fields::new(), faults };

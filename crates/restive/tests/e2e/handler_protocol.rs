@@ -103,6 +103,8 @@ fn an_empty_response_counts_only_when_the_handler_proves_that_it_is_whole() {
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", None),
         ("HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n", None),
         ("HTTP/1.1 204 No Content\r\n\r\n", None),
+        // It says that there is a body, which the status forbids: a yes or a no is unknown.
+        ("HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\n{}", INVALID),
         ("HTTP/1.1 205 Reset Content\r\ncontent-length: 0\r\n\r\n", INVALID),
         ("HTTP/1.1 205 Reset Content\r\ncontent-length: 2\r\n\r\n{}", INVALID),
         ("HTTP/1.1 206 Partial Content\r\ncontent-length: 2\r\n\r\n{}", INVALID),

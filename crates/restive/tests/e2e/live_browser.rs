@@ -103,8 +103,8 @@ fn a_browser_page_refused_for_lack_of_room_reconnects_later() {
     // Identified by its user: the streams that ended may still be counted for a while, so this
     // request may be refused as well.
     eventually("it is heard", || {
-        let presence = server.get("/v1/presence");
-        presence.status == 200 && presence.json["data"] != json!([])
+        let presence = server.ask("GET", "/v1/presence").try_send();
+        presence.is_ok_and(|answer| answer.status == 200 && answer.json["data"] != json!([]))
     });
     write(&server, "hello");
     let said: Vec<String> = std::iter::repeat_with(|| page.says())

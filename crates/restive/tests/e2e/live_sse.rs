@@ -282,13 +282,17 @@ fn a_stream_from_before_the_log_gets_stream_reset_and_then_the_rest() {
     let data = reset(&mut events);
     assert_eq!(data["reason"], "expired");
     assert!(data["requested"].as_str().unwrap().ends_with(&format!(".{first}")), "{data}");
-    let next = events.event();
-    assert_eq!(next.json()["text"], "forgotten 4");
-    assert_eq!(events.event().json()["text"], "kept");
+    // The one before it may go as well, now that it is no longer the newest.
+    let rest = |events: &mut Events| loop {
+        match events.event().json()["text"].as_str() {
+            Some("kept") => break,
+            text => assert_eq!(text, Some("forgotten 4")),
+        }
+    };
+    rest(&mut events);
     // A client that got the reset continues from there without another.
     let resumed = data["resumed_at"].as_str().unwrap();
-    let mut events = Events::open_from(&server, "/api/events", Some(resumed));
-    assert_eq!(events.event(), next);
+    rest(&mut Events::open_from(&server, "/api/events", Some(resumed)));
 }
 
 /// Many messages, written by several clients at a time.

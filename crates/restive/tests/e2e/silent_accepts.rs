@@ -108,6 +108,7 @@ fn duplicate_or_unknown_members_of_a_socket_message_are_refused() {
         (r#"{"type":"message","data":{"text":"a"},"text":"b"}"#, "unknown_field", json!("text")),
         (r#"{"type":"typing","data":{},"resourse":"x"}"#, "unknown_field", json!("resourse")),
         (r#"{"type":"unsubscribe","all":true}"#, "unknown_field", json!("all")),
+        (r#"{"type":"subscribe","typo":null}"#, "unknown_field", json!("typo")),
         (r#"{"type":"subscribe","resource":""}"#, "invalid_parameter", json!("resource")),
     ] {
         socket.send(0x1, said.as_bytes()).unwrap();

@@ -68,6 +68,25 @@ fn a_converted_field_has_its_old_unit_in_every_interface() {
     assert!(named("name") && !named("price") && !named("min_price"), "{parameters:?}");
 }
 
+/// The formula of one field reads another: changing that one must not lose the first.
+#[test]
+fn a_change_that_makes_another_field_unconvertible_is_refused() {
+    let server = Start::schema(SHOP).go();
+    let ask = |method: &str, path: &str| server.ask(method, path).version(OLD);
+    // In grams; a thousand times as much is no integer of the API any more.
+    let heavy = 9_000_000_000_000_000_i64;
+    let id = server.make("/v1/goods", json!({"weight": heavy, "unit": "g"}));
+    let path = format!("/v1/goods/{id}");
+    let whole = json!({"name": "tea", "unit": "kg", "weight": heavy});
+    for (method, body) in [("PATCH", json!({"unit": "kg"})), ("PUT", whole)] {
+        let answer = ask(method, &path).json(&body).send();
+        assert_eq!(answer.status, 422, "{method}: {}", answer.text);
+        assert_eq!(server.get(&path).expect(200)["weight"], heavy, "{method}");
+    }
+    ask("PATCH", &path).json(&json!({"name": "tea"})).send().expect(200);
+    assert_eq!(server.get(&path).expect(200)["weight"], heavy);
+}
+
 #[test]
 fn a_value_that_cannot_be_converted_is_refused_with_the_sent_name_and_value() {
     let server = Start::schema(SHOP).go();

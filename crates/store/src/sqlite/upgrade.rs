@@ -50,7 +50,7 @@ pub fn apply(
         idempotency::date(&transaction, &view.date)?;
     }
     if let Some(before) = before {
-        upgrade::convert_log(&tables, before, versions)?;
+        upgrade::convert_log(&tables, before, versions, edition.accept)?;
     }
     let unchanged = stored.as_ref() == Some(&plan.stored);
     if !unchanged {

@@ -4,6 +4,7 @@
 use super::Tables;
 use crate::{Error, idempotency};
 use model::Schema;
+use model::schema::evolve::Accept;
 use model::version::{Versions, View};
 use std::sync::Arc;
 
@@ -16,13 +17,27 @@ pub struct EventTexts {
     pub hidden: Option<String>,
 }
 
-/// Converts everything that was written under a date that `now` lacks.
-pub fn convert_log(tables: &impl Tables, before: Schema, now: &Versions) -> Result<(), Error> {
+/// Converts everything that was written under a date that `now` lacks. Refuses if an event has a
+/// value that the newest version cannot express, unless `accept` allows that it is lost.
+pub fn convert_log(
+    tables: &impl Tables,
+    before: Schema,
+    now: &Versions,
+    accept: Accept,
+) -> Result<(), Error> {
     let before = Versions::new(&Arc::new(before));
     let (to, name) = target(&before, now);
     for view in before.iter().filter(|view| now.find(&view.date).is_none()) {
         let from = &view.date;
-        let events = convert_events(tables, &before, from, (to, name))?;
+        let (events, lost) = convert_events(tables, &before, from, (to, name))?;
+        if lost > 0 && accept != Accept::Loss {
+            let message = format!(
+                "version {from} is gone from the file, and {lost} of its events have values that \
+                 version {name} cannot express: they would become null in the log. Keep the \
+                 version, or start with --accept-data-loss"
+            );
+            return Err(Error::Refused(vec![message]));
+        }
         let responses = tables.responses_of(from)?;
         let count = responses.len();
         for (number, kind, texts) in responses {
@@ -54,14 +69,18 @@ fn convert_events(
     before: &Versions,
     date: &str,
     (to, name): (&View, &str),
-) -> Result<usize, Error> {
-    let (mut last, mut count) = (0, 0);
+) -> Result<(usize, usize), Error> {
+    let (mut last, mut count, mut lost) = (0, 0, 0);
     loop {
         let page = tables.events_of(date, last)?;
-        let Some(newest) = page.last() else { return Ok(count) };
+        let Some(newest) = page.last() else { return Ok((count, lost)) };
         last = newest.seq;
         count += page.len();
         for mut event in page {
+            let hidden = event.hidden.as_deref();
+            if !before.survives(&event.collection, date, &event.object, hidden) {
+                lost += 1;
+            }
             let texts = (&*event.object, event.previous.as_deref(), event.hidden.as_deref());
             if let Some(converted) = before.converted(&event.collection, date, texts, to) {
                 (event.object, event.previous, event.hidden) = converted;

@@ -51,8 +51,6 @@ enum Ending {
     Over,
     /// GOAWAY with this reason.
     Say(Reason),
-    /// GOAWAY, and at once the end: another connection waits for the place.
-    Evicted,
     /// The client answers nothing any more.
     Dead,
 }
@@ -71,7 +69,6 @@ where
         match ending {
             Ending::Dead => return,
             Ending::Over => {}
-            Ending::Evicted => return serving.say_goodbye(Reason::NO_ERROR).await,
             Ending::Say(reason) => serving.say_goodbye(reason).await,
         }
     }
@@ -207,16 +204,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
         }
         let overdue = self.link.overdue();
         let phase = self.link.phase();
+        let busy = self.link.streams() > 0 || self.connection.has_streams();
         if overdue && !(heard && phase == Phase::Pong) {
             match phase {
-                Phase::Idle if self.link.is_evicted() => return Poll::Ready(Ending::Evicted),
+                // A request that came at the same time is answered before the connection ends.
+                Phase::Idle if begun || busy => {}
                 Phase::Idle => return Poll::Ready(Ending::Say(Reason::NO_ERROR)),
                 Phase::Head => return Poll::Ready(Ending::Say(Reason::ENHANCE_YOUR_CALM)),
                 Phase::Quiet => self.ping(),
                 _ => return Poll::Ready(Ending::Dead),
             }
         }
-        let busy = self.link.streams() > 0 || self.connection.has_streams();
         match (half_head, busy) {
             (true, _) => self.link.enter_once(Phase::Head),
             (false, true) if heard || self.link.phase() != Phase::Pong => {

@@ -6,7 +6,6 @@
 //! been idle longest ends.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -161,8 +160,9 @@ fn is_idle(link: &Link, tick: u64) -> bool {
     link.idle_since().is_some_and(|since| tick.saturating_sub(since) > MIN_IDLE_TICKS)
 }
 
-/// The connections to end next, the first of them last: those of the address that has most, and of
-/// these the longest idle.
+/// The connections to end next, the first of them last: the longest idle ones of the address that
+/// has most connections. If those are all in use, none ends: a client that keeps many connections
+/// busy must not take the idle ones of others.
 fn choose(links: &HashMap<u64, Rc<Link>>, tick: u64) -> Vec<u64> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for link in links.values() {
@@ -170,13 +170,13 @@ fn choose(links: &HashMap<u64, Rc<Link>>, tick: u64) -> Vec<u64> {
     }
     let count_of =
         |link: &Link| counts.get(&client_network(link.peer().ip())).copied().unwrap_or(0);
-    let idle = links.iter().filter(|(_, link)| is_idle(link, tick));
-    let mut idle: Vec<_> = idle
-        .map(|(id, link)| (Reverse(count_of(link)), link.idle_since().unwrap_or(tick), *id))
-        .collect();
+    let most = counts.values().copied().max().unwrap_or(0);
+    let idle = links.iter().filter(|(_, link)| count_of(link) == most && is_idle(link, tick));
+    let mut idle: Vec<_> =
+        idle.map(|(id, link)| (link.idle_since().unwrap_or(tick), *id)).collect();
     idle.sort_unstable();
     idle.truncate(1 + links.len() / CONNECTIONS_PER_CHOICE);
-    idle.into_iter().rev().map(|(_, _, id)| id).collect()
+    idle.into_iter().rev().map(|(_, id)| id).collect()
 }
 
 /// Counts a new connection while it waits.

@@ -165,11 +165,6 @@ impl Link {
         self.wake();
     }
 
-    /// Whether its place is needed for another connection.
-    pub(crate) fn is_evicted(&self) -> bool {
-        self.evicted.get()
-    }
-
     pub(crate) fn streams(&self) -> u16 {
         self.streams.get()
     }

@@ -96,6 +96,22 @@ fn the_address_that_has_most_connections_gives_one_up() {
 }
 
 #[test]
+fn an_address_with_busy_connections_does_not_take_the_idle_ones_of_others() {
+    let server = one_thread(limits(4));
+    let mut alone = answered(connect_from([127, 0, 0, 2], &server));
+    let mut busy: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    busy.iter_mut().for_each(|wire| wire.send(HALF));
+    // Longer than a connection must be idle.
+    let end = Instant::now() + limits(4).ping_after;
+    while Instant::now() < end {
+        let answer = server.exchange(GET);
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
+    assert!(!is_closed(&mut alone));
+    answered(alone);
+}
+
+#[test]
 fn connections_that_are_in_use_never_end_for_a_new_one() {
     let server = one_thread(limits(2));
     let mut waiting = server.connect();

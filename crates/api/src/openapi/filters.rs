@@ -69,20 +69,6 @@ fn any_of(what: &str, value: &str) -> Value {
     })
 }
 
-/// The values of a filter by event types or patterns.
-pub fn patterns() -> Value {
-    const NAME: &str = "[A-Za-z0-9._*]+";
-    let more = MAX_VALUES - 1;
-    json!({
-        "type": "string",
-        "description": format!(
-            "Types, or patterns such as `order.*`. Several, up to {MAX_VALUES}, are separated by \
-             commas and mean any of them."
-        ),
-        "pattern": format!("^{NAME}(?:,{NAME}){{0,{more}}}$"),
-    })
-}
-
 fn one(what: &str, value: &str) -> Value {
     json!({
         "type": "string",

@@ -2,10 +2,11 @@
 //! one collection are inline in its operations, all others are components.
 
 use super::names::Names;
-use super::{expansions, filters, headers, reference};
+use super::{expansions, filters, headers, own, reference};
 use model::expand::MAX_PATHS;
 use model::query::{self, DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_VALUES, MAX_WORDS};
 use model::schema::{Collection, CollectionIx, Schema};
+use model::webhook::pattern;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -48,7 +49,7 @@ pub fn list(schema: &Schema, index: CollectionIx) -> Vec<Value> {
         all.push(shared("Search"));
     }
     all.extend(view(schema, index));
-    all.extend(filter_parameters(collection));
+    all.extend(filter_parameters(schema, collection));
     all
 }
 
@@ -225,7 +226,7 @@ fn fields(collection: &Collection) -> Value {
     )
 }
 
-fn filter_parameters(collection: &Collection) -> Vec<Value> {
+fn filter_parameters(schema: &Schema, collection: &Collection) -> Vec<Value> {
     let mut seen: BTreeSet<String> = query::RESERVED.iter().map(|name| (*name).into()).collect();
     let names = query::filter_names(collection).into_iter();
     names
@@ -241,16 +242,11 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
                 }
                 _ => format!("Only records with this `{name}`."),
             };
-            // Words without characters that are special in a list.
-            let plain = |words: &&[String]| !words.iter().any(|word| word.contains([',', '"']));
-            let words = query::choices(collection, &name).filter(plain).map(|choices| {
-                // Fields of built-in collections always have a value.
-                let null = collection.builtin.is_none().then(|| "null".to_owned());
-                choices.iter().cloned().chain(null).collect::<Vec<_>>()
-            });
-            let wildcards = collection.field(&name).is_some_and(|field| field.wildcards);
+            let words = match collection.field(&name).is_some_and(|field| field.wildcards) {
+                true => Some(event_types(schema)),
+                false => choices(collection, &name),
+            };
             match words {
-                None if wildcards => query(&name, &description, filters::patterns()),
                 Some(words) => commas(
                     &name,
                     &description,
@@ -269,6 +265,21 @@ fn filter_parameters(collection: &Collection) -> Vec<Value> {
             }
         })
         .collect()
+}
+
+/// The words of a filter with few values, if none has a character that is special in a list.
+fn choices(collection: &Collection, name: &str) -> Option<Vec<String>> {
+    let choices = query::choices(collection, name)?;
+    let plain = !choices.iter().any(|word| word.contains([',', '"']));
+    // Fields of built-in collections always have a value.
+    let null = collection.builtin.is_none().then(|| "null".to_owned());
+    plain.then(|| choices.iter().cloned().chain(null).collect())
+}
+
+/// What the list of events can be filtered by: types, and patterns such as `order.*`.
+fn event_types(schema: &Schema) -> Vec<String> {
+    let ping = pattern::PING.to_owned();
+    own::patterns(schema).into_iter().chain([ping]).collect()
 }
 
 /// Whether a filter has the name of a field; the others are bounds.

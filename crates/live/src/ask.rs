@@ -1,8 +1,10 @@
 //! What a client asks of a channel, read from query and headers. Everything wrong with it is
 //! reported.
 
-use crate::bounds::{self, MAX_ID_BYTES};
+use crate::bounds::MAX_ID_BYTES;
 use crate::interest::{Interest, Interests, Permit};
+use crate::kind::EPHEMERAL;
+use crate::permission;
 use crate::position::{Epoch, ResumePoint};
 use crate::reset::Gap;
 use http::HeaderMap;
@@ -17,9 +19,6 @@ use std::time::Duration;
 
 /// Patterns of types in one subscription.
 pub const MAX_TYPES: usize = 50;
-/// The types of ephemeral messages.
-pub const TYPING: &str = "typing";
-pub const EPHEMERAL: [&str; 2] = [TYPING, crate::presence::ONLINE];
 const LAST_EVENT_ID: &str = "last-event-id";
 /// The parameter that names a version: pages cannot set the header that does.
 pub const VERSION: &str = "version";
@@ -149,7 +148,7 @@ impl ChannelCaller {
         names: &Schema,
         interest: &Interest,
     ) -> Result<(), Problem> {
-        bounds::check(&self.permit, schema, names, interest)
+        permission::check(&self.permit, schema, names, interest)
     }
 
     pub fn interests(&self, interest: Interest, from: i64) -> Interests {

@@ -1,10 +1,6 @@
-//! What a subscription may ask for. One for which the credentials permit no event is refused:
-//! silence would look like a service where nothing happens.
+//! The limits of credentials: the records and parents that they are for.
 
-use crate::ask::TYPING;
-use crate::interest::{Interest, Permit};
-use crate::presence;
-use model::problem::{Code, Problem};
+use crate::kind::{ONLINE, TYPING};
 use model::schema::{Collection, Schema};
 use model::webhook::pattern;
 use std::fmt;
@@ -39,11 +35,11 @@ impl Bounds {
     /// Whether some event of the types that a pattern means can be about one of the records or
     /// below one of the parents. Only what is certain counts: an id with the prefix of another
     /// collection names no record of this one.
-    fn allow(&self, schema: &Schema, pattern: &str) -> bool {
+    pub fn allow(&self, schema: &Schema, pattern: &str) -> bool {
         match pattern {
             TYPING => return true,
             // Who is online is about no record.
-            presence::ONLINE => return false,
+            ONLINE => return false,
             _ => {}
         }
         // Types that applications publish may be about any record.
@@ -103,122 +99,9 @@ impl fmt::Debug for Bounds {
     }
 }
 
-/// Whether credentials may subscribe to this. `schema` is that of the version which is spoken;
-/// `names` are the collections as scopes name them, in the same places.
-pub fn check(
-    permit: &Permit,
-    schema: &Schema,
-    names: &Schema,
-    interest: &Interest,
-) -> Result<(), Problem> {
-    for one in interest.types.iter().filter(|one| *one != "*") {
-        if !permit.types.is_empty() && !covered(permit, schema, one) {
-            let known = permit.types.join(", ");
-            let message = format!("These credentials do not permit `{one}`, only: {known}.");
-            return Err(refused("types", message));
-        }
-        if let Some(bounds) = &permit.bounds
-            && !bounds.allow(schema, one)
-        {
-            let message = format!(
-                "These credentials are limited to {bounds}; no event of type `{one}` can be about \
-                 one of these. Subscribe to another type, or use credentials without this limit."
-            );
-            return Err(refused("types", message));
-        }
-        if !readable(permit, schema, names, one) {
-            return Err(refused("types", format!("These credentials may not read `{one}`.")));
-        }
-    }
-    check_bounds(permit, interest)
-}
-
-fn check_bounds(permit: &Permit, interest: &Interest) -> Result<(), Problem> {
-    let Some(bounds) = &permit.bounds else { return Ok(()) };
-    let Interest { resource, parent, .. } = interest;
-    let within = match (resource, parent) {
-        (None, None) => true,
-        (resource, parent) => {
-            bounds.permits(resource.as_deref().unwrap_or_default(), parent.as_deref())
-        }
-    };
-    if within {
-        return Ok(());
-    }
-    let (name, id) = match (resource, parent) {
-        (Some(id), _) => ("resource", id.as_str()),
-        (None, id) => ("parent", id.as_deref().unwrap_or_default()),
-    };
-    let shown: String = id.chars().take(100).collect();
-    let hint = match bounds.parents.is_empty() {
-        false if name == "resource" => " Name the `parent` of the record as well.",
-        _ => "",
-    };
-    let message = format!("These credentials are limited to other records than `{shown}`.{hint}");
-    Err(refused(name, message))
-}
-
-/// Whether all that a pattern means is in the token. A feed's records go by two names.
-fn covered(permit: &Permit, schema: &Schema, asked: &str) -> bool {
-    let feeds = schema.collections.iter().filter_map(|c| Some((c.feed.as_ref()?, c)));
-    let other = |(feed, collection): (&model::schema::Feed, &Collection)| {
-        let (live, created) = (feed.live_name.clone(), collection.events.created.clone());
-        if asked == live { Some(created) } else { (asked == created).then_some(live) }
-    };
-    let names: Vec<String> = feeds.filter_map(other).chain([asked.to_owned()]).collect();
-    permit.types.iter().any(|allowed| names.iter().any(|name| covers(allowed, name)))
-}
-
-fn covers(allowed: &str, asked: &str) -> bool {
-    match (allowed.strip_suffix('*'), asked.strip_suffix('*')) {
-        (Some(head), Some(stem)) => stem.starts_with(head),
-        (None, Some(_)) => false,
-        (_, None) => pattern::matches(allowed, asked),
-    }
-}
-
-/// Whether some of what a pattern means may be read.
-fn readable(permit: &Permit, schema: &Schema, names: &Schema, asked: &str) -> bool {
-    match asked {
-        TYPING => !permit.reads_no_feed,
-        presence::ONLINE => permit.bounds.is_none() && permit.may(presence::SCOPE),
-        _ => {
-            let object = asked.split(['.', '*']).next().unwrap_or_default();
-            let meant = |c: &&Collection| {
-                let live = c.feed.as_ref().is_some_and(|feed| feed.live_name == asked);
-                live || c.object == object
-            };
-            let place = schema.collections.iter().position(|c| meant(&c));
-            let name = place.and_then(|place| names.collections.get(place)).map(|c| &c.name);
-            // What belongs to no collection, or to several, is decided event by event.
-            name.is_none_or(|name| permit.may(name) || permit.may("events"))
-        }
-    }
-}
-
-fn refused(param: &str, message: String) -> Problem {
-    Problem::new(Code::PermissionDenied, message).param(param)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pattern_is_covered_by_what_means_all_of_it() {
-        for (allowed, asked, expected) in [
-            ("book.*", "book.created", true),
-            ("book.*", "book.*", true),
-            ("book.*", "book.c*", true),
-            ("book.c*", "book.*", false),
-            ("book.created", "book.*", false),
-            ("*", "book.*", true),
-            ("book.*", "bookmark.created", false),
-            ("message", "message", true),
-        ] {
-            assert_eq!(covers(allowed, asked), expected, "{allowed} {asked}");
-        }
-    }
 
     #[test]
     fn a_type_that_no_bounded_record_can_have_is_not_allowed() {

@@ -1,7 +1,7 @@
 //! An event as the channels carry it: encoded once for each kind of channel and each version, when
 //! it is first wanted, and shared by all connections that receive it.
 
-use crate::ephemeral::Kind;
+use crate::kind::Kind;
 use crate::position::Epoch;
 use bytes::Bytes;
 use model::event::Event;

@@ -3,9 +3,8 @@
 //! push out another's. A connection that was too slow is informed which kind it
 //! missed.
 
-use crate::ask::TYPING;
 use crate::entry::Ephemeral;
-use crate::presence;
+use crate::kind::{Kind, PerKind};
 use model::Scope;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -21,50 +20,6 @@ pub const MAX_BYTES: usize = 16 << 20;
 /// Ticks after which a message is dropped: ten seconds. A connection that has not taken
 /// it by then takes nothing.
 const MAX_AGE: u64 = 20;
-
-/// The kind of a message. In the order in which waiting messages are sent: a user is announced as
-/// online before they type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Online,
-    Typing,
-}
-
-/// One value for each kind of message.
-pub type PerKind<T> = [T; 2];
-
-impl Kind {
-    pub const ALL: [Kind; 2] = [Kind::Online, Kind::Typing];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Typing => TYPING,
-            Kind::Online => presence::ONLINE,
-        }
-    }
-
-    pub fn of(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-/// Some kinds, or none; one byte, since every connection has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kinds(u8);
-
-impl Kinds {
-    pub fn add(&mut self, kind: Kind) {
-        self.0 |= 1 << kind as u8;
-    }
-
-    pub fn contains(self, kind: Kind) -> bool {
-        self.0 & 1 << kind as u8 != 0
-    }
-
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
 
 #[derive(Debug)]
 pub struct EphemeralBuffers {

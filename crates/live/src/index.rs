@@ -3,8 +3,8 @@
 //! what is found is a superset, which the interests themselves then narrow down.
 
 use crate::entry::Entry;
-use crate::ephemeral::Kind;
 use crate::interest::Interests;
+use crate::kind::Kind;
 use model::Scope;
 use model::caller::Access;
 use std::collections::HashMap;

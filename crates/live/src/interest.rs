@@ -2,8 +2,8 @@
 
 use crate::bounds::Bounds;
 use crate::entry::{Entry, Ephemeral};
-use crate::ephemeral::Kind;
 use crate::index;
+use crate::kind::Kind;
 use crate::presence;
 use model::Scope;
 use model::caller::{Access, Grant};

@@ -7,7 +7,9 @@
 //! (`ephemeral`).
 
 mod ask;
+mod permission;
 mod bounds;
+mod kind;
 mod entry;
 mod hub;
 mod index;
@@ -30,12 +32,13 @@ mod sse;
 mod wheel;
 
 pub use ask::{
-    ChannelCaller, EPHEMERAL, Feeds, MAX_TYPES, SubscribeRequest, TYPING, VERSION, Validity,
-    ValidityCheck, types, version as asked_version,
+    ChannelCaller, Feeds, MAX_TYPES, SubscribeRequest, VERSION, Validity, ValidityCheck, types,
+    version as asked_version,
 };
 pub use bounds::Bounds;
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
+pub use kind::{EPHEMERAL, TYPING};
 pub use limits::Limits;
 pub use poll::{LIMIT as POLL_LIMIT, PollRequest, PollResponse, Polled, poll};
 pub use position::{Epoch, Position, ResumePoint};

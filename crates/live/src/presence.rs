@@ -2,7 +2,7 @@
 //! comes or goes is announced once; one who reconnects within the grace time was never away.
 
 use crate::entry::Ephemeral;
-use crate::ephemeral::Kind;
+use crate::kind::Kind;
 use model::record::push_text;
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
@@ -17,9 +17,6 @@ const MAX_GONE: usize = 256;
 
 /// What a restricted key must be allowed to read to receive it.
 pub const SCOPE: &str = "presence";
-
-/// The name of the announcement.
-pub const ONLINE: &str = "online";
 
 #[derive(Debug, Default)]
 pub struct Presence {

@@ -2,8 +2,8 @@
 //! position on events are sent again, and what to read instead.
 
 use crate::entry::{Codec, Encoding, sse};
-use crate::ephemeral::{Kind, Kinds};
 use crate::interest::{Interest, Interests};
+use crate::kind::{Kind, Kinds};
 use crate::presence;
 use bytes::Bytes;
 use model::schema::Schema;

@@ -3,10 +3,11 @@
 //! the other, and wakes no more connections than can run soon: an account with very many of them
 //! delays another account's events by a few slices, however many there are.
 
-use crate::ephemeral::{EphemeralBuffers, Kind, PerKind};
+use crate::ephemeral::EphemeralBuffers;
 use crate::hub::Hub;
 use crate::index::{self, Index, Places};
 use crate::interest::Interests;
+use crate::kind::{Kind, PerKind};
 use crate::ring::{Following, Ring};
 use crate::wheel::Wheel;
 use model::Scope;

@@ -1,8 +1,8 @@
 //! A connection's slot in the shard of its thread: how it is parked and woken.
 
-use crate::ephemeral::PerKind;
 use crate::hub::Hub;
 use crate::interest::Interests;
+use crate::kind::PerKind;
 use crate::shard::{Shard, pump};
 use std::sync::Arc;
 use std::task::Waker;

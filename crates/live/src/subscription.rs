@@ -4,9 +4,9 @@
 
 use crate::ask::{ChannelCaller, StartPosition, Validity, ValidityCheck};
 use crate::entry::{Encoding, Entry};
-use crate::ephemeral::{Kind, Kinds, PerKind};
 use crate::hub::{Hub, Ticket};
 use crate::interest::{Interest, Interests};
+use crate::kind::{Kind, Kinds, PerKind};
 use crate::metrics::Resumed;
 use crate::replies::ReplyQueue;
 use crate::reset::{self, Gap};

@@ -12,6 +12,7 @@ pub mod problem;
 pub mod query;
 pub mod record;
 pub mod schema;
+mod spelling;
 pub mod time;
 pub mod validate;
 pub mod value;

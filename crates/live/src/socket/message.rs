@@ -1,12 +1,13 @@
 //! The messages of a client over a socket, and the replies: JSON objects with a `type`.
 
 use super::{Posted, Socket};
-use crate::ask::{self, SubscribeRequest, TYPING, invalid};
-use crate::bounds::{self, MAX_ID_BYTES};
+use crate::ask::{self, SubscribeRequest, invalid};
+use crate::bounds::MAX_ID_BYTES;
 use crate::entry::Ephemeral;
-use crate::ephemeral::Kind;
 use crate::hub::Hub;
 use crate::interest::{Interest, Interests};
+use crate::kind::{Kind, TYPING};
+use crate::permission;
 use bytes::Bytes;
 use model::problem::{Code, Problem};
 use model::record::push_json;
@@ -185,7 +186,7 @@ impl Socket {
     ) -> Result<(), Problem> {
         let asked = self.asked(message)?;
         let names = &self.subscription.ticket.hub.codec.schema;
-        bounds::check(&self.permit, self.schema(), names, &asked.interest)?;
+        permission::check(&self.permit, self.schema(), names, &asked.interest)?;
         let newest = *self.subscription.ticket.hub.store.0.position().borrow();
         let begin = asked.begin(newest);
         // The cursor of a parked connection may be far back. Events from before that it did not

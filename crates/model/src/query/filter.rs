@@ -4,8 +4,8 @@
 
 use super::{Filter, MAX_VALUES, Test};
 use crate::record::Scalar;
-use crate::schema::parse::naming;
 use crate::schema::{Collection, Field, Kind};
+use crate::spelling;
 use crate::time::{self, Timestamp};
 
 /// What a parameter name filters: the field's name, its kind, and which test.
@@ -142,7 +142,7 @@ fn known(collection: &Collection, name: &str, test: Test) -> Result<Test, String
         Scalar::Text(text) => text.chars().take(100).collect(),
         _ => "null".to_owned(),
     };
-    let hint = naming::hint(&shown, choices.iter().map(String::as_str));
+    let hint = spelling::hint(&shown, choices.iter().map(String::as_str));
     Err(format!("cannot be `{shown}`{hint}; it must be one of: {}", choices.join(", ")))
 }
 

@@ -1,8 +1,8 @@
 //! Patterns of event types: exact, `order.*`, or `*`. The service's own objects are opt-in: `*`
 //! does not mean them, their name does.
 
-use crate::schema::parse::naming;
 use crate::schema::{Builtin, Collection, Schema};
+use crate::spelling;
 use std::collections::BTreeSet;
 
 /// An endpoint fails and will be disabled if that goes on.
@@ -84,9 +84,9 @@ pub fn unknown(schema: &Schema, pattern: &str) -> String {
     let hint = match pattern.strip_suffix(".*") {
         Some(object) => {
             let objects: BTreeSet<String> = known.iter().filter_map(|kind| all_of(kind)).collect();
-            naming::hint(&format!("{object}.*"), objects.iter().map(String::as_str))
+            spelling::hint(&format!("{object}.*"), objects.iter().map(String::as_str))
         }
-        None => naming::hint(pattern, known.iter().copied()),
+        None => spelling::hint(pattern, known.iter().copied()),
     };
     let known: Vec<&str> = known.into_iter().take(40).collect();
     format!("`{shown}` names no event type{hint}; there are: {}", known.join(", "))

@@ -1,7 +1,7 @@
 //! A consistent copy while serving, by the database's own backup in small steps, under a temporary
 //! name until it is whole and on the disk.
 
-use super::open;
+use super::connection;
 use crate::{Error, sync_folder};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
@@ -31,7 +31,7 @@ pub fn backup(
 }
 
 fn copy(source: &Path, partial: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
-    let source = open::reader(source)?;
+    let source = connection::reader(source)?;
     // One read transaction around all steps: concurrent writes cannot make the copy start again.
     source.execute_batch("BEGIN")?;
     source.query_row("SELECT count(*) FROM meta", [], |_| Ok(()))?;

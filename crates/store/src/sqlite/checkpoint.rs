@@ -4,7 +4,7 @@
 
 use super::acknowledged::{Mark, MarkFile};
 use super::shared::Shared;
-use super::{Role, open, tail};
+use super::{Role, connection, tail};
 use crate::{Error, Repeats};
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Checkpoints {
     /// A tool beside the server makes one at its end, for there may be no server; two that make
     /// them all the time would only be in each other's way.
     pub fn start(shared: &Arc<Shared>, role: Role) -> Result<Checkpoints, Error> {
-        let connection = open::connect(&shared.path)?;
+        let connection = connection::connect(&shared.path)?;
         connection.pragma_update(None, "cache_size", -256)?;
         connection.busy_timeout(STALL)?;
         let mut thread = Thread {
@@ -187,7 +187,7 @@ pub fn restart(connection: &Connection, shared: &Shared) -> bool {
     let done = shared.readers.without_rest(|| {
         connection.busy_timeout(STALL)?;
         let done = checkpoint(connection, "RESTART");
-        connection.busy_timeout(open::BUSY)?;
+        connection.busy_timeout(connection::BUSY)?;
         done
     });
     matches!(done, Ok(Moved { frames: 1.., whole: true, busy: false }))

@@ -7,6 +7,7 @@ mod backend;
 mod backup;
 mod checkpoint;
 mod commits;
+mod connection;
 mod erasure;
 mod idempotency;
 mod layout;

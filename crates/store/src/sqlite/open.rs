@@ -1,29 +1,16 @@
-//! Opening: connections with their settings, recognising our own files, and the first look at what
-//! is in them. Applying a schema is `upgrade`'s.
+//! Opens a database: recognises our own files and reads the first values from them. `upgrade`
+//! applies a schema.
 
-use super::{Options, Role, acknowledged, checkpoint, erasure, layout, upgrade, usage};
+use super::connection::connect;
+use super::upgrade::{self, APPLICATION_ID, FORMAT};
+use super::{Options, Role, acknowledged, checkpoint, erasure, usage};
 use crate::Error;
 use crate::usage::UsedInAll;
 use model::Timestamp;
 use model::schema::evolve::Stored;
 use model::version::Versions;
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
 use std::path::Path;
-use std::time::Duration;
-
-/// Marks our files: "rstv".
-const APPLICATION_ID: i32 = 0x7273_7476;
-/// Layout of the tables that do not depend on the schema.
-const FORMAT: i32 = 4;
-/// Another process (a command next to the server) holds the lock for one commit at most.
-pub const BUSY: Duration = Duration::from_secs(5);
-const WRITER_CACHE_KIB: i32 = 16 * 1024;
-const READER_CACHE_KIB: i32 = 4 * 1024;
-/// Statements kept ready per connection. A writer uses some ten per collection; a reader sees the
-/// combinations of filters and sorts that clients think of.
-const WRITER_STATEMENTS: usize = 512;
-const READER_STATEMENTS: usize = 128;
 
 /// What was found in, or written into, the file.
 pub struct Opened {
@@ -64,12 +51,6 @@ pub fn open(path: &Path, versions: &Versions, options: &Options) -> Result<Opene
     Ok(Opened { writer, stored, cursor_key, epoch, usage, newest, search_position })
 }
 
-/// The schema file that was last served, if a release that keeps it has served.
-pub fn text(connection: &Connection) -> Result<Option<String>, rusqlite::Error> {
-    const TEXT: &str = "SELECT value FROM meta WHERE name = 'schema_text'";
-    connection.query_row(TEXT, [], |row| row.get(0)).optional()
-}
-
 /// The number of this log; made when it is first asked for.
 fn epoch(writer: &Connection) -> Result<u32, rusqlite::Error> {
     const MADE: &str =
@@ -80,36 +61,6 @@ fn epoch(writer: &Connection) -> Result<u32, rusqlite::Error> {
     }
     writer.execute(MADE, [])?;
     writer.query_row(KEPT, [], |row| row.get(0))
-}
-
-/// A connection that may only read.
-pub fn reader(path: &Path) -> Result<Connection, Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY)?;
-    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
-    connection.set_prepared_statement_cache_capacity(READER_STATEMENTS);
-    plan_once(&connection)?;
-    Ok(connection)
-}
-
-/// A connection that may write; makes the file if there is none.
-pub fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY)?;
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.pragma_update(None, "foreign_keys", false)?;
-    connection.set_prepared_statement_cache_capacity(WRITER_STATEMENTS);
-    plan_once(&connection)?;
-    Ok(connection)
-}
-
-/// Without this every new value of a `LIMIT ?` plans its statement again: a fifth of a list's time.
-fn plan_once(connection: &Connection) -> Result<(), rusqlite::Error> {
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
 
 /// Tells our database from a new one, a foreign one and a damaged one, before anything is written.
@@ -167,21 +118,6 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
     }
     // Every read of the log looks into it.
     connection.execute_batch(erasure::PENDING)
-}
-
-/// Marks a new file as ours; inside the transaction that makes its tables.
-pub fn create_base(connection: &Connection) -> Result<(), rusqlite::Error> {
-    connection.execute_batch(layout::BASE)?;
-    connection.pragma_update(None, "application_id", APPLICATION_ID)
-}
-
-/// Says that the tables are of this release's layout.
-pub fn mark(connection: &Connection) -> Result<(), rusqlite::Error> {
-    let format: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    match format == FORMAT {
-        true => Ok(()),
-        false => connection.pragma_update(None, "user_version", FORMAT),
-    }
 }
 
 fn refuse<T>(path: &Path, reason: &str) -> Result<T, Error> {

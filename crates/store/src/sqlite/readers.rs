@@ -2,8 +2,8 @@
 //! connection on the thread that asks; the rest queues here, each with a deadline: one queue per
 //! account, served in turns, and no account ever has all threads. Knows no table.
 
+use super::connection;
 use super::fair::{FairQueue, Tenant};
-use super::open;
 use super::slots::Slots;
 use crate::{BoxFuture, Error};
 use model::Scope;
@@ -163,7 +163,7 @@ impl Pool {
         if let Some(reader) = idle {
             return Ok(reader);
         }
-        let connection = open::reader(&self.path)?;
+        let connection = connection::reader(&self.path)?;
         Ok(Reader { connection, since: None })
     }
 

@@ -2,7 +2,7 @@
 //! there complete: the database does not count them, but the next process that opens the file
 //! would. They are cut off before the caller learns that the write was refused.
 
-use super::open;
+use super::connection;
 use crate::Error;
 use rusqlite::Connection;
 use std::fs::File;
@@ -38,7 +38,7 @@ pub fn cut(writer: &Connection, path: &Path) -> Result<(), Error> {
 
 fn cut_locked(path: &Path) -> Result<(), Error> {
     // A connection of its own: one inside a transaction cannot ask.
-    let connection = open::connect(path)?;
+    let connection = connection::connect(path)?;
     let page_bytes: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
     // Reads a page, so that the connection knows its log file.
     connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;

@@ -2,18 +2,20 @@
 //! is done, and to which row.
 
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
-use super::{
-    Options, erasure, idempotency, open, outbox, read, retention, search, timers, usage, views,
-};
+use super::{Options, erasure, idempotency, outbox, read, retention, search, timers, usage, views};
 use crate::Error;
 use crate::upgrade::{self, EXAMPLES, EventTexts, Rewritten, Row, Tables};
 use model::record::Scalar;
 use model::schema::evolve::{Stored, evolve};
 use model::version::Versions;
 use model::{Collection, CollectionIx, Schema, Scope, Timestamp};
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::collections::{HashMap, HashSet};
 
+/// Marks our files: "rstv".
+pub const APPLICATION_ID: i32 = 0x7273_7476;
+/// Layout of the tables that do not depend on the schema.
+pub const FORMAT: i32 = 4;
 /// Rows and events read at a time: they are changed while they are walked.
 const PAGE: i64 = 1_000;
 
@@ -27,7 +29,7 @@ pub fn apply(
     let schema = &**versions.kept();
     let plan = evolve(stored.as_ref(), versions, edition.accept);
     let before = match stored.is_some() {
-        true => open::text(connection)?.and_then(|text| upgrade::served_before(&text)),
+        true => served_text(connection)?.and_then(|text| upgrade::served_before(&text)),
         false => None,
     };
     let accepted = match &before {
@@ -63,7 +65,7 @@ pub fn apply(
     for ix in 0..schema.collections.len() {
         reconcile_indexes(&transaction, schema, ix)?;
     }
-    let edited = edition.text.is_some() && edition.text != open::text(&transaction)?;
+    let edited = edition.text.is_some() && edition.text != served_text(&transaction)?;
     if edited || !unchanged {
         upgrade::refuse(upgrade::unstable(&tables, versions)?)?;
     }
@@ -72,7 +74,7 @@ pub fn apply(
         keep_text(&transaction, text)?;
     }
     timers::drop_unknown(&transaction, schema)?;
-    open::mark(&transaction)?;
+    mark(&transaction)?;
     views::make(&transaction)?;
     transaction.commit()?;
     for edit in accepted {
@@ -84,7 +86,7 @@ pub fn apply(
 /// Creates the tables that do not depend on the schema, where they are missing.
 fn create_fixed(connection: &Connection, is_new: bool, now: Timestamp) -> Result<(), Error> {
     if is_new {
-        open::create_base(connection)?;
+        create_base(connection)?;
     }
     connection.execute_batch(outbox::TABLES)?;
     outbox::move_pauses(connection)?;
@@ -94,9 +96,30 @@ fn create_fixed(connection: &Connection, is_new: bool, now: Timestamp) -> Result
     Ok(usage::begin(connection, now)?)
 }
 
+/// Marks a new file as ours; inside the transaction that makes its tables.
+fn create_base(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch(layout::BASE)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)
+}
+
+/// Says that the tables are of this release's layout.
+fn mark(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let format: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    match format == FORMAT {
+        true => Ok(()),
+        false => connection.pragma_update(None, "user_version", FORMAT),
+    }
+}
+
+/// The schema file that was last served. Releases that stored none leave `None`.
+fn served_text(connection: &Connection) -> Result<Option<String>, rusqlite::Error> {
+    const TEXT: &str = "SELECT value FROM meta WHERE name = 'schema_text'";
+    connection.query_row(TEXT, [], |row| row.get(0)).optional()
+}
+
 /// Stores the schema file with the data: the next start compares with it.
 fn keep_text(connection: &Connection, text: &str) -> Result<(), rusqlite::Error> {
-    if open::text(connection)?.as_deref() != Some(text) {
+    if served_text(connection)?.as_deref() != Some(text) {
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema_text', ?1)", [text])?;
     }
     Ok(())

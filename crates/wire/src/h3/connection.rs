@@ -1,13 +1,10 @@
 //! One connection: accepts its streams, answers those that need no waiting in its own task and the
 //! others in tasks of theirs, watches the clock, and ends in good order. One thread.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,60 +12,15 @@ use quinn::{Connection, RecvStream, SendStream, VarInt};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::control::Roles;
+use super::context::ConnectionContext;
 use super::frames::{self, Code};
-use super::window::Windows;
 use super::{control, settings, stream};
-use crate::memory::Memory;
-use crate::worker::{Event, InFlight, Link, Phase, Worker};
+use crate::worker::{Event, InFlight, Link, Phase};
 
-/// Requests that a client may take back before they are answered, at once and then each second: as
-/// resets on HTTP/2.
-const CANCELLED: (u32, u32) = (1000, 33);
 /// Between the two GOAWAY frames: what the client sent before it received the first must have
 /// arrived, and the responses on their way must have been acknowledged.
 const LEAVE_ROUND_TRIPS: u32 = 4;
 const LEAVE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
-/// What the streams of a connection share.
-pub(super) struct ConnectionContext {
-    pub(super) worker: Rc<Worker>,
-    pub(super) link: Rc<Link>,
-    pub(super) connection: Connection,
-    /// What the client makes us hold.
-    pub(super) memory: Arc<Memory>,
-    pub(super) windows: Windows,
-    /// The client's address, proved by the handshake.
-    pub(super) peer: SocketAddr,
-    pub(super) roles: Roles,
-    /// How many more requests the client may take back, and since when so many.
-    patience: RefCell<(u32, Instant)>,
-}
-
-impl ConnectionContext {
-    /// The client has broken the protocol.
-    pub(super) fn fail(&self, code: VarInt) {
-        self.connection.close(code, b"");
-    }
-
-    /// A request was taken back: work that was begun is thrown away, which costs us and not the
-    /// client.
-    pub(super) fn cancelled(&self) {
-        let (burst, each_second) = CANCELLED;
-        let mut patience = self.patience.borrow_mut();
-        let (left, since) = &mut *patience;
-        let seconds = since.elapsed().as_secs();
-        if seconds > 0 {
-            let more = each_second.saturating_mul(u32::try_from(seconds).unwrap_or(u32::MAX));
-            *left = left.saturating_add(more).min(burst);
-            *since = Instant::now();
-        }
-        match left.checked_sub(1) {
-            Some(less) => *left = less,
-            None => self.fail(Code::EXCESSIVE_LOAD),
-        }
-    }
-}
 
 /// How far the graceful end has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,22 +43,7 @@ struct Serving {
 
 /// Serves HTTP/3 until either side ends the connection.
 pub(super) async fn serve(link: Rc<Link>, connection: Connection) {
-    let patience = RefCell::new((CANCELLED.0, Instant::now()));
-    let worker = link.worker.clone();
-    // As it is now: an address to which the client moves later may not be proved.
-    let peer = connection.remote_address();
-    link.set_client(peer);
-    let memory = Memory::new(worker.shared.memory.clone());
-    let context = Rc::new(ConnectionContext {
-        worker,
-        link,
-        peer,
-        windows: Windows::new(connection.clone(), memory.clone()),
-        memory,
-        connection,
-        roles: Roles::default(),
-        patience,
-    });
+    let context = Rc::new(ConnectionContext::new(link, connection));
     let limits = &context.worker.limits;
     let Ok(Some(control)) = timeout(limits.handshake_timeout, begin(&context)).await else {
         return context.fail(Code::NO_ERROR);

@@ -1,13 +1,12 @@
 //! The streams of a client that go one way: its control stream, the two of QPACK, and those nobody
 //! knows. What they say changes little here; that they keep to the rules is looked at.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use quinn::{RecvStream, VarInt};
 
-use super::connection::ConnectionContext;
+use super::context::ConnectionContext;
 use super::frames::{self, Code};
 
 /// The most a frame of the control stream may hold of what is read at once. Settings are some ten
@@ -16,14 +15,6 @@ const MAX_FRAME_BYTES: u64 = 1024;
 const READ_BYTES: usize = 4096;
 /// The number of a stream has 62 bits, seven in each byte.
 const NUMBER_BYTES: usize = 9;
-
-/// Which of the streams that exist once have come.
-#[derive(Default)]
-pub(super) struct Roles {
-    control: Cell<bool>,
-    encoder: Cell<bool>,
-    decoder: Cell<bool>,
-}
 
 /// Why a stream is read no further.
 enum Stop {

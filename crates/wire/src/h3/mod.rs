@@ -1,7 +1,7 @@
 //! HTTP/3, the server's side, on `quinn`: that one knows QUIC, its packets, windows, losses and
 //! keys; what is here decides what is let in, what one client may cost, and how a stream becomes
 //! the same `Exchange` and `Response` as on HTTP/1.1. The way of a request, in file order:
-//! `endpoint` (connections), `settings`, `connection` and `control` (accepts streams), `inflow`
+//! `endpoint` (connections), `settings`, `connection` and `control` (accepts streams; `context` is what they share), `inflow`
 //! (`frames` become heads and bodies, within `window`), `message` (over `qpack`), `stream` (has the
 //! head admitted, calls the service), `outflow` or `channel` (the answer).
 //!
@@ -11,6 +11,7 @@
 
 mod channel;
 mod connection;
+mod context;
 mod control;
 mod endpoint;
 mod frames;

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, StatusCode, Version};
 use quinn::{RecvStream, SendStream};
 use tokio::time::timeout;
 
-use super::connection::ConnectionContext;
+use super::context::ConnectionContext;
 use super::frames::Code;
 use super::inflow::{End, Inflow};
 use super::message::{self, Refusal};

@@ -7,7 +7,7 @@ use super::function::{self, Class, FUNCTIONS, Function, NAMESPACE, Style, TYPE_N
 use super::scope::Scope;
 use super::shape::{Member, Object, Shape, Type};
 use super::words::Words;
-use crate::schema::parse::hint;
+use crate::spelling::hint;
 use crate::time::{Timestamp, is_date};
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr, SourceInfo,

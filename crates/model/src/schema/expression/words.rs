@@ -2,7 +2,7 @@
 //! fields. Knows no collection: `scope` and `event` make the lists.
 
 use super::shape::{Shape, Type};
-use crate::schema::parse::hint;
+use crate::spelling::hint;
 use std::sync::Arc;
 
 /// Values that a message lists; of longer lists it names the nearest one only.

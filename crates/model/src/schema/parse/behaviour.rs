@@ -10,6 +10,7 @@ use crate::schema::rule::Template;
 use crate::schema::{
     Action, Assignment, Collection, CollectionIx, Field, Handler, Setting, States, Timed,
 };
+use crate::spelling;
 use crate::webhook::endpoint;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -249,7 +250,7 @@ fn settable<'h>(report: &mut Report<'_>, name: Text<'_>, host: &Host<'h>) -> Opt
     }
     let found = host.fields.iter().find(|field| field.name == name.value);
     if found.is_none() {
-        let hint = naming::hint(name.value, host.fields.iter().map(|field| field.name.as_str()));
+        let hint = spelling::hint(name.value, host.fields.iter().map(|field| field.name.as_str()));
         report.say(name.at, format!("`{}` is not declared in fields{hint}", name.value));
     }
     found

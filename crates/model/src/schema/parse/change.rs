@@ -3,8 +3,9 @@
 
 use super::field::{self, Targets};
 use super::reader::{self, Node, Report, Table, Text};
-use super::{behaviour, collection, expression, field_check, keys, naming};
+use super::{behaviour, expression, field_check, keys};
 use crate::schema::{Break, Change, Collection, Field, Formula, Kind, Limits, Operation, Path};
+use crate::spelling;
 use serde_json::Value;
 
 /// Stands in the lines that `plan` proposes where only the author knows the expression.
@@ -100,7 +101,7 @@ fn find_action(
 ) -> Option<usize> {
     let found = collection.action(name.value);
     if found.is_none() {
-        let hint = naming::hint(name.value, collection.actions.iter().map(|a| a.name.as_str()));
+        let hint = spelling::hint(name.value, collection.actions.iter().map(|a| a.name.as_str()));
         let message = format!("`{}` is no action of `{}`{hint}", name.value, collection.name);
         report.say(name.at, message);
     }
@@ -139,7 +140,7 @@ fn find_action(
 fn find(report: &mut Report<'_>, name: Text<'_>, collections: &[Collection]) -> Option<usize> {
     let found = collections.iter().position(|collection| collection.name == name.value);
     if found.is_none() {
-        let hint = naming::hint(name.value, collections.iter().map(|c| c.name.as_str()));
+        let hint = spelling::hint(name.value, collections.iter().map(|c| c.name.as_str()));
         report.say(
             name.at,
             format!("`collection` names `{}`, which is not declared{hint}", name.value),
@@ -161,7 +162,7 @@ fn read_operation(report: &mut Report<'_>, table: &Table<'_>, key: &str) -> Opti
     let inner = table.table(report, key, format!("`{key}`"))?;
     let check: NameCheck = match table.get("action") {
         Some(_) => behaviour::check_param_name,
-        None => collection::check_field_name,
+        None => field::check_name,
     };
     match key {
         "rename" => rename(report, &inner, check),
@@ -226,7 +227,7 @@ fn read_move(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
     let declared = table.get("from").filter(|value| value.get_ref().is_table());
     let (from, field) = match declared {
         Some(value) => {
-            let field = old_field(report, value, collection::check_field_name);
+            let field = old_field(report, value, field::check_name);
             let path = field.as_ref().map(|field| Path::parse(&field.name));
             (path, field.map(Box::new))
         }
@@ -260,7 +261,7 @@ fn path(report: &mut Report<'_>, table: &Table<'_>, key: &str, names: bool) -> O
         return None;
     }
     if names && path.member.is_none() {
-        collection::check_field_name(report, text);
+        field::check_name(report, text);
     }
     Some(path)
 }

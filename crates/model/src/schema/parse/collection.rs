@@ -4,12 +4,13 @@
 use super::behaviour::{self, NamedEvent};
 use super::field::{self, Targets};
 use super::head::CollectionTable;
-use super::naming::{self, ASSIGNED, PARAMETERS};
+use super::naming;
 use super::reader::{self, Report, Table, Text};
 use super::{deprecation, hints, keys, states};
 use crate::schema::{
     Collection, CollectionIx, EventNames, Feed, Field, Index, Kind, Operations, States,
 };
+use crate::spelling;
 
 /// Most fields of a collection.
 const FIELDS: usize = 100;
@@ -91,7 +92,7 @@ fn read_fields(
                 report.say(name.at, format!("a collection has at most {FIELDS} fields"));
                 break;
             }
-            check_field_name(report, *name);
+            field::check_name(report, *name);
             if parent.is_some_and(|parent| parent.object == name.value) {
                 report.say(
                     name.at,
@@ -129,28 +130,6 @@ fn parent_field(heads: &[CollectionTable<'_>], parent: CollectionIx) -> Field {
     let object = heads[parent].object.replace('_', " ");
     field.description = Some(format!("The {object} this belongs to, from the path."));
     field
-}
-
-/// Says why a field cannot have this name.
-pub(super) fn check_field_name(report: &mut Report<'_>, name: Text<'_>) {
-    let word = name.value;
-    if !naming::is_snake(word) {
-        report.say(
-            name.at,
-            format!(
-                "the field name `{word}` must be lower-case words joined by single underscores, at \
-                 most {} characters",
-                naming::NAME_CHARS
-            ),
-        );
-    } else if ASSIGNED.contains(&word) {
-        report.say(name.at, format!("`{word}` is assigned by the service; remove the field"));
-    } else if PARAMETERS.contains(&word) {
-        report.say(
-            name.at,
-            format!("`{word}` is a query parameter of every list; choose another field name"),
-        );
-    }
 }
 
 /// `max_price` as a field and as the range filter of `price` would be one query parameter.
@@ -224,7 +203,7 @@ fn read_author(
     let table = head.table.table(report, "feed", "`feed`".to_owned())?;
     let name = table.text(report, "author")?;
     let Some(field) = fields.iter().find(|field| field.name == name.value) else {
-        let hint = naming::hint(name.value, fields.iter().map(|field| field.name.as_str()));
+        let hint = spelling::hint(name.value, fields.iter().map(|field| field.name.as_str()));
         let message =
             format!("`author` names the field `{}`, which is not declared{hint}", name.value);
         report.say(name.at, message);
@@ -283,7 +262,7 @@ fn read_operations(report: &mut Report<'_>, table: &Table<'_>, feed: bool) -> Op
     }
     for (place, name) in wanted.iter().enumerate() {
         if !keys::OPERATIONS.contains(&name.value) {
-            let hint = naming::hint(name.value, keys::OPERATIONS.iter().copied());
+            let hint = spelling::hint(name.value, keys::OPERATIONS.iter().copied());
             report.say(
                 name.at,
                 format!(
@@ -356,7 +335,8 @@ fn read_indexes(report: &mut Report<'_>, table: &Table<'_>, collection: &Collect
 fn check_indexed(report: &mut Report<'_>, collection: &Collection, name: Text<'_>) {
     match collection.field(name.value) {
         None => {
-            let hint = naming::hint(name.value, collection.fields.iter().map(|f| f.name.as_str()));
+            let hint =
+                spelling::hint(name.value, collection.fields.iter().map(|f| f.name.as_str()));
             report.say(name.at, format!("`{}` is not declared in fields{hint}", name.value));
         }
         Some(field) if !field.has_column() => report.say(

@@ -5,6 +5,7 @@ use super::naming;
 use super::reader::{self, Node, Report, Table, Text};
 use super::{deprecation, field_check, keys};
 use crate::schema::{CollectionIx, Field, Kind, OnDelete, Pattern};
+use crate::spelling;
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -85,7 +86,7 @@ fn scalar(name: &str) -> Option<Kind> {
 }
 
 fn unknown_type(report: &mut Report<'_>, text: Text<'_>) {
-    let hint = naming::hint(text.value, keys::KINDS.iter().copied());
+    let hint = spelling::hint(text.value, keys::KINDS.iter().copied());
     report.say(
         text.at,
         format!("unknown type `{}`{hint}; types: {}", text.value, keys::KINDS.join(", ")),
@@ -185,7 +186,7 @@ fn read_reference(
 ) -> Option<CollectionIx> {
     let target = table.text(report, "ref")?;
     let Some(found) = targets.names.iter().position(|name| *name == target.value) else {
-        let hint = naming::hint(target.value, targets.names.iter().copied());
+        let hint = spelling::hint(target.value, targets.names.iter().copied());
         report.say(
             target.at,
             format!("`ref` names the collection `{}`, which is not declared{hint}", target.value),
@@ -206,7 +207,7 @@ fn read_on_delete(report: &mut Report<'_>, table: &Table<'_>) -> Option<OnDelete
     let found = OnDelete::ALL.into_iter().find(|one| one.name() == text.value);
     if found.is_none() {
         let names = OnDelete::ALL.map(OnDelete::name);
-        let hint = naming::hint(text.value, names);
+        let hint = spelling::hint(text.value, names);
         report.say(
             text.at,
             format!("`on_delete` is {}, not `{}`{hint}", names.join(", "), text.value),
@@ -231,5 +232,27 @@ pub(super) fn normal(kind: &Kind, value: Value) -> Value {
             Timestamp::parse(text).map_or(value, |instant| Value::String(instant.to_iso()))
         }
         _ => value,
+    }
+}
+
+/// Says why a field cannot have this name.
+pub(super) fn check_name(report: &mut Report<'_>, name: Text<'_>) {
+    let word = name.value;
+    if !naming::is_snake(word) {
+        report.say(
+            name.at,
+            format!(
+                "the field name `{word}` must be lower-case words joined by single underscores, at \
+                 most {} characters",
+                naming::NAME_CHARS
+            ),
+        );
+    } else if naming::ASSIGNED.contains(&word) {
+        report.say(name.at, format!("`{word}` is assigned by the service; remove the field"));
+    } else if naming::PARAMETERS.contains(&word) {
+        report.say(
+            name.at,
+            format!("`{word}` is a query parameter of every list; choose another field name"),
+        );
     }
 }

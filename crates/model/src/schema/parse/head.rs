@@ -4,6 +4,7 @@
 use super::naming;
 use super::reader::{Report, Table, Text, expected};
 use crate::schema::{CollectionIx, builtin};
+use crate::spelling;
 
 /// Most collections of a file.
 const COLLECTIONS: usize = 64;
@@ -141,7 +142,7 @@ fn find_parents(report: &mut Report<'_>, heads: &mut [CollectionTable<'_>]) {
         let found = heads.iter().position(|head| head.name.value == wanted.value);
         match found {
             None => {
-                let hint = naming::hint(wanted.value, heads.iter().map(|head| head.name.value));
+                let hint = spelling::hint(wanted.value, heads.iter().map(|head| head.name.value));
                 report.say(
                     wanted.at,
                     format!(

@@ -4,8 +4,9 @@
 
 use super::reader::Report;
 use super::versions::Past;
-use super::{collection, naming, typing};
+use super::{collection, typing};
 use crate::schema::{Change, Collection, Field, Operation};
+use crate::spelling;
 use crate::version::shape::{self, Fault, Shape};
 use crate::version::{Part, changes_of, conversion_fault};
 use std::collections::BTreeSet;
@@ -108,7 +109,7 @@ fn explain(fault: Fault, shape: &Shape, collection: &Collection, date: &str) -> 
         Fault::Wrong(message) => message,
         Fault::Missing(name) => {
             let known = shape.fields.iter().filter(|field| !field.removed);
-            let hint = naming::hint(&name, known.map(|field| field.name.as_str()));
+            let hint = spelling::hint(&name, known.map(|field| field.name.as_str()));
             format!("`{name}` is no field of `{}` in version {date}{hint}", collection.name)
         }
     }

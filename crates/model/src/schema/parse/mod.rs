@@ -29,7 +29,6 @@ mod typing;
 mod versions;
 
 pub(super) use change::PLACEHOLDER;
-pub(super) use naming::hint;
 pub use quantity::duration;
 pub(super) use quantity::show as duration_text;
 

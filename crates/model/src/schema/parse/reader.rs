@@ -2,8 +2,9 @@
 //! and places; what the keys mean is for its callers. Everything returns `None` after it
 //! complained, so that each fault is reported once and reading continues.
 
-use super::{naming, quantity};
+use super::quantity;
 use crate::schema::Diagnostic;
+use crate::spelling;
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl<'t> Table<'t> {
     pub fn allow(&self, report: &mut Report<'_>, keys: &[&str]) {
         for (key, _) in &self.entries {
             if !keys.contains(&key.value) {
-                let hint = naming::hint(key.value, keys.iter().copied());
+                let hint = spelling::hint(key.value, keys.iter().copied());
                 let known = keys.join(", ");
                 let Table { what, .. } = self;
                 let text = format!("unknown key `{}` in {what}{hint}", key.value);

@@ -2,8 +2,9 @@
 
 use super::naming;
 use super::reader::{Node, Report, Table, Text};
-use super::{collection, field, keys};
+use super::{field, keys};
 use crate::schema::{Field, Kind, States};
+use crate::spelling;
 
 /// Most states of a collection.
 const STATES: usize = 64;
@@ -14,7 +15,7 @@ pub(super) fn read(report: &mut Report<'_>, collection: &Table<'_>) -> Option<St
     table.allow(report, keys::STATES);
     let field = match table.text(report, "field") {
         Some(text) => {
-            collection::check_field_name(report, text);
+            field::check_name(report, text);
             text.value.to_owned()
         }
         None => "status".to_owned(),
@@ -60,7 +61,7 @@ pub(super) fn check(report: &mut Report<'_>, states: Option<&States>, state: Tex
     };
     // Without any name the list itself is wrong, which has been reported.
     if !states.names.is_empty() && !states.names.iter().any(|name| name == state.value) {
-        let hint = naming::hint(state.value, states.names.iter().map(String::as_str));
+        let hint = spelling::hint(state.value, states.names.iter().map(String::as_str));
         report.say(
             state.at,
             format!("unknown state `{}`{hint}; states: {}", state.value, states.names.join(", ")),

@@ -1,7 +1,7 @@
 //! Whether the lists that are run on the calling thread are short, by the number of steps that the
 //! database takes for them: a table of every kind of filter, sort and page.
 
-use super::super::open;
+use super::super::connection;
 use super::super::testbed::{Bed, HERE, THERE};
 use super::*;
 use crate::Records;
@@ -173,7 +173,7 @@ fn steps(connection: &mut Connection, bed: &Bed, ix: usize, query: &Query) -> (u
 async fn what_runs_on_the_calling_thread_reads_no_more_than_it_returns() {
     let (bed, parent) = filled().await;
     let shared = &bed.store.shared;
-    let mut connection = open::reader(&shared.path).unwrap();
+    let mut connection = connection::reader(&shared.path).unwrap();
     let (mut short, mut long) = (0, 0);
     let mut check = |ix: usize, query: &Query| -> Option<Position> {
         let is_short = is_short(shared, HERE, ix, query);

@@ -2,7 +2,7 @@
 //! overlay stands for effects that are not written yet.
 
 use super::super::testbed::{Bed, HERE, THERE};
-use super::super::{log, open};
+use super::super::{connection, log};
 use super::*;
 use crate::commit::{Commit, WriteResult};
 use model::write::{Change, Committed, Idempotency, Response};
@@ -145,7 +145,7 @@ fn learn(known: &mut Known, write: &Write, bed: &Bed, outcome: &WriteResult) {
 fn apply(bed: &Bed, at_once: usize, writes: &[Write]) -> Vec<WriteResult> {
     let shared = &bed.store.shared;
     shared.loaded_at_once.store(at_once, Ordering::Relaxed);
-    let connection = open::connect(&shared.path).unwrap();
+    let connection = connection::connect(&shared.path).unwrap();
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
     let newest = log::newest(&connection).unwrap();
     let rows = SqliteRows { connection: &connection, shared };
@@ -159,7 +159,7 @@ fn apply(bed: &Bed, at_once: usize, writes: &[Write]) -> Vec<WriteResult> {
 
 /// Everything that is stored.
 fn dump(bed: &Bed) -> Vec<String> {
-    let connection = open::reader(&bed.store.shared.path).unwrap();
+    let connection = connection::reader(&bed.store.shared.path).unwrap();
     let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 's\\_%' \
                   ESCAPE '\\' AND name <> 'meta' ORDER BY name";
     let mut tables = connection.prepare(tables).unwrap();

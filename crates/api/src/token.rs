@@ -291,7 +291,8 @@ pub fn bad_user(name: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::{BOOKSHOP, parse};
+    use model::parse;
+    use model::schema::BOOKSHOP;
     use serde_json::json;
 
     fn claims() -> Claims {

@@ -289,7 +289,7 @@ impl Usages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::parse::parse;
+    use model::parse::parse;
     use std::path::Path;
     use store::sqlite::SqliteStore;
 

@@ -229,7 +229,8 @@ pub fn invalid(name: &str, value: &str, message: impl Into<String>) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::{BOOKSHOP, parse};
+    use model::parse;
+    use model::schema::BOOKSHOP;
 
     #[test]
     fn types_are_those_of_events_of_feeds_and_of_ephemeral_messages() {

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_type_that_no_bounded_record_can_have_is_not_allowed() {
-        let schema = model::schema::parse::parse(model::schema::BOOKSHOP).unwrap();
+        let schema = model::parse::parse(model::schema::BOOKSHOP).unwrap();
         let bounds = |resources: &[&str], parents: &[&str]| {
             let all = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
             Bounds { resources: all(resources), parents: all(parents) }

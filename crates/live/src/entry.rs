@@ -265,7 +265,8 @@ impl Ephemeral {
 pub mod tests {
     use super::*;
     use model::Timestamp;
-    use model::schema::{BOOKSHOP, parse};
+    use model::parse;
+    use model::schema::BOOKSHOP;
 
     #[test]
     fn data_of_several_lines_is_a_field_for_each() {

@@ -1,12 +1,11 @@
 //! A record as it is kept and served: the canonical JSON text of the newest version plus what the
 //! service must know about it without parsing. Fields stand in schema order, nested keys sorted.
 
+pub use crate::value::Fields;
+
 use crate::schema::{Collection, Kind};
 use crate::time::Timestamp;
-use serde_json::{Map, Value};
-
-/// The fields of a record, parsed.
-pub type Fields = Map<String, Value>;
+use serde_json::Value;
 
 /// A record as a store returns it.
 #[derive(Clone, Debug, PartialEq)]

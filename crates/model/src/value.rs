@@ -2,10 +2,12 @@
 //! excessive nesting and trailing text are errors that say where they stand.
 
 use crate::problem::{Code, Problem};
-use crate::record::Fields;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
+
+/// The fields of a record or a body, parsed.
+pub type Fields = Map<String, Value>;
 
 /// Deeper JSON than any sensible record; keeps every recursion over a value short.
 pub const MAX_DEPTH: usize = 32;

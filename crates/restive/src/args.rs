@@ -4,7 +4,7 @@
 use crate::moment::Moment;
 use clap::builder::BoolishValueParser;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
-use model::schema::evolve;
+use model::evolve;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use wire::Networks;

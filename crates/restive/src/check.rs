@@ -5,7 +5,7 @@ use crate::args::Check;
 use crate::outside::System;
 use api::Outside as _;
 use model::Schema;
-use model::schema::parse;
+use model::parse;
 use std::fs;
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@ use crate::args::SchemaFile;
 use crate::private;
 use anyhow::{Context as _, bail};
 use model::Schema;
-use model::schema::{self, parse};
+use model::{parse, schema};
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -1,7 +1,7 @@
 //! Points in time on the command line: an age, a time, or the id of an event.
 
 use crate::event_id;
-use model::schema::parse::duration;
+use model::parse::duration;
 use model::{Schema, Timestamp, id};
 use std::str::FromStr;
 use std::time::Duration;

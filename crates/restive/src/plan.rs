@@ -5,7 +5,7 @@ use crate::args::{Plan, SchemaFile};
 use crate::check::today;
 use crate::{data, output};
 use anyhow::bail;
-use model::schema::plan::{self, Class};
+use model::plan::{self, Class};
 use std::path::Path;
 use std::process::ExitCode;
 

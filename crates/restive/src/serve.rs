@@ -252,7 +252,7 @@ fn rate_limit(given: Option<&str>, declared: RateLimit) -> anyhow::Result<Option
     let (requests, window) = given.split_once('/').map_or((given, None), |(n, w)| (n, Some(w)));
     let window = match window {
         None => Some(declared.window),
-        Some(text) => model::schema::parse::duration(text),
+        Some(text) => model::parse::duration(text),
     };
     match (requests.parse(), window) {
         (Ok(requests), Some(window)) if requests > 0 && window >= Duration::from_secs(1) => {

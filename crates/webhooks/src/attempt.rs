@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn fields_stand_in_the_order_of_the_schema() {
-        let schema = model::schema::parse::parse(model::schema::BOOKSHOP).unwrap();
+        let schema = model::parse::parse(model::schema::BOOKSHOP).unwrap();
         let attempts = &schema.collections[schema.own(model::schema::Builtin::Attempt)];
         let text = plain().text(&Limits::default());
         let places: Vec<_> = attempts

@@ -229,7 +229,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     pub(crate) fn loaded() -> Loaded {
-        let schema = model::schema::parse::parse(model::schema::BOOKSHOP).unwrap();
+        let schema = model::parse::parse(model::schema::BOOKSHOP).unwrap();
         Loaded::new(Arc::new(Versions::new(&Arc::new(schema))), 1 << 20)
     }
 

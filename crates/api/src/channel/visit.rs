@@ -193,7 +193,8 @@ pub fn may_read(visitor: &ChannelCaller, collection: &Collection) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::{BOOKSHOP, parse};
+    use model::parse;
+    use model::schema::BOOKSHOP;
 
     #[derive(Debug)]
     struct Good;

@@ -6,10 +6,10 @@ use super::Operation;
 use crate::error::Failure;
 use crate::respond::{self, Reply};
 use http::StatusCode;
+use model::outgoing;
 use model::query::{Filter, Page, Query, SortKey, Test};
 use model::record::{Fields, Scalar};
 use model::schema::{Builtin, Native};
-use model::webhook::endpoint;
 use model::write::{Committed, Response, Write};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub fn complete_params(operation: Operation<'_>, native: Option<Native>, params:
 fn secret(operation: Operation<'_>) -> Value {
     let mut random = [0; 24];
     random.copy_from_slice(&operation.services.outside.entropy().0[..24]);
-    Value::String(endpoint::make_secret(random))
+    Value::String(outgoing::make_secret(random))
 }
 
 /// Commits a ping, waits for its delivery and returns it with its attempt, or the pending delivery

@@ -78,33 +78,12 @@ fn refuse_wrong_state(stage: &Stage<'_>, action: &Action) -> Result<(), Problem>
         .filter(|action| allows(action))
         .map(|action| Value::String(action.name.clone()))
         .collect();
-    let message = wrong_state(action, &stage.collection.object, state);
+    let message = action.wrong_state(&stage.collection.object, state);
     let field = stage.collection.states.as_ref().map_or("", |states| states.field.as_str());
     Err(Problem::new(Code::InvalidState, message)
         .param(field)
         .extra("current_state", state)
         .extra("allowed", allowed))
-}
-
-/// Why an action is not possible in a state, in the words that the action has for states. An older
-/// version may have one word for several: each is said once, and what looks like the one that is
-/// needed is told as such.
-pub(crate) fn wrong_state(action: &Action, object: &str, state: &str) -> String {
-    let name = &action.name;
-    let mut needed: Vec<&str> = Vec::new();
-    for word in action.from.iter().map(String::as_str) {
-        if !needed.contains(&word) {
-            needed.push(word);
-        }
-    }
-    if needed.contains(&state) {
-        return format!(
-            "`{name}` is not possible in the state the {object} is in, which this version shows as \
-             `{state}`."
-        );
-    }
-    let needed = needed.join(" or ");
-    format!("`{name}` is not possible while the {object} is `{state}`; it needs {needed}.")
 }
 
 /// A declared refusal. It may still set fields, move the state and emit an event: a declined card

@@ -9,8 +9,6 @@ mod own;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use act::wrong_state;
-
 use crate::problem::{Code, Problem, Violation};
 use crate::record::{Fields, Record};
 use crate::schema::{Collection, CollectionIx, Field, Schema};

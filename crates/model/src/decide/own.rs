@@ -3,6 +3,7 @@
 
 use super::{Decision, Draft, Effect, Facts, ResponseKind, Stage, change, outcome};
 use crate::id;
+use crate::outgoing;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::{Fields, push_json};
 use crate::schema::{Builtin, Native, Schema};
@@ -84,7 +85,7 @@ fn rotate(stage: &Stage<'_>, params: &Fields) -> Result<Decision, Problem> {
     refuse(endpoint::check_secret_of(&sent))?;
     let mut after = stage.before.clone();
     let overlap =
-        params.get("overlap").and_then(Value::as_i64).unwrap_or(endpoint::OVERLAP_SECONDS);
+        params.get("overlap").and_then(Value::as_i64).unwrap_or(outgoing::OVERLAP_SECONDS);
     let now = stage.facts.now;
     let until = Timestamp(now.0.saturating_add(overlap * 1000));
     let mut previous = endpoint::previous_secrets(&after);

@@ -3,8 +3,8 @@
 use super::*;
 use crate::caller::Scope;
 use crate::id::Entropy;
+use crate::parse::parse;
 use crate::record;
-use crate::schema::parse::parse;
 use crate::write::{Callout, Cause};
 use serde_json::json;
 

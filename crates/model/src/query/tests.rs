@@ -1,8 +1,9 @@
 //! What list parameters mean, and how mistakes in them are told.
 
 use super::*;
+use crate::parse;
 use crate::problem::Code;
-use crate::schema::{BOOKSHOP, Schema, parse};
+use crate::schema::{BOOKSHOP, Schema};
 
 fn read(collection: &str, query: &[(&str, &str)]) -> Result<ListRequest, crate::Problem> {
     let schema: Schema = parse::parse(BOOKSHOP).unwrap();

@@ -3,7 +3,7 @@
 //! starts.
 
 use super::Schema;
-use crate::webhook::endpoint;
+use crate::outgoing;
 use std::fmt;
 use std::time::Duration;
 
@@ -111,20 +111,20 @@ impl Handler {
             None => secret.map(str::to_owned),
         };
         if let Some(own) = own {
-            endpoint::check_secret(&own).map_err(|why| format!("the secret {why}"))?;
+            outgoing::check_secret(&own).map_err(|why| format!("the secret {why}"))?;
             self.secret.get_or_insert_with(shared).value = Some(own);
         }
         let mut bytes = 0;
         for (name, setting) in &mut self.headers {
             let value = setting.with(find)?;
-            endpoint::check_header_value(name, &value)?;
+            outgoing::check_header_value(name, &value)?;
             bytes += name.len() + value.len();
             setting.value = Some(value);
         }
-        match bytes <= endpoint::MAX_HEADERS_BYTES {
+        match bytes <= outgoing::MAX_HEADERS_BYTES {
             true => Ok(()),
             false => {
-                Err(format!("its headers have more than {} bytes", endpoint::MAX_HEADERS_BYTES))
+                Err(format!("its headers have more than {} bytes", outgoing::MAX_HEADERS_BYTES))
             }
         }
     }

@@ -1,13 +1,10 @@
 //! The schema: which nouns a service has and how they behave. Made from a TOML file by `parse`,
 //! from then on read-only. Collections are addressed by their place (`CollectionIx`).
 
-mod builtin;
+pub(crate) mod builtin;
 pub mod diagnostic;
-pub mod evolve;
 pub mod expression;
 mod handler;
-pub mod parse;
-pub mod plan;
 pub mod rule;
 mod versions;
 
@@ -18,7 +15,7 @@ pub use handler::{Handler, Setting};
 pub use rule::Rule;
 pub use versions::{Break, Change, Deprecation, Limits, Mount, Operation, Path, Version};
 
-use crate::record::Fields;
+use crate::value::Fields;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -620,6 +617,14 @@ impl Kind {
         }
     }
 
+    /// The name, with the type of the items.
+    pub fn described(&self) -> String {
+        match self {
+            Kind::Array(item) => format!("array of {}", item.described()),
+            other => other.name().to_owned(),
+        }
+    }
+
     pub fn is_scalar(&self) -> bool {
         !matches!(self, Kind::Object | Kind::Array(_))
     }
@@ -629,5 +634,27 @@ impl Feed {
     /// Ids of feed records are commit sequences, written as JSON integers.
     pub fn id_value(id: &str) -> Value {
         id.parse::<i64>().map_or(Value::Null, Value::from)
+    }
+}
+
+impl Action {
+    /// Why the action is not possible in a state, in the words that it has for states. An older version
+    /// may have one word for several: the message names each once.
+    pub(crate) fn wrong_state(&self, object: &str, state: &str) -> String {
+        let name = &self.name;
+        let mut needed: Vec<&str> = Vec::new();
+        for word in self.from.iter().map(String::as_str) {
+            if !needed.contains(&word) {
+                needed.push(word);
+            }
+        }
+        if needed.contains(&state) {
+            return format!(
+                "`{name}` is not possible in the state the {object} is in, which this version shows as \
+                 `{state}`."
+            );
+        }
+        let needed = needed.join(" or ");
+        format!("`{name}` is not possible while the {object} is `{state}`; it needs {needed}.")
     }
 }

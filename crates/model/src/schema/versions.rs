@@ -286,7 +286,7 @@ impl Operation {
 }
 
 /// What a schema without a past has: its one version, under its one mount.
-pub(super) fn only(service: &Service) -> (Vec<Version>, Vec<Mount>) {
+pub(crate) fn only(service: &Service) -> (Vec<Version>, Vec<Mount>) {
     let mount = Mount { path: service.mount.clone(), newest: 0, oldest: 0 };
     (vec![Version::new(&service.version)], vec![mount])
 }

@@ -3,7 +3,6 @@
 
 use super::View;
 use super::lens::Lens;
-use crate::decide::wrong_state;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
 use crate::schema::{CollectionIx, Field, Kind};
@@ -47,7 +46,7 @@ impl View {
         let state = state.clone();
         let name = problem.message.split('`').nth(1)?;
         let action = collection.actions.iter().find(|action| action.name == name)?;
-        Some(wrong_state(action, &collection.object, &state))
+        Some(action.wrong_state(&collection.object, &state))
     }
 
     /// What a rule of an action says, in the words of this version. It may name parameters beside

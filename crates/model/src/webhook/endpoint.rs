@@ -1,58 +1,21 @@
 //! An endpoint: what a record of `webhook-endpoints` means for deliveries, and what such a record
 //! must not say. Names are resolved elsewhere; here only their spelling is judged.
 
-use super::{Reach, pattern, url};
+use super::{Reach, filter, pattern, url};
 use crate::caller::Scope;
+use crate::outgoing::{MAX_HEADERS_BYTES, check_header_name, check_header_value, check_secret};
 use crate::problem::{Code, Violation};
 use crate::record::{Fields, Record};
 use crate::schema::Schema;
-use crate::schema::expression::{self, Complaint, Expression};
+use crate::schema::expression::{Complaint, Expression};
 use crate::time::Timestamp;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// How long an old secret still signs by default: one day to distribute the new one.
-pub const OVERLAP_SECONDS: i64 = 86_400;
 /// Secrets that sign at a time, the newest included: every one costs each delivery a hash.
 pub const MAX_SECRETS: usize = 5;
 /// Longest wait in a retry schedule: a week.
 pub const MAX_RETRY_SECONDS: i64 = 604_800;
-/// All own headers together, as Svix has it.
-pub(crate) const MAX_HEADERS_BYTES: usize = 4096;
-/// Headers that are the transport's, the signature's or the clouds'.
-const FORBIDDEN_HEADERS: &[&str] = &[
-    "host",
-    "connection",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "proxy-connection",
-    "proxy-authorization",
-    "expect",
-    "user-agent",
-    "cache-control",
-    "pragma",
-    "cookie",
-    "set-cookie",
-    "date",
-    "forwarded",
-    "via",
-];
-const FORBIDDEN_PREFIXES: &[&str] = &[
-    "content-",
-    "restive-",
-    "webhook-",
-    "svix-",
-    "x-hub-",
-    "x-amz-",
-    "x-goog-",
-    "x-ms-",
-    "x-forwarded-",
-];
-const SECRET_PREFIX: &str = "whsec_";
-
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub id: String,
@@ -215,7 +178,7 @@ fn check_filter(schema: &Schema, fields: &Fields) -> Vec<Complaint> {
     };
     let patterns = fields.get("enabled_events").and_then(Value::as_array);
     let patterns: Vec<&str> = patterns.into_iter().flatten().filter_map(Value::as_str).collect();
-    let scope = expression::event(schema, &patterns, text("api_version"));
+    let scope = filter::scope(schema, &patterns, text("api_version"));
     filter.check_condition(&scope).err().unwrap_or_default()
 }
 
@@ -247,48 +210,4 @@ fn check_headers(headers: &Map<String, Value>) -> Result<(), String> {
         return Err(format!("all together have at most {MAX_HEADERS_BYTES} bytes"));
     }
     Ok(())
-}
-
-/// Why a header cannot be one of the endpoint's, or handler's, own.
-pub(crate) fn check_header_name(name: &str) -> Result<(), String> {
-    let shown: String = name.chars().take(60).collect();
-    let lower = name.to_ascii_lowercase();
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if name.is_empty() || !name.bytes().all(token) {
-        return Err(format!("`{shown}` is no header name"));
-    }
-    if FORBIDDEN_HEADERS.contains(&lower.as_str())
-        || FORBIDDEN_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
-    {
-        return Err(format!("`{shown}` is set by the service or the network; choose another"));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_header_value(name: &str, text: &str) -> Result<(), String> {
-    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) && text.trim() == text {
-        return Ok(());
-    }
-    let shown: String = name.chars().take(60).collect();
-    Err(format!("the value of `{shown}` must be printable ASCII without spaces around"))
-}
-
-/// `whsec_` and the base64 of 24 to 64 bytes, as every library takes it.
-pub(crate) fn check_secret(secret: &str) -> Result<(), &'static str> {
-    use base64::Engine as _;
-    let encoded = secret.strip_prefix(SECRET_PREFIX).ok_or("must begin with `whsec_`")?;
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(encoded)
-        .map_err(|_| "must be standard base64 after `whsec_`")?;
-    match bytes.len() {
-        24..=64 => Ok(()),
-        _ => Err("must hold 24 to 64 bytes"),
-    }
-}
-
-/// A secret of 24 random bytes: no padding, which some libraries mangle.
-pub fn make_secret(random: [u8; 24]) -> String {
-    use base64::Engine as _;
-    let encoded = base64::engine::general_purpose::STANDARD.encode(random);
-    format!("{SECRET_PREFIX}{encoded}")
 }

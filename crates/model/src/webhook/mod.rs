@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod endpoint;
+pub mod filter;
 pub mod pattern;
 pub mod url;
 

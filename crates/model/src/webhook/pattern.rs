@@ -120,7 +120,8 @@ pub fn is_internal(schema: &Schema, collection: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{BOOKSHOP, parse};
+    use crate::parse;
+    use crate::schema::BOOKSHOP;
 
     #[test]
     fn patterns_mean_types_and_the_star_leaves_the_services_own_out() {

@@ -194,7 +194,7 @@ fn a_kill_neither_loses_nor_repeats_an_acknowledged_write() {
     search_finds_what_exists(&server, &clients);
     let (code, folder) = server.stop();
     assert_eq!(code, 0);
-    let schema = model::schema::parse::parse(model::schema::BOOKSHOP).unwrap();
+    let schema = model::parse::parse(model::schema::BOOKSHOP).unwrap();
     let file = folder.path().join("data/restive.db");
     log_and_records_agree(&file, Arc::new(schema), &clients);
 }

@@ -3,7 +3,7 @@
 //! connection.
 
 use super::views;
-use model::schema::evolve::Stored;
+use model::evolve::Stored;
 use model::schema::{Builtin, Field, Kind};
 use model::version::Versions;
 use model::{Collection, CollectionIx, Schema};

@@ -7,7 +7,7 @@ use super::{Options, Role, acknowledged, checkpoint, erasure, usage};
 use crate::Error;
 use crate::usage::UsedInAll;
 use model::Timestamp;
-use model::schema::evolve::Stored;
+use model::evolve::Stored;
 use model::version::Versions;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 use std::path::Path;

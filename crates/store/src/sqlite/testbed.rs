@@ -3,7 +3,7 @@
 use super::SqliteStore;
 use crate::{Error, Records};
 use model::id::Entropy;
-use model::schema::parse;
+use model::parse;
 use model::write::{Cause, Change, Committed, Precondition, Response};
 use model::{Problem, Record, Scope, Timestamp, Write};
 use serde_json::Value;

@@ -5,8 +5,8 @@ use super::layout::{self, Table, column_name, column_type, quote, search_name, t
 use super::{Options, erasure, idempotency, outbox, read, retention, search, timers, usage, views};
 use crate::Error;
 use crate::upgrade::{self, EXAMPLES, EventTexts, Rewritten, Row, Tables};
+use model::evolve::{Stored, evolve};
 use model::record::Scalar;
-use model::schema::evolve::{Stored, evolve};
 use model::version::Versions;
 use model::{Collection, CollectionIx, Schema, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};

@@ -4,7 +4,7 @@
 use super::Tables;
 use crate::{Error, idempotency};
 use model::Schema;
-use model::schema::evolve::Accept;
+use model::evolve::Accept;
 use model::version::{Versions, View};
 use std::sync::Arc;
 

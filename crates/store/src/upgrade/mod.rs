@@ -1,4 +1,4 @@
-//! Bringing stored data to a schema, inside one transaction: what `model::schema::evolve` plans is
+//! Bringing stored data to a schema, inside one transaction: what `model::evolve` plans is
 //! checked against the rows and carried out, or refused with nothing changed. A backend has the
 //! tables (`Tables`); which steps are taken, and what becomes of each row, is decided here.
 
@@ -9,11 +9,11 @@ pub use conversion::{EventTexts, convert_log};
 pub use rewrite::{Rewritten, unstable};
 
 use crate::Error;
+use model::evolve::{Accept, Check, CheckRule, Plan, Step, Stored, evolve};
 use model::record::{Scalar, parse_object, to_scalar};
-use model::schema::evolve::{Accept, Check, CheckRule, Plan, Step, Stored, evolve};
-use model::schema::{parse, plan};
 use model::version::Versions;
 use model::{CollectionIx, Schema, Scope};
+use model::{parse, plan};
 use serde_json::Value;
 use std::collections::HashMap;
 

@@ -4,9 +4,9 @@
 use crate::files::open;
 use crate::support::*;
 use model::event::Event;
+use model::parse::parse;
 use model::query::{Filter, Query, Test};
 use model::record::Scalar;
-use model::schema::parse::parse;
 use model::schema::{Builtin, Schema};
 use model::version::Versions;
 use model::write::{Committed, Response};

@@ -2,8 +2,9 @@
 
 use crate::bed::{Bed, HERE, until};
 use crate::sink::{Request, Sink};
+use model::parse;
 use model::record::Fields;
-use model::schema::{BOOKSHOP, Builtin, Kind, Schema, parse};
+use model::schema::{BOOKSHOP, Builtin, Kind, Schema};
 use model::{Change, Field};
 use serde_json::{Value, json};
 

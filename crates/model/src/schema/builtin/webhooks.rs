@@ -2,9 +2,9 @@
 //! made of. Limits and defaults of endpoints stand here, each beside its field.
 
 use super::{Builtin, own};
+use crate::outgoing;
 use crate::schema::{Action, Collection, CollectionIx, Field, Kind, Native, Operations, States};
 use crate::schema::{Assignment, rule::Template};
-use crate::webhook::endpoint;
 use serde_json::{Value, json};
 
 /// Delays after each failure, in seconds (spec 6.1: 1 min, 5 min, 30 min, 2 h, 12 h), until the
@@ -125,7 +125,7 @@ pub fn endpoints() -> Collection {
     endpoints.actions[2].params = vec![
         integer("overlap")
             .within(0, 604_800)
-            .default(endpoint::OVERLAP_SECONDS)
+            .default(outgoing::OVERLAP_SECONDS)
             .about("Seconds during which the old secret still signs; 0 ends all older ones, too."),
         text("secret").sized(1, 100).about("The new secret; default: a random one."),
     ];

@@ -1,73 +1,34 @@
-//! What the filter of a webhook endpoint can name: `event`, as it is sent in the version of the
-//! endpoint. Which objects it can hold follows from the types that the endpoint subscribed to.
+//! What the filter of a webhook endpoint can name: `event`, as it is sent. Which objects it can hold
+//! follows from the types of the events.
 
 use super::scope::{self, Scope};
 use super::shape::{Member, Object, Shape, Type};
 use super::words::Words;
-use crate::schema::{Collection, EventNames, Schema};
-use crate::version::Versions;
-use crate::webhook::pattern;
+use crate::schema::Collection;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-/// The scope of a filter over the events of these patterns. Without a version, over those of all
-/// versions: the endpoint follows its account.
-pub fn event(schema: &Schema, patterns: &[&str], version: Option<&str>) -> Scope {
-    let wanted = |kind: &str| patterns.iter().any(|wanted| pattern::matches(wanted, kind));
-    let mut variants: Vec<(String, Type)> = Vec::new();
-    // Of all versions, subscribed to or not: a replay can be asked for any of them.
-    let mut types: BTreeSet<String> = BTreeSet::new();
-    types.extend(pattern::catalogue(schema).into_iter().map(str::to_owned));
-    types.insert(pattern::PING.to_owned());
-    let mut add = |kind: &str, object: &Type| {
-        if !wanted(kind) {
-            return;
-        }
-        match variants.iter_mut().find(|(known, _)| known == kind) {
-            Some((_, before)) => *before = merged(before, object),
-            None => variants.push((kind.to_owned(), object.clone())),
-        }
-    };
-    if schema.versions.len() < 2 {
-        of_view(schema, &mut add);
-        types.extend(names(schema));
-    } else {
-        let versions = Versions::new(&Arc::new(schema.clone()));
-        let shown = |date: &str| version.is_none_or(|version| version == date);
-        types.extend(versions.iter().flat_map(|view| names(&view.schema)));
-        for view in versions.iter().filter(|view| shown(&view.date)) {
-            of_view(&view.schema, &mut add);
+/// The events that a filter sees.
+#[derive(Default)]
+pub struct Events {
+    /// All types that a filter may name, also those of no event that it sees.
+    pub types: BTreeSet<String>,
+    variants: Vec<(String, Type)>,
+}
+
+impl Events {
+    /// Events of this type hold a record of the collection; without one, any object.
+    pub fn add(&mut self, kind: &str, collection: Option<&Collection>) {
+        let object = collection.map_or(Type::of(Shape::Map), shown);
+        match self.variants.iter_mut().find(|(known, _)| known == kind) {
+            Some((_, before)) => *before = merged(before, &object),
+            None => self.variants.push((kind.to_owned(), object)),
         }
     }
-    // Whatever is published from outside, and the service's own objects.
-    let published = schema.events.published.iter().map(|kind| kind.name.as_str());
-    let own = schema.collections.iter().filter(|collection| collection.builtin.is_some());
-    let own = own.flat_map(pattern::kinds).chain([pattern::FAILING, pattern::EVENTS_SKIPPED]);
-    published.chain(own).for_each(|kind| add(kind, &Type::of(Shape::Map)));
-    let object = all(variants.iter().map(|(_, object)| object));
-    let kind = Words::kind("event type", types.iter().map(String::as_str));
-    Scope::of_event(envelope(object, kind), variants)
-}
 
-/// The types of all events that the collections can have had, also by operations that are not
-/// offered any more.
-fn names(schema: &Schema) -> BTreeSet<String> {
-    let shown = schema.collections.iter().filter(|collection| !collection.internal);
-    let names = shown.flat_map(|collection| {
-        let EventNames { created, updated, deleted } = &collection.events;
-        let usual = [created, updated, deleted].map(String::as_str);
-        pattern::kinds(collection).into_iter().chain(usual)
-    });
-    names.map(str::to_owned).collect()
-}
-
-fn of_view(schema: &Schema, add: &mut impl FnMut(&str, &Type)) {
-    for collection in &schema.collections {
-        if collection.internal || collection.removed || collection.builtin.is_some() {
-            continue;
-        }
-        let object = shown(collection);
-        pattern::kinds(collection).into_iter().for_each(|kind| add(kind, &object));
+    pub fn scope(self) -> Scope {
+        let object = all(self.variants.iter().map(|(_, object)| object));
+        let kind = Words::kind("event type", self.types.iter().map(String::as_str));
+        Scope::of_event(envelope(object, kind), self.variants)
     }
 }
 

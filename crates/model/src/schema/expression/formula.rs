@@ -5,9 +5,9 @@
 use super::cost::Extent;
 use super::scope::misfit;
 use super::{Complaint, Expression, Fault, Scope, Shape, children, in_cel};
-use crate::record::Fields;
 use crate::schema::{Field, Kind};
 use crate::time::Timestamp;
+use crate::value::Fields;
 use cel::common::ast::Expr;
 use cel::common::types::{CelInt, CelString};
 use cel::{Context, DeclarationError, Env, ExecutionError, extensions};

@@ -17,10 +17,10 @@ mod comparison;
 mod words;
 
 pub use check::Complaint;
-pub use event::event;
+pub use event::Events;
 pub use formula::Formula;
 pub use scope::Scope;
-pub(super) use scope::misfit;
+pub(crate) use scope::misfit;
 pub use shape::{Shape, Type};
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
@@ -48,7 +48,7 @@ pub struct Expression {
     pub place: Option<(usize, usize)>,
     /// Byte offset of its first character in the schema file; of the string that holds it where
     /// that has escapes, and then the second is false.
-    pub(super) origin: (usize, bool),
+    pub(crate) origin: (usize, bool),
     syntax: Arc<Syntax>,
 }
 
@@ -110,7 +110,7 @@ impl Expression {
     }
 
     /// The value, if the whole expression is one literal.
-    pub(super) fn literal(&self) -> Option<Value> {
+    pub(crate) fn literal(&self) -> Option<Value> {
         match &self.syntax.root.expr {
             Expr::Literal(literal) => Some(match literal {
                 LiteralValue::Boolean(truth) => Value::Bool(**truth),

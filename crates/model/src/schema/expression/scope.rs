@@ -119,7 +119,7 @@ fn kind_of(kind: &Kind, number: Shape) -> Type {
 }
 
 /// Why a computed value does not fit a field, to complete "the value …".
-pub(in crate::schema) fn misfit(field: &Field, kind: &Type) -> Option<String> {
+pub(crate) fn misfit(field: &Field, kind: &Type) -> Option<String> {
     let name = &field.name;
     if kind.shape == Shape::Any {
         let message = "is of a type that is not known here; ask first: `type(x) == string ? … : …`";

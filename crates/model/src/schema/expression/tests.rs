@@ -6,7 +6,7 @@ mod random;
 mod stack;
 
 use super::*;
-use crate::schema::parse::parse;
+use crate::parse::parse;
 use crate::schema::{BOOKSHOP, Schema};
 use serde_json::json;
 
@@ -273,7 +273,7 @@ fn an_expression_without_a_value_is_a_fault_and_not_a_no() {
 fn a_filter_knows_the_events_that_are_subscribed_to() {
     let schema = parse(BOOKSHOP).unwrap();
     let check = |patterns: &[&str], text: &str| {
-        let scope = event(&schema, patterns, None);
+        let scope = crate::webhook::filter::scope(&schema, patterns, None);
         let expression = Expression::compile(text).unwrap();
         let complaints = expression.check_condition(&scope).err().unwrap_or_default();
         complaints.into_iter().map(|complaint| complaint.message).collect::<Vec<_>>().join("; ")

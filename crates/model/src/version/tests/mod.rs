@@ -8,8 +8,8 @@ mod properties;
 mod events;
 
 use super::*;
+use crate::parse::parse;
 use crate::record::{self, Record};
-use crate::schema::parse::parse;
 use crate::time::Timestamp;
 use serde_json::{Value, json};
 

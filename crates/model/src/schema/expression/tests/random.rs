@@ -402,7 +402,7 @@ fn no_accepted_expression_fails_for_its_types() {
 #[test]
 fn no_accepted_filter_fails_for_its_types() {
     let schema = schema();
-    let scope = event(&schema, &["thing.*"], None);
+    let scope = crate::webhook::filter::scope(&schema, &["thing.*"], None);
     let first = number(option_env!("RESTIVE_SEED"), 1);
     let mut accepted = 0;
     for seed in first..first + number(option_env!("RESTIVE_EXPRESSIONS"), EXPRESSIONS) / 2 {
@@ -465,7 +465,7 @@ fn each_place_takes_expressions_of_its_own_type_only() {
                     let set =
                         format!("[collections.things.actions.go.set]\n{required}{}", place.field());
                     let file = format!("{}{set} = '''={text}'''\n", super::SCHEMA);
-                    let taken = crate::schema::parse::parse(&file);
+                    let taken = crate::parse::parse(&file);
                     assert_eq!(taken.is_ok(), fits(sort, place), "{file}\n{taken:?}");
                     let computed =
                         taken.ok().map(|schema| schema.collections[0].actions[0].set[0].clone());
@@ -474,7 +474,7 @@ fn each_place_takes_expressions_of_its_own_type_only() {
             }
             let rule = "[[collections.things.actions.go.rules]]\nmessage = 'm'\nwhen = ";
             let file = format!("{}{rule}'''{text}'''\n", super::SCHEMA);
-            let taken = crate::schema::parse::parse(&file);
+            let taken = crate::parse::parse(&file);
             assert_eq!(taken.is_ok(), sort == Sort::Bool, "{file}\n{taken:?}");
         }
     }

@@ -6,12 +6,12 @@ use super::field::{self, Targets};
 use super::field_check;
 use super::reader::{self, Report, Table, Text};
 use super::{keys, naming, refusal, states};
+use crate::outgoing;
 use crate::schema::rule::Template;
 use crate::schema::{
     Action, Assignment, Collection, CollectionIx, Field, Handler, Setting, States, Timed,
 };
 use crate::spelling;
-use crate::webhook::endpoint;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -321,7 +321,7 @@ fn read_headers(report: &mut Report<'_>, handler: &Table<'_>) -> Vec<(String, Se
     let mut found: Vec<(String, Setting)> = Vec::new();
     for (name, value) in &headers.entries {
         let lower = name.value.to_ascii_lowercase();
-        if let Err(why) = endpoint::check_header_name(name.value) {
+        if let Err(why) = outgoing::check_header_name(name.value) {
             report.say(name.at, why);
         } else if lower == "idempotency-key" {
             report.say(name.at, format!("`{}` is set by the service; choose another", name.value));
@@ -332,7 +332,7 @@ fn read_headers(report: &mut Report<'_>, handler: &Table<'_>) -> Vec<(String, Se
             reader::expected(report, value, name.value, "a string");
             continue;
         };
-        let setting = endpoint::check_header_value(name.value, text.value)
+        let setting = outgoing::check_header_value(name.value, text.value)
             .and_then(|()| Setting::new(text.value));
         match setting {
             Ok(setting) => found.push((name.value.to_owned(), setting)),
@@ -340,8 +340,8 @@ fn read_headers(report: &mut Report<'_>, handler: &Table<'_>) -> Vec<(String, Se
         }
     }
     let bytes: usize = headers.entries.iter().map(|(name, _)| name.value.len()).sum();
-    if bytes > endpoint::MAX_HEADERS_BYTES {
-        let most = endpoint::MAX_HEADERS_BYTES;
+    if bytes > outgoing::MAX_HEADERS_BYTES {
+        let most = outgoing::MAX_HEADERS_BYTES;
         report.say(headers.at, format!("all headers together have at most {most} bytes"));
     }
     found

@@ -1,7 +1,7 @@
 //! Files that are wrong in their names, settings or fields: each finding stands at its place and
 //! says what to do.
 
-use crate::schema::parse::parse;
+use crate::parse::parse;
 
 /// `input` yields exactly these findings, written `line:column: message`. An expected text that
 /// ends in `…` is compared up to there.

@@ -1,6 +1,6 @@
 //! Files that are right: what becomes of them.
 
-use crate::schema::parse::parse;
+use crate::parse::parse;
 use crate::schema::rule::{Inputs, Template};
 use crate::schema::{BOOKSHOP, Collection, ErrorShape, Field, INIT, Kind, Operations, Schema};
 use serde_json::{Map, Value, json};

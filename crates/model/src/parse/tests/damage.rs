@@ -1,7 +1,7 @@
 //! Files that are no schema at all: nothing may panic, hang or exhaust the stack.
 
+use crate::parse::parse;
 use crate::schema::BOOKSHOP;
-use crate::schema::parse::parse;
 
 /// A collection with a past.
 const PAST: &str = "[[mounts]]

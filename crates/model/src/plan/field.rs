@@ -2,14 +2,7 @@
 
 use super::lines::{self, Owner};
 use super::{Class, DEPRECATED, PEOPLE, TAKEN, Work, owner};
-use crate::schema::{Collection, CollectionIx, Field, Kind};
-
-pub(super) fn kind_name(kind: &Kind) -> String {
-    match kind {
-        Kind::Array(item) => format!("array of {}", item.name()),
-        other => other.name().to_owned(),
-    }
-}
+use crate::schema::{Collection, CollectionIx, Field};
 
 impl Work<'_> {
     /// Fields as clients of the old schema know them.
@@ -133,7 +126,7 @@ impl Work<'_> {
         if was.kind == is.kind {
             self.values(owner, place, was, is);
         } else {
-            let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
+            let what = format!("{} became {}", was.kind.described(), is.kind.described());
             let why = "clients send and read the old type, and values that are not converted would \
                        be lost";
             self.destructive(place, what, why, owner.convert(was));

@@ -1,7 +1,6 @@
 //! Parameters of an action, before and after an edit.
 
 use super::Work;
-use super::field::kind_name;
 use super::lines::Owner;
 use crate::schema::{Action, Collection, CollectionIx, Field};
 
@@ -52,7 +51,7 @@ impl Work<'_> {
         if is.kind == was.kind {
             return self.values(owner, place, was, is);
         }
-        let what = format!("{} became {}", kind_name(&was.kind), kind_name(&is.kind));
+        let what = format!("{} became {}", was.kind.described(), is.kind.described());
         self.breaking(place, what, "clients send the old type", Some(owner.convert(was)));
     }
 }

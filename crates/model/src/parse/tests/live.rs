@@ -1,7 +1,7 @@
 //! `[live]`: what becomes of its settings, and what is told of those that cannot be.
 
 use super::findings::check;
-use crate::schema::parse::parse;
+use crate::parse::parse;
 use std::time::Duration;
 
 const FEED: &str = "\n[collections.messages]\nfeed = true\n[collections.messages.fields]\n\

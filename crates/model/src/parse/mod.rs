@@ -32,7 +32,7 @@ pub(super) use change::PLACEHOLDER;
 pub use quantity::duration;
 pub(super) use quantity::show as duration_text;
 
-use super::{Collection, Diagnostic, Schema};
+use crate::schema::{self, Collection, Diagnostic, Schema};
 use behaviour::NamedEvent;
 use reader::{Report, Table};
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
         return Err(report.into_findings());
     }
     // Not before: the walk is about what each collection declares of itself.
-    super::hide_what_is_below(&mut collections);
+    schema::hide_what_is_below(&mut collections);
     let versions = past.versions;
     let schema = Schema::new(service, collections);
     Ok(Schema { events, webhooks, live, versions, mounts, ..schema })

@@ -13,8 +13,8 @@ mod params;
 mod settings;
 mod values;
 
-use super::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
-use super::{Collection, CollectionIx, Schema};
+use crate::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
+use crate::schema::{Collection, CollectionIx, Schema};
 use crate::version::{Versions, View};
 use lines::Owner;
 use std::fmt;

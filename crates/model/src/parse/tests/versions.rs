@@ -1,7 +1,7 @@
 //! Versions, mounts and deprecations in the file: what is read, and each finding at its place.
 
 use super::findings::check;
-use crate::schema::parse::{parse, parse_at};
+use crate::parse::{parse, parse_at};
 use crate::schema::{Deprecation, Mount};
 
 const BOOKS: &str = "[collections.books.fields]

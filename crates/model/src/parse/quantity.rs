@@ -29,7 +29,7 @@ pub(super) fn size_bytes(text: &str) -> Option<u64> {
 }
 
 /// How a duration is written in a message: the largest unit that leaves no rest.
-pub(in crate::schema) fn show(duration: Duration) -> String {
+pub(crate) fn show(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
         if milliseconds > 0 && milliseconds.is_multiple_of(size) {

@@ -1,6 +1,6 @@
 //! The published JSON Schema and the reader know the same keys.
 
-use crate::schema::parse::{keys, parse};
+use crate::parse::{keys, parse};
 use crate::schema::{BOOKSHOP, JSON_SCHEMA};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ mod conduct;
 mod settings;
 
 use super::*;
-use crate::schema::parse::parse;
+use crate::parse::parse;
 
 const OLD: &str = "[service]
 version = '2026-01-01'

@@ -2,7 +2,7 @@
 //! client relies on (hints, timeouts, development) is no part of the contract, and not compared.
 
 use super::{PEOPLE, TAKEN, Work, lines};
-use crate::schema::parse::duration_text;
+use crate::parse::duration_text;
 use crate::schema::{RateLimit, Schema};
 
 impl Work<'_> {

@@ -9,7 +9,7 @@ use crate::spelling;
 use serde_json::Value;
 
 /// Stands in the lines that `plan` proposes where only the author knows the expression.
-pub(in crate::schema) const PLACEHOLDER: &str = "TODO";
+pub(crate) const PLACEHOLDER: &str = "TODO";
 /// Values of one map.
 const PAIRS: usize = 1000;
 

@@ -4,7 +4,7 @@
 //! has to look.
 
 use super::{PEOPLE, TYPES, Work};
-use crate::schema::parse::duration_text;
+use crate::parse::duration_text;
 use crate::schema::rule::Template;
 use crate::schema::{Action, Assignment, Collection, CollectionIx, Rule, Timed};
 use crate::version::Lens;

@@ -1,7 +1,7 @@
 //! The lines of TOML that declare an edit, such that the file with them is taken and the edit is
 //! none any more. Where only the author knows a value, one that fits stands there.
 
-use crate::schema::parse::PLACEHOLDER;
+use crate::parse::PLACEHOLDER;
 use crate::schema::{Field, Kind, Limits, Schema, States};
 use crate::validate;
 use crate::version::sample;

@@ -3,7 +3,7 @@
 //! the rows, or why it may not be. A store carries the plan out in one transaction. Data of an
 //! older date version is compared with the schema as that version saw it, then brought up.
 
-use super::{Collection, CollectionIx, Field, Schema};
+use crate::schema::{Collection, CollectionIx, Field, Schema};
 use crate::version::{Versions, View};
 use serde::{Deserialize, Serialize};
 
@@ -483,7 +483,7 @@ fn describe(schema: &Schema, collection: &Collection) -> StoredCollection {
             .filter(|field| field.alias_of.is_none())
             .map(|field| StoredField {
                 name: field.name.clone(),
-                kind: kind_name(&field.kind),
+                kind: field.kind.described(),
                 required: field.required,
                 unique: field.unique,
                 filter: field.filter,
@@ -500,12 +500,5 @@ fn describe(schema: &Schema, collection: &Collection) -> StoredCollection {
         indexes: collection.indexes.iter().map(|index| index.fields.clone()).collect(),
         shape: 1,
         rewrites: 0,
-    }
-}
-
-fn kind_name(kind: &super::Kind) -> String {
-    match kind {
-        super::Kind::Array(items) => format!("array of {}", kind_name(items)),
-        other => other.name().to_owned(),
     }
 }

@@ -16,6 +16,7 @@ mod version;
 mod deprecation;
 mod usage;
 mod scope;
+mod convert;
 mod replay;
 mod idempotency;
 pub mod limit;

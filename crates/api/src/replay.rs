@@ -2,6 +2,7 @@
 //! happens before the quota is taken: a client that lost a response can get it again for free.
 
 use crate::auth::Identity;
+use crate::convert;
 use crate::error::{Failure, Shape};
 use crate::idempotency;
 use crate::operation;
@@ -14,6 +15,7 @@ use model::problem::Problem;
 use model::schema::{Collection, Native};
 use model::version::View;
 use model::write::Idempotency;
+use std::sync::Arc;
 use wire::Exchange;
 
 /// The idempotency key of a request, with the fingerprint of everything that identifies the
@@ -44,7 +46,7 @@ pub(crate) async fn find(
     key: &Idempotency,
     identity: &Identity,
     target: &Target,
-    view: &View,
+    view: &Arc<View>,
     shape: Shape,
     trace: &mut Trace,
 ) -> Result<Option<Reply>, Failure> {
@@ -63,8 +65,10 @@ pub(crate) async fn find(
         return Ok(None);
     }
     let tag = operation::plain_view(&view.schema, &*services.store, target.collection);
-    let response = services.versions.response(collection, view, before.response);
-    let mut reply = respond::written(view, target, response, tag, shape, &before.request);
+    let account = identity.caller.scope.account_number();
+    let response = before.response;
+    let response = convert::response(services, account, view, target.collection, response).await;
+    let mut reply = respond::written(&view.schema, target, response, tag, shape, &before.request);
     // The client gets the original response, without fields that were added since.
     if let Some((date, text)) = before.as_written
         && collection.builtin.is_none()

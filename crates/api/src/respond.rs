@@ -15,7 +15,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use model::Timestamp;
 use model::problem::{Code, Problem};
 use model::record::Record;
-use model::version::{Lens, View};
+use model::schema::Schema;
+use model::version::Lens;
 use model::write::Response as Written;
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -113,24 +114,23 @@ pub fn not_modified(cache_control: &str, tag: String) -> Reply {
         .header(CACHE_CONTROL, cache_control.to_owned())
 }
 
-/// The result of a write, fresh or replayed.
+/// The result of a write, fresh or replayed, whose record is in the version of this schema.
 pub fn written(
-    version: &View,
+    schema: &Schema,
     target: &Target,
     response: Written,
     tag: u64,
     shape: Shape,
     request_id: &str,
 ) -> Reply {
-    let (schema, lens) = (&version.schema, version.lens(target.collection));
     match response {
         Written::Created(record) => {
             let path = route::path_of(schema, target, &record.id);
-            with_record(StatusCode::CREATED, record, lens, tag).header(LOCATION, path)
+            with_record(StatusCode::CREATED, record, tag).header(LOCATION, path)
         }
         Written::Updated(record) => {
             let path = route::path_of(schema, target, &record.id);
-            with_record(StatusCode::OK, record, lens, tag).header(CONTENT_LOCATION, path)
+            with_record(StatusCode::OK, record, tag).header(CONTENT_LOCATION, path)
         }
         Written::Deleted { id } => {
             let collection = &schema.collections[target.collection];
@@ -147,9 +147,9 @@ pub fn written(
     }
 }
 
-fn with_record(status: StatusCode, record: Record, lens: Option<&Lens>, tag: u64) -> Reply {
+fn with_record(status: StatusCode, record: Record, tag: u64) -> Reply {
     let (version, updated) = (record.version, record.updated);
-    let reply = Reply::json(status, shown(record, lens))
+    let reply = Reply::json(status, record.body)
         .header(ETAG, condition::record_tag(version, tag))
         .header(LAST_MODIFIED, updated.to_http_date());
     no_store(reply)

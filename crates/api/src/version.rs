@@ -5,10 +5,9 @@
 use http::{HeaderMap, HeaderValue};
 use model::problem::{Code, Problem};
 use model::record::Record;
-use model::schema::{Builtin, Collection, CollectionIx, Mount, Operation, Schema};
+use model::schema::{CollectionIx, Mount, Operation, Schema};
 use model::time::is_date;
 use model::version::{Versions, View};
-use model::write::Response;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -64,22 +63,14 @@ impl Versioning {
         self.views.iter().map(|view| view.date.as_str()).collect()
     }
 
-    /// An event in the shape of a version; records of other collections unchanged.
-    pub fn in_version(&self, collection: &Collection, view: &View, mut record: Record) -> Record {
-        if view.index > 0 && collection.builtin == Some(Builtin::Event) {
-            record.body = self.views.row(&record, view.index);
-        }
-        record
+    /// The text of an event in the version at an index.
+    pub fn row(&self, record: &Record, index: usize) -> String {
+        self.views.row(record, index)
     }
 
-    /// The same for the result of a write, fresh or replayed.
-    pub fn response(&self, collection: &Collection, view: &View, response: Response) -> Response {
-        match response {
-            Response::Created(record) => {
-                Response::Created(self.in_version(collection, view, record))
-            }
-            other => other,
-        }
+    /// The most that the formulas for an event of so many bytes can cost there.
+    pub fn row_units(&self, index: usize, bytes: usize) -> u64 {
+        self.views.row_units(index, bytes)
     }
 
     /// Whether a version shows the texts of a collection as they were written under a date.

@@ -1,6 +1,7 @@
 //! An event as the channels carry it: encoded once for each kind of channel and each version, when
 //! it is first wanted, and shared by all connections that receive it.
 
+use crate::conversions::INLINE_EVENT_UNITS;
 use crate::kind::Kind;
 use crate::position::Epoch;
 use bytes::Bytes;
@@ -122,6 +123,32 @@ impl Entry {
         }
     }
 
+    /// The same where it is there already or can be made in no time; if not, it is made by `frame`
+    /// on a thread of `Conversions`.
+    pub fn ready_frame(&self, encoding: Encoding, version: usize) -> Option<Bytes> {
+        let is_quick = self.is_made(encoding, version) || !self.is_costly(version);
+        is_quick.then(|| self.frame(encoding, version))
+    }
+
+    fn is_made(&self, encoding: Encoding, version: usize) -> bool {
+        let frames = self.frames(version);
+        match encoding {
+            Encoding::Sse => frames.sse.get().is_some(),
+            Encoding::Socket => frames.socket.get().is_some(),
+            Encoding::Deflated(deflate) if is_usual(&deflate) => match frames.deflated.get() {
+                Some(None) => frames.socket.get().is_some(),
+                deflated => deflated.is_some(),
+            },
+            // What takes long is sent without compression then.
+            Encoding::Deflated(_) => self.is_costly(version) && frames.socket.get().is_some(),
+        }
+    }
+
+    /// Whether the conversion to a version could keep others waiting.
+    pub fn is_costly(&self, version: usize) -> bool {
+        self.codec.versions.event_units(&self.event, version) > INLINE_EVENT_UNITS
+    }
+
     fn frames(&self, version: usize) -> &Frames {
         let Some(place) = version.checked_sub(1) else { return &self.frames };
         let older = self.older.get_or_init(|| {
@@ -158,9 +185,11 @@ impl Entry {
 
     fn deflate(&self, deflate: &Deflate, version: usize) -> Bytes {
         let encode = || websocket::deflated(&self.encode_message(version), deflate);
-        // Another window than the usual one is rare enough to be encoded each time.
-        let compressed = match deflate.server_window_bits == Deflate::USUAL.server_window_bits {
+        // Another window than the usual one is rare enough to be encoded each time, and to be sent
+        // without compression where that takes long.
+        let compressed = match is_usual(deflate) {
             true => self.frames(version).deflated.get_or_init(encode).clone(),
+            false if self.is_costly(version) => None,
             false => encode(),
         };
         compressed.unwrap_or_else(|| self.frame(Encoding::Socket, version))
@@ -185,6 +214,10 @@ impl Entry {
         let (name, data) = (self.name(), self.data(version));
         format!("{{\"type\":\"{name}\",\"position\":\"{position}\",\"data\":{data}}}")
     }
+}
+
+fn is_usual(deflate: &Deflate) -> bool {
+    deflate.server_window_bits == Deflate::USUAL.server_window_bits
 }
 
 /// One block of an event stream. Data of several lines is a field for each of them.

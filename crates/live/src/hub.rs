@@ -1,6 +1,7 @@
 //! Follows the log once for all connections, keeps its newest part in memory, and notifies the
 //! shards whose connections may want its events.
 
+use crate::conversions::Conversions;
 use crate::entry::{Codec, Entry, Ephemeral};
 use crate::ephemeral::EphemeralBuffers;
 use crate::interest::Interests;
@@ -56,6 +57,7 @@ pub struct Hub {
     pub presence: Presence,
     pub metrics: Metrics,
     pub readers: Arc<Readers>,
+    pub conversions: Conversions,
     shards: Mutex<Vec<Arc<Shard>>>,
     counts: Mutex<ConnectionCounts>,
     /// The first connection has come.
@@ -167,6 +169,7 @@ impl Hub {
             presence: Presence::default(),
             metrics: Metrics::default(),
             readers: Readers::new(limits.readers),
+            conversions: Conversions::default(),
             shards: Mutex::default(),
             counts: Mutex::default(),
             first_connection: Notify::new(),

@@ -3,12 +3,13 @@
 //! (`ring`), encoded once per kind of channel and version (`entry`). A connection (`subscription`)
 //! has a cursor in the log and no queue; it is parked in the shard of its thread (`slot`) until
 //! there is an event that it wants (`index`). What is shared is shared fairly by accounts: the
-//! ring, the turns of a shard, the readers of the log and the buffers of ephemeral messages
-//! (`ephemeral`).
+//! ring, the turns of a shard, the readers of the log, the threads that convert events to older
+//! versions (`conversions`) and the buffers of ephemeral messages (`ephemeral`).
 
 mod ask;
 mod permission;
 mod bounds;
+mod conversions;
 mod kind;
 mod entry;
 mod hub;
@@ -36,6 +37,7 @@ pub use ask::{
     version as asked_version,
 };
 pub use bounds::Bounds;
+pub use conversions::{Conversions, INLINE_UNITS};
 pub use hub::{Full, Hub};
 pub use interest::{Interest, Permit};
 pub use kind::{EPHEMERAL, TYPING};

@@ -1,6 +1,8 @@
 //! Short and long polls of a feed: the records after a place, at once or as soon as there are some.
 
 use crate::ask::{ChannelCaller, VERSION, invalid, place};
+use crate::conversions::INLINE_UNITS;
+use crate::entry::Entry;
 use crate::hub::{Full, Hub, OnlineGuard, Ticket};
 use crate::interest::{Interest, Interests};
 use crate::metrics::Channel;
@@ -11,7 +13,7 @@ use crate::slot::Slot;
 use model::Scope;
 use model::problem::Problem;
 use model::query::{Filter, Page, Query, SortKey, Test};
-use model::record::Scalar;
+use model::record::{Record, Scalar};
 use model::schema::CollectionIx;
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -175,10 +177,23 @@ async fn read(
         (Some(last), true) => last,
         (last, _) => newest.max(last.unwrap_or(0)),
     };
-    let lens = hub.codec.versions.get(version).and_then(|view| view.lens(asking.feed));
-    let body = match lens {
+    let (feed, view) = (asking.feed, hub.codec.versions.get(version).cloned());
+    let view = view.filter(|view| view.lens(feed).is_some());
+    let body = match view {
         None => array(page.records.iter().map(|record| record.body.as_str().into())),
-        Some(lens) => array(page.records.iter().map(|record| lens.show(record).into())),
+        Some(view) => {
+            let units = |record: &Record| view.formula_units(feed, record.body.len());
+            let units = page.records.iter().map(units).fold(0, u64::saturating_add);
+            let show = move |record: Record| match view.lens(feed) {
+                Some(lens) => lens.show(&record),
+                None => record.body,
+            };
+            let shown: Vec<String> = match units > INLINE_UNITS {
+                true => hub.conversions.run(scope.account_number(), page.records, show).await,
+                false => page.records.into_iter().map(show).collect(),
+            };
+            array(shown.into_iter().map(Cow::from))
+        }
     };
     Ok(PollResponse { body, position, gap: false })
 }
@@ -208,15 +223,39 @@ pub struct WaitingPoll {
     _online: Option<OnlineGuard>,
 }
 
+/// What a waiting poll found in memory, and how far it looked.
+struct Looked {
+    found: Vec<Arc<Entry>>,
+    position: i64,
+}
+
 impl WaitingPoll {
     /// The records, or none when the time is over.
     pub async fn wait(mut self: Box<WaitingPoll>) -> PollResponse {
         match poll_fn(|cx| self.look(cx)).await {
-            Some(answer) => answer,
+            Some(Looked { found, position }) => {
+                let body = match found.is_empty() {
+                    true => "[]".into(),
+                    false => Box::pin(self.objects(found)).await,
+                };
+                PollResponse { body, position, gap: false }
+            }
             // Faster than memory: the records are all there. Boxed: room for it must not be kept
             // while nothing happens.
             None => Box::pin(self.read()).await,
         }
+    }
+
+    async fn objects(&self, found: Vec<Arc<Entry>>) -> String {
+        let hub = self.ticket.hub();
+        hub.metrics.sent(Channel::Poll, found.len());
+        let Interests { scope, version, .. } = *self.interests;
+        if !found.iter().any(|entry| entry.is_costly(version)) {
+            return array(found.iter().map(|entry| entry.object(version)));
+        }
+        let object = move |entry: Arc<Entry>| entry.object(version).into_owned();
+        let objects = hub.conversions.run(scope.account_number(), found, object).await;
+        array(objects.into_iter().map(Cow::from))
     }
 
     async fn read(&self) -> PollResponse {
@@ -228,7 +267,7 @@ impl WaitingPoll {
         read.unwrap_or(PollResponse { body: "[]".into(), position: self.cursor, gap: false })
     }
 
-    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Option<PollResponse>> {
+    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Option<Looked>> {
         let hub = self.ticket.hub().clone();
         loop {
             let wakeup = self.slot.wakeup(cx.waker());
@@ -247,20 +286,13 @@ impl WaitingPoll {
                 Reach::Head(seq) | Reach::Until(seq) => seq,
             };
             if !found.is_empty() {
-                let version = self.interests.version;
-                let body = array(found.iter().map(|entry| entry.object(version)));
-                hub.metrics.sent(Channel::Poll, found.len());
-                return Poll::Ready(Some(PollResponse { body, position: head, gap: false }));
+                return Poll::Ready(Some(Looked { found, position: head }));
             }
             self.cursor = head;
             let end = *self.end.get_or_insert(wakeup.now + self.patience);
             let over = wakeup.now >= end;
             if wakeup.leaving || over {
-                return Poll::Ready(Some(PollResponse {
-                    body: "[]".into(),
-                    position: head,
-                    gap: false,
-                }));
+                return Poll::Ready(Some(Looked { found, position: head }));
             }
             self.slot.wake_at(end);
             if self.slot.park(self.cursor) {

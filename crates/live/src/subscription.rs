@@ -55,6 +55,8 @@ pub struct Subscription {
     /// Only replies are sent from now on.
     pub muted: bool,
     behind: Option<Box<Behind>>,
+    /// Events are being converted to its version.
+    converting: Option<Converting>,
     pub now: u32,
     pub written_at: u32,
     blocked_at: Since,
@@ -98,6 +100,8 @@ struct Behind {
     found: VecDeque<(i64, Bytes)>,
     upto: i64,
 }
+
+type Converting = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 type Reading = Pin<Box<dyn Future<Output = Result<Read, store::Error>> + Send>>;
 
@@ -145,7 +149,7 @@ enum Next {
     More,
     /// Nothing up to this place; other tasks run before the next events are tested.
     Pause(i64),
-    /// The log is being read.
+    /// The log is being read, or events are being converted.
     Reading,
 }
 
@@ -177,6 +181,7 @@ impl Subscription {
             replies: ReplyQueue::default(),
             muted: false,
             behind: None,
+            converting: None,
             now: 0,
             written_at: 0,
             blocked_at: Since::default(),
@@ -228,6 +233,7 @@ impl Subscription {
     pub fn follow(&mut self, interests: Interests, cursor: i64) {
         self.interests = self.ticket.hub.shared(interests);
         self.behind = None;
+        self.converting = None;
         self.cursor = cursor;
         self.slot.change(self.interests.clone());
         self.slot.resume(cursor);
@@ -334,6 +340,7 @@ impl Subscription {
     fn block(&mut self) {
         self.blocked_at.begin(self.now);
         self.behind = None;
+        self.converting = None;
         self.slot.resume(self.cursor);
         for kind in Kind::ALL {
             let (mut missed, number) = (0, self.slot.number());
@@ -413,25 +420,37 @@ impl Subscription {
 
     fn gather(&mut self, batch: &mut Batch, cx: &mut Context<'_>) -> Next {
         if self.muted {
+            self.converting = None;
             return Next::Head(self.cursor);
         }
         if self.behind.is_some() {
             return self.gather_behind(batch, cx);
         }
+        if let Some(converting) = &mut self.converting {
+            if converting.as_mut().poll(cx).is_pending() {
+                return Next::Reading;
+            }
+            self.converting = None;
+        }
         let (interests, encoding, version) =
             (&self.interests, self.encoding, self.interests.version);
         let mut seen = 0;
+        let mut costly: Vec<Arc<Entry>> = Vec::new();
         let reach = self.ticket.hub.ring.view(interests.scope, self.cursor, |entry| {
             seen += 1;
-            if !batch.has_room() || seen > SCAN {
+            if !batch.has_room() || costly.len() == BATCH || seen > SCAN {
                 return false;
             }
             if interests.wants(entry) {
-                batch.push(Item::Event(entry.event.seq), entry.frame(encoding, version));
+                match entry.ready_frame(encoding, version).filter(|_| costly.is_empty()) {
+                    Some(frame) => batch.push(Item::Event(entry.event.seq), frame),
+                    None => costly.push(entry.clone()),
+                }
             }
             true
         });
         match reach {
+            _ if !costly.is_empty() => self.convert(costly, batch, cx),
             Reach::Head(head) => Next::Head(head),
             Reach::Until(place) if batch.0.is_empty() => Next::Pause(place),
             Reach::Until(_) => Next::More,
@@ -439,6 +458,28 @@ impl Subscription {
                 self.behind = Some(Box::default());
                 self.behind_at.begin(self.now);
                 self.gather_behind(batch, cx)
+            }
+        }
+    }
+
+    /// Has the next events converted, unless something else can be sent first.
+    fn convert(&mut self, entries: Vec<Arc<Entry>>, batch: &Batch, cx: &mut Context<'_>) -> Next {
+        if !batch.0.is_empty() {
+            return Next::More;
+        }
+        let (hub, interests) = (self.ticket.hub.clone(), self.interests.clone());
+        let encoding = self.encoding;
+        let mut converting: Converting = Box::pin(async move {
+            let (account, version) = (interests.scope.account_number(), interests.version);
+            // Kept in the entries, where all connections find them.
+            let convert = move |entry: Arc<Entry>| drop(entry.frame(encoding, version));
+            hub.conversions.run(account, entries, convert).await;
+        });
+        match converting.as_mut().poll(cx) {
+            Poll::Ready(()) => Next::More,
+            Poll::Pending => {
+                self.converting = Some(converting);
+                Next::Reading
             }
         }
     }
@@ -567,7 +608,7 @@ async fn read(
     after: i64,
     encoding: Encoding,
 ) -> Result<Read, store::Error> {
-    let _place = hub.readers.place(interests.scope.account_number()).await;
+    let place = hub.readers.place(interests.scope.account_number()).await;
     hub.metrics.log_reads.fetch_add(1, Relaxed);
     let head = hub.ring.head();
     let read = hub.store.0.events_within(Some(interests.scope), after, READ, READ_BYTES);
@@ -577,13 +618,20 @@ async fn read(
         Some(last) if more => last.seq,
         last => head.max(last.map_or(after, |event| event.seq)),
     };
-    let found = events
+    // Others may read while the events are converted.
+    drop(place);
+    let entries: Vec<Entry> = events
         .into_iter()
         .filter(|event| hub.leaves(&event.collection))
         .map(|event| Entry::new(&hub.codec, event))
         .filter(|entry| interests.wants(entry))
-        .map(|entry| (entry.event.seq, entry.frame(encoding, interests.version)))
         .collect();
+    let version = interests.version;
+    let frame = move |entry: Entry| (entry.event.seq, entry.frame(encoding, version));
+    let found = match entries.iter().any(|entry| entry.is_costly(version)) {
+        true => hub.conversions.run(interests.scope.account_number(), entries, frame).await.into(),
+        false => entries.into_iter().map(frame).collect(),
+    };
     let gap = (after < oldest - 1).then_some(oldest - 1);
     Ok(Read { found, upto, gap })
 }

@@ -18,7 +18,7 @@ mod health;
 mod pace;
 mod open_events;
 mod fair;
-mod filter_time;
+mod evaluation_time;
 mod order;
 mod prepared;
 mod pins;

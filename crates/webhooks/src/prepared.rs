@@ -2,6 +2,7 @@
 //! wants it, and charged to its account for as long as it is held. Knows the form of a body,
 //! not who gets it.
 
+use crate::evaluation_time::EvaluationTime;
 use bytes::Bytes;
 use http::HeaderValue;
 use model::Scope;
@@ -19,6 +20,10 @@ use wire::{Budget, Share};
 const ERASURES: usize = 10_000;
 /// One event is charged at most this part of the budget, so that the largest one still fits.
 const LARGEST_PART: usize = 4;
+
+/// Steps of formulas that nobody pays for: a tenth of a millisecond. Most conversions take less, and
+/// an account that sends many of them must not be slowed down.
+const FREE_UNITS: u64 = 1_000;
 
 /// Why a filter is not evaluated on an event whose record was erased. Members that it asks for are
 /// gone: it would fail, or decide by their absence.
@@ -49,6 +54,7 @@ pub struct Loaded {
     budget: Arc<Budget<i64>>,
     versions: Arc<Versions>,
     erased: Rc<RefCell<Erased>>,
+    times: Rc<EvaluationTime>,
 }
 
 /// Records whose events were erased from the log, and with which commit. Looked at when a body is
@@ -61,9 +67,9 @@ struct Erased {
 }
 
 impl Loaded {
-    /// `bytes` for the events of all accounts.
-    pub fn new(versions: Arc<Versions>, bytes: usize) -> Loaded {
-        Loaded { budget: Budget::new(bytes), versions, erased: Rc::default() }
+    /// `bytes` for the events of all accounts; `times`: what they pay for costly conversions.
+    pub fn new(versions: Arc<Versions>, bytes: usize, times: Rc<EvaluationTime>) -> Loaded {
+        Loaded { budget: Budget::new(bytes), versions, erased: Rc::default(), times }
     }
 
     pub fn bytes(&self) -> usize {
@@ -168,12 +174,24 @@ impl Prepared {
         if let Some((_, body)) = older.iter().find(|(known, _)| *known == key) {
             return body.clone();
         }
-        let body = Bytes::from(self.encode(thin, version));
+        let body = Bytes::from(match self.is_costly(thin, version) {
+            true => self.loaded.times.measure(self.account(), || self.encode(thin, version)),
+            false => self.encode(thin, version),
+        });
         // Without room it is made again for the next endpoint.
         if self.share.borrow_mut().grow(body.len()) {
             older.push((key, body.clone()));
         }
         body
+    }
+
+    /// Whether the formulas of a version could keep others waiting. The account pays for them.
+    fn is_costly(&self, thin: bool, version: usize) -> bool {
+        !thin && self.loaded.versions.event_units(&self.event, version) > FREE_UNITS
+    }
+
+    fn account(&self) -> i64 {
+        self.event.scope.account_number()
     }
 
     /// What a filter sees: the whole envelope in the version of what is sent, thin or not.
@@ -182,8 +200,9 @@ impl Prepared {
         if let Some((_, envelope)) = envelopes.iter().find(|(known, _)| *known == version) {
             return envelope.clone();
         }
-        let read: Fields = serde_json::from_slice(&self.body(false, version)).unwrap_or_default();
-        let envelope = Rc::new(read);
+        let body = self.body(false, version);
+        let read = || serde_json::from_slice::<Fields>(&body).unwrap_or_default();
+        let envelope = Rc::new(self.loaded.times.measure(self.account(), read));
         if self.share.borrow_mut().grow(self.weight) {
             envelopes.push((version, envelope.clone()));
         }
@@ -230,7 +249,7 @@ pub(crate) mod tests {
 
     pub(crate) fn loaded() -> Loaded {
         let schema = model::parse::parse(model::schema::BOOKSHOP).unwrap();
-        Loaded::new(Arc::new(Versions::new(&Arc::new(schema))), 1 << 20)
+        Loaded::new(Arc::new(Versions::new(&Arc::new(schema))), 1 << 20, Rc::default())
     }
 
     pub(crate) fn prepared(seq: i64, record: &str, loaded: &Loaded) -> Rc<Prepared> {

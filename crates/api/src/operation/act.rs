@@ -6,7 +6,7 @@ use crate::actions::Stopped;
 use crate::error::Failure;
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
-use crate::{body, idempotency};
+use crate::{body, convert, idempotency};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -26,8 +26,10 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     refuse_parameters(operation.request.query())?;
     let declared = &operation.collection().actions[action];
     let sent = body::object(&operation.request.body, true)?;
+    let (view, collection) = (&operation.request.version, operation.request.target.collection);
+    let place = (collection, action, operation.request.body.len());
     let mut params =
-        operation.request.version.params(operation.request.target.collection, action, sent)?;
+        convert::params(operation.services, operation.account(), view, place, sent).await?;
     own::complete_params(operation, declared.native, &mut params);
     if operation.request.target.parents.len() > 1 {
         operation.check_parents().await?;

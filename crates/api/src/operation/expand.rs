@@ -10,7 +10,6 @@ use model::expand::{Expand, Node, Target};
 use model::problem::{Code, Problem};
 use model::query::View;
 use model::record::{Fields, Record};
-use model::version::Lens;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::future::Future;
@@ -28,8 +27,7 @@ pub async fn show(
     records: Vec<Record>,
     view: &View,
 ) -> Result<Vec<String>, Failure> {
-    let lens = operation.request.version.lens(collection);
-    let mut shown: Vec<Fields> = records.iter().map(|record| parse(record, lens)).collect();
+    let mut shown = parsed(operation, collection, records).await;
     embed(operation, collection, &mut shown, &view.expand).await?;
     let texts = shown.into_iter().map(|record| match &view.fields {
         None => text(operation, collection, record, &view.expand),
@@ -45,13 +43,14 @@ pub async fn show(
     Ok(texts.collect())
 }
 
-/// The fields that a version shows.
-fn parse(record: &Record, lens: Option<&Lens>) -> Fields {
-    let parsed = match lens {
-        None => serde_json::from_str(&record.body),
-        Some(lens) => serde_json::from_str(&lens.show(record)),
-    };
-    parsed.unwrap_or_default()
+/// The fields that the version shows.
+async fn parsed(
+    operation: Operation<'_>,
+    collection: CollectionIx,
+    records: Vec<Record>,
+) -> Vec<Fields> {
+    let texts = operation.texts(collection, records).await;
+    texts.iter().map(|text| serde_json::from_str(text).unwrap_or_default()).collect()
 }
 
 /// The fields in the order of the schema, then the embedded records.
@@ -118,9 +117,8 @@ async fn references(
     ids.dedup();
     check_count(ids.len())?;
     let found = operation.services.store.by_ids(operation.request.caller().scope, to, &ids).await?;
-    let lens = operation.request.version.lens(to);
-    let (keys, mut shown): (Vec<String>, Vec<Fields>) =
-        found.iter().map(|record| (record.id.clone(), parse(record, lens))).unzip();
+    let keys: Vec<String> = found.iter().map(|record| record.id.clone()).collect();
+    let mut shown = parsed(operation, to, found).await;
     embed(operation, to, &mut shown, &node.inner).await?;
     let by_id: HashMap<String, Fields> = keys.into_iter().zip(shown).collect();
     for record in records {
@@ -151,9 +149,9 @@ async fn children(
         .children(operation.request.caller().scope, to, &ids, CHILDREN)
         .await?;
     check_count(found.len())?;
-    let lens = operation.request.version.lens(to);
-    let (owners, mut shown): (Vec<String>, Vec<Fields>) =
-        found.iter().map(|child| (child.parent.clone(), parse(&child.record, lens))).unzip();
+    let (owners, found): (Vec<String>, Vec<Record>) =
+        found.into_iter().map(|child| (child.parent, child.record)).unzip();
+    let mut shown = parsed(operation, to, found).await;
     embed(operation, to, &mut shown, &node.inner).await?;
     let mut by_parent: HashMap<String, Vec<Value>> = HashMap::new();
     for (owner, child) in owners.into_iter().zip(shown) {

@@ -19,19 +19,25 @@ pub async fn get(operation: Operation<'_>, id: &str) -> Result<Reply, Failure> {
         .await?;
     let collection = operation.collection();
     let Some(record) = found else { return Err(decide::not_found(collection, id).into()) };
-    let record = operation.in_version(record);
     let cache_control = &collection.cache_control;
     let alone = view.expand.is_empty() && !collection.is_view();
     let dated = alone && !operation.services.versions.differ(target.collection);
     if view.is_plain() {
+        let (version, updated) = (record.version, record.updated);
+        let body = match operation.is_as_stored() {
+            true => record.body,
+            false => {
+                let texts = Box::pin(operation.texts(target.collection, vec![record])).await;
+                texts.into_iter().next().unwrap_or_default()
+            }
+        };
         // A view also shows data that changes without the record, so its tag is a hash of the
         // response.
         let view = match collection.is_view() {
-            true => digest_number(record.body.as_bytes()),
+            true => digest_number(body.as_bytes()),
             false => operation.plain_view(),
         };
-        let tag = condition::record_tag(record.version, view);
-        let (updated, body) = (record.updated, respond::shown(record, operation.lens()));
+        let tag = condition::record_tag(version, view);
         return Ok(respond::record(
             &operation.request.headers,
             cache_control,

@@ -8,9 +8,7 @@ use crate::route;
 use model::cursor::{self, Fingerprint, Unusable};
 use model::problem::{Code, Problem};
 use model::query::{self, ListRequest, Page};
-use model::record::Record;
 use model::schema::{Builtin, CollectionIx};
-use model::version::Lens;
 
 /// A page of record texts.
 type Found = store::Page<String>;
@@ -45,8 +43,7 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
         return Ok(reply.header(respond::STREAM_POSITION, position));
     }
     let (scope, collection) = (operation.request.caller().scope, target.collection);
-    let as_kept = operation.lens().is_none() && !operation.shows_old_events();
-    let found = if asked.view.is_plain() && as_kept {
+    let found = if asked.view.is_plain() && operation.is_as_stored() {
         operation.services.store.texts(scope, collection, &asked.query).await.map_err(failure)?
     } else {
         let found = operation
@@ -55,13 +52,11 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
             .list(scope, collection, &asked.query)
             .await
             .map_err(failure)?;
-        let records =
-            found.records.into_iter().map(|record| operation.in_version(record)).collect();
+        let store::Page { records, has_more, total, position, search_behind } = found;
         let records = match asked.view.is_plain() {
-            true => shown(records, operation.lens()),
+            true => operation.texts(collection, records).await,
             false => expand::show(operation, collection, records, &asked.view).await?,
         };
-        let store::Page { has_more, total, position, search_behind, .. } = found;
         Found { records, has_more, total, position, search_behind }
     };
     let next = found.position.as_ref().filter(|_| found.has_more).map(|position| {
@@ -75,10 +70,6 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
         reply = respond::behind(reply, found.search_behind);
     }
     Ok(reply.header(respond::STREAM_POSITION, position))
-}
-
-fn shown(records: Vec<Record>, lens: Option<&Lens>) -> Vec<String> {
-    records.into_iter().map(|record| respond::shown(record, lens)).collect()
 }
 
 fn failure(error: store::Error) -> Failure {

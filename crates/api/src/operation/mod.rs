@@ -16,14 +16,14 @@ use crate::error::Failure;
 use crate::request::RequestInfo;
 use crate::respond::Reply;
 use crate::services::Services;
-use crate::{body, condition, respond};
+use crate::{body, condition, convert, respond};
 use http::{Method, StatusCode};
 use model::caller::Access;
 use model::decide;
 use model::problem::{Code, Problem};
 use model::query::View;
 use model::record::{Fields, Record};
-use model::schema::{Builtin, Collection, CollectionIx, Schema};
+use model::schema::{Collection, CollectionIx, Schema};
 use model::version::Lens;
 use model::write::{Cause, Change, Precondition, Write};
 use serde_json::Value;
@@ -55,15 +55,21 @@ impl<'a> Operation<'a> {
             || self.request.version.words(self.request.target.collection).is_some()
     }
 
-    /// Whether the records are events in an older version: the object in each event has the shape
-    /// of its own collection.
-    pub fn shows_old_events(&self) -> bool {
-        self.request.version.index > 0 && self.collection().builtin == Some(Builtin::Event)
+    /// Whether the version shows the records of the collection as they are stored.
+    pub fn is_as_stored(&self) -> bool {
+        let collection = self.request.target.collection;
+        let is_event = convert::is_old_event(self.services, &self.request.version, collection);
+        self.lens().is_none() && !is_event
     }
 
-    /// An event in the shape of the version; records of other collections unchanged.
-    pub fn in_version(&self, record: Record) -> Record {
-        self.services.versions.in_version(self.collection(), &self.request.version, record)
+    /// The texts of records of a collection in the version.
+    pub async fn texts(&self, collection: CollectionIx, records: Vec<Record>) -> Vec<String> {
+        convert::texts(self.services, self.account(), &self.request.version, collection, records)
+            .await
+    }
+
+    fn account(&self) -> i64 {
+        self.request.caller().scope.account_number()
     }
 
     /// Converts a problem from the newest shape to the names of the version.
@@ -215,26 +221,19 @@ async fn commit(operation: Operation<'_>, write: Write) -> Result<Reply, Failure
     use model::write::Committed;
     let tag = operation.plain_view();
     let shape = operation.request.error_shape;
+    let (view, target) = (&operation.request.version, &operation.request.target);
+    let converted = |response| {
+        let account = operation.account();
+        convert::response(operation.services, account, view, target.collection, response)
+    };
     let answer = |response, request: &str| {
-        let response = operation.services.versions.response(
-            operation.collection(),
-            &operation.request.version,
-            response,
-        );
-        respond::written(
-            &operation.request.version,
-            &operation.request.target,
-            response,
-            tag,
-            shape,
-            request,
-        )
+        respond::written(&view.schema, target, response, tag, shape, request)
     };
     let committed = operation.services.store.commit(write).await?;
     match committed.map_err(|problem| operation.explain(problem))? {
-        Committed::Fresh(response) => Ok(answer(response, &operation.request.id)),
+        Committed::Fresh(response) => Ok(answer(converted(response).await, &operation.request.id)),
         Committed::Replayed { response, request } => {
-            Ok(respond::replayed(answer(response, &request)))
+            Ok(respond::replayed(answer(converted(response).await, &request)))
         }
     }
 }

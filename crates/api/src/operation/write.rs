@@ -4,7 +4,7 @@ use super::{Operation, commit, list, own};
 use crate::error::Failure;
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
-use crate::{body, condition};
+use crate::{body, condition, convert};
 use model::problem::{Code, Problem};
 use model::record::Fields;
 use model::schema::Collection;
@@ -73,8 +73,10 @@ pub async fn create_record(
 async fn creation(operation: Operation<'_>, author: Option<&Author>) -> Result<Write, Failure> {
     refuse_parameters(operation.request.query())?;
     let sent = body::object(&operation.request.body, false)?;
+    let (view, collection) = (&operation.request.version, operation.request.target.collection);
+    let place = (collection, operation.request.body.len());
     let mut fields =
-        operation.request.version.body(operation.request.target.collection, sent, Mode::Create)?;
+        convert::creation(operation.services, operation.account(), view, place, sent).await?;
     own::complete(operation, &mut fields);
     if let Some(author) = author {
         author.sign(operation.collection(), &mut fields)?;

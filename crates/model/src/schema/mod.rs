@@ -10,7 +10,7 @@ mod versions;
 
 pub use builtin::Builtin;
 pub use diagnostic::Diagnostic;
-pub use expression::Formula;
+pub use expression::{CONVERSION_UNITS, Formula};
 pub use handler::{Handler, Setting};
 pub use rule::Rule;
 pub use versions::{Break, Change, Deprecation, Limits, Mount, Operation, Path, Version};

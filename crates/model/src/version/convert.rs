@@ -7,7 +7,7 @@ use super::samples;
 use super::shape::Shape;
 use super::step::Convert;
 use crate::record::Fields;
-use crate::schema::{CollectionIx, Field};
+use crate::schema::{CONVERSION_UNITS, CollectionIx, Field};
 use serde_json::Value;
 
 /// What is wrong with the conversion of a field by the version that was taken back last.
@@ -26,7 +26,9 @@ impl Convert {
         let mut failures = Vec::new();
         for record in records(&self.new_fields) {
             for value in samples::of(&self.new).iter().filter(|value| !value.is_null()) {
-                match self.lowered(value, &with(&record, &self.new, value)) {
+                match self
+                    .lowered(value, &with(&record, &self.new, value), &mut { CONVERSION_UNITS })
+                {
                     // What older clients have no value for is null to them, if it may be.
                     Ok(_) if self.lossy => return None,
                     Err(why) => failures.push(format!("`down` fails for {value}: {why}")),
@@ -40,7 +42,7 @@ impl Convert {
     /// What a stored value becomes when an old client sends it back.
     fn loss(&self, value: &Value, old: &Value, record: &Fields) -> Option<String> {
         let older = with(&lower(record, &self.old_fields), &self.old, old);
-        let what = match self.raised(old, &older) {
+        let what = match self.raised(old, &older, &mut { CONVERSION_UNITS }) {
             _ if old.is_null() => "which says nothing of it".to_owned(),
             Ok(back) if back == *value => return None,
             Ok(back) => format!("and comes back as {back}"),
@@ -57,7 +59,9 @@ impl Convert {
         let mut reasons = Vec::new();
         for value in values.iter().filter(|value| !value.is_null()) {
             for record in records(&self.old_fields) {
-                match self.raised(value, &with(&record, &self.old, value)) {
+                match self
+                    .raised(value, &with(&record, &self.old, value), &mut { CONVERSION_UNITS })
+                {
                     Ok(_) => return None,
                     Err(why) => reasons.push(format!("{value}: {why}")),
                 }
@@ -93,6 +97,18 @@ impl View {
     /// Whether a value of the collection is converted for this version.
     pub fn converts(&self, collection: CollectionIx) -> bool {
         self.lens(collection).is_some_and(|lens| lens.stages.converts())
+    }
+
+    /// The most that the formulas for a record of so many bytes can cost, in one direction.
+    pub fn formula_units(&self, collection: CollectionIx, bytes: usize) -> u64 {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.lens(collection).map_or(0, |lens| lens.stages.units(bytes))
+    }
+
+    /// The same for the parameters of an action.
+    pub fn form_units(&self, collection: CollectionIx, action: usize, bytes: usize) -> u64 {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.form(collection, action).map_or(0, |lens| lens.stages.units(bytes))
     }
 
     /// Why a stored record would change if a client of this version sent back what it reads: the

@@ -32,6 +32,24 @@ impl Versions {
         self.texts(event, self.view(version)).object
     }
 
+    /// The most that the formulas can cost when an event is shown in the version at this place.
+    pub fn event_units(&self, event: &Event, version: usize) -> u64 {
+        let view = self.view(version);
+        let Some(ix) = self.kept().find(&event.collection) else { return 0 };
+        if self.shows_as_written(ix, &event.api_version, view) {
+            return 0;
+        }
+        let bytes = event.object.len() + event.previous.as_ref().map_or(0, String::len);
+        event_units(self.written(&event.api_version), view, ix, bytes)
+    }
+
+    /// The same for `row`, of a record of so many bytes.
+    pub fn row_units(&self, version: usize, bytes: usize) -> u64 {
+        let view = self.view(version);
+        let of = |ix| self.iter().map(move |written| event_units(written, view, ix, bytes));
+        (0..self.kept().collections.len()).flat_map(of).max().unwrap_or(0)
+    }
+
     /// What must be stored next to the newest envelope of an event, so that `row` can convert it to
     /// other versions; nothing in a service that has only one.
     pub fn note(&self, event: &Event) -> Option<String> {
@@ -285,6 +303,12 @@ fn public(collection: &Collection, mut fields: Fields) -> Fields {
 fn removed(collection: &Collection, fields: &Fields) -> Fields {
     let names = collection.fields.iter().filter(|field| field.removed && !field.write_only);
     names.filter_map(|field| Some((field.name.clone(), fields.get(&field.name)?.clone()))).collect()
+}
+
+/// The object is brought up and down, and so is what it was before the change.
+fn event_units(written: &View, shown: &View, collection: CollectionIx, bytes: usize) -> u64 {
+    let up = written.formula_units(collection, bytes);
+    2 * 2 * up + 3 * shown.formula_units(collection, bytes)
 }
 
 /// Whether nothing is left of an object but that it was erased. Records have more members.

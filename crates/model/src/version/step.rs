@@ -4,7 +4,7 @@
 
 use crate::record::Fields;
 use crate::schema::rule::Fault;
-use crate::schema::{Field, Formula, Kind, Path};
+use crate::schema::{CONVERSION_UNITS, Field, Formula, Kind, Path};
 use crate::validate;
 use serde_json::{Map, Value};
 
@@ -84,15 +84,15 @@ pub(super) enum Reason {
 
 impl Convert {
     /// Null: older clients have no value for it.
-    pub fn lowered(&self, value: &Value, record: &Fields) -> Result<Value, String> {
+    pub fn lowered(&self, value: &Value, record: &Fields, left: &mut u64) -> Result<Value, String> {
         let given = (&self.new.kind, value);
-        let made = self.down.apply(given, (&self.new_fields, record)).map_err(reason)?;
+        let made = self.down.apply(given, (&self.new_fields, record), left).map_err(reason)?;
         if made.is_null() { Ok(made) } else { typed(&self.old, made) }
     }
 
-    pub fn raised(&self, value: &Value, record: &Fields) -> Result<Value, String> {
+    pub fn raised(&self, value: &Value, record: &Fields, left: &mut u64) -> Result<Value, String> {
         let given = (&self.old.kind, value);
-        let made = self.up.apply(given, (&self.old_fields, record)).map_err(reason)?;
+        let made = self.up.apply(given, (&self.old_fields, record), left).map_err(reason)?;
         typed(&self.new, made)
     }
 }
@@ -113,31 +113,38 @@ fn typed(field: &Field, value: Value) -> Result<Value, String> {
     value.ok_or_else(|| format!("{made} is no value of type {}", field.kind.name()))
 }
 
+/// What formulas may still cost while a record is brought up: to do so, and to check the result.
+struct Left {
+    up: u64,
+    check: u64,
+}
+
 /// The steps of one version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stage(pub Vec<Step>);
 
 impl Stage {
-    pub fn down(&self, fields: &mut Fields) {
+    /// `left`: what the formulas may still cost.
+    fn down(&self, fields: &mut Fields, left: &mut u64) {
         let record = self.snapshot(fields);
         for step in &self.0 {
-            step.down(fields, &record);
+            step.down(fields, &record, left);
         }
     }
 
     /// Says of each value that has no counterpart where it was in the old shape.
-    pub fn up(&self, fields: &mut Fields) -> Vec<(String, Reason)> {
+    fn up(&self, fields: &mut Fields, left: &mut Left) -> Vec<(String, Reason)> {
         let record = self.snapshot(fields);
         let mut faults = Vec::new();
         for step in &self.0 {
-            step.up(fields, &record, &mut faults);
+            step.up(fields, &record, &mut faults, &mut left.up);
         }
-        faults.extend(self.inexact(&record, fields));
+        faults.extend(self.inexact(&record, fields, &mut left.check));
         faults
     }
 
     /// Converted values that would not be shown as they were sent, where they should be.
-    fn inexact(&self, sent: &Fields, raised: &Fields) -> Vec<(String, Reason)> {
+    fn inexact(&self, sent: &Fields, raised: &Fields, left: &mut u64) -> Vec<(String, Reason)> {
         let exact = self.0.iter().filter_map(|step| match step {
             Step::Convert(it) if !it.lossy => Some(&it.old.name),
             _ => None,
@@ -147,7 +154,7 @@ impl Stage {
             return Vec::new();
         }
         let mut shown = raised.clone();
-        self.down(&mut shown);
+        self.down(&mut shown, left);
         let value = |fields: &Fields, name: &String| fields.get(name).cloned().unwrap_or_default();
         let differs = |name: &&String| {
             let (was, is, kept) = (value(sent, name), value(&shown, name), value(raised, name));
@@ -168,7 +175,7 @@ impl Stage {
 }
 
 impl Step {
-    fn down(&self, fields: &mut Fields, record: &Fields) {
+    fn down(&self, fields: &mut Fields, record: &Fields, left: &mut u64) {
         match self {
             Step::Rename { old, new } => rename(fields, new, old),
             Step::Move(it) => {
@@ -187,13 +194,19 @@ impl Step {
             Step::Convert(it) => {
                 let name = &it.new.name;
                 if let Some(value) = fields.get_mut(name).filter(|value| !value.is_null()) {
-                    *value = it.lowered(value, record).unwrap_or_default();
+                    *value = it.lowered(value, record, left).unwrap_or_default();
                 }
             }
         }
     }
 
-    fn up(&self, fields: &mut Fields, record: &Fields, faults: &mut Vec<(String, Reason)>) {
+    fn up(
+        &self,
+        fields: &mut Fields,
+        record: &Fields,
+        faults: &mut Vec<(String, Reason)>,
+        left: &mut u64,
+    ) {
         match self {
             Step::Rename { old, new } => rename(fields, old, new),
             Step::Move(it) => {
@@ -222,7 +235,7 @@ impl Step {
                 let Some(value) = fields.get_mut(name).filter(|value| !value.is_null()) else {
                     return;
                 };
-                match it.raised(value, record) {
+                match it.raised(value, record, left) {
                     Ok(raised) => *value = raised,
                     Err(_) => {
                         *value = Value::Null;
@@ -330,15 +343,17 @@ pub(super) struct Stages(pub Vec<Stage>);
 
 impl Stages {
     pub fn down(&self, fields: &mut Fields) {
-        self.0.iter().for_each(|stage| stage.down(fields));
+        let mut left = CONVERSION_UNITS;
+        self.0.iter().for_each(|stage| stage.down(fields, &mut left));
     }
 
     /// Brings fields of the older shape up. Of each value that has no counterpart, says where it
     /// was sent and where it would be kept.
     pub fn up(&self, fields: &mut Fields) -> Vec<Unraised> {
         let mut found = Vec::new();
+        let mut left = Left { up: CONVERSION_UNITS, check: CONVERSION_UNITS };
         for (at, stage) in self.0.iter().enumerate().rev() {
-            for (path, reason) in stage.up(fields) {
+            for (path, reason) in stage.up(fields, &mut left) {
                 let older = self.0[at + 1..].iter().try_fold(path.clone(), older);
                 let kept = newer(&self.0[..=at], path);
                 let kept = kept.map(|place| place.field().to_owned());
@@ -374,7 +389,21 @@ impl Stages {
     }
 
     pub fn converts(&self) -> bool {
-        self.0.iter().flat_map(|stage| &stage.0).any(|step| matches!(step, Step::Convert(_)))
+        self.conversions().next().is_some()
+    }
+
+    /// The most that the formulas can cost over a record of so many bytes, in one direction.
+    pub fn units(&self, bytes: u64) -> u64 {
+        let units = |it: &Convert| it.up.units(bytes).max(it.down.units(bytes));
+        let sum = self.conversions().map(units).fold(0, u64::saturating_add);
+        sum.min(CONVERSION_UNITS)
+    }
+
+    fn conversions(&self) -> impl Iterator<Item = &Convert> {
+        self.0.iter().flat_map(|stage| &stage.0).filter_map(|step| match step {
+            Step::Convert(it) => Some(&**it),
+            _ => None,
+        })
     }
 }
 

@@ -49,6 +49,7 @@ mod evolution;
 mod expansion;
 mod expressions;
 mod filters;
+mod formulas;
 mod gauges;
 mod h2;
 mod h2_storms;

@@ -30,7 +30,7 @@ impl Engine {
         match queue.need(self.loaded.room(queue.account()), now, time, &self.limits) {
             Need::Nothing => {}
             Need::At(at) => self.timers.set(at, Alarm::Queue(number)),
-            Need::Read if let Some(at) = queue.filter_wait(&self.filter_time) => {
+            Need::Read if let Some(at) = queue.evaluation_wait(&self.evaluation_time) => {
                 self.timers.set(at, Alarm::Queue(number));
             }
             Need::Census | Need::Retries | Need::Held | Need::Read => {
@@ -77,7 +77,7 @@ impl Engine {
         match need {
             Need::Nothing => {}
             Need::At(at) => self.timers.set(at, Alarm::Queue(number)),
-            Need::Read if let Some(at) = queue.filter_wait(&self.filter_time) => {
+            Need::Read if let Some(at) = queue.evaluation_wait(&self.evaluation_time) => {
                 self.timers.set(at, Alarm::Queue(number));
             }
             Need::Read => self.read_on(number, reserved),

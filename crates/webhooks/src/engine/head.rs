@@ -277,7 +277,7 @@ impl Engine {
             Claim::Wanted | Claim::None => {
                 let room = self.loaded.room(queue.account());
                 queue.has_room(recent.weight, room, self.clock.now, &self.limits)
-                    && queue.filter_wait(&self.filter_time).is_none()
+                    && queue.evaluation_wait(&self.evaluation_time).is_none()
             }
         };
         match fits.then(|| recent.prepare(&self.loaded)).flatten() {
@@ -309,7 +309,7 @@ impl Engine {
             Claim::None => return,
             Claim::Ping => queue.load_ping(event.clone()),
             Claim::Wanted if queue.endpoint.filter.is_none() => queue.intake.load(event.clone()),
-            Claim::Wanted => match queue.filter(event, &self.filter_time) {
+            Claim::Wanted => match queue.filter(event, &self.evaluation_time) {
                 Ok(true) => queue.intake.load(event.clone()),
                 Ok(false) => return,
                 Err(why) => {

@@ -21,8 +21,8 @@ mod stop;
 mod replay;
 
 use crate::clock::Clock;
+use crate::evaluation_time::EvaluationTime;
 use crate::fair::FairQueue;
-use crate::filter_time::FilterTime;
 use crate::ids::Ids;
 use crate::journal::Journal;
 use crate::limits::Limits;
@@ -87,7 +87,7 @@ pub(crate) struct Engine {
     /// Queues that wait because their account has too much in flight.
     blocked: FairQueue<i64>,
     /// What filters took, by account.
-    filter_time: Rc<FilterTime>,
+    evaluation_time: Rc<EvaluationTime>,
     /// Requests in flight, by account.
     slots: Arc<Budget<i64>>,
     /// Questions and writes in flight.
@@ -201,6 +201,12 @@ impl Engine {
         let now = self.clock.now;
         let Some(queue) = self.queues.get_mut(&number) else { return false };
         let account = queue.account();
+        if let Some(at) = queue.conversion_wait(&self.evaluation_time) {
+            queue.ready = false;
+            self.timers.set(at, Alarm::Queue(number));
+            self.want(number);
+            return false;
+        }
         match queue.next(now, self.slots.room(account), &self.limits) {
             Next::Send(job) => {
                 queue.sending.in_flight += 1;

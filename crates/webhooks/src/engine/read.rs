@@ -67,7 +67,7 @@ impl Engine {
             let (seq, weight) = (event.seq, prepared::weigh(&event));
             let room = self.loaded.room(queue.account());
             let fits = queue.has_room(weight, room, self.clock.now, &self.limits)
-                && queue.filter_wait(&self.filter_time).is_none();
+                && queue.evaluation_wait(&self.evaluation_time).is_none();
             let event = Rc::new(event);
             match Prepared::new(event, pending, &self.loaded).filter(|_| fits) {
                 Some(event) => self.accept(number, &event, claim),

@@ -4,7 +4,7 @@
 use super::tasks::TaskResult;
 use super::{Engine, Requester, head};
 use crate::attempt::Trigger;
-use crate::filter_time::FilterTime;
+use crate::evaluation_time::EvaluationTime;
 use crate::limits::Limits;
 use crate::pace::Gate;
 use crate::prepared::{self, FILTER_OF_ERASED, Loaded, Prepared};
@@ -116,7 +116,7 @@ impl Engine {
             self.timers.set(until, Alarm::Replay(number));
             return;
         }
-        if let Some(at) = queue.and_then(|queue| queue.filter_wait(&self.filter_time)) {
+        if let Some(at) = queue.and_then(|queue| queue.evaluation_wait(&self.evaluation_time)) {
             self.timers.set(at, Alarm::Replay(number));
             return;
         }
@@ -129,6 +129,10 @@ impl Engine {
         while self.has_capacity() {
             let Some(replay) = self.replays.get_mut(number) else { return };
             let Some(queue) = self.queues.get_mut(&endpoint.number) else { return };
+            if let Some(at) = queue.conversion_wait(&self.evaluation_time) {
+                self.timers.set(at, Alarm::Replay(number));
+                return;
+            }
             // What the endpoint has set for itself holds here, too.
             if let Gate::Until(at) = queue.sending.pace.allows(now) {
                 if queue.sending.pace.paused_until(now).is_some() {
@@ -197,7 +201,7 @@ impl Engine {
         }
         let sending = replay.stage == Stage::Sending;
         let most = if sending { replay.wanted(window) } else { limits.batch };
-        let times = endpoint.filter.is_some().then(|| self.filter_time.clone());
+        let times = endpoint.filter.is_some().then(|| self.evaluation_time.clone());
         let walk = Walk {
             store,
             times,
@@ -227,7 +231,7 @@ impl Engine {
     fn meaning(&self, number: i64, endpoint: &Rc<Endpoint>) -> impl Fn(&Event) -> Verdict + use<> {
         let types = self.replays.get(number).and_then(|replay| replay.types.clone());
         let (endpoint, versions) = (endpoint.clone(), self.versions.clone());
-        let (internal, times) = (self.internal.clone(), self.filter_time.clone());
+        let (internal, times) = (self.internal.clone(), self.evaluation_time.clone());
         let loaded = self.loaded.clone();
         let account = endpoint.scope.account_number();
         let version = self.pins.version(&versions, &endpoint);
@@ -450,7 +454,7 @@ fn passes(
 struct Walk {
     store: Arc<dyn Store>,
     /// Where there is a filter, whose time is measured.
-    times: Option<Rc<FilterTime>>,
+    times: Option<Rc<EvaluationTime>>,
     limits: Rc<Limits>,
     scope: Scope,
     endpoint: i64,
@@ -475,7 +479,7 @@ impl Walk {
         let account = self.scope.account_number();
         let (mut wanted, mut seen) = (Vec::new(), None);
         for event in events.into_iter().take_while(|event| event.seq <= self.last) {
-            let waits = |times: &Rc<FilterTime>| times.wait(account, Instant::now()).is_some();
+            let waits = |times: &Rc<EvaluationTime>| times.wait(account, Instant::now()).is_some();
             if let Some(seen) = seen.filter(|_| self.times.as_ref().is_some_and(waits)) {
                 return (wanted, seen);
             }

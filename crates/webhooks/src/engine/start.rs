@@ -7,6 +7,7 @@ use super::stop::Phase;
 use super::tasks::Tasks;
 use crate::Parts;
 use crate::clock::Clock;
+use crate::evaluation_time::EvaluationTime;
 use crate::fair::FairQueue;
 use crate::health::Health;
 use crate::ids::Ids;
@@ -60,10 +61,11 @@ impl Engine {
         let transport = Transport { client, reach, response_bytes: limits.response_bytes };
         let names = schema.collections.iter().map(|collection| collection.name.clone());
         let internal = names.filter(|name| pattern::is_internal(&schema, name)).collect();
+        let times = Rc::<EvaluationTime>::default();
         let mut engine = Engine {
             internal,
             ids: Ids::new(outside.clone()),
-            loaded: Loaded::new(versions.clone(), limits.loaded_bytes),
+            loaded: Loaded::new(versions.clone(), limits.loaded_bytes, times.clone()),
             queues: HashMap::new(),
             names: HashMap::new(),
             subscriptions: Subscriptions::default(),
@@ -78,7 +80,7 @@ impl Engine {
             asks: FairQueue::default(),
             changes: FairQueue::default(),
             blocked: FairQueue::default(),
-            filter_time: Rc::default(),
+            evaluation_time: times,
             slots: Budget::new(limits.in_flight),
             asking: 0,
             changing: 0,

@@ -98,7 +98,7 @@ impl Engine {
         self.timers.set(self.clock.now + self.limits.tick, Alarm::Tick);
         self.write_positions();
         self.write_failures();
-        self.filter_time.forget(self.clock.now);
+        self.evaluation_time.forget(self.clock.now);
         let steady = self.clock.steady;
         let mut awake = Vec::new();
         for (number, queue) in &mut self.queues {

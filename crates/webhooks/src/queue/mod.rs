@@ -10,7 +10,7 @@ pub use retries::Retries;
 pub use sending::Sending;
 
 use crate::attempt::Trigger;
-use crate::filter_time::FilterTime;
+use crate::evaluation_time::EvaluationTime;
 use crate::health::Health;
 use crate::limits::Limits;
 use crate::pace::Gate;
@@ -125,18 +125,27 @@ impl EndpointQueue {
         }
     }
 
-    /// Until when its filter may not run, if it has a filter that has to wait.
-    pub fn filter_wait(&self, times: &FilterTime) -> Option<Instant> {
-        self.endpoint.filter.as_ref()?;
-        times.wait(self.account(), Instant::now())
+    /// Until when its filter may not run, nor an event be converted to its version, if one of them
+    /// has to wait.
+    pub fn evaluation_wait(&self, times: &EvaluationTime) -> Option<Instant> {
+        match self.endpoint.filter {
+            Some(_) => times.wait(self.account(), Instant::now()),
+            None => self.conversion_wait(times),
+        }
+    }
+
+    /// Until when no event may be converted to its version, if it has to wait.
+    pub fn conversion_wait(&self, times: &EvaluationTime) -> Option<Instant> {
+        if self.version == 0 { None } else { times.wait(self.account(), Instant::now()) }
     }
 
     /// Whether its filter lets an event pass, or why the filter cannot judge it.
-    pub fn filter(&self, event: &Prepared, times: &FilterTime) -> Result<bool, String> {
+    pub fn filter(&self, event: &Prepared, times: &EvaluationTime) -> Result<bool, String> {
         if event.is_blank() {
             return Err(FILTER_OF_ERASED.to_owned());
         }
-        times.measure(self.account(), || self.endpoint.passes(&event.envelope(self.version)))
+        let envelope = event.envelope(self.version);
+        times.measure(self.account(), || self.endpoint.passes(&envelope))
     }
 
     pub fn account(&self) -> i64 {

@@ -71,17 +71,26 @@ impl Cost {
 
     /// Refuses an evaluation that could take too long.
     pub fn check(&self, seen: Extent) -> Result<(), String> {
-        let units = self.units(seen);
-        if units <= MAX_UNITS {
-            return Ok(());
-        }
-        Err(format!(
-            "the expression is too expensive for values of this size: it could take {units} \
-             steps, at most {MAX_UNITS} are allowed"
-        ))
+        self.spend(seen, &mut { MAX_UNITS })
     }
 
-    fn units(&self, seen: Extent) -> u64 {
+    /// The same where several evaluations share what is left.
+    pub fn spend(&self, seen: Extent, left: &mut u64) -> Result<(), String> {
+        let units = self.units(seen);
+        match left.checked_sub(units) {
+            Some(rest) => *left = rest,
+            None => {
+                return Err(format!(
+                    "the expression is too expensive for values of this size: it could take \
+                     {units} steps, at most {left} are allowed"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The most that an evaluation over such values can cost.
+    pub fn units(&self, seen: Extent) -> u64 {
         let growth = self.sums.saturating_add(1);
         let longest = seen.and(self.literal);
         let mut items = longest.items.saturating_mul(growth);

@@ -21,6 +21,12 @@ pub struct Formula {
     uses_record: bool,
 }
 
+/// What the formulas of one record may cost together, in one direction: 10 ms at most. A write in an
+/// older version evaluates them five times while all other writes wait, and an event is converted up
+/// to four times; with this limit, either takes at most half of the tenth of a second that one
+/// account may keep others waiting.
+pub const CONVERSION_UNITS: u64 = 100_000;
+
 /// The functions of CEL, those for numbers (`math.round`) and texts (`split`), and two for
 /// instants. `function` lists those that formulas may call.
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -72,17 +78,25 @@ impl Formula {
         misfit(&made, &found).map_or_else(Vec::new, |reason| wrong(&reason))
     }
 
-    /// Evaluates. `fields` declare what `record` has, and `kind` is that of `value`.
+    /// The most that an evaluation over values of so many bytes can cost.
+    pub fn units(&self, bytes: u64) -> u64 {
+        self.expression.syntax.cost.units(Extent { items: bytes, text: bytes })
+    }
+
+    /// Evaluates. `fields` declare what `record` has, and `kind` is that of `value`. The cost is
+    /// taken from `left`.
     pub fn apply(
         &self,
         (kind, value): (&Kind, &Value),
         (fields, record): (&[Field], &Fields),
+        left: &mut u64,
     ) -> Result<Value, Fault> {
         let mut seen = Extent::of_value(value);
         if self.uses_record {
             seen = seen.and(Extent::of(record));
         }
-        self.expression.afford(seen)?;
+        let spent = self.expression.syntax.cost.spend(seen, left);
+        spent.map_err(|reason| self.expression.fault(&reason, true))?;
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         context.add_variable_from_value("value", typed(kind, value));
         let members = fields.iter().filter(|_| self.uses_record).map(|field| {

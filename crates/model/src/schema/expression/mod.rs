@@ -18,7 +18,7 @@ mod words;
 
 pub use check::Complaint;
 pub use event::Events;
-pub use formula::Formula;
+pub use formula::{CONVERSION_UNITS, Formula};
 pub use scope::Scope;
 pub(crate) use scope::misfit;
 pub use shape::{Shape, Type};

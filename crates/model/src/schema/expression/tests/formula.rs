@@ -18,7 +18,8 @@ fn outcome(text: &str, from: &Kind, value: Value, to: &Kind) -> Result<Value, St
         return Err(first.message.clone());
     }
     let record = Fields::from_iter([("unit".to_owned(), json!("kg"))]);
-    formula.apply((from, &value), (&fields, &record)).map_err(|fault| fault.reason)
+    let mut left = CONVERSION_UNITS;
+    formula.apply((from, &value), (&fields, &record), &mut left).map_err(|fault| fault.reason)
 }
 
 #[test]

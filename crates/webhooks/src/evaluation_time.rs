@@ -1,6 +1,7 @@
-//! The time that filters take, by account. Customers write filters, and the thread that evaluates
-//! them serves all customers: an account whose filters took long waits, the others do not. Knows no
-//! filter.
+//! The time that filters and conversions to older versions take, by account. Customers write the
+//! filters and the values that are converted, and the thread that evaluates them serves all
+//! customers: an account whose evaluations took long waits, the others do not. Knows no filter and
+//! no version.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,24 +11,24 @@ use tokio::time::Instant;
 /// So much may be owed before an account has to wait: a few thousand short evaluations.
 const CREDIT: Duration = Duration::from_millis(40);
 
-/// Each account pays for the time its filters took with time in which they do not run. While one
+/// Each account pays for the time its evaluations took with time in which none of them runs. While one
 /// account pays, it has half of the thread's time at most, and each of `n` has `1 / (n + 1)`.
 #[derive(Default)]
-pub struct FilterTime {
+pub struct EvaluationTime {
     /// When each account has paid for everything.
     paid: RefCell<HashMap<i64, Instant>>,
 }
 
-impl FilterTime {
-    /// Until when the account's filters have to wait, if they do.
+impl EvaluationTime {
+    /// Until when the account's evaluations have to wait, if they do.
     pub fn wait(&self, account: i64, now: Instant) -> Option<Instant> {
         self.paid.borrow().get(&account).copied().filter(|paid| *paid > now + CREDIT)
     }
 
-    /// Runs a filter for an account and has it pay for the time.
-    pub fn measure<T>(&self, account: i64, filter: impl FnOnce() -> T) -> T {
+    /// Runs an evaluation for an account and has it pay for the time.
+    pub fn measure<T>(&self, account: i64, evaluate: impl FnOnce() -> T) -> T {
         let began = Instant::now();
-        let result = filter();
+        let result = evaluate();
         self.pay(account, began.elapsed(), began);
         result
     }
@@ -53,7 +54,7 @@ mod tests {
 
     #[test]
     fn an_account_waits_for_as_long_as_its_filters_took_and_others_do_not() {
-        let (times, now) = (FilterTime::default(), Instant::now());
+        let (times, now) = (EvaluationTime::default(), Instant::now());
         times.pay(1, CREDIT / 4, now);
         assert_eq!(times.wait(1, now), None, "a little is not waited for");
         times.pay(1, CREDIT, now);
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn many_accounts_leave_a_part_of_the_time() {
-        let (times, now) = (FilterTime::default(), Instant::now());
+        let (times, now) = (EvaluationTime::default(), Instant::now());
         for account in 0..9 {
             times.pay(account, Duration::from_millis(1), now);
         }

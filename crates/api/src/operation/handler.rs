@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use model::problem::{Code, Declared, Problem};
 use model::record::Fields;
@@ -77,6 +77,7 @@ pub(super) fn understand(reply: &Reply) -> Result<Callout, Problem> {
     {
         return Err(invalid("204 with a body"));
     }
+    check_format(&reply.headers, body)?;
     let mut answer = if body.is_empty() && status.is_success() {
         if status != StatusCode::NO_CONTENT && !is_framed(&reply.headers) {
             let what = "an empty body without `Content-Length: 0` may have been cut short";
@@ -102,6 +103,31 @@ pub(super) fn understand(reply: &Reply) -> Result<Callout, Problem> {
         (Some(_), None) => Err(invalid("`change` is no object")),
         (None, Some(_)) => Err(invalid("`error` is no object")),
     }
+}
+
+/// A body that says that it is something else than JSON is not read as JSON. One that says nothing
+/// is: short handlers seldom set the header.
+fn check_format(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
+    if body.is_empty() {
+        return Ok(());
+    }
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
+    for coding in headers.get_all(CONTENT_ENCODING).iter().map(text) {
+        if !coding.eq_ignore_ascii_case("identity") {
+            let what = format!("a body with Content-Encoding {}; send it as it is", shown(&coding));
+            return Err(invalid(&what));
+        }
+    }
+    for kind in headers.get_all(CONTENT_TYPE).iter().map(text) {
+        let name = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let is_json = name == "application/json"
+            || name.starts_with("application/") && name.ends_with("+json");
+        if !is_json {
+            let what = format!("a body with Content-Type {}, not application/json", shown(&kind));
+            return Err(invalid(&what));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the response says where its body ends. The client has checked that the body ended there;

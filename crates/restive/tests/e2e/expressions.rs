@@ -135,6 +135,7 @@ fn check_refuses_words_that_a_field_never_has() {
         "record.status in ['open', 'paid'] && 'size' in record && record.the_size != 's'",
         "record.size == null || record.size == record.the_size",
         "record.status.startsWith('pa') || record.the_size.contains('x')",
+        "[record.status, 'x'] == ['paid', 'x'] || string(record.the_size) == 'xl'",
         "record.exists(name, name == 'size') && record.object == 'order'",
         "record.status + '!' == 'anything' && (record.size != null ? record.size : '-') == '-'",
     ] {
@@ -152,6 +153,10 @@ fn check_refuses_words_that_a_field_never_has() {
         ("request.by == 'csh'", "9:23", "`csh` is no value of `by` (did you mean `cash`?)"),
         ("record.status in ['open', 'payd']", "9:35", "`payd` is no value of `status`"),
         ("record.size in ['m']", "9:25", "`m` is no value of `size`"),
+        ("[record.status] == ['payd']", "9:29", "`payd` is no value of `status`"),
+        ("[['x', 'opne']] != [['x', record.status]]", "9:16", "(did you mean `open`?)"),
+        ("string(record.status) == 'payd'", "9:34", "`payd` is no value of `status`"),
+        ("string(record.status) in ['payd']", "9:35", "`payd` is no value of `status`"),
         ("record.status == record.the_size", "9:23", "are never equal"),
         ("'szie' in record", "9:9", "`record.szie` names no field declared here (did you mean"),
         ("'bye' in request", "9:9", "`request.bye` names no parameter declared here (did you"),

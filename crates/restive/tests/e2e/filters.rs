@@ -75,6 +75,21 @@ fn a_replay_records_and_counts_events_that_the_filter_cannot_judge() {
     assert_eq!((sink.of("order.created").len(), skipped(&server)), (1, 4.0));
 }
 
+/// A manual retry is an order of its own: no filter is asked.
+#[test]
+fn a_manual_retry_sends_a_delivery_that_a_filter_skipped() {
+    let server = Start::schema(SHOP).go();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({"filter": FILTER, "enabled_events": ["order.*"]}));
+    order(&server, 0);
+    let delivery = wait_for(&server, &id, &["skipped"]).remove(0);
+    assert!(sink.of("order.created").is_empty());
+    let path = format!("/v1/deliveries/{}", delivery["id"].as_str().unwrap());
+    server.post(&format!("{path}/retry"), json!({})).expect(200);
+    eventually("the event is sent", || sink.of("order.created").len() == 1);
+    eventually("it is recorded", || server.get(&path).expect(200)["status"] == "succeeded");
+}
+
 #[test]
 fn a_replay_that_cannot_judge_an_event_cancels_no_retry_of_it() {
     let server = Start::schema(SHOP).go();

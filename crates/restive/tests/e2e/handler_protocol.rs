@@ -86,6 +86,45 @@ fn only_documented_handler_responses_are_accepted() {
 
 /// Each response with the code of the refusal; `None` where the action is carried out.
 #[test]
+fn a_body_counts_only_as_json_without_compression() {
+    const INVALID: Option<&str> = Some("handler_invalid");
+    let handler = Handler::start();
+    let server = handler.server();
+    for (headers, refused) in [
+        ("", None),
+        ("content-type: application/json\r\n", None),
+        ("content-type: Application/JSON; charset=utf-8\r\n", None),
+        ("content-type: application/vnd.shop+json\r\n", None),
+        ("content-encoding: identity\r\n", None),
+        ("content-type: text/html\r\n", INVALID),
+        ("content-type: text/plain; charset=utf-8\r\n", INVALID),
+        ("content-type: application/jsonl\r\n", INVALID),
+        ("content-type:\r\n", INVALID),
+        ("content-type: application/json\r\ncontent-type: text/html\r\n", INVALID),
+        ("content-encoding: gzip\r\n", INVALID),
+        ("content-encoding: identity, gzip\r\n", INVALID),
+        ("content-type: application/json\r\ncontent-encoding: br\r\n", INVALID),
+    ] {
+        let path = order(&server, 5);
+        let before = server.get(&path);
+        handler.will_send(&format!("HTTP/1.1 200 OK\r\n{headers}content-length: 2\r\n\r\n{{}}"));
+        let answer = approve(&server, &path);
+        match refused {
+            None => assert_eq!(answer.expect(200)["status"], "approved", "{headers:?}"),
+            Some(code) => {
+                answer.error(502, code);
+                assert_eq!(server.get(&path).text, before.text, "{headers:?}");
+            }
+        }
+    }
+    // Without a body there is nothing to read.
+    let path = order(&server, 5);
+    handler.will_send("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(approve(&server, &path).expect(200)["status"], "approved");
+}
+
+/// Each response with the code of the refusal; `None` where the action is carried out.
+#[test]
 fn an_empty_response_counts_only_when_the_handler_proves_that_it_is_whole() {
     const INVALID: Option<&str> = Some("handler_invalid");
     const FAILED: Option<&str> = Some("action_handler_failed");

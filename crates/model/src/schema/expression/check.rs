@@ -321,8 +321,7 @@ impl Checker<'_> {
                     let message = format!("{} and {} are {same}", one.shape, two.shape);
                     return self.say(node, message);
                 }
-                self.is_known(left, &two)?;
-                self.is_known(right, &one)?;
+                self.can_equal((left, &one), (right, &two), facts)?;
                 bool
             }
             (operators::IN, [item, container]) => self.within(node, item, container, facts),
@@ -504,6 +503,13 @@ impl Checker<'_> {
         fits?;
         if let [target, part] = arguments[..] {
             self.is_part(name, (target, part), facts)?;
+        }
+        if let ("string", [text]) = (name, &arguments[..])
+            && let Some(kind) =
+                self.quiet(text, facts).filter(|kind| matches!(kind.shape, Shape::Words(_)))
+        {
+            // The text itself, which is still out of the same list.
+            return Some(kind);
         }
         Some(function.gives())
     }

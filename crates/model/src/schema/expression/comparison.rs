@@ -19,6 +19,30 @@ impl Checker<'_> {
         }
     }
 
+    /// Complains about literals on one side, or items of literal lists, that no value on the other
+    /// side equals.
+    pub(super) fn can_equal(
+        &mut self,
+        (left, one): (&IdedExpr, &Type),
+        (right, two): (&IdedExpr, &Type),
+        facts: &flow::Facts,
+    ) -> Option<()> {
+        self.is_known(left, two)?;
+        self.is_known(right, one)?;
+        match (&left.expr, &right.expr, &one.shape, &two.shape) {
+            (Expr::List(first), Expr::List(second), ..) => {
+                for (left, right) in first.elements.iter().zip(&second.elements) {
+                    let (one, two) = (self.quiet(left, facts)?, self.quiet(right, facts)?);
+                    self.can_equal((left, &one), (right, &two), facts)?;
+                }
+                Some(())
+            }
+            (Expr::List(_), _, _, Shape::List(item)) => self.are_known(left, item),
+            (_, Expr::List(_), Shape::List(item), _) => self.are_known(right, item),
+            _ => Some(()),
+        }
+    }
+
     /// Complains about items of a literal list that no value of this type equals.
     pub(super) fn are_known(&mut self, list: &IdedExpr, kind: &Type) -> Option<()> {
         let Expr::List(list) = &list.expr else { return Some(()) };

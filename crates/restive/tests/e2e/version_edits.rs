@@ -195,3 +195,47 @@ fn restoring_a_removed_field_shows_its_old_data() {
     let old = server.ask("GET", &path).version("2025-01-01").send().expect(200);
     assert_eq!((&old["r"], &old["b"]), (&json!("secret"), &json!("y")));
 }
+
+/// The records of today can be converted, an event of the past cannot.
+#[test]
+fn removing_a_version_whose_events_would_lose_values_is_refused_until_loss_is_accepted() {
+    let first = "[service]\nversion = \"2025-01-01\"\n[collections.goods.fields]\ncode = \
+                 \"string\"\n";
+    let both = "[[versions]]\ndate = \"2026-01-01\"\n[[versions.changes]]\ncollection = \"goods\"\n\
+                convert = { field = \"code\", from = \"string\", up = \"int(value)\", \
+                down = \"string(value)\" }\n[[versions]]\ndate = \"2025-01-01\"\n\
+                [collections.goods.fields]\ncode = \"integer\"\n";
+    let last = "[service]\nversion = \"2026-01-01\"\n[collections.goods.fields]\ncode = \
+                \"integer\"\n";
+    let server = Start::schema(first).go();
+    let id = server.make("/v1/goods", json!({"code": "none"}));
+    server.patch(&format!("/v1/goods/{id}"), json!({"code": "7"})).expect(200);
+    let codes = |server: &Server, version: &str| {
+        let list = server.ask("GET", "/v1/events?type=good.created,good.updated").version(version);
+        let list = list.send().expect(200);
+        let events = list["data"].as_array().unwrap().iter();
+        events.map(|event| event["data"]["object"]["code"].clone()).collect::<Vec<_>>()
+    };
+    let written = [json!("7"), json!("none")];
+    assert_eq!(codes(&server, "2025-01-01"), written);
+    let (_, folder) = server.stop();
+    let server = Start::schema(both).on(&folder).go();
+    assert_eq!(codes(&server, "2025-01-01"), written);
+    let (_, mut folder) = server.stop();
+    for flag in [None, Some("--accept-changes")] {
+        let start = Start::schema(last).on(&folder);
+        let (code, error) = flag.into_iter().fold(start, Start::arg).fails();
+        assert_eq!(code, 1, "{error}");
+        if flag.is_some() {
+            let part = "1 of its events have values that version 2026-01-01 cannot express";
+            assert!(error.contains(part) && error.contains("--accept-data-loss"), "{error}");
+        }
+        // Nothing was changed.
+        let server = Start::schema(both).on(&folder).go();
+        assert_eq!(codes(&server, "2025-01-01"), written);
+        (_, folder) = server.stop();
+    }
+    let server = Start::schema(last).on(&folder).arg("--accept-data-loss").go();
+    assert_eq!(codes(&server, "2026-01-01"), [json!(7), json!(null)]);
+    assert_eq!(server.get(&format!("/v1/goods/{id}")).expect(200)["code"], 7);
+}

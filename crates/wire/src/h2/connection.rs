@@ -358,31 +358,104 @@ mod tests {
     fn served(ticks: usize, mut act: impl AsyncFnMut(&mut DuplexStream)) -> usize {
         let limits = Limits::default();
         assert_eq!(limits.tick(), Duration::from_secs(1));
-        let options = LocalOptions::default();
-        let runtime = Builder::new_current_thread().enable_all().build_local(options).unwrap();
-        runtime.block_on(async {
+        run(async {
             let (_trigger, shutdown) = Shutdown::channel();
-            let (service, terms) = (Arc::new(Events), Default::default());
-            let shared = Arc::new(Shared::new(&limits));
-            let worker = Rc::new(Worker::new(service, limits, terms, shared, shutdown));
-            let link = Rc::new(Link::new(worker.clone(), ([127, 0, 0, 1], 1).into()));
+            let link = link(Arc::new(Events), limits, shutdown);
             let (mut client, stream) = tokio::io::duplex(PIPE_BYTES);
             let serving = spawn_local(serve(link.clone(), stream, Bytes::new()));
             client.write_all(&[PREFACE, SETTINGS, GET].concat()).await.unwrap();
             for tick in 0..ticks {
                 act(&mut client).await;
-                // The connection does what there is to do before the clock goes on.
-                for _ in 0..10 {
-                    yield_now().await;
-                }
+                settle().await;
                 if serving.is_finished() {
                     return tick;
                 }
-                worker.tick.set(worker.tick.get() + 1);
+                link.worker.tick.set(link.worker.tick.get() + 1);
                 link.check();
             }
             ticks
         })
+    }
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        let options = LocalOptions::default();
+        let runtime = Builder::new_current_thread().enable_all().build_local(options).unwrap();
+        runtime.block_on(test)
+    }
+
+    fn link(service: Arc<dyn Service>, limits: Limits, shutdown: Shutdown) -> Rc<Link> {
+        let shared = Arc::new(Shared::new(&limits));
+        let worker = Rc::new(Worker::new(service, limits, Default::default(), shared, shutdown));
+        Rc::new(Link::new(worker, ([127, 0, 0, 1], 1).into()))
+    }
+
+    /// The connection does what there is to do before the clock goes on.
+    async fn settle() {
+        for _ in 0..10 {
+            yield_now().await;
+        }
+    }
+
+    /// Answers at once.
+    struct Prompt;
+
+    impl Service for Prompt {
+        fn call(&self, _: Exchange) -> Answer<'_> {
+            Box::pin(async { Response::new(StatusCode::OK, "here") })
+        }
+
+        fn refuse(&self, fault: Fault) -> Response {
+            Response::new(fault.status(), fault.message())
+        }
+    }
+
+    /// Kind, stream and payload of the frames that have come.
+    async fn frames(client: &mut DuplexStream) -> Vec<(u8, u8, Vec<u8>)> {
+        let mut bytes = vec![0; PIPE_BYTES];
+        let count = client.read(&mut bytes).await.unwrap();
+        let (mut rest, mut found) = (&bytes[..count], Vec::new());
+        while let [_, _, length, kind, _, _, _, _, stream, after @ ..] = rest {
+            let (payload, next) = after.split_at(usize::from(*length));
+            found.push((*kind, *stream, payload.to_vec()));
+            rest = next;
+        }
+        found
+    }
+
+    #[test]
+    fn a_request_that_comes_when_the_place_is_needed_is_answered_before_the_end() {
+        const HEADERS: u8 = 1;
+        const DATA: u8 = 0;
+        const GOAWAY: u8 = 7;
+        run(async {
+            let (_trigger, shutdown) = Shutdown::channel();
+            let link = link(Arc::new(Prompt), Limits::default(), shutdown);
+            let (mut client, stream) = tokio::io::duplex(PIPE_BYTES);
+            let serving = spawn_local(serve(link.clone(), stream, Bytes::new()));
+            client.write_all(&[PREFACE, SETTINGS].concat()).await.unwrap();
+            settle().await;
+            frames(&mut client).await;
+            link.worker.tick.set(link.worker.tick.get() + 2);
+            assert!(link.idle_since().is_some());
+            // Both before the connection's task runs.
+            client.write_all(GET).await.unwrap();
+            link.evict();
+            settle().await;
+            let came = frames(&mut client).await;
+            let kinds: Vec<(u8, u8)> = came.iter().map(|frame| (frame.0, frame.1)).collect();
+            assert!(kinds.contains(&(HEADERS, 1)) && kinds.contains(&(DATA, 1)), "{kinds:?}");
+            // Idle again, it ends in good order: the client learns that nothing else was begun.
+            if !kinds.contains(&(GOAWAY, 0)) {
+                link.worker.tick.set(link.worker.tick.get() + 2);
+                link.evict();
+                settle().await;
+                let came = frames(&mut client).await;
+                let goaway = came.iter().find(|frame| frame.0 == GOAWAY).expect("it says so");
+                assert_eq!(goaway.2[..8], [0, 0, 0, 1, 0, 0, 0, 0], "last stream, no error");
+            }
+            drop(client);
+            serving.await.unwrap();
+        });
     }
 
     #[test]

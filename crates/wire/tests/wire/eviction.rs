@@ -132,6 +132,41 @@ fn connections_that_are_in_use_never_end_for_a_new_one() {
     assert!(half.response().starts_with("HTTP/1.1 200 "));
 }
 
+/// Each connection has one stream: a response that the client does not read, and a request whose
+/// body is still to come.
+#[test]
+fn an_http2_connection_with_a_stream_never_ends_for_a_new_one() {
+    let server = one_thread(limits(2));
+    h2_client::run(async {
+        let mut unread = h2_client::Client::connect(&server).await;
+        let large = h2_client::request(http::Method::GET, "/large");
+        let (response, _) = unread.send(large, true).await;
+        let response = response.await.unwrap();
+        let mut begun = h2_client::Client::connect(&server).await;
+        let post = h2_client::request(http::Method::POST, "/one");
+        let (answer, mut body) = begun.send(post, false).await;
+        // Longer than a connection must be idle. Newcomers run on a thread of their own, so that
+        // the clients answer pings.
+        let (end, address) = (Instant::now() + limits(2).ping_after, server.address);
+        while Instant::now() < end {
+            let newcomer = tokio::task::spawn_blocking(move || {
+                let mut wire = Wire::new(TcpStream::connect(address).unwrap());
+                wire.send(GET);
+                wire.response()
+            });
+            let answer = newcomer.await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        }
+        body.send_data("x".into(), true).unwrap();
+        assert_eq!(h2_client::answer(answer).await.unwrap().status, StatusCode::OK);
+        let (mut response, mut count) = (response.into_body(), 0);
+        while let Some(piece) = h2_client::next(&mut response).await.unwrap() {
+            count += piece.len();
+        }
+        assert_eq!(count, 8 << 20);
+    });
+}
+
 #[test]
 fn idle_connections_of_one_client_keep_nobody_out_of_any_thread() {
     const ROOM: usize = 40;
@@ -181,6 +216,8 @@ fn idle_connections_of_http2_and_http3_make_room_too() {
         let (response, _) = old.send(request, true).await;
         assert_eq!(h2_client::answer(response).await.unwrap().status, StatusCode::OK);
         drop(admitted(&server, || server.connect()));
+        // GOAWAY without an error, then the end of the stream: no reset.
+        old.connection.await.unwrap().unwrap();
     });
     h2_client::run(server.is_unused());
     assert_eq!(server.usage(), Usage::default());

@@ -638,8 +638,8 @@ impl Feed {
 }
 
 impl Action {
-    /// Why the action is not possible in a state, in the words that it has for states. An older version
-    /// may have one word for several: the message names each once.
+    /// Why the action is not possible in a state, in the words that it has for states. An older
+    /// version may have one word for several: the message names each once.
     pub(crate) fn wrong_state(&self, object: &str, state: &str) -> String {
         let name = &self.name;
         let mut needed: Vec<&str> = Vec::new();
@@ -650,8 +650,8 @@ impl Action {
         }
         if needed.contains(&state) {
             return format!(
-                "`{name}` is not possible in the state the {object} is in, which this version shows as \
-                 `{state}`."
+                "`{name}` is not possible in the state the {object} is in, which this version shows \
+                 as `{state}`."
             );
         }
         let needed = needed.join(" or ");

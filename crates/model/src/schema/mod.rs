@@ -650,8 +650,8 @@ impl Action {
         }
         if needed.contains(&state) {
             return format!(
-                "`{name}` is not possible in the state the {object} is in, which this version shows \
-                 as `{state}`."
+                "`{name}` is not possible in the state the {object} is in, which this version \
+                 shows as `{state}`."
             );
         }
         let needed = needed.join(" or ");

@@ -1,5 +1,5 @@
-//! What the filter of a webhook endpoint can name: `event`, as it is sent. Which objects it can hold
-//! follows from the types of the events.
+//! What the filter of a webhook endpoint can name: `event`, as it is sent. Which objects it can
+//! hold follows from the types of the events.
 
 use super::scope::{self, Scope};
 use super::shape::{Member, Object, Shape, Type};

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 use wire::Share;
-use wire::outgoing::{Call, Names, Report};
+use wire::outgoing::{Call, Names, Patience, Report, Retry};
 
 /// A request that came to its end.
 pub struct Finished {
@@ -112,17 +112,19 @@ async fn send(
     now: Instant,
 ) -> SendResult {
     let reach = transport.reach;
-    let call = Call {
-        method: Method::POST,
-        target: &post.target,
+    let vet = move |address| guard::allows(address, reach);
+    let mut call = Call {
         headers,
-        body,
-        deadline: (now + post.timeout).into_std(),
+        body: body.into(),
+        patience: Patience::until((now + post.timeout).into_std()),
+        // Consumers know a repeated delivery by its number.
+        retry: Retry::Replayable,
         max_response_bytes: transport.response_bytes,
-        vet: &move |address| guard::allows(address, reach),
+        vet: &vet,
         names: Names::Absolute,
+        ..Call::new(Method::POST, &post.target)
     };
-    SendResult::Sent(Box::new(transport.client.send(&call).await))
+    SendResult::Sent(Box::new(transport.client.send(&mut call).await))
 }
 
 /// Turns a panic into a result.

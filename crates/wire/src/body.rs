@@ -129,6 +129,23 @@ impl Body {
         matches!(self.0, Source::Whole(_) | Source::Ended(_))
     }
 
+    /// All of it, if it is here and was not read.
+    pub(crate) fn whole(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Source::Whole(bytes) => Some(bytes),
+            Source::Arriving(_) | Source::Stream(_) | Source::Ended(_) => None,
+        }
+    }
+
+    /// What is left where a body was taken away.
+    pub(crate) fn spent() -> Body {
+        Body(Source::Ended(None))
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        matches!(self.0, Source::Ended(_))
+    }
+
     /// `has_room` says whether so many bytes may be held.
     async fn gather(
         &mut self,

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 use wire::Tls;
-use wire::outgoing::{Call, Client, Names, Target};
+use wire::outgoing::{Call, Client, Patience, Retry, Target};
 use wire::tls::Certificate;
 
 /// Subfolder of the data folder.
@@ -284,17 +284,15 @@ impl HttpClient for Http {
             let Ok(body) = body.collect().await;
             let other = |fault| instant_acme::Error::Other(Box::new(fault));
             let target = Target::parse(&head.uri.to_string()).map_err(other)?;
-            let call = Call {
-                method: head.method,
-                target: &target,
+            let mut call = Call {
                 headers: head.headers,
-                body: body.to_bytes(),
-                deadline: Instant::now() + EXCHANGE_TIMEOUT,
+                body: body.to_bytes().into(),
+                patience: Patience::until(Instant::now() + EXCHANGE_TIMEOUT),
+                retry: Retry::Replayable,
                 max_response_bytes: ANSWER_BYTES,
-                vet: &|_| true,
-                names: Names::AsConfigured,
+                ..Call::new(head.method, &target)
             };
-            let reply = client.send(&call).await.result.map_err(other)?;
+            let reply = client.send(&mut call).await.result.map_err(other)?;
             let mut response = Response::new(Full::new(reply.body));
             *response.status_mut() = reply.status;
             *response.headers_mut() = reply.headers;

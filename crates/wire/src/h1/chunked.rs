@@ -1,4 +1,4 @@
-//! The chunked body of a request, taken apart strictly: CR LF only, plain hexadecimal sizes,
+//! The chunked body of a message, taken apart strictly: CR LF only, plain hexadecimal sizes,
 //! bounded extensions, bounded trailers without any field that means something before the body.
 //! No I/O: it is shown the bytes that have arrived and says what they are.
 
@@ -19,6 +19,8 @@ const MAX_TRAILERS: usize = 32;
 pub(crate) struct Chunked {
     state: State,
     extension_bytes: usize,
+    /// Fields that may not stand behind a body are dropped. Else they are an error.
+    filters: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +52,12 @@ pub(crate) enum ChunkError {
 
 impl Chunked {
     pub(crate) fn new() -> Chunked {
-        Chunked { state: State::Size, extension_bytes: 0 }
+        Chunked { state: State::Size, extension_bytes: 0, filters: false }
+    }
+
+    /// Of a response that is passed on: what stands behind it and may not, is dropped.
+    pub(crate) fn of_response() -> Chunked {
+        Chunked { filters: true, ..Chunked::new() }
     }
 
     /// Looks at the bytes that follow those used up before.
@@ -83,7 +90,7 @@ impl Chunked {
                 },
                 State::Trailers => {
                     let Some(length) = section(rest)? else { return Ok(Piece::More(at)) };
-                    let trailers = trailers(&rest[..length])?;
+                    let trailers = trailers(&rest[..length], self.filters)?;
                     return Ok(Piece::End { length: at + length, trailers });
                 }
             }
@@ -129,7 +136,7 @@ fn section(data: &[u8]) -> Result<Option<usize>, ChunkError> {
     if data.len() > TRAILER_BYTES { Err(ChunkError::Framing) } else { Ok(None) }
 }
 
-fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, ChunkError> {
+fn trailers(section: &[u8], filters: bool) -> Result<Option<HeaderMap>, ChunkError> {
     if section.len() == 2 {
         return Ok(None);
     }
@@ -142,10 +149,11 @@ fn trailers(section: &[u8]) -> Result<Option<HeaderMap>, ChunkError> {
     for line in lines {
         let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| ChunkError::Framing)?;
         let value = HeaderValue::from_bytes(line.value).map_err(|_| ChunkError::Framing)?;
-        if is_forbidden_trailer(&name) {
-            return Err(ChunkError::Trailer);
+        match is_forbidden_trailer(&name) {
+            false => drop(fields.append(name, value)),
+            true if filters => {}
+            true => return Err(ChunkError::Trailer),
         }
-        fields.append(name, value);
     }
     Ok(Some(fields))
 }

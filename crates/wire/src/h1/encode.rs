@@ -100,7 +100,8 @@ pub(crate) fn chunk_size(out: &mut Vec<u8>, bytes: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn line(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+/// One header line.
+pub(crate) fn line(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     out.extend_from_slice(name.as_str().as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);

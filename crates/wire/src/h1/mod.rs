@@ -4,9 +4,9 @@
 //! `admission` and `chunked` do no I/O and hold no clock.
 
 mod admission;
-mod chunked;
+pub(crate) mod chunked;
 mod connection;
-mod encode;
+pub(crate) mod encode;
 mod head;
 mod inflow;
 pub mod offline;

@@ -1,125 +1,263 @@
-//! One request over one connection. The connection is driven by the call that uses it and by
-//! nothing else: there is no task to outlive the call, and none to switch to.
+//! One request over one connection of HTTP/1.1, up to the head of the response. The call that uses
+//! the connection drives it, and nothing else does: there is no task to outlive the call, and none
+//! to switch to. What follows the head is the `flow`.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, Method, StatusCode};
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, ReadBuf};
 
-use super::connect::{Heard, Stream, Transport};
+use super::call::{Call, Interim, Patience};
+use super::clock::Clock;
 use super::fault::{self, OutgoingFault, Stage};
-use super::report::Trace;
+use super::response::{self, Head, Reading, Scan};
+use super::transport::Transport;
+use super::upload::{Upload, Waiting};
 
-/// Everything up to the end of the answer's head: some interim answers, the longest head, and what
-/// of the body came along.
+/// One read: a head with a usual body in one go.
+const READ_BYTES: usize = 8 * 1024;
+/// A connection at rest keeps a buffer of this size for its next response, and none that is larger.
+const KEPT_BYTES: usize = 16 * 1024;
+/// Everything up to the end of the response's head: interim responses and the longest head.
 const BEFORE_BODY_BYTES: usize = 256 * 1024;
+/// Interim responses of one request. Some 103 and a 102 now and then are usual; more is a flood.
+const MAX_INTERIM: usize = 100;
+/// So long the body waits for 100. RFC 9110 10.1.1: not for ever; 1 s is what curl waits.
+const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
-/// An open connection with its half of the protocol.
+/// An open connection.
+#[derive(Debug)]
 pub(super) struct Connection {
-    sender: http1::SendRequest<Full<Bytes>>,
-    driver: http1::Connection<TokioIo<Stream>, Full<Bytes>>,
-    closed: bool,
-    heard: Arc<Heard>,
-    pub(super) remote: SocketAddr,
+    pub(super) stream: Transport,
+    /// Bytes received and not used.
+    pub(super) incoming: BytesMut,
+    /// The memory that requests are encoded in.
+    out: Vec<u8>,
+    pub(super) clock: Clock,
+    /// None for a unix socket.
+    pub(super) remote: Option<SocketAddr>,
     pub(super) opened: Instant,
 }
 
 impl Connection {
-    pub(super) async fn new(
-        transport: Transport,
-        remote: SocketAddr,
-        http: &http1::Builder,
-    ) -> Result<Connection, OutgoingFault> {
-        let heard = Arc::new(Heard::default());
-        // Nothing is expected before a request.
-        heard.head_came();
-        let stream = TokioIo::new(Stream::new(transport, heard.clone()));
-        let (sender, driver) = http.handshake(stream).await.map_err(fault::in_head)?;
-        Ok(Connection { sender, driver, closed: false, heard, remote, opened: Instant::now() })
+    pub(super) fn new(stream: Transport, remote: Option<SocketAddr>) -> Connection {
+        Connection {
+            stream,
+            incoming: BytesMut::new(),
+            out: Vec::new(),
+            clock: Clock::default(),
+            remote,
+            opened: Instant::now(),
+        }
     }
 
-    /// Whether it can carry another request. Costs no system call: what the other side did
-    /// meanwhile is known if the runtime has heard of it.
+    /// Whether it can carry another request: the other side has neither closed it nor sent anything
+    /// that nobody asked for. Costs no system call unless something has arrived.
     pub(super) fn is_ready(&mut self) -> bool {
-        self.poll_driver(&mut Context::from_waker(Waker::noop()));
-        !self.closed && self.sender.is_ready()
+        let mut cx = Context::from_waker(Waker::noop());
+        if !self.incoming.is_empty() {
+            return false;
+        }
+        if self.stream.poll_read_ready(&mut cx).is_pending() {
+            return true;
+        }
+        let mut byte = [0];
+        let mut byte = ReadBuf::new(&mut byte);
+        Pin::new(&mut self.stream).poll_read(&mut cx, &mut byte).is_pending()
     }
 
-    /// Whether the other side has sent anything since the last request began.
-    pub(super) fn has_heard(&self) -> bool {
-        !self.heard.is_silent()
-    }
-
-    /// Sends the request and reads the answer into the trace, its body up to the limit. Says
-    /// whether the body went on beyond it.
-    pub(super) async fn exchange(
+    /// Reads into the buffer, at most so many bytes: how many; 0 at the end.
+    pub(super) fn poll_fill(
         &mut self,
-        request: Request<Full<Bytes>>,
-        max_bytes: usize,
-        trace: &mut Trace,
-    ) -> Result<bool, OutgoingFault> {
-        trace.stage = Stage::Head;
-        self.heard.begin(BEFORE_BODY_BYTES);
-        let response = self.sender.send_request(request);
-        let response = self.beside(response).await.map_err(fault::in_head)?;
-        self.heard.head_came();
-        let (head, body) = response.into_parts();
-        trace.stage = Stage::Body;
-        trace.head_came(head.status, head.headers);
-        self.collect(body, max_bytes, &mut trace.body).await
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.incoming.reserve(most);
+        pin!(self.stream.read_buf(&mut self.incoming)).poll(cx)
     }
 
-    async fn collect(
-        &mut self,
-        mut body: Incoming,
-        max_bytes: usize,
-        bytes: &mut BytesMut,
-    ) -> Result<bool, OutgoingFault> {
-        loop {
-            // Known to go on: what follows is not waited for.
-            if bytes.len() == max_bytes && body.size_hint().lower() > 0 {
-                return Ok(true);
-            }
-            let Some(frame) = self.beside(body.frame()).await else {
-                return Ok(false);
-            };
-            let Ok(piece) = frame.map_err(fault::in_body)?.into_data() else {
-                continue;
-            };
-            let room = max_bytes - bytes.len();
-            bytes.extend_from_slice(&piece[..piece.len().min(room)]);
-            if piece.len() > room {
-                return Ok(true);
-            }
+    /// Before it rests.
+    pub(super) fn rest(&mut self) {
+        self.clock.stop();
+        if self.incoming.capacity() > KEPT_BYTES {
+            self.incoming = BytesMut::new();
+        }
+        if self.out.capacity() > KEPT_BYTES {
+            self.out = Vec::new();
         }
     }
+}
 
-    /// Awaits something the connection brings, while driving the connection. Its error, if any,
-    /// reaches what is awaited.
-    async fn beside<T>(&mut self, awaited: impl Future<Output = T>) -> T {
-        let mut awaited = pin!(awaited);
-        poll_fn(|cx| {
-            if let Poll::Ready(result) = awaited.as_mut().poll(cx) {
-                return Poll::Ready(result);
-            }
-            self.poll_driver(cx);
-            awaited.as_mut().poll(cx)
+/// A request and its connection.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) connection: Box<Connection>,
+    pub(super) upload: Upload,
+    pub(super) patience: Patience,
+    is_head: bool,
+    reading: Reading,
+    /// What is waited for, and what was sent by then; the clock is set when that changes.
+    stage: Option<(Waiting, u64)>,
+    scan: Scan,
+    before_body_bytes: usize,
+    interims: usize,
+}
+
+impl Exchange {
+    pub(super) fn new(
+        mut connection: Box<Connection>,
+        call: &mut Call<'_>,
+        reading: Reading,
+    ) -> Result<Exchange, OutgoingFault> {
+        let upload = Upload::new(call, std::mem::take(&mut connection.out))?;
+        Ok(Exchange {
+            connection,
+            upload,
+            patience: call.patience,
+            is_head: call.method == Method::HEAD,
+            reading,
+            stage: None,
+            scan: Scan::default(),
+            before_body_bytes: 0,
+            interims: 0,
         })
-        .await
     }
 
-    fn poll_driver(&mut self, cx: &mut Context<'_>) {
-        if !self.closed && Pin::new(&mut self.driver).poll(cx).is_ready() {
-            self.closed = true;
+    /// Whether the other side has sent anything.
+    pub(super) fn has_heard(&self) -> bool {
+        self.before_body_bytes > 0 || !self.connection.incoming.is_empty()
+    }
+
+    /// Sends the request until the head of the response is here. The rest of the request, if any,
+    /// is sent while the body of the response is read.
+    pub(super) async fn head(
+        &mut self,
+        max_bytes: usize,
+        interim: &mut Option<&mut Interim<'_>>,
+    ) -> Result<Head, OutgoingFault> {
+        poll_fn(|cx| self.poll_head(cx, max_bytes, interim)).await
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        max_bytes: usize,
+        interim: &mut Option<&mut Interim<'_>>,
+    ) -> Poll<Result<Head, OutgoingFault>> {
+        loop {
+            let waiting = self.poll_upload(cx)?;
+            match self.poll_read_head(cx, max_bytes)? {
+                Poll::Ready(head) if is_interim(head.status) => {
+                    self.interim(head.status, head.headers, interim)?;
+                    continue;
+                }
+                Poll::Ready(head) => {
+                    if self.upload.is_sent() {
+                        self.connection.out = self.upload.take_buffer();
+                    }
+                    return Poll::Ready(Ok(head));
+                }
+                Poll::Pending => {}
+            }
+            if ready!(self.poll_clock(cx, waiting)) == Waiting::Continue {
+                self.upload.go_on();
+                continue;
+            }
+            return Poll::Ready(Err(OutgoingFault::Timeout(match waiting {
+                Waiting::Nothing => Stage::Head,
+                _ => Stage::Send,
+            })));
         }
     }
+
+    /// Goes on with the request.
+    pub(super) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<Waiting, OutgoingFault> {
+        match self.upload.is_over() {
+            true => Ok(Waiting::Nothing),
+            false => self.upload.poll(cx, &mut self.connection.stream),
+        }
+    }
+
+    /// Ready when what the request waits for has taken too long.
+    fn poll_clock(&mut self, cx: &mut Context<'_>, waiting: Waiting) -> Poll<Waiting> {
+        let clock = &mut self.connection.clock;
+        let stage = (waiting, self.upload.sent_bytes());
+        if self.stage.replace(stage) != Some(stage) {
+            let patience = match waiting {
+                Waiting::Nothing => Some(self.patience.head),
+                Waiting::Server => Some(self.patience.stall),
+                // The client has timeouts of its own.
+                Waiting::Body => None,
+                Waiting::Continue => Some(CONTINUE_WAIT),
+            };
+            clock.set(patience, self.patience.deadline);
+        }
+        clock.poll(cx).map(|()| waiting)
+    }
+
+    /// The next head, interim or not.
+    fn poll_read_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        max_bytes: usize,
+    ) -> Result<Poll<Head>, OutgoingFault> {
+        loop {
+            let incoming = &mut self.connection.incoming;
+            if let Some(end) = self.scan.find(incoming, self.reading)? {
+                if end > max_bytes {
+                    return Err(OutgoingFault::TooLarge);
+                }
+                self.scan = Scan::default();
+                self.before_body_bytes += end;
+                let bytes = incoming.split_to(end).freeze();
+                return self.read(&bytes).map(Poll::Ready);
+            }
+            let held = incoming.len();
+            if held >= max_bytes || self.before_body_bytes + held > BEFORE_BODY_BYTES {
+                return Err(OutgoingFault::TooLarge);
+            }
+            match self.connection.poll_fill(cx, READ_BYTES) {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(Ok(0)) => {
+                    let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Err(OutgoingFault::Reset(end.into()));
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Err(fault::in_head(error)),
+            }
+        }
+    }
+
+    fn read(&self, bytes: &Bytes) -> Result<Head, OutgoingFault> {
+        response::read(bytes, self.is_head, self.reading, HeaderMap::new())
+    }
+
+    fn interim(
+        &mut self,
+        status: StatusCode,
+        headers: HeaderMap,
+        interim: &mut Option<&mut Interim<'_>>,
+    ) -> Result<(), OutgoingFault> {
+        self.interims += 1;
+        if self.interims > MAX_INTERIM || self.before_body_bytes > BEFORE_BODY_BYTES {
+            return Err(OutgoingFault::TooLarge);
+        }
+        if status == StatusCode::CONTINUE {
+            self.upload.go_on();
+        }
+        if let Some(interim) = interim {
+            interim(status, headers);
+        }
+        Ok(())
+    }
+}
+
+fn is_interim(status: StatusCode) -> bool {
+    status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
 }

@@ -18,6 +18,10 @@ pub struct OutgoingLimits {
     pub connection_age: Duration,
     /// Names looked up at a time. Each takes a thread for as long as the name server pleases.
     pub lookups: usize,
+    /// So long the addresses of a name are used for new connections without asking again, unless
+    /// one of them refuses. The system does not report how long they are valid. Zero by default:
+    /// for webhooks a name is looked up for each connection.
+    pub lookup_ttl: Duration,
     /// Addresses of one name that are tried in turn. The check looks at all there are.
     pub addresses: usize,
     /// The most a response head may hold; the parser's buffer. At least 8 KiB.
@@ -32,6 +36,7 @@ impl Default for OutgoingLimits {
             idle_time: Duration::from_secs(30),
             connection_age: Duration::from_secs(300),
             lookups: 64,
+            lookup_ttl: Duration::ZERO,
             addresses: 8,
             head_bytes: 64 * 1024,
         }

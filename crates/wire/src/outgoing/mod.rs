@@ -1,43 +1,65 @@
-//! Outgoing requests: action callouts and webhooks. Connections are kept and used again; redirects
-//! are never followed, because the address was checked and the next one was not; no proxy is taken
-//! from the environment. Runs on the runtime of whichever thread calls it and starts no task.
+//! Outgoing requests: action callouts, webhooks and what a proxy passes on. Connections are kept and
+//! used again; redirects are never followed, because the address was checked and the next one was
+//! not; no proxy is taken from the environment. Runs on the runtime of whichever thread calls it
+//! and, on HTTP/1.1, starts no task.
 //!
-//! The way of a call: `target` (parsed once) → `pool`, or else `resolve` → `connect` → `exchange` →
-//! `report`. Must not know who calls whom, and why: which addresses are good is the caller's say.
+//! The way of a call: `target` (parsed once) → `backlog` → `pool`, or else `resolve` → `connect` →
+//! `exchange`, which sends the `upload` and reads the head of the `response` → `flow` or `tunnel`.
+//! `report` is the short form for callers that want the whole response. Must not know who calls
+//! whom, and why: which addresses are good is the caller's say.
 
+mod backlog;
+mod call;
+mod clock;
 mod connect;
 mod exchange;
 mod fault;
+mod flow;
 mod limits;
 mod pool;
 mod report;
 mod resolve;
+mod response;
 mod target;
+mod transport;
+mod trust;
+mod tunnel;
+mod upload;
 
 use std::fmt;
-use std::net::IpAddr;
+#[cfg(not(unix))]
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Request};
-use http_body_util::Full;
-use hyper::client::conn::http1;
+use http::header::UPGRADE;
+use http::{HeaderMap, Method, StatusCode};
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::runtime::{self, Handle};
 use tokio::time::timeout_at;
 
-use connect::{Transport, Trust};
-use exchange::Connection;
+use clock::after;
+use exchange::{Connection, Exchange};
+use flow::Home;
 use pool::Pool;
 use report::Trace;
 use resolve::Lookups;
-use target::Origin;
+use response::{Head, Reading};
+use target::{Host, Origin};
+use transport::Transport;
 
+pub use backlog::Backlog;
+pub use call::{Call, Interim, Names, Patience, Retry};
 pub use fault::{OutgoingFault, Stage};
+pub use flow::Flow;
 pub use limits::OutgoingLimits;
 pub use report::{Reply, Report, Timing};
-pub use target::Target;
+pub use target::{Protocol, Target};
+pub use trust::ClientTls;
+pub use tunnel::{Relayed, Tunnel};
 
 /// Sends requests to other servers. Cheap to clone; the clones share their connections.
 #[derive(Clone)]
@@ -45,36 +67,26 @@ pub struct Client {
     shared: Arc<Shared>,
 }
 
-/// One request to be sent.
-pub struct Call<'a> {
-    pub method: Method,
-    pub target: &'a Target,
-    /// `Host` and `Content-Length` are added.
+/// A response whose head is here.
+#[derive(Debug)]
+pub struct Opened {
+    pub status: StatusCode,
+    /// As they came, also those that are about the connection.
     pub headers: HeaderMap,
-    pub body: Bytes,
-    /// Covers all of it: name, connection, TLS, head and body.
-    pub deadline: Instant,
-    /// The body of the answer is cut here, and the connection with it.
-    pub max_response_bytes: usize,
-    /// Says whether an address may be talked to. Asked for every address of a name.
-    pub vet: &'a (dyn Fn(IpAddr) -> bool + Sync),
-    pub names: Names,
-}
-
-/// How host names are looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Names {
-    /// As the system is set up: hosts file and search domains. For names the operator chose.
-    AsConfigured,
-    /// Without search domains, so that a stranger's name cannot become one of ours. `localhost`
-    /// alone is still looked for in the hosts file.
-    Absolute,
+    pub flow: Flow,
+    /// After 101: the connection itself.
+    pub tunnel: Option<Tunnel>,
+    /// None for a unix socket.
+    pub remote: Option<SocketAddr>,
+    /// Whether the connection had carried a request before.
+    pub reused: bool,
+    /// `total` is the time to the head.
+    pub timing: Timing,
 }
 
 struct Shared {
     limits: OutgoingLimits,
-    trust: Trust,
-    http: http1::Builder,
+    tls: ClientTls,
     lookups: Lookups,
     pool: Pool<Key, Box<Connection>>,
 }
@@ -90,22 +102,30 @@ impl Client {
     }
 
     pub fn with_limits(limits: OutgoingLimits) -> Client {
-        Client::build(limits, Trust::default())
+        Client::build(limits, ClientTls::default())
     }
 
     /// Trusts these certificate authorities (DER) and no others.
     pub fn trusting(authorities: Vec<Vec<u8>>) -> Result<Client, OutgoingFault> {
-        Ok(Client::build(OutgoingLimits::default(), Trust::only(authorities)?))
+        let tls = ClientTls::new(Some(authorities), None)?;
+        Ok(Client::build(OutgoingLimits::default(), tls))
     }
 
-    fn build(limits: OutgoingLimits, trust: Trust) -> Client {
-        let mut http = http1::Builder::new();
-        http.max_buf_size(limits.head_bytes.max(8192));
-        // A server that took the request is not asked again for a header we do not need.
-        http.ignore_invalid_headers_in_responses(true);
-        let lookups = Lookups::new(limits.lookups);
+    fn build(limits: OutgoingLimits, tls: ClientTls) -> Client {
+        let lookups = Lookups::new(limits.lookups, limits.lookup_ttl);
         let pool = Pool::new(&limits);
-        Client { shared: Arc::new(Shared { limits, trust, http, lookups, pool }) }
+        Client { shared: Arc::new(Shared { limits, tls, lookups, pool }) }
+    }
+
+    /// Sends a request and waits for the head of the response. The body of the response, and what
+    /// is left of the request, follow as the flow is read. Responses that are not valid HTTP are
+    /// refused.
+    ///
+    /// After an error the call can be made again, to another target also, unless
+    /// [`Call::is_spent`].
+    pub async fn open(&self, call: &mut Call<'_>) -> Result<Opened, OutgoingFault> {
+        let mut trace = Trace::start();
+        self.shared.open(call, &mut trace, Reading::Strict).await
     }
 
     /// Sends a POST to where the operator said and takes the whole answer.
@@ -118,24 +138,25 @@ impl Client {
         max_response_bytes: usize,
     ) -> Result<Reply, OutgoingFault> {
         let target = &Target::parse(url)?;
-        let (vet, names) = (&|_| true, Names::AsConfigured);
-        let method = Method::POST;
-        let call = Call { method, target, headers, body, deadline, max_response_bytes, vet, names };
-        let reply = self.send(&call).await.result?;
+        let mut call = Call {
+            headers,
+            body: body.into(),
+            patience: Patience::until(deadline),
+            retry: Retry::Replayable,
+            max_response_bytes,
+            ..Call::new(Method::POST, target)
+        };
+        let reply = self.send(&mut call).await.result?;
         if reply.truncated { Err(OutgoingFault::TooLarge) } else { Ok(reply) }
     }
 
-    /// Sends a request. Never panics, and never lasts beyond the deadline.
-    pub async fn send(&self, call: &Call<'_>) -> Report {
+    /// Sends a request and collects the response. Never panics, and never lasts beyond the
+    /// deadline. The server took the request, so it is not asked again for a small fault of its
+    /// response: a header line that is none is skipped, and the connection is not used again.
+    pub async fn send(&self, call: &mut Call<'_>) -> Report {
         let mut trace = Trace::start();
-        let work = self.shared.attempt(call, &mut trace);
-        let outcome = timeout_at(call.deadline.into(), work).await;
-        let (result, now) = match outcome {
-            Ok(Ok((truncated, now))) => (Ok(truncated), now),
-            Ok(Err(fault)) => (Err(fault), Instant::now()),
-            Err(_) => (Err(OutgoingFault::Timeout(trace.stage)), Instant::now()),
-        };
-        trace.finish(result, now)
+        let result = self.shared.send(call, &mut trace).await;
+        trace.finish(result, Instant::now())
     }
 
     /// How many connections are at rest.
@@ -145,36 +166,66 @@ impl Client {
 }
 
 impl Shared {
-    /// Says whether the body was cut short, and when it ended.
-    async fn attempt(
-        &self,
-        call: &Call<'_>,
+    /// Says whether the body was cut short.
+    async fn send(
+        self: &Arc<Self>,
+        call: &mut Call<'_>,
         trace: &mut Trace,
-    ) -> Result<(bool, Instant), OutgoingFault> {
+    ) -> Result<bool, OutgoingFault> {
+        let opened = self.open(call, trace, Reading::Lenient).await?;
+        let mut flow = opened.flow;
+        trace.head_came(opened.status, opened.headers);
+        let (max_bytes, bytes) = (call.max_response_bytes, &mut trace.body);
+        loop {
+            // Known to go on: what follows is not waited for.
+            if bytes.len() == max_bytes && flow.has_more() {
+                return Ok(true);
+            }
+            let Some(piece) = flow.piece().await else { return Ok(false) };
+            let piece = piece?;
+            let room = max_bytes - bytes.len();
+            bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.len() > room {
+                return Ok(true);
+            }
+        }
+    }
+
+    async fn open(
+        self: &Arc<Self>,
+        call: &mut Call<'_>,
+        trace: &mut Trace,
+        reading: Reading,
+    ) -> Result<Opened, OutgoingFault> {
+        let deadline = call.patience.deadline;
+        let place = match &call.target.gate {
+            None => None,
+            Some(gate) => Some(gate.enter(deadline).await?),
+        };
         let key = (Handle::current().id(), call.target.origin.clone());
         let mut rested = self.rested(&key, call, trace.started);
         loop {
             trace.reused = rested.is_some();
-            let mut connection = match rested.take() {
+            let connection = match rested.take() {
                 Some(connection) => connection,
                 // Rare, and large.
                 None => Box::pin(self.connect(call, trace)).await?,
             };
-            trace.remote = Some(connection.remote);
-            let request = request(call);
-            match connection.exchange(request, call.max_response_bytes, trace).await {
-                Ok(truncated) => {
-                    let now = Instant::now();
-                    let young = now < connection.opened + self.limits.connection_age;
-                    if !truncated && young && connection.is_ready() {
-                        self.pool.give(key, connection, now);
-                    }
-                    return Ok((truncated, now));
+            trace.remote = connection.remote;
+            let mut exchange = Exchange::new(connection, call, reading)?;
+            match exchange.head(self.limits.head_bytes, &mut call.interim).await {
+                Ok(head) => {
+                    let home = Home { shared: self.clone(), key, place, keep_alive: false };
+                    return opened(exchange, head, home, call, trace, reading);
                 }
-                // The other side let go of the connection as we took it up again, which is no
-                // fault of either. Once: the next connection is a new one.
-                Err(_) if trace.reused && !connection.has_heard() => {}
-                Err(fault) => return Err(fault),
+                Err(fault) => {
+                    exchange.upload.end(call);
+                    if !trace.reused || !may_repeat(call, &exchange, &fault) {
+                        return Err(fault);
+                    }
+                    // The other side let go of the connection as we took it up again, which is no
+                    // fault of either. Once: the next connection is a new one.
+                }
             }
         }
     }
@@ -183,7 +234,8 @@ impl Shared {
     fn rested(&self, key: &Key, call: &Call<'_>, now: Instant) -> Option<Box<Connection>> {
         loop {
             let mut connection = self.pool.take(key, now)?;
-            if connection.is_ready() && (call.vet)(connection.remote.ip()) {
+            let agreed = connection.remote.is_none_or(|remote| (call.vet)(remote.ip()));
+            if agreed && connection.is_ready() {
                 return Some(connection);
             }
         }
@@ -191,47 +243,122 @@ impl Shared {
 
     async fn connect(
         &self,
-        call: &Call<'_>,
+        call: &mut Call<'_>,
         trace: &mut Trace,
     ) -> Result<Box<Connection>, OutgoingFault> {
         let origin = &*call.target.origin;
-        let mut begun = Instant::now();
-        let mut lap = || {
-            let now = Instant::now();
-            now.saturating_duration_since(std::mem::replace(&mut begun, now))
-        };
-        trace.stage = Stage::Resolve;
-        let found = resolve::addresses(origin, call.names, &self.lookups).await?;
-        trace.timing.resolve = Some(lap());
-        let addresses = resolve::vetted(found, call.vet, self.limits.addresses)?;
-        trace.stage = Stage::Connect;
-        let stream = connect::tcp(&addresses, call.deadline, &mut trace.remote).await?;
-        trace.timing.connect = Some(lap());
-        let remote = stream.peer_addr().map_err(OutgoingFault::Connect)?;
+        let within = until(call, call.patience.connect);
+        if let Host::Unix(path) = &origin.host {
+            let opened = timeout_at(within.into(), unix(path)).await;
+            let stream = opened.map_err(|_| OutgoingFault::Timeout(Stage::Connect))?;
+            return Ok(Box::new(Connection::new(stream?, None)));
+        }
+        let opened = timeout_at(within.into(), self.tcp(call, trace)).await;
+        let (stream, remote) = opened.map_err(|_| OutgoingFault::Timeout(trace.stage))??;
         let transport = match &origin.secure {
             None => Transport::Plain(stream),
             Some(name) => {
                 trace.stage = Stage::Tls;
-                let config = self.trust.config()?;
-                let stream = connect::tls(stream, name.clone(), config).await?;
-                trace.timing.tls = Some(lap());
-                Transport::Secure(Box::new(stream))
+                let begun = Instant::now();
+                let tls = origin.tls.as_ref().unwrap_or(&self.tls).config(origin.protocol)?;
+                let within = until(call, call.patience.tls);
+                let secured = connect::tls(stream, name.clone(), tls);
+                let secured = timeout_at(within.into(), secured).await;
+                let secured = secured.map_err(|_| OutgoingFault::Timeout(Stage::Tls))??;
+                trace.timing.tls = Some(begun.elapsed());
+                Transport::Secure(Box::new(secured))
             }
         };
-        Ok(Box::new(Connection::new(transport, remote, &self.http).await?))
+        Ok(Box::new(Connection::new(transport, Some(remote))))
+    }
+
+    async fn tcp(
+        &self,
+        call: &mut Call<'_>,
+        trace: &mut Trace,
+    ) -> Result<(tokio::net::TcpStream, SocketAddr), OutgoingFault> {
+        let begun = Instant::now();
+        trace.stage = Stage::Resolve;
+        let (target, names) = (call.target, call.names);
+        let found = resolve::addresses(&target.origin, names, &self.lookups).await?;
+        trace.timing.resolve = Some(begun.elapsed());
+        let addresses = resolve::vetted(found, call.vet, self.limits.addresses)?;
+        trace.stage = Stage::Connect;
+        let begun = Instant::now();
+        let opened = connect::tcp(&addresses, &mut trace.remote).await;
+        // The name may have moved.
+        let stream = opened.inspect_err(|_| self.lookups.forget(&target.origin))?;
+        trace.timing.connect = Some(begun.elapsed());
+        let remote = stream.peer_addr().map_err(OutgoingFault::Connect)?;
+        Ok((stream, remote))
     }
 }
 
-fn request(call: &Call<'_>) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(call.body.clone()));
-    *request.method_mut() = call.method.clone();
-    *request.uri_mut() = call.target.path.clone();
-    *request.headers_mut() = call.headers.clone();
-    let headers = request.headers_mut();
-    headers.remove(CONTENT_LENGTH);
-    headers.remove(TRANSFER_ENCODING);
-    headers.insert(HOST, call.target.host_header());
-    request
+/// What follows the head.
+fn opened(
+    exchange: Exchange,
+    head: Head,
+    home: Home,
+    call: &Call<'_>,
+    trace: &mut Trace,
+    reading: Reading,
+) -> Result<Opened, OutgoingFault> {
+    trace.stage = Stage::Body;
+    let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    let is_asked = call.headers.contains_key(UPGRADE) && exchange.upload.is_sent();
+    let (flow, tunnel) = match (is_switch, is_asked) {
+        (false, _) => (Flow::new(exchange, &head, home, call.method == Method::HEAD)?, None),
+        (true, true) => {
+            let Connection { stream, incoming, .. } = *exchange.connection;
+            (Flow::empty(), Some(Tunnel::new(stream, incoming.freeze(), home.place)))
+        }
+        // Nobody asked; whatever follows is of no use.
+        (true, false) if reading == Reading::Lenient => (Flow::empty(), None),
+        (true, false) => {
+            return Err(OutgoingFault::Protocol("it switches protocols unasked".into()));
+        }
+    };
+    trace.timing.total = trace.started.elapsed();
+    trace.timing.first_byte = Some(trace.timing.total);
+    Ok(Opened {
+        status: head.status,
+        headers: head.headers,
+        flow,
+        tunnel,
+        remote: trace.remote,
+        reused: trace.reused,
+        timing: trace.timing,
+    })
+}
+
+/// Whether a request that failed on a kept connection may be sent once more.
+fn may_repeat(call: &Call<'_>, exchange: &Exchange, fault: &OutgoingFault) -> bool {
+    if !matches!(fault, OutgoingFault::Reset(_)) || exchange.has_heard() || call.is_spent() {
+        return false;
+    }
+    match call.retry {
+        _ if exchange.upload.sent_bytes() == 0 => true,
+        Retry::Never => false,
+        Retry::Idempotent => call.method.is_idempotent(),
+        Retry::Replayable => true,
+    }
+}
+
+/// When a step that may take so long has to be over.
+fn until(call: &Call<'_>, patience: Duration) -> Instant {
+    let own = after(patience);
+    call.patience.deadline.map_or(own, |deadline| deadline.min(own))
+}
+
+#[cfg(unix)]
+async fn unix(path: &std::path::Path) -> Result<Transport, OutgoingFault> {
+    let stream = UnixStream::connect(path).await;
+    stream.map(Transport::Unix).map_err(OutgoingFault::Connect)
+}
+
+#[cfg(not(unix))]
+async fn unix(_: &std::path::Path) -> Result<Transport, OutgoingFault> {
+    Err(OutgoingFault::Connect(io::ErrorKind::Unsupported.into()))
 }
 
 impl Default for Client {
@@ -243,5 +370,11 @@ impl Default for Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }

@@ -70,7 +70,6 @@ impl Trace {
     }
 
     pub(super) fn head_came(&mut self, status: StatusCode, headers: HeaderMap) {
-        self.timing.first_byte = Some(self.started.elapsed());
         self.head = Some((status, headers));
     }
 

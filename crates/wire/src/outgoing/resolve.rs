@@ -16,6 +16,8 @@ use super::target::{Host, Origin};
 
 /// A name that is answered for within this is prompt.
 const PROMPT: Duration = Duration::from_secs(1);
+/// Names whose addresses are remembered; beyond it the old ones are forgotten, or else all.
+const KNOWN: usize = 1000;
 /// Prompt names that are remembered; beyond it all of them have to show it again.
 const REMEMBERED: usize = 10_000;
 
@@ -29,15 +31,59 @@ pub(super) struct Lookups {
     others: Arc<Semaphore>,
     names: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     prompt: Arc<Mutex<HashSet<String>>>,
+    ttl: Duration,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+/// What a lookup found, and when.
+#[derive(Clone, Debug)]
+struct Known {
+    addresses: Vec<IpAddr>,
+    since: Instant,
 }
 
 impl Lookups {
-    pub(super) fn new(most: usize) -> Lookups {
+    /// So many at a time. What they find is used for `ttl`.
+    pub(super) fn new(most: usize, ttl: Duration) -> Lookups {
         Lookups {
             all: Arc::new(Semaphore::new(most)),
             others: Arc::new(Semaphore::new((most - most / 4).max(1))),
             names: Mutex::default(),
             prompt: Arc::default(),
+            ttl,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The addresses that a name had a short while ago.
+    fn known(&self, name: &str) -> Option<Vec<IpAddr>> {
+        if self.ttl.is_zero() {
+            return None;
+        }
+        let known = lock(&self.known);
+        let known = known.get(name).filter(|known| known.since.elapsed() < self.ttl)?;
+        Some(known.addresses.clone())
+    }
+
+    fn learn(&self, name: &str, addresses: impl Iterator<Item = IpAddr>) {
+        if self.ttl.is_zero() {
+            return;
+        }
+        let mut known = lock(&self.known);
+        if known.len() >= KNOWN {
+            known.retain(|_, known| known.since.elapsed() < self.ttl);
+        }
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        let addresses = addresses.collect();
+        known.insert(name.to_owned(), Known { addresses, since: Instant::now() });
+    }
+
+    /// The addresses of this place are of no use: the next call looks its name up again.
+    pub(super) fn forget(&self, origin: &Origin) {
+        if let Host::Name(name) = &origin.host {
+            lock(&self.known).retain(|known, _| known.trim_end_matches('.') != name);
         }
     }
 
@@ -111,9 +157,17 @@ pub(super) async fn addresses(
     match &origin.host {
         Host::Literal(address) => Ok(vec![SocketAddr::new(*address, origin.port)]),
         Host::Name(name) => {
-            let found = look_up(spelled(name, names), origin.port, lookups).await;
-            found.map_err(OutgoingFault::Resolve)
+            let name = spelled(name, names);
+            if let Some(known) = lookups.known(&name) {
+                return Ok(known.into_iter().map(|ip| SocketAddr::new(ip, origin.port)).collect());
+            }
+            let found = look_up(name.clone(), origin.port, lookups).await;
+            let found = found.map_err(OutgoingFault::Resolve)?;
+            lookups.learn(&name, found.iter().map(SocketAddr::ip));
+            Ok(found)
         }
+        // It is connected to by its path.
+        Host::Unix(_) => Ok(Vec::new()),
     }
 }
 
@@ -129,11 +183,20 @@ pub(super) fn vetted(
     if let Some(refused) = found.iter().find(|address| !vet(address.ip())) {
         return Err(OutgoingFault::Forbidden(refused.ip()));
     }
-    // IPv6 is more often announced than reachable. The order is the system's otherwise.
-    found.sort_by_key(SocketAddr::is_ipv6);
-    found.dedup();
+    let mut seen = HashSet::new();
+    found.retain(|address| seen.insert(*address));
+    // The families take turns (RFC 8305 4), so that one that leads nowhere does not use up all
+    // attempts. IPv6 is more often announced than reachable. The order is the system's otherwise.
+    let mut turns = [0, 0];
+    let mut turn = |address: &SocketAddr| {
+        let turn = &mut turns[usize::from(address.is_ipv6())];
+        *turn += 1;
+        *turn
+    };
+    let mut found: Vec<_> = found.into_iter().map(|found| (turn(&found), found)).collect();
+    found.sort_by_key(|(turn, address)| (*turn, address.is_ipv6()));
     found.truncate(most);
-    Ok(found)
+    Ok(found.into_iter().map(|(_, address)| address).collect())
 }
 
 /// The system's own lookup.
@@ -180,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_has_one_lookup_at_a_time_and_leaves_nothing_behind() {
-        let lookups = Lookups::new(2);
+        let lookups = Lookups::new(2, Duration::ZERO);
         let turn = lookups.turn("slow.example").await;
         let again = lookups.turn("slow.example");
         tokio::pin!(again);
@@ -212,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn names_that_nobody_answers_for_are_not_in_the_way_of_those_that_were_prompt() {
-        let lookups = Arc::new(Lookups::new(8));
+        let lookups = Arc::new(Lookups::new(8, Duration::ZERO));
         lookups.run("good.example".into(), || Ok(())).await.unwrap();
         let alive = dead(100, &lookups);
         while lookups.others.available_permits() > 0 {
@@ -240,12 +303,35 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_is_tried_first_and_only_so_many() {
-        let found = all(&["[2001:db8::1]:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.1:1"]);
-        let expected = all(&["192.0.2.2:1", "192.0.2.1:1", "[2001:db8::1]:1"]);
+    fn the_families_take_turns_ipv4_first_and_only_so_many() {
+        let found = all(&["[2001:db8::1]:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.2:1"]);
+        let expected = all(&["192.0.2.2:1", "[2001:db8::1]:1", "192.0.2.1:1"]);
         assert_eq!(vetted(found.clone(), &|_| true, 8).unwrap(), expected);
         assert_eq!(vetted(found, &|_| true, 2).unwrap(), expected[..2]);
         assert_eq!(vetted(Vec::new(), &|_| true, 8).unwrap_err().class(), "dns");
+    }
+
+    #[tokio::test]
+    async fn addresses_are_used_for_their_time_or_until_one_refuses() {
+        let origin = |url: &str| crate::outgoing::Target::parse(url).unwrap().origin;
+        let localhost = origin("http://localhost:7/");
+        let lookups = Lookups::new(1, Duration::from_secs(60));
+        let elsewhere: IpAddr = "192.0.2.9".parse().unwrap();
+        lookups.learn("localhost", [elsewhere].into_iter());
+        let found = addresses(&localhost, Names::Absolute, &lookups).await.unwrap();
+        assert_eq!(found, all(&["192.0.2.9:7"]));
+        lookups.forget(&localhost);
+        let found = addresses(&localhost, Names::Absolute, &lookups).await.unwrap();
+        assert!(found.iter().all(|address| address.ip().is_loopback()), "{found:?}");
+        assert!(lookups.known("localhost").is_some());
+        let short = Lookups::new(1, Duration::from_nanos(1));
+        short.learn("localhost", [elsewhere].into_iter());
+        assert_eq!(short.known("localhost"), None);
+        let never = Lookups::new(1, Duration::ZERO);
+        never.learn("localhost", [elsewhere].into_iter());
+        assert!(never.known("localhost").is_none() && lock(&never.known).is_empty());
+        (0..=KNOWN).for_each(|n| lookups.learn(&n.to_string(), [elsewhere].into_iter()));
+        assert!(lock(&lookups.known).len() <= KNOWN);
     }
 
     #[test]

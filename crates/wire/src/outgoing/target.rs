@@ -2,7 +2,9 @@
 //! parse. Does not judge whether the place may be called.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::header::HOST;
@@ -10,30 +12,52 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Uri};
 use rustls::pki_types::ServerName;
 
+use super::backlog::{Backlog, Gate};
 use super::fault::OutgoingFault;
+use super::trust::ClientTls;
+
+/// What the system takes for the path of a socket, with a byte that ends it.
+const SOCKET_PATH_BYTES: usize = 107;
 
 /// A URL that can be called. Cheap to clone.
 #[derive(Clone)]
 pub struct Target {
     pub(super) origin: Arc<Origin>,
-    pub(super) path: Uri,
-    host_header: HeaderValue,
+    pub(super) path: PathAndQuery,
+    pub(super) host_header: HeaderValue,
+    pub(super) gate: Option<Arc<Gate>>,
 }
 
 /// What connections are shared by.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) host: Host,
     pub(super) port: u16,
     /// The name the certificate must carry; none for plain HTTP.
     pub(super) secure: Option<ServerName<'static>>,
+    /// Instead of what the client trusts.
+    pub(super) tls: Option<ClientTls>,
+    pub(super) protocol: Protocol,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+/// What is spoken with a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    #[default]
+    Http1,
+    /// Without asking: by prior knowledge, or under TLS as the only offer.
+    Http2,
+    /// Under TLS what the server prefers, without TLS HTTP/1.1.
+    Negotiated,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Host {
     Literal(IpAddr),
     /// In lower case.
     Name(String),
+    /// A socket in the file system.
+    Unix(PathBuf),
 }
 
 impl Target {
@@ -62,8 +86,60 @@ impl Target {
         let host_header = HeaderValue::from_str(authority.as_str());
         let host_header = host_header.map_err(|_| fault("has no valid host"))?;
         let path = uri.path_and_query().cloned();
-        let path = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
-        Ok(Target { origin: Arc::new(Origin { host, port, secure }), path, host_header })
+        let path = match path {
+            None => PathAndQuery::from_static("/"),
+            Some(path) if path.as_str().starts_with('?') => {
+                path.to_string().parse().map_err(|_| fault("is not valid"))?
+            }
+            Some(path) => path,
+        };
+        let origin = Origin { host, port, secure, tls: None, protocol: Protocol::default() };
+        Ok(Target { origin: Arc::new(origin), path, host_header, gate: None })
+    }
+
+    /// A server that listens on a socket in the file system, without TLS. It is called `localhost`
+    /// unless a call names another host.
+    pub fn unix(socket: impl AsRef<Path>) -> Result<Target, OutgoingFault> {
+        let socket = socket.as_ref();
+        if !socket.is_absolute() || socket.as_os_str().len() > SOCKET_PATH_BYTES {
+            return Err(OutgoingFault::Url("is no absolute path of at most 107 bytes"));
+        }
+        let mut target = Target::parse("http://localhost/")?;
+        target.change(|origin| origin.host = Host::Unix(socket.to_owned()));
+        Ok(target)
+    }
+
+    pub fn with_protocol(mut self, protocol: Protocol) -> Target {
+        self.change(|origin| origin.protocol = protocol);
+        self
+    }
+
+    /// Whom to trust, and who we are, at this server alone.
+    pub fn with_tls(mut self, tls: ClientTls) -> Target {
+        self.change(|origin| origin.tls = Some(tls));
+        self
+    }
+
+    /// The name to ask for under TLS, and that the certificate must carry, instead of the host.
+    pub fn with_server_name(mut self, name: &str) -> Result<Target, OutgoingFault> {
+        let name = ServerName::try_from(name.to_owned());
+        let name = name.map_err(|_| OutgoingFault::Url("has no valid server name"))?;
+        self.change(|origin| {
+            if let Some(secure) = &mut origin.secure {
+                *secure = name;
+            }
+        });
+        Ok(self)
+    }
+
+    /// Limits the calls to this target and to what is cloned from it, together.
+    pub fn with_backlog(mut self, limits: Backlog) -> Target {
+        self.gate = Some(Arc::new(Gate::new(limits)));
+        self
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Origin)) {
+        change(Arc::make_mut(&mut self.origin));
     }
 
     /// A map to add a call's headers to; `Host` stands first in it, as some servers want it.
@@ -72,9 +148,31 @@ impl Target {
         headers.insert(HOST, self.host_header.clone());
         headers
     }
+}
 
-    pub(super) fn host_header(&self) -> HeaderValue {
-        self.host_header.clone()
+impl PartialEq for Origin {
+    fn eq(&self, other: &Origin) -> bool {
+        let same_tls = match (&self.tls, &other.tls) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.is(other),
+            _ => false,
+        };
+        same_tls
+            && self.port == other.port
+            && self.protocol == other.protocol
+            && self.host == other.host
+            && self.secure == other.secure
+    }
+}
+
+impl Eq for Origin {}
+
+impl Hash for Origin {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The name under TLS and the protocol seldom differ for one place.
+        self.host.hash(state);
+        self.port.hash(state);
+        self.tls.as_ref().map(ClientTls::address).hash(state);
     }
 }
 
@@ -94,6 +192,7 @@ impl Host {
         match self {
             Host::Literal(address) => Some(ServerName::from(*address)),
             Host::Name(name) => ServerName::try_from(name.clone()).ok(),
+            Host::Unix(_) => None,
         }
     }
 }
@@ -101,6 +200,9 @@ impl Host {
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.origin.secure.is_some() { "https" } else { "http" };
+        if let Host::Unix(socket) = &self.origin.host {
+            return write!(f, "Target(unix:{})", socket.display());
+        }
         let host = self.host_header.to_str().unwrap_or_default();
         write!(f, "Target({scheme}://{host}{})", self.path)
     }

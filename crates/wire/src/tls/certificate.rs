@@ -90,7 +90,7 @@ impl Certificate {
         self.key.cert.first().map_or(&[], |first| first)
     }
 
-    pub(super) fn key(&self) -> &Arc<CertifiedKey> {
+    pub(crate) fn key(&self) -> &Arc<CertifiedKey> {
         &self.key
     }
 }

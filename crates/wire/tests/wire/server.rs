@@ -280,11 +280,26 @@ impl Wire {
         String::from_utf8(std::mem::replace(&mut self.held, rest)).unwrap()
     }
 
+    /// The same, or none if the other side closes before.
+    pub fn try_until(&mut self, what: &str) -> Option<String> {
+        while find(&self.held, what.as_bytes()).is_none() {
+            if !self.try_more().unwrap_or(false) {
+                return None;
+            }
+        }
+        Some(self.until(what))
+    }
+
     fn more(&mut self) {
+        let came = self.try_more().expect("the server answers");
+        assert!(came, "closed after {:?}", String::from_utf8_lossy(&self.held));
+    }
+
+    fn try_more(&mut self) -> std::io::Result<bool> {
         let mut buffer = [0; 4096];
-        let count = self.stream.read(&mut buffer).expect("the server answers");
-        assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&self.held));
+        let count = self.stream.read(&mut buffer)?;
         self.held.extend_from_slice(&buffer[..count]);
+        Ok(count > 0)
     }
 
     /// Everything until the server closes.

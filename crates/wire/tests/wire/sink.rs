@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
-use wire::outgoing::{Call, Client, Names, OutgoingLimits, Report, Target};
+use wire::outgoing::{Call, Client, Names, OutgoingLimits, Patience, Report, Retry, Target};
 
 use crate::server::PATIENCE;
 
@@ -108,25 +108,24 @@ impl Caller {
 
     pub fn send_vetted(&self, url: &str, vet: impl Fn(IpAddr) -> bool + Sync) -> Report {
         let target = Target::parse(url).unwrap();
-        let call = Call { vet: &vet, ..call(&target, PATIENCE) };
-        self.runtime.block_on(self.client.send(&call))
+        let mut call = Call { vet: &vet, ..call(&target, PATIENCE) };
+        self.runtime.block_on(self.client.send(&mut call))
     }
 }
 
 pub async fn send(client: Client, url: String, within: Duration) -> Report {
     let target = Target::parse(&url).unwrap();
-    client.send(&call(&target, within)).await
+    client.send(&mut call(&target, within)).await
 }
 
 fn call(target: &Target, within: Duration) -> Call<'_> {
     Call {
-        method: http::Method::POST,
-        target,
         headers: target.headers(),
-        body: Bytes::from_static(b"hello"),
-        deadline: Instant::now() + within,
+        body: Bytes::from_static(b"hello").into(),
+        patience: Patience::until(Instant::now() + within),
+        retry: Retry::Replayable,
         max_response_bytes: MAX_BYTES,
-        vet: &|_| true,
         names: Names::Absolute,
+        ..Call::new(http::Method::POST, target)
     }
 }

@@ -12,13 +12,17 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::Store;
 
-/// Maximum number of keys or accounts in a list.
-const LIST_LIMIT: u32 = 1_000;
+/// Keys or accounts read in one query: large enough that few queries read thousands of them, small
+/// enough that one query holds no large amount of memory.
+const PAGE: u32 = 1_000;
 
 /// Properties of a new key.
 #[derive(Clone, Debug, Default)]
 pub struct NewKey {
     pub name: Option<String>,
+    /// Whether the key may do only what `scopes` say. A key with scopes always is; without scopes
+    /// it is refused, because it must not become a secret key.
+    pub restricted: bool,
     /// Empty: a secret key with full access in its scope.
     pub scopes: Vec<String>,
     pub rate_limit: Option<u32>,
@@ -84,6 +88,30 @@ impl Keyring<'_> {
         self.list("accounts", Scope::SYSTEM).await
     }
 
+    /// The oldest account.
+    pub async fn first_account(&self) -> Result<Option<Record>, Error> {
+        let accounts = self.store.every(self.index("accounts"), 0, 1).await?;
+        Ok(accounts.into_iter().next().map(|(_, account)| account))
+    }
+
+    pub async fn account(&self, id: &str) -> Result<Option<Record>, Error> {
+        Ok(self.store.record(Scope::SYSTEM, self.index("accounts"), None, id).await?)
+    }
+
+    /// The key with this id, in any account and mode.
+    pub async fn find_key(&self, id: &str) -> Result<Option<(Scope, Record)>, Error> {
+        let keys = self.index("keys");
+        let mut after = 0;
+        loop {
+            let page = self.store.every(keys, after, PAGE as usize).await?;
+            let Some((_, last)) = page.last() else { return Ok(None) };
+            after = last.number;
+            if let Some(found) = page.into_iter().find(|(_, key)| key.id == id) {
+                return Ok(Some(found));
+            }
+        }
+    }
+
     /// The test or live scope of an account.
     pub fn scope(account: &Record, livemode: bool) -> Scope {
         Scope::new(account.number, livemode)
@@ -99,6 +127,10 @@ impl Keyring<'_> {
         livemode: bool,
         new: NewKey,
     ) -> Result<MadeKey, Error> {
+        if new.restricted && new.scopes.is_empty() {
+            let message = "a restricted key needs at least one scope".to_owned();
+            return Err(Error::Refused(message));
+        }
         let restricted = !new.scopes.is_empty();
         let secret = new.secret.unwrap_or_else(|| self.draw_secret(restricted, livemode));
         let fields = object(json!({
@@ -136,17 +168,26 @@ impl Keyring<'_> {
         format!("{kind}_{mode}_{}", letters(&bytes))
     }
 
+    /// All records of a collection in this scope, oldest first.
     async fn list(&self, collection: &str, scope: Scope) -> Result<Vec<Record>, Error> {
-        let query = Query {
+        let mut query = Query {
             parent: None,
             filters: Vec::new(),
             sort: vec![SortKey::new("created_at", false)],
             words: Vec::new(),
             revealed: Vec::new(),
             page: Page::First,
-            limit: LIST_LIMIT,
+            limit: PAGE,
         };
-        Ok(self.store.list(scope, self.index(collection), &query).await?.records)
+        let mut all = Vec::new();
+        loop {
+            let page = self.store.list(scope, self.index(collection), &query).await?;
+            all.extend(page.records);
+            match page.position {
+                Some(position) => query.page = Page::After(position),
+                None => return Ok(all),
+            }
+        }
     }
 
     async fn commit(

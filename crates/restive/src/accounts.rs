@@ -51,18 +51,24 @@ pub fn text_of(fields: &model::record::Fields, name: &str) -> String {
     }
 }
 
+/// Accounts that an error message names.
+const SHOWN_ACCOUNTS: usize = 10;
+
 /// The account with this id, or the first one.
 pub async fn choose(keyring: &Keyring<'_>, id: Option<&str>) -> anyhow::Result<Record> {
-    let accounts = keyring.accounts().await?;
-    let known = || accounts.iter().map(|a| a.id.as_str()).collect::<Vec<_>>().join(", ");
-    match id {
-        Some(id) => accounts
-            .iter()
-            .find(|account| account.id == id)
-            .cloned()
-            .ok_or_else(|| anyhow::anyhow!("there is no account {id}; there are: {}", known())),
-        None => accounts.first().cloned().ok_or_else(|| {
+    let Some(id) = id else {
+        return keyring.first_account().await?.ok_or_else(|| {
             anyhow::anyhow!("there is no account; create one: restive accounts create")
-        }),
+        });
+    };
+    if let Some(account) = keyring.account(id).await? {
+        return Ok(account);
     }
+    let accounts = keyring.accounts().await?;
+    let mut known: Vec<&str> = accounts.iter().map(|account| account.id.as_str()).collect();
+    if known.len() > SHOWN_ACCOUNTS {
+        known.truncate(SHOWN_ACCOUNTS);
+        known.push("…");
+    }
+    anyhow::bail!("there is no account {id}; there are: {}", known.join(", "))
 }

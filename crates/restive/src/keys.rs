@@ -8,8 +8,8 @@ use crate::outside::System;
 use anyhow::bail;
 use api::Outside as _;
 use api::keys::{Keyring, NewKey};
-use model::caller::Scope;
-use model::record::Record;
+use model::caller::{Grant, Scope};
+use model::record::{Fields, Record};
 use model::{Schema, Timestamp};
 use serde_json::Value;
 use store::Store;
@@ -21,7 +21,8 @@ pub fn run(keys: Keys) -> anyhow::Result<()> {
             let (schema, store) = data::attach(&data.data)?;
             api::keys::check_scopes(&scopes, store.collections())?;
             let keyring = Keyring { schema: &schema, store: &*store, outside: &System::new() };
-            let new = NewKey { name, scopes, rate_limit, expires_at, secret: None };
+            let restricted = !scopes.is_empty();
+            let new = NewKey { name, restricted, scopes, rate_limit, expires_at, secret: None };
             data::block_on(async {
                 let account = choose(&keyring, of.account.as_deref()).await?;
                 let key = keyring.create_key(&account, of.mode == Mode::Live, new).await?;
@@ -37,7 +38,7 @@ pub fn run(keys: Keys) -> anyhow::Result<()> {
             let (schema, store) = data::attach(&data.data)?;
             let keyring = Keyring { schema: &schema, store: &*store, outside: &System::new() };
             data::block_on(async {
-                let (_, scope, _) = find(&keyring, &id).await?;
+                let (scope, _) = find(&keyring, &id).await?;
                 keyring.revoke(scope, &id).await?;
                 println!("revoked {id}");
                 Ok(())
@@ -91,54 +92,77 @@ async fn list(schema: &Schema, store: &dyn Store, account: Option<&str>) -> anyh
     Ok(())
 }
 
-fn status(fields: &model::record::Fields, now: Timestamp) -> &'static str {
-    let at = |name: &str| fields.get(name).and_then(Value::as_str).and_then(Timestamp::parse);
-    match (at("revoked_at"), at("expires_at")) {
-        (Some(_), _) => "revoked",
-        (None, Some(expires)) if expires <= now => "expired",
-        (None, Some(_)) => "expiring",
-        (None, None) => "active",
+/// A time that cannot be parsed counts as passed, as it does when the key is used.
+fn status(fields: &Fields, now: Timestamp) -> &'static str {
+    let revoked = fields.get("revoked_at").is_some_and(|at| !at.is_null());
+    match api::auth::expiry(fields) {
+        _ if revoked => "revoked",
+        Some(expires) if expires <= now => "expired",
+        Some(_) => "expiring",
+        None => "active",
     }
 }
 
 /// Finds a key by its id, in any account and mode.
-async fn find(keyring: &Keyring<'_>, id: &str) -> anyhow::Result<(Record, Scope, Record)> {
-    for account in keyring.accounts().await? {
-        for livemode in [false, true] {
-            let scope = Keyring::scope(&account, livemode);
-            let keys = keyring.keys(scope).await?;
-            if let Some(key) = keys.into_iter().find(|key| key.id == id) {
-                return Ok((account, scope, key));
-            }
-        }
-    }
-    anyhow::bail!("there is no key {id}; `restive keys list` shows them")
+async fn find(keyring: &Keyring<'_>, id: &str) -> anyhow::Result<(Scope, Record)> {
+    let found = keyring.find_key(id).await?;
+    found.ok_or_else(|| anyhow::anyhow!("there is no key {id}; `restive keys list` shows them"))
 }
 
 async fn roll(keyring: &Keyring<'_>, id: &str, overlap_hours: u32) -> anyhow::Result<()> {
-    let (account, scope, old) = find(keyring, id).await?;
+    let (scope, old) = find(keyring, id).await?;
     let fields = old.fields();
-    if status(&fields, keyring.outside.now()) == "revoked" {
-        anyhow::bail!("{id} is revoked; create a new key: restive keys create");
+    let now = keyring.outside.now();
+    let status = status(&fields, now);
+    if matches!(status, "revoked" | "expired") {
+        bail!("{id} is {status}; create a new key: restive keys create");
     }
-    let strings = |name: &str| -> Vec<String> {
-        let items = fields.get(name).and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(Value::as_str).map(str::to_owned).collect()
-    };
+    let account = keyring.account(&text_of(&fields, "account")).await?;
+    let account = account.filter(|account| account.number == scope.account_number());
+    let account = account.ok_or_else(|| anyhow::anyhow!("the account of {id} does not exist"))?;
+    // The new key expires when the old one was to: a rotation does not extend a key.
+    let expires = api::auth::expiry(&fields);
+    let restricted = fields.get("kind").and_then(Value::as_str) != Some("secret");
     let new = NewKey {
         name: fields.get("name").and_then(Value::as_str).map(str::to_owned),
-        scopes: strings("scopes"),
+        restricted,
+        scopes: scopes(id, &fields, restricted)?,
         rate_limit: fields
             .get("rate_limit")
             .and_then(Value::as_u64)
             .and_then(|limit| u32::try_from(limit).ok()),
-        expires_at: None,
+        expires_at: expires.map(Timestamp::to_iso),
         secret: None,
     };
     let key = keyring.create_key(&account, scope.livemode(), new).await?;
-    let until = Timestamp(keyring.outside.now().0 + i64::from(overlap_hours) * 3_600_000).to_iso();
+    let overlap = Timestamp(now.0 + i64::from(overlap_hours) * 3_600_000);
+    let until = expires.map_or(overlap, |expires| expires.min(overlap)).to_iso();
     keyring.expire(scope, id, &until).await?;
     announce(&key.record, &key.secret);
     println!("The old key {id} works until {until}.");
+    if let Some(expires) = expires {
+        println!("The new key expires at {}, as the old key did.", expires.to_iso());
+    }
     Ok(())
+}
+
+/// The scopes that the new key of a rotation has. A scope that cannot be read must not get lost on
+/// the way: the new key would have other permissions than the old one.
+fn scopes(id: &str, fields: &Fields, restricted: bool) -> anyhow::Result<Vec<String>> {
+    let scopes = match fields.get("scopes") {
+        None | Some(Value::Null) => Some(Vec::new()),
+        Some(Value::Array(items)) => {
+            items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+        }
+        Some(_) => None,
+    };
+    let is_scope = |text: &String| Grant::parse(text).is_some();
+    match scopes {
+        Some(scopes) if !restricted => Ok(scopes),
+        Some(scopes) if !scopes.is_empty() && scopes.iter().all(is_scope) => Ok(scopes),
+        _ => bail!(
+            "the scopes of {id} cannot be read, so it cannot be rolled; revoke it and create a new \
+             key with the scopes that it needs: restive keys create --scope …"
+        ),
+    }
 }

@@ -271,11 +271,11 @@ async fn first_start(
     site: &Site,
 ) -> anyhow::Result<()> {
     let keyring = Keyring { schema, store, outside };
-    let accounts = keyring.accounts().await?;
+    let first = keyring.first_account().await?;
     if let Some(secret) = bootstrap {
-        return bootstrap_key(&keyring, accounts.first(), secret).await;
+        return bootstrap_key(&keyring, first.as_ref(), secret).await;
     }
-    if !accounts.is_empty() {
+    if first.is_some() {
         return Ok(());
     }
     let account = keyring.create_account("default").await?;

@@ -3,7 +3,7 @@
 //! the rows, or why it may not be. A store carries the plan out in one transaction. Data of an
 //! older date version is compared with the schema as that version saw it, then brought up.
 
-use crate::schema::{Collection, CollectionIx, Field, Schema};
+use crate::schema::{Collection, CollectionIx, Field, Kind, Schema};
 use crate::version::{Versions, View};
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,8 @@ pub enum CheckRule {
     NoNulls { field: String },
     /// No row has this value in this field.
     Unused { field: String, value: String },
+    /// Every row has one of these values in this field, or none.
+    Among { field: String, values: Vec<String> },
     /// No two rows of one scope share a value of this field.
     NoDuplicates { field: String },
     /// Every value in this field names an existing record.
@@ -111,6 +113,8 @@ pub enum Step {
         collection: CollectionIx,
         field: String,
     },
+    /// The initial state for rows that have none.
+    FillState(CollectionIx),
 }
 
 /// Which edits of a schema an operator accepts that are neither safe nor declared.
@@ -181,7 +185,10 @@ pub fn evolve(
         return Err(work.refusals);
     }
     for step in &work.steps {
-        let (Step::Rewrite(ix) | Step::Forget { collection: ix, .. }) = step else { continue };
+        let (Step::Rewrite(ix) | Step::Forget { collection: ix, .. } | Step::FillState(ix)) = step
+        else {
+            continue;
+        };
         let name = &schema.collections[*ix].name;
         if let Some(rewritten) = new.collections.iter_mut().find(|one| one.name == *name) {
             rewritten.shape = old.shape(name) + 1;
@@ -422,6 +429,19 @@ impl Work {
 
     fn compare_states(&mut self, ix: CollectionIx, old: &StoredCollection, new: &StoredCollection) {
         let Some(field) = &new.state_field else { return };
+        // A field of another kind loses its values, so its records get the initial state.
+        let is_kept = |old: &&StoredField| old.kind == Kind::String.name() && !old.write_only;
+        let existed = old.fields.iter().filter(is_kept).any(|before| before.name == *field);
+        if existed && old.state_field.as_ref() != Some(field) {
+            let message = format!(
+                "collection `{}`: the field `{field}` became the state, but records have values \
+                 that are no state. Change them first, or add their values to `names`.",
+                new.name
+            );
+            let rule = CheckRule::Among { field: field.clone(), values: new.states.clone() };
+            self.check(ix, rule, message);
+            self.steps.push(Step::FillState(ix));
+        }
         for value in &old.states {
             let rule = CheckRule::Unused { field: field.clone(), value: value.clone() };
             if !new.states.contains(value) && !self.checks.iter().any(|check| check.rule == rule) {

@@ -235,6 +235,38 @@ pub fn erased(kind: i64, id: &str, about: Option<&str>, text: &str) -> String {
     }
 }
 
+/// A stored text and its hidden part without some fields of a kind of object; `None` if the
+/// response is about another kind, or has none of them.
+pub fn without(
+    kind: i64,
+    (text, hidden): (&str, Option<&str>),
+    object: &str,
+    names: &[&str],
+) -> Option<(String, Option<String>)> {
+    if kind == REFUSED {
+        let mut problem: Problem = serde_json::from_str(text).ok()?;
+        let named = |field: &str| names.iter().any(|name| field.split('.').next() == Some(*name));
+        let mut had = false;
+        if problem.param.as_deref().is_some_and(named) {
+            had |= problem.value.take().is_some();
+        }
+        for violation in problem.violations.iter_mut().filter(|one| named(&one.field)) {
+            had |= violation.value.take().is_some();
+        }
+        return had.then(|| (serde_json::to_string(&problem).unwrap_or_default(), None));
+    }
+    let (mut fields, mut kept) = (parse_object(text), parse_object(hidden.unwrap_or("{}")));
+    if fields.get("object").and_then(Value::as_str) != Some(object) {
+        return None;
+    }
+    let removed = names.iter().flat_map(|name| [fields.remove(*name), kept.remove(*name)]);
+    if removed.flatten().count() == 0 {
+        return None;
+    }
+    let kept = hidden.is_some().then(|| Value::Object(kept).to_string());
+    Some((Value::Object(fields).to_string(), kept))
+}
+
 fn unreadable() -> Problem {
     Problem::new(model::Code::Internal, "the stored response is unreadable")
 }

@@ -65,9 +65,13 @@ pub fn timed(stage: &Stage<'_>, timed: &Timed) -> Result<Decision, Problem> {
     Ok(outcome::changed(stage, after, &timed.event, ResponseKind::Updated))
 }
 
+/// A record whose state is unknown is in none of the states that `from` lists.
 fn refuse_wrong_state(stage: &Stage<'_>, action: &Action) -> Result<(), Problem> {
-    let Some(state) = outcome::state(stage.collection, &stage.before) else { return Ok(()) };
-    let allows = |action: &Action| action.from.is_empty() || action.from.iter().any(|s| s == state);
+    let Some(states) = &stage.collection.states else { return Ok(()) };
+    let state = outcome::state(stage.collection, &stage.before);
+    let allows = |action: &Action| {
+        action.from.is_empty() || action.from.iter().any(|one| state == Some(one.as_str()))
+    };
     if allows(action) {
         return Ok(());
     }
@@ -78,10 +82,13 @@ fn refuse_wrong_state(stage: &Stage<'_>, action: &Action) -> Result<(), Problem>
         .filter(|action| allows(action))
         .map(|action| Value::String(action.name.clone()))
         .collect();
-    let message = action.wrong_state(&stage.collection.object, state);
-    let field = stage.collection.states.as_ref().map_or("", |states| states.field.as_str());
+    let object = &stage.collection.object;
+    let message = match state {
+        Some(state) => action.wrong_state(object, state),
+        None => format!("`{}` is not possible: the {object} has no known state.", action.name),
+    };
     Err(Problem::new(Code::InvalidState, message)
-        .param(field)
+        .param(states.field.as_str())
         .extra("current_state", state)
         .extra("allowed", allowed))
 }

@@ -265,6 +265,17 @@ fn an_action_in_the_wrong_state_says_what_is_possible() {
 }
 
 #[test]
+fn an_action_that_needs_a_state_is_refused_without_a_known_state() {
+    let fixture = Fixture::new();
+    for status in [json!(null), json!(7), json!(["new"]), json!("none")] {
+        let book = fixture.book(json!({ "status": status }));
+        let problem = fixture.lend(&book, "Ada").unwrap_err();
+        assert_eq!(problem.code, Code::InvalidState, "{status}");
+        assert_eq!(problem.extra["allowed"], json!([]), "{status}");
+    }
+}
+
+#[test]
 fn a_declared_refusal_answers_as_declared_and_leaves_its_trace() {
     let fixture = Fixture::new();
     let decision = fixture.lend(&fixture.book(json!({ "price": 101.5 })), "Ada").unwrap();

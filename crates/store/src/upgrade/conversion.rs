@@ -3,9 +3,12 @@
 
 use super::Tables;
 use crate::{Error, idempotency};
-use model::Schema;
+use model::event::Hidden;
 use model::evolve::Accept;
+use model::record::parse_object;
 use model::version::{Versions, View};
+use model::{CollectionIx, Schema};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The texts of an event.
@@ -62,6 +65,58 @@ fn target<'v>(before: &'v Versions, now: &'v Versions) -> (&'v View, &'v str) {
         (None, Some(again)) => (again, date),
         (None, None) => (newest, date),
     }
+}
+
+/// Removes the fields of a collection that are write-only from its events and stored responses, by
+/// the name that each version has for them.
+pub fn hide(tables: &impl Tables, versions: &Versions, ix: CollectionIx) -> Result<(), Error> {
+    let name = &versions.kept().collections[ix].name;
+    for view in versions.iter() {
+        let fields = view.schema.collections[ix].fields.iter().filter(|field| field.write_only);
+        let names: Vec<&str> = fields.map(|field| field.name.as_str()).collect();
+        let mut last = 0;
+        loop {
+            let page = tables.events_of(&view.date, last)?;
+            let Some(newest) = page.last() else { break };
+            last = newest.seq;
+            for mut event in page.into_iter().filter(|event| event.collection == *name) {
+                if hide_in(&mut event, &names) {
+                    tables.set_event(&view.date, &event)?;
+                }
+            }
+        }
+        let object = &view.schema.collections[ix].object;
+        for (number, kind, (text, hidden)) in tables.responses_of(&view.date)? {
+            let texts = (text.as_str(), hidden.as_deref());
+            if let Some((text, hidden)) = idempotency::without(kind, texts, object, &names) {
+                tables.set_response(number, &view.date, (&text, hidden.as_deref()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the event had one of the fields.
+fn hide_in(event: &mut EventTexts, names: &[&str]) -> bool {
+    let object = without(&event.object, names);
+    let previous = event.previous.as_deref().and_then(|text| without(text, names));
+    let mut hidden = Hidden::parse(event.hidden.as_deref());
+    let mut had = object.is_some() || previous.is_some();
+    for name in names {
+        let parts = [&mut hidden.object, &mut hidden.previous];
+        had |= parts.into_iter().filter_map(|fields| fields.remove(*name)).count() > 0;
+    }
+    event.object = object.unwrap_or_else(|| std::mem::take(&mut event.object));
+    event.previous = previous.or_else(|| event.previous.take());
+    event.hidden = hidden.text();
+    had
+}
+
+/// An object without some fields; `None` if it has none of them.
+fn without(text: &str, names: &[&str]) -> Option<String> {
+    let mut fields = parse_object(text);
+    let had = names.iter().filter_map(|name| fields.remove(*name)).count() > 0;
+    had.then(|| Value::Object(fields).to_string())
 }
 
 fn convert_events(

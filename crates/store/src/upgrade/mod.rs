@@ -213,6 +213,13 @@ fn broken(tables: &impl Tables, schema: &Schema, check: &Check) -> Result<Option
                     found.push(row.id);
                 }
             }
+            CheckRule::Among { field, values } => {
+                let value = row.value(field).filter(|value| !value.is_null());
+                let known = |value: &Value| values.iter().any(|one| *value == one.as_str());
+                if value.is_some_and(|value| !known(&value)) {
+                    found.push(row.id);
+                }
+            }
             CheckRule::NoDuplicates { field } => {
                 if let Some(value) = row.value(field).filter(|value| !value.is_null()) {
                     let times = seen.entry((row.scope, value.to_string())).or_default();
@@ -256,9 +263,13 @@ pub fn carry_out(tables: &impl Tables, versions: &Versions, plan: &Plan) -> Resu
             }
             Step::Forget { collection, field } => {
                 forget(tables, schema, *collection, field)?;
+                if schema.collections[*collection].field(field).is_some_and(|f| f.write_only) {
+                    conversion::hide(tables, versions, *collection)?;
+                }
                 let name = &schema.collections[*collection].name;
                 tracing::warn!(collection = %name, %field, "values are deleted, as accepted");
             }
+            Step::FillState(ix) => fill_state(tables, schema, *ix)?,
             Step::RebuildSearch(ix) => tables.rebuild_search(*ix)?,
             Step::DropSearch(ix) => tables.drop_search(*ix)?,
             Step::Rewrite(ix) => {
@@ -287,6 +298,31 @@ fn add_column(
         match scalar {
             Scalar::Null => Ok(()),
             scalar => tables.set_column(ix, name, row.number, &scalar),
+        }
+    })
+}
+
+/// Gives the initial state to rows in which the field of the state is null. Rows that were written
+/// without the field need nothing: they are read with it.
+fn fill_state(tables: &impl Tables, schema: &Schema, ix: CollectionIx) -> Result<(), Error> {
+    let collection = &schema.collections[ix];
+    let Some(states) = &collection.states else { return Ok(()) };
+    let Some(field) = collection.field(&states.field) else { return Ok(()) };
+    let initial = Value::from(states.initial.as_str());
+    tables.each_row(&collection.name, &mut |row| {
+        let mut fields = parse_object(&row.body);
+        match fields.get_mut(&states.field) {
+            Some(value) if value.is_null() => *value = initial.clone(),
+            _ => return Ok(()),
+        }
+        let body = Value::Object(fields).to_string();
+        tables.set_texts(ix, row.number, &body, row.hidden.as_deref())?;
+        match field.has_column() {
+            true => {
+                let state = to_scalar(&field.kind, &initial);
+                tables.set_column(ix, &states.field, row.number, &state)
+            }
+            false => Ok(()),
         }
     })
 }

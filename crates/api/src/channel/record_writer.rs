@@ -99,6 +99,11 @@ async fn post(
         let message = format!("`{}` does not accept new records.", collection.name);
         return Err(Problem::new(Code::PermissionDenied, message));
     }
+    if collection.require_idempotency_key && key.is_none() {
+        let message = "This feed requires a `ref`, so that a message that is sent again has no \
+                       second effect.";
+        return Err(Problem::new(Code::IdempotencyKeyRequired, message).param("ref"));
+    }
     let path = route::template(&services.schema, feed, false, None);
     let user = author.user.as_deref().unwrap_or_default();
     let parts: [&[u8]; 5] =

@@ -52,13 +52,15 @@ impl Bounds {
             live || pattern::kinds(collection).iter().any(|kind| pattern::matches(pattern, kind))
         };
         let mut meant = schema.collections.iter().filter(means).peekable();
-        meant.peek().is_none()
-            || meant.any(|collection| {
-                let parent = collection.parent.map(|place| &schema.collections[place]);
-                let below = |parent| self.parents.iter().any(|id| may_be_of(schema, parent, id));
-                self.resources.iter().any(|id| may_be_of(schema, collection, id))
-                    || parent.is_some_and(below)
-            })
+        meant.peek().is_none() || meant.any(|collection| self.reach(schema, collection))
+    }
+
+    /// Whether one of the records, or of the records below the parents, can be of this collection.
+    pub fn reach(&self, schema: &Schema, collection: &Collection) -> bool {
+        let parent = collection.parent.map(|place| &schema.collections[place]);
+        let below = |parent| self.parents.iter().any(|id| may_be_of(schema, parent, id));
+        self.resources.iter().any(|id| may_be_of(schema, collection, id))
+            || parent.is_some_and(below)
     }
 }
 

@@ -35,7 +35,36 @@ pub fn check(
             return Err(refused("types", format!("These credentials may not read `{one}`.")));
         }
     }
+    check_not_empty(permit, schema, names, &interest.types)?;
     check_bounds(permit, interest)
+}
+
+/// Whether a new channel token permits some event.
+pub fn check_token(permit: &Permit, schema: &Schema, names: &Schema) -> Result<(), Problem> {
+    check_not_empty(permit, schema, names, &[])
+}
+
+/// Refuses if the credentials permit none of the events that were asked for.
+fn check_not_empty(
+    permit: &Permit,
+    schema: &Schema,
+    names: &Schema,
+    types: &[String],
+) -> Result<(), Problem> {
+    let is_open = types.is_empty() || types.iter().any(|one| one == "*");
+    let all = ["*".to_owned()];
+    let asked = match (is_open, permit.types.is_empty()) {
+        (false, _) => types,
+        (true, false) => &permit.types,
+        (true, true) => &all,
+    };
+    if asked.iter().any(|one| readable(permit, schema, names, one)) {
+        return Ok(());
+    }
+    let message = "These credentials permit no event that was asked for, so none would ever \
+                   arrive. Ask for other types, or use a key with the scope `<collection>:read` or \
+                   `events:read`.";
+    Err(refused("types", message.to_owned()))
 }
 
 fn check_bounds(permit: &Permit, interest: &Interest) -> Result<(), Problem> {
@@ -84,21 +113,39 @@ fn covers(allowed: &str, asked: &str) -> bool {
 
 /// Whether some of what a pattern means may be read.
 fn readable(permit: &Permit, schema: &Schema, names: &Schema, asked: &str) -> bool {
+    let typing = !permit.reads_no_feed;
+    let online = permit.bounds.is_none() && permit.may(presence::SCOPE);
     match asked {
-        TYPING => !permit.reads_no_feed,
-        ONLINE => permit.bounds.is_none() && permit.may(presence::SCOPE),
-        _ => {
-            let object = asked.split(['.', '*']).next().unwrap_or_default();
-            let meant = |c: &&Collection| {
-                let live = c.feed.as_ref().is_some_and(|feed| feed.live_name == asked);
-                live || c.object == object
-            };
-            let place = schema.collections.iter().position(|c| meant(&c));
-            let name = place.and_then(|place| names.collections.get(place)).map(|c| &c.name);
-            // What belongs to no collection, or to several, is decided event by event.
-            name.is_none_or(|name| permit.may(name) || permit.may("events"))
-        }
+        TYPING => typing,
+        ONLINE => online,
+        "*" => typing || online || reads_events(permit, schema, names, asked),
+        _ => reads_events(permit, schema, names, asked),
     }
+}
+
+/// Whether some event of the types that a pattern means may be read.
+fn reads_events(permit: &Permit, schema: &Schema, names: &Schema, asked: &str) -> bool {
+    let reads_log = permit.may("events");
+    // Types that applications publish belong to the log, and may be about any record.
+    let mut published = schema.events.published.iter();
+    if reads_log && published.any(|kind| pattern::matches(asked, &kind.name)) {
+        return true;
+    }
+    let object = asked.split(['.', '*']).next().unwrap_or_default();
+    let means = |collection: &Collection| {
+        let live = collection.feed.as_ref().is_some_and(|feed| feed.live_name == asked);
+        let is_one = |kind: &&str| pattern::matches(asked, kind);
+        live || collection.object == object
+            // The service's own objects are not meant by `*`.
+            || asked == "*" && collection.builtin.is_none()
+            || pattern::kinds(collection).iter().any(is_one)
+    };
+    schema.collections.iter().zip(&names.collections).any(|(collection, named)| {
+        !collection.internal
+            && means(collection)
+            && (reads_log || permit.may(&named.name))
+            && permit.bounds.as_ref().is_none_or(|bounds| bounds.reach(schema, collection))
+    })
 }
 
 fn refused(param: &str, message: String) -> Problem {

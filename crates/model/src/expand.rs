@@ -109,15 +109,19 @@ fn target(schema: &Schema, from: CollectionIx, name: &str) -> Option<Target> {
     child.map(|(collection, _)| Target::Children(collection))
 }
 
-/// The collection whose records may take the place of the field's value.
+/// The collection whose records may take the place of the field's value. A collection that offers
+/// neither `get` nor `list` cannot be read this way either.
 fn refers(schema: &Schema, field: &Field) -> Option<CollectionIx> {
-    field.reference.filter(|to| field.is_served() && !schema.collections[*to].removed)
+    let readable = |to: &Collection| !to.removed && (to.operations.get || to.operations.list);
+    field.reference.filter(|to| field.is_served() && readable(&schema.collections[*to]))
 }
 
-/// Without views: a delivery counts its attempts under the name they would have.
+/// The collections whose records may be listed below a record. Without views: a delivery counts its
+/// attempts under the name they would have.
 fn children(
     schema: &Schema,
     from: CollectionIx,
 ) -> impl Iterator<Item = (CollectionIx, &Collection)> {
-    schema.children(from).filter(|(_, child)| !child.is_view() && !child.removed)
+    let listed = |child: &Collection| !child.removed && child.operations.list;
+    schema.children(from).filter(move |(_, child)| !child.is_view() && listed(child))
 }

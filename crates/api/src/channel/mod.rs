@@ -50,6 +50,8 @@ pub async fn serve(
     let methods: &[&str] = match channel {
         Channel::Tokens => &["POST", "OPTIONS"],
         Channel::Socket => &["GET", "OPTIONS"],
+        // A poll is a list of the feed.
+        Channel::Poll(feed) if !services.schema.collections[feed].operations.list => &["OPTIONS"],
         _ => &["GET", "HEAD", "OPTIONS"],
     };
     let origins = &services.schema.live.origins;
@@ -323,6 +325,7 @@ async fn tokens(
     let fields = body::object(&body, true)?;
     let schema = &services.versions.view(trace.version.unwrap_or(0)).schema;
     let claims = Claims::read(schema, &identity.caller, fields, trace.now)?;
+    live::check_token(&visit::permit_of(services, &claims), schema, &services.schema)?;
     condition::of_nothing(&exchange.headers)?;
     let made = services.channels.tokens.make(&claims)?;
     let shown = json!({

@@ -6,7 +6,7 @@ use crate::auth::{self, Identity};
 use crate::error::Failure;
 use crate::key_status;
 use crate::services::Services;
-use crate::token::{PREFIX, USER, bad_user, is_name};
+use crate::token::{Claims, PREFIX, USER, bad_user, is_name};
 use crate::trace::Trace;
 use live::{Bounds, ChannelCaller, Feeds, Permit, Validity};
 use model::caller::{Access, Caller, Grant};
@@ -99,6 +99,13 @@ async fn by_key(
     })
 }
 
+/// The events that a channel token permits.
+pub fn permit_of(services: &Services, claims: &Claims) -> Permit {
+    let bounds = Bounds { resources: claims.resources.clone(), parents: claims.parents.clone() };
+    let bounds = (bounds != Bounds::default()).then(|| Arc::new(bounds));
+    permit(services, claims.grants(), claims.types.clone(), bounds)
+}
+
 /// Sets which ephemeral messages the client may read: a client sees who is typing only if it may
 /// read a feed.
 fn permit(
@@ -144,12 +151,11 @@ async fn by_token(
             return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
         }
     };
-    let grants = claims.grants();
     let caller = Caller {
         scope,
         account: claims.account.clone(),
         key: claims.key.clone(),
-        grants: grants.clone(),
+        grants: claims.grants(),
         rate_limit: None,
     };
     // Each user has a separate quota: a user who floods the service does not block the others.
@@ -157,11 +163,10 @@ async fn by_token(
     let account = services.admission.auth.account(&claims.account).await?;
     let identity = Identity::of_token(caller, services.admission.limiter.bucket(&who), account);
     trace.identity = Some(Arc::new(identity));
-    let bounds = Bounds { resources: claims.resources, parents: claims.parents };
-    let bounds = (bounds != Bounds::default()).then(|| Arc::new(bounds));
+    let permit = permit_of(services, &claims);
     Ok(ChannelCaller {
         scope,
-        permit: permit(services, grants, claims.types, bounds),
+        permit,
         user: claims.user,
         feeds: Feeds::Only(claims.publish),
         by_token: true,

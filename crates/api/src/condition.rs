@@ -60,8 +60,15 @@ pub fn of_write(headers: &HeaderMap) -> Result<Precondition, Problem> {
     })
 }
 
+/// Whether a write names the version of the record that it expects. `*` names none, and a date does
+/// not tell two changes in one second apart.
+pub fn names_a_version(headers: &HeaderMap) -> bool {
+    headers.contains_key(IF_MATCH)
+        && parsed_tags(headers, IF_MATCH).is_ok_and(|sent| !sent.contains(&"*"))
+}
+
 /// Whether a write names the state of the record that it expects.
-pub fn guards(headers: &HeaderMap) -> bool {
+fn guards(headers: &HeaderMap) -> bool {
     headers.contains_key(IF_MATCH) || headers.contains_key(IF_UNMODIFIED_SINCE)
 }
 

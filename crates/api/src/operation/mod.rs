@@ -155,8 +155,9 @@ impl<'a> Operation<'a> {
         let precondition = condition::of_write(&self.request.headers)?;
         let guards_existing = self.request.target.id.is_some();
         let required = self.collection().require_if_match && guards_existing;
-        if required && !condition::guards(&self.request.headers) {
-            let message = "Writes to this collection need `If-Match` with the record's ETag.";
+        if required && !condition::names_a_version(&self.request.headers) {
+            let message = "Writes to this collection need `If-Match` with the record's ETag; `*` \
+                           and dates are not sufficient.";
             return Err(Problem::new(Code::PreconditionRequired, message).param("If-Match"));
         }
         Ok(precondition)

@@ -195,6 +195,21 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_with_a_damaged_filter_or_secret_gets_nothing() {
+        let passes =
+            |filter: Value| endpoint(json!({ "filter": filter })).passes(&serde_json::Map::new());
+        for damaged in [json!(7), json!(true), json!(["true"]), json!({}), json!("1 +")] {
+            assert!(passes(damaged.clone()).is_err(), "{damaged}");
+        }
+        assert_eq!(passes(Value::Null), Ok(true));
+        assert_eq!((passes(json!("true")), passes(json!("false"))), (Ok(true), Ok(false)));
+        for damaged in [Value::Null, json!(7), json!(""), json!("whsec_"), json!("secret")] {
+            let post = Post::new(&endpoint(json!({ "secret": damaged })), 0);
+            assert_eq!(post.err().map(|broken| broken.class), Some("secret"), "{damaged}");
+        }
+    }
+
+    #[test]
     fn the_plain_form_takes_the_place_of_the_timestamped_one() {
         let (headers, body) = headers(&endpoint(json!({ "signature": "plain" })));
         let signer = Signer::new(&Secret::parse(NEW).unwrap(), None);

@@ -5,8 +5,9 @@ use super::{Decision, Draft, Effect, ResponseKind, Stage, StoredRecord, TimerDra
 use crate::event::Hidden;
 use crate::id::{self, Entropy};
 use crate::record::{self, Fields};
-use crate::schema::{Collection, Field};
+use crate::schema::{Builtin, Collection, Field};
 use crate::time::Timestamp;
+use crate::webhook::endpoint;
 use serde_json::Value;
 
 /// Ids drawn from a write's entropy: 0 is the record's, 1 the (first) event's.
@@ -24,7 +25,7 @@ pub fn created(
     let event = Draft {
         id: id::make("evt", now, entropy, EVENT_DRAW),
         kind: collection.events.created.clone(),
-        object: body.clone(),
+        object: event_object(collection, &fields, &body),
         previous: None,
         hidden: removed(collection, None, &fields),
     };
@@ -52,7 +53,7 @@ pub fn changed(
     let event = Draft {
         id: id::make("evt", now, &stage.write.entropy, EVENT_DRAW),
         kind: kind.to_owned(),
-        object: body.clone(),
+        object: event_object(stage.collection, &after, &body),
         previous: Some(previous(stage.collection, &stage.before, &after)),
         hidden: removed(stage.collection, Some(&stage.before), &after),
     };
@@ -78,7 +79,7 @@ pub fn erased(stage: &Stage<'_>) -> Decision {
     let event = Draft {
         id: id::make("evt", stage.facts.now, &stage.write.entropy, EVENT_DRAW),
         kind: stage.collection.events.deleted.clone(),
-        object: record::encode(stage.collection, &stage.before),
+        object: shown(stage),
         previous: None,
         hidden: removed(stage.collection, None, &stage.before),
     };
@@ -93,6 +94,19 @@ pub fn erased(stage: &Stage<'_>) -> Decision {
 
 pub fn nothing(response: ResponseKind) -> Decision {
     Decision { effect: Effect::Nothing, events: Vec::new(), timers: None, response, reveal: None }
+}
+
+/// The record before a change, as events show it.
+pub fn shown(stage: &Stage<'_>) -> String {
+    event_object(stage.collection, &stage.before, &record::encode(stage.collection, &stage.before))
+}
+
+/// A record as events show it; `body` is its public text.
+fn event_object(collection: &Collection, fields: &Fields, body: &str) -> String {
+    match collection.builtin {
+        Some(Builtin::Endpoint) => record::encode(collection, &endpoint::masked(fields.clone())),
+        _ => body.to_owned(),
+    }
 }
 
 /// The current state, where the collection has states.
@@ -112,7 +126,11 @@ fn timers(collection: &Collection, fields: &Fields, now: Timestamp) -> Vec<Timer
 /// Old values of the public fields that differ. `updated_at` always differs and says nothing.
 fn previous(collection: &Collection, before: &Fields, after: &Fields) -> String {
     let names = collection.public_names().filter(|name| *name != "updated_at");
-    Value::Object(differing(names, before, after)).to_string()
+    let mut previous = differing(names, before, after);
+    if collection.builtin == Some(Builtin::Endpoint) {
+        previous = endpoint::masked(previous);
+    }
+    Value::Object(previous).to_string()
 }
 
 /// What older versions show in addition to the public fields; nothing in most collections.

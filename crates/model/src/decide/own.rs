@@ -27,8 +27,8 @@ pub fn create(
             refuse(endpoint::check(schema, fields))?;
             let mut decision = change::create(schema, write, facts, fields);
             decision.reveal = reveal(fields);
-            if let Effect::Put(kept) = &decision.effect {
-                let object = kept.body.clone();
+            if let Some(created) = decision.events.first() {
+                let object = created.object.clone();
                 decision.events.push(ping(write, facts.now, PING_DRAW, object));
             }
             Ok(decision)
@@ -66,7 +66,7 @@ pub fn check_merged(schema: &Schema, patch: &Fields, after: &Fields) -> Result<(
 pub fn act(stage: &Stage<'_>, native: Native, params: &Fields) -> Result<Decision, Problem> {
     match native {
         Native::Ping => {
-            let object = stage.current.body.clone();
+            let object = outcome::shown(stage);
             let event = ping(stage.write, stage.facts.now, outcome::EVENT_DRAW, object);
             let mut decision = outcome::nothing(ResponseKind::Updated);
             decision.effect = Effect::Tell;

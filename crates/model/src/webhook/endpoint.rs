@@ -16,6 +16,9 @@ use std::time::Duration;
 pub const MAX_SECRETS: usize = 5;
 /// Longest wait in a retry schedule: a week.
 pub const MAX_RETRY_SECONDS: i64 = 604_800;
+/// What events show in place of the value of a header.
+const MASK: &str = "********";
+
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub id: String,
@@ -74,8 +77,7 @@ impl Endpoint {
             enabled_events: list("enabled_events").map(strings).unwrap_or_default(),
             api_version: text("api_version"),
             thin: is("payload", "thin"),
-            filter: text("filter")
-                .map(|filter| Expression::compile(&filter).map_err(|c| c.message)),
+            filter: fields.get("filter").filter(|filter| !filter.is_null()).map(filter),
             headers: headers.map(pairs).unwrap_or_default(),
             rate_limit: count("rate_limit").and_then(|limit| u32::try_from(limit).ok()),
             max_in_flight: count("max_in_flight").map_or(20, |most| most.clamp(1, 100) as usize),
@@ -103,6 +105,21 @@ impl Endpoint {
             Some(Ok(filter)) => filter.admits("event", envelope).map_err(|fault| fault.reason),
         }
     }
+}
+
+/// A filter that is no text lets nothing pass, like one that is no expression.
+fn filter(stored: &Value) -> Result<Expression, String> {
+    let text = stored.as_str().ok_or_else(|| "the stored filter is not a text".to_owned())?;
+    Expression::compile(text).map_err(|complaint| complaint.message)
+}
+
+/// The fields of an endpoint as events show them. The values of its headers are masked: many are
+/// credentials of the receiver, and a reader of events need not be a reader of endpoints.
+pub fn masked(mut fields: Fields) -> Fields {
+    if let Some(Value::Object(headers)) = fields.get_mut("headers") {
+        headers.values_mut().for_each(|value| *value = Value::from(MASK));
+    }
+    fields
 }
 
 /// The secrets before the newest, each with the end of its overlap, passed or not.

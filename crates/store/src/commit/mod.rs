@@ -492,6 +492,8 @@ impl<'a, R: Rows> Commit<'a, R> {
         };
         let collection = &self.schema.collections[write.collection];
         let version = &self.schema.service.version;
+        // Events mask a part of an endpoint, so the response is stored with its own text.
+        let has_event = has_event && collection.builtin != Some(Builtin::Endpoint);
         let row = idempotency::row(collection, version, write, self.steady, answer, has_event);
         effects.list.extend(row.map(|row| Effect::Remember(Box::new(row))));
     }

@@ -27,6 +27,7 @@ mod cli;
 mod clock_jumps;
 mod clock_matrix;
 mod closed_doors;
+mod closed_doors_data;
 mod closed_doors_keys;
 mod concurrency;
 mod conditions;

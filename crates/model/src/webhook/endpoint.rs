@@ -77,7 +77,7 @@ impl Endpoint {
             enabled_events: list("enabled_events").map(strings).unwrap_or_default(),
             api_version: text("api_version"),
             thin: is("payload", "thin"),
-            filter: fields.get("filter").filter(|filter| !filter.is_null()).map(filter),
+            filter: fields.get("filter").filter(|filter| !filter.is_null()).map(stored_filter),
             headers: headers.map(pairs).unwrap_or_default(),
             rate_limit: count("rate_limit").and_then(|limit| u32::try_from(limit).ok()),
             max_in_flight: count("max_in_flight").map_or(20, |most| most.clamp(1, 100) as usize),
@@ -108,7 +108,7 @@ impl Endpoint {
 }
 
 /// A filter that is no text lets nothing pass, like one that is no expression.
-fn filter(stored: &Value) -> Result<Expression, String> {
+fn stored_filter(stored: &Value) -> Result<Expression, String> {
     let text = stored.as_str().ok_or_else(|| "the stored filter is not a text".to_owned())?;
     Expression::compile(text).map_err(|complaint| complaint.message)
 }

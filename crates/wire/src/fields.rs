@@ -13,8 +13,9 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 pub(crate) const TWO_LENGTHS: Fault =
     Fault::Malformed("A request must carry at most one Content-Length.");
 
-/// Fields that frame, route or authorise a request: too late behind the body (RFC 9110 6.5.1).
-const FORBIDDEN: [&str; 17] = [
+/// Fields that frame, route, authorise or condition a request: too late behind the body (RFC 9110
+/// 6.5.1). A condition that nobody reads would let the write happen that it was to prevent.
+const FORBIDDEN: [&str; 25] = [
     "authorization",
     "cache-control",
     "connection",
@@ -25,9 +26,17 @@ const FORBIDDEN: [&str; 17] = [
     "cookie",
     "expect",
     "host",
+    "idempotency-key",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
     "keep-alive",
     "max-forwards",
     "proxy-authorization",
+    "range",
+    "restive-version",
     "te",
     "trailer",
     "transfer-encoding",

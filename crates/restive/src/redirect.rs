@@ -43,6 +43,10 @@ impl Redirect {
                 None => text(StatusCode::NOT_FOUND, "Unknown challenge.\n".into()),
             };
         }
+        // `OPTIONS *` is about the server as a whole: no place under https has this target.
+        if !path.starts_with('/') {
+            return Response::new(StatusCode::NO_CONTENT, String::new());
+        }
         let host = exchange.headers.get(HOST).and_then(|host| host.to_str().ok());
         let Some(name) = host.map(without_port).filter(|name| !name.is_empty()) else {
             return text(StatusCode::BAD_REQUEST, "The Host header is missing.\n".into());

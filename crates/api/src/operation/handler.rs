@@ -72,8 +72,10 @@ pub(super) fn understand(reply: &Reply) -> Result<Callout, Problem> {
         return Err(invalid(&format!("{} is not a documented status", status.as_u16())));
     }
     let declares_body = |value: &HeaderValue| value.as_bytes().trim_ascii() != b"0";
+    // RFC 9112 6.1: 204 has no Transfer-Encoding. What follows it may be a refusal.
     if status == StatusCode::NO_CONTENT
-        && reply.headers.get_all(CONTENT_LENGTH).iter().any(declares_body)
+        && (reply.headers.get_all(CONTENT_LENGTH).iter().any(declares_body)
+            || reply.headers.contains_key(TRANSFER_ENCODING))
     {
         return Err(invalid("204 with a body"));
     }
@@ -133,13 +135,12 @@ fn check_format(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
 /// Whether the response says where its body ends. The client has checked that the body ended there;
 /// without it, the end of the connection ends the body, and a crash looks the same.
 fn is_framed(headers: &HeaderMap) -> bool {
-    let last = |value: &HeaderValue| {
-        let text = value.to_str().unwrap_or_default();
-        text.rsplit(',').next().unwrap_or_default().trim().eq_ignore_ascii_case("chunked")
-    };
-    match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
-        Some(coding) => last(coding),
-        None => headers.contains_key(CONTENT_LENGTH),
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        // Another coding before it would have to be undone, which the client does not do.
+        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+        (None, _) => headers.contains_key(CONTENT_LENGTH),
     }
 }
 

@@ -18,8 +18,9 @@ use std::sync::{Arc, OnceLock};
 use store::Store;
 use wire::Exchange;
 
-/// Appends lines to the metrics page.
-pub type Figures = Arc<dyn Fn(&mut String) + Send + Sync>;
+/// Appends lines to the metrics page; with the names of single endpoints only for the operator,
+/// which the second argument says.
+pub type Figures = Arc<dyn Fn(&mut String, bool) + Send + Sync>;
 
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// For pages that do not change while the service runs.
@@ -136,7 +137,7 @@ impl Pages {
         push(name, "gauge", help, |(_, accounts)| *accounts);
         push_deprecated_use(usages, viewer, &mut text);
         metrics::push_silences(&mut text, &self.health.silences());
-        (self.figures)(&mut text);
+        (self.figures)(&mut text, *viewer == Viewer::Operator);
         text
     }
 

@@ -208,8 +208,8 @@ async fn beat(heartbeat: Heartbeat) {
 /// Adds the metrics of the webhooks and the hub.
 fn figures(metrics: &Arc<webhooks::Metrics>, hub: &Arc<Hub>) -> Figures {
     let (metrics, hub) = (metrics.clone(), hub.clone());
-    Arc::new(move |text: &mut String| {
-        metrics.render(text);
+    Arc::new(move |text: &mut String, for_operator: bool| {
+        metrics.render(text, for_operator);
         hub.render(text);
         process::render(text);
     })

@@ -65,7 +65,8 @@ impl Metrics {
         self.versions.send_replace(versions);
     }
 
-    pub fn render(&self, out: &mut String) {
+    /// `names_endpoints`: endpoints belong to accounts, so only the operator reads their ids.
+    pub fn render(&self, out: &mut String, names_endpoints: bool) {
         let count = |cell: &AtomicU64| cell.load(Relaxed);
         head(out, "restive_webhook_deliveries_total", "counter", "Deliveries by outcome.");
         for (outcome, cell) in
@@ -94,9 +95,15 @@ impl Metrics {
         }
         let name = "restive_webhook_queue_age_seconds";
         head(out, name, "gauge", "Age of an endpoint's oldest undelivered event; the worst ones.");
-        for (endpoint, age) in self.ages.borrow().iter() {
-            let age = age.as_secs_f64();
-            line(out, format_args!("{name}{{endpoint=\"{endpoint}\"}} {age}"));
+        match names_endpoints {
+            true => self.ages.borrow().iter().for_each(|(endpoint, age)| {
+                let age = age.as_secs_f64();
+                line(out, format_args!("{name}{{endpoint=\"{endpoint}\"}} {age}"));
+            }),
+            false => {
+                let worst = self.ages.borrow().first().map_or(0.0, |(_, age)| age.as_secs_f64());
+                line(out, format_args!("{name} {worst}"));
+            }
         }
         let name = "restive_webhook_version_endpoints";
         head(out, name, "gauge", "Enabled endpoints by the version that they are sent.");
@@ -153,7 +160,7 @@ mod tests {
         metrics.took(Duration::from_secs(90));
         metrics.waiting(vec![("we_1".into(), Duration::from_millis(2500))]);
         let mut out = String::new();
-        metrics.render(&mut out);
+        metrics.render(&mut out, true);
         for expected in [
             "restive_webhook_deliveries_total{outcome=\"succeeded\"} 3",
             "restive_webhook_latency_seconds_bucket{le=\"0.001\"} 0",
@@ -166,6 +173,10 @@ mod tests {
         ] {
             assert!(out.lines().any(|line| line == expected), "{expected}\n{out}");
         }
+        let mut public = String::new();
+        metrics.render(&mut public, false);
+        assert!(public.contains("\nrestive_webhook_queue_age_seconds 2.5\n"), "{public}");
+        assert!(!public.contains("we_1"), "{public}");
         let names: Vec<_> = out.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         assert!(names.iter().all(|name| name.starts_with("restive_webhook_")));
         assert_eq!(names.len(), out.lines().filter(|line| line.starts_with("# HELP")).count());

@@ -96,7 +96,7 @@ impl Gated {
         let follows = hub.clone().run();
         std::thread::spawn(move || runtime.block_on(follows));
         let settings = Settings { rate_limit: None, access_log: false };
-        let figures = Arc::new(|_: &mut String| {});
+        let figures = Arc::new(|_: &mut String, _: bool| {});
         let actions = Arc::new(Actions::start(store.watchdog()).unwrap());
         let parts = Parts { schema, store, outside, settings, figures, hub, actions };
         let api = Api::new(parts).unwrap();

@@ -358,6 +358,9 @@ impl Checker<'_> {
         if zero && matches!(operator, operators::DIVIDE | operators::MODULO) {
             return self.say(right, format!("`{written}` by zero always fails"));
         }
+        if function::is_order(operator) {
+            self.is_ordered((written, node), (left, &one), (right, &two))?;
+        }
         if let Some(shape) = function::binary(operator, &one.shape, &two.shape) {
             return Some(Type::of(shape));
         }

@@ -1,15 +1,29 @@
 //! Comparisons with literals. A comparison of a value out of a known list with a text that is not
-//! in the list is never true, so `check` refuses it where it is written.
+//! in the list is never true, so `check` refuses it where it is written. So is a comparison of a
+//! time, a date or an address with a text in another form: it is never equal, and text order is
+//! time order only between texts in the one form that is kept.
 
 use super::check::Checker;
 use super::flow;
 use super::shape::{Shape, Type};
 use super::words::shown;
-use cel::common::ast::{Expr, IdedExpr};
+use crate::time::{Timestamp, is_date};
+use cel::common::ast::{Expr, IdedExpr, operators};
+use core::net::IpAddr;
 
 impl Checker<'_> {
     /// Complains about a literal that no value of this type equals.
     pub(super) fn is_known(&mut self, literal: &IdedExpr, kind: &Type) -> Option<()> {
+        if kind.shape.has_form()
+            && let Expr::Call(call) = &literal.expr
+            && let (operators::CONDITIONAL, [_, yes, no]) = (&*call.func_name, &call.args[..])
+        {
+            let (yes, no) = (self.is_known(yes, kind), self.is_known(no, kind));
+            return yes.and(no);
+        }
+        if let Some(message) = flow::text(literal).and_then(|text| other_form(text, &kind.shape)) {
+            return self.say(literal, message);
+        }
         match (flow::text(literal), &kind.shape) {
             (Some(word), Shape::Words(words)) if !words.has(word) => {
                 let message = words.unknown(word);
@@ -51,6 +65,25 @@ impl Checker<'_> {
         found.collect::<Vec<_>>().into_iter().collect()
     }
 
+    /// Complains about a comparison of the order of two texts that is not the order of what they
+    /// stand for.
+    pub(super) fn is_ordered(
+        &mut self,
+        (operator, node): (&str, &IdedExpr),
+        (left, one): (&IdedExpr, &Type),
+        (right, two): (&IdedExpr, &Type),
+    ) -> Option<()> {
+        if one.shape == Shape::Address || two.shape == Shape::Address {
+            let message = format!(
+                "`{operator}` would compare addresses as texts, in which '10.0.0.9' is after \
+                 '10.0.0.10'; use `==`, `in` or `startsWith('10.')`"
+            );
+            return self.say(node, message);
+        }
+        self.is_known(left, two)?;
+        self.is_known(right, one)
+    }
+
     /// Complains about a part that no text of the target's list has.
     pub(super) fn is_part(
         &mut self,
@@ -75,5 +108,29 @@ impl Checker<'_> {
             }
             _ => Some(()),
         }
+    }
+}
+
+/// Why no value of this shape equals the text, if it has a form that the text has not.
+fn other_form(text: &str, shape: &Shape) -> Option<String> {
+    let (spelled, example) = match shape {
+        Shape::Timestamp => {
+            (Timestamp::parse(text).map(Timestamp::to_iso), "'2026-01-31T08:30:00.000Z'")
+        }
+        Shape::Date => (is_date(text).then(|| text.to_owned()), "'2026-01-31'"),
+        Shape::Address => {
+            let address = text.parse::<IpAddr>().ok();
+            let spelled = address.map(|address| address.to_canonical().to_string());
+            (spelled, "'192.0.2.7' or '2001:db8::7', or use `startsWith('10.')` for a network")
+        }
+        _ => return None,
+    };
+    let text = shown(text);
+    match spelled {
+        Some(spelled) if spelled == text => None,
+        Some(spelled) => {
+            Some(format!("`{text}` is never {shape} as it is kept; write '{spelled}'"))
+        }
+        None => Some(format!("`{text}` is not {shape}; write one such as {example}")),
     }
 }

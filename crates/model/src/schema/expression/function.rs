@@ -173,17 +173,22 @@ pub(super) fn binary(operator: &str, left: &Shape, right: &Shape) -> Option<Shap
             _ => None,
         },
         operators::MODULO => (*left == Int && *right == Int).then_some(Int),
-        operators::LESS
-        | operators::LESS_EQUALS
-        | operators::GREATER
-        | operators::GREATER_EQUALS => {
+        operator if is_order(operator) => {
             let ordered = left.is_number() && right.is_number()
-                || left.is_text() && right.is_text()
+                || left.is_text() && right.is_text() && left.meets(right)
                 || *left == Bool && *right == Bool;
             ordered.then_some(Bool)
         }
         _ => None,
     }
+}
+
+/// Whether an operator asks which of two values comes first.
+pub(super) fn is_order(operator: &str) -> bool {
+    matches!(
+        operator,
+        operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS
+    )
 }
 
 /// The operator as it is written.

@@ -47,7 +47,7 @@ impl Scope {
             Member::new(&param.name, kind)
         });
         scope.variables[1].1 = Type::object("parameter", members.collect());
-        scope.variables.insert(2, ("client", Type::of(Shape::Text)));
+        scope.variables.insert(2, ("client", Type::of(Shape::Address)));
         scope
     }
 

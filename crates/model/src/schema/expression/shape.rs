@@ -29,6 +29,8 @@ pub enum Shape {
     /// A text in the form of a timestamp, or of a date.
     Timestamp,
     Date,
+    /// An IP address as text.
+    Address,
     List(Box<Type>),
     /// An object whose members are known.
     Object(Arc<Object>),
@@ -103,7 +105,12 @@ impl Type {
 
 impl Shape {
     pub fn is_text(&self) -> bool {
-        matches!(self, Shape::Text | Shape::Words(_) | Shape::Timestamp | Shape::Date)
+        matches!(self, Shape::Text | Shape::Words(_)) || self.has_form()
+    }
+
+    /// Whether it is a text that always has the form of its type.
+    pub(super) fn has_form(&self) -> bool {
+        matches!(self, Shape::Timestamp | Shape::Date | Shape::Address)
     }
 
     pub fn is_number(&self) -> bool {
@@ -129,11 +136,13 @@ impl Shape {
         }
     }
 
-    fn meets(&self, other: &Shape) -> bool {
+    pub(super) fn meets(&self, other: &Shape) -> bool {
         match (self, other) {
             (Shape::Any | Shape::Nothing, _) | (_, Shape::Any | Shape::Nothing) => true,
             (Shape::List(one), Shape::List(two)) => one.meets(two),
             (Shape::Words(one), Shape::Words(two)) => one.all.iter().any(|word| two.has(word)),
+            // A text in one form is never one in another.
+            (one, two) if one.has_form() && two.has_form() => one == two,
             (one, two) => {
                 one == two
                     || one.is_text() && two.is_text()
@@ -168,6 +177,7 @@ impl fmt::Display for Shape {
             Shape::Text | Shape::Words(_) => "a string",
             Shape::Timestamp => "a timestamp",
             Shape::Date => "a date",
+            Shape::Address => "an address",
             Shape::List(_) => "a list",
             Shape::Object(_) | Shape::Map => "an object",
             Shape::Type => "a type",

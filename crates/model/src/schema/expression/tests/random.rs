@@ -342,6 +342,7 @@ fn is_of(value: &Value, kind: &Type) -> bool {
         (Shape::Words(words), Value::String(text)) => words.has(text),
         (Shape::Timestamp, Value::String(text)) => crate::Timestamp::parse(text).is_some(),
         (Shape::Date, Value::String(text)) => crate::time::is_date(text),
+        (Shape::Address, Value::String(text)) => text.parse::<core::net::IpAddr>().is_ok(),
         (Shape::List(item), Value::Array(items)) => items.iter().all(|value| is_of(value, item)),
         (Shape::Map, Value::Object(_)) => true,
         (Shape::Object(object), Value::Object(members)) => object.members.iter().all(|member| {

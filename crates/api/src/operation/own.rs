@@ -1,21 +1,99 @@
-//! Additions to writes of the built-in collections: secrets from the entropy source, and the result
-//! of an endpoint ping. Ping and delivery meet only in the store: the ping is an event, its
+//! Additions to writes of the built-in collections: secrets from the entropy source, the check that
+//! a key may read the events that it has sent to an endpoint, and the result of an endpoint ping. Ping and delivery meet only in the store: the ping is an event, its
 //! delivery a row.
 
 use super::Operation;
 use crate::error::Failure;
 use crate::respond::{self, Reply};
 use http::StatusCode;
+use model::caller::Access;
 use model::outgoing;
+use model::problem::{Code, Problem};
 use model::query::{Filter, Page, Query, SortKey, Test};
 use model::record::{Fields, Scalar};
-use model::schema::{Builtin, Native};
+use model::schema::{Builtin, Collection, EventNames, Native};
+use model::webhook::pattern;
 use model::write::{Committed, Response, Write};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The timeout of an attempt, plus time to store its result.
 const PING_WAIT: Duration = Duration::from_secs(35);
+
+/// Fields that decide which events go where.
+const DIRECTING: [&str; 4] = ["url", "enabled_events", "filter", "payload"];
+/// The scope that lets a key read all events.
+const EVENTS: &str = "events";
+
+/// Refuses a restricted key that would have events sent to an endpoint which it may not read: the
+/// receiver reads them in its place.
+pub async fn check_readable(operation: Operation<'_>, sent: &Fields) -> Result<(), Failure> {
+    if operation.request.caller().may(EVENTS, Access::Read) {
+        return Ok(());
+    }
+    let id = operation.request.target.id.as_deref();
+    let (param, endpoint) = match operation.collection().builtin {
+        Some(Builtin::Endpoint)
+            if id.is_none() || DIRECTING.iter().any(|name| sent.contains_key(*name)) =>
+        {
+            ("enabled_events", id)
+        }
+        Some(Builtin::Replay) => ("types", sent.get("endpoint").and_then(Value::as_str)),
+        _ => return Ok(()),
+    };
+    let mut patterns = sent.get(param).filter(|value| !value.is_null()).cloned();
+    if let (None, Some(endpoint)) = (&patterns, endpoint)
+        // Null resets the types of an endpoint to all.
+        && (param == "types" || !sent.contains_key(param))
+    {
+        let (scope, place) =
+            (operation.request.caller().scope, operation.services.schema.own(Builtin::Endpoint));
+        let stored = operation.services.store.record(scope, place, None, endpoint).await?;
+        // Where there is no such endpoint, the write itself is refused.
+        let Some(stored) = stored else { return Ok(()) };
+        patterns = stored.fields().get("enabled_events").cloned();
+    }
+    let patterns = patterns.unwrap_or_else(|| json!(["*"]));
+    let patterns = patterns.as_array().into_iter().flatten().filter_map(Value::as_str);
+    match patterns.filter_map(|pattern| unreadable(operation, pattern)).next() {
+        None => Ok(()),
+        Some(message) => Err(Problem::new(Code::PermissionDenied, message).param(param).into()),
+    }
+}
+
+/// Why the key may not have the events of a pattern sent; none if it may read them all. The
+/// pattern can mean types of any version.
+fn unreadable(operation: Operation<'_>, pattern: &str) -> Option<String> {
+    let Operation { services, request } = operation;
+    let object = pattern.split('.').next().unwrap_or_default();
+    let means = |collection: &Collection| {
+        let EventNames { created, updated, deleted } = &collection.events;
+        let usual = [created, updated, deleted].map(String::as_str);
+        let mut kinds = pattern::kinds(collection).into_iter().chain(usual);
+        collection.object == object || kinds.any(|kind| pattern::matches(pattern, kind))
+    };
+    let places: Vec<usize> = services
+        .versions
+        .iter()
+        .flat_map(|view| view.schema.collections.iter().enumerate())
+        .filter_map(|(place, collection)| means(collection).then_some(place))
+        .collect();
+    let published = services.schema.events.published.iter();
+    let is_published = published.clone().any(|kind| pattern::matches(pattern, &kind.name));
+    let shown: String = pattern.chars().take(100).collect();
+    // `*` also means collections that do not exist yet, and published events are of none.
+    if pattern == "*" || is_published || places.is_empty() {
+        return Some(format!(
+            "A key that has events of the type `{shown}` sent needs the scope `{EVENTS}:read`."
+        ));
+    }
+    let names = places.iter().map(|place| &services.schema.collections[*place].name);
+    let lacking = names.into_iter().find(|name| !request.caller().may(name, Access::Read))?;
+    Some(format!(
+        "A key that has events of the type `{shown}` sent needs the scope `{lacking}:read`, or \
+         `{EVENTS}:read`."
+    ))
+}
 
 /// Adds a secret to a new endpoint that brings none.
 pub fn complete(operation: Operation<'_>, fields: &mut Fields) {

@@ -78,6 +78,7 @@ async fn creation(operation: Operation<'_>, author: Option<&Author>) -> Result<W
     let mut fields =
         convert::creation(operation.services, operation.account(), view, place, sent).await?;
     own::complete(operation, &mut fields);
+    own::check_readable(operation, &fields).await?;
     if let Some(author) = author {
         author.sign(operation.collection(), &mut fields)?;
     }
@@ -101,6 +102,7 @@ pub async fn update(operation: Operation<'_>) -> Result<Reply, Failure> {
     let sent = body::object(&operation.request.body, false)?;
     let patch =
         operation.request.version.body(operation.request.target.collection, sent, Mode::Merge)?;
+    own::check_readable(operation, &patch).await?;
     existing(operation, Change::Merge { patch }).await
 }
 

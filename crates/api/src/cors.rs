@@ -7,12 +7,26 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, HOST, ORIGIN,
 };
 use http::{HeaderMap, HeaderValue};
+use model::problem::{Code, Problem};
+use wire::Exchange;
 
 /// Headers that a page may send, and headers that it may read.
 const SENT: HeaderValue =
     HeaderValue::from_static("authorization, last-event-id, restive-version, if-none-match");
 const READ: HeaderValue =
     HeaderValue::from_static("x-stream-position, x-stream-gap, etag, request-id, retry-after");
+
+const X_FORWARDED_PROTO: &str = "x-forwarded-proto";
+
+/// Refuses a request with more than one `Origin`: no browser sends it, and which one is true is
+/// not known.
+pub fn check_single(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.get_all(ORIGIN).iter().nth(1).is_none() {
+        return Ok(());
+    }
+    let message = "There is more than one Origin header; send one.";
+    Err(Problem::new(Code::PermissionDenied, message).param("Origin"))
+}
 
 /// The origin of the page, if the schema lists it.
 pub fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
@@ -25,14 +39,36 @@ pub fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// Whether a client may open a WebSocket: a program without an `Origin`, a page of the service
 /// itself, or a page of a listed origin.
-pub fn may_connect(origins: &[String], headers: &HeaderMap) -> bool {
+pub fn may_connect(origins: &[String], exchange: &Exchange) -> bool {
+    let headers = &exchange.headers;
+    is_own(headers, scheme(headers, exchange.is_secure, exchange.is_proxied))
+        || allowed(origins, headers).is_some()
+}
+
+/// Whether there is no page, or one of the service itself: of the same host by the same scheme.
+/// Anybody on the network can write a page that comes over plain HTTP.
+fn is_own(headers: &HeaderMap, scheme: Option<&str>) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let own = || {
         let host = headers.get(HOST)?.to_str().ok()?;
-        let (_, authority) = origin.to_str().ok()?.split_once("://")?;
-        Some(authority.eq_ignore_ascii_case(host))
+        let (used, authority) = origin.to_str().ok()?.split_once("://")?;
+        Some(used.eq_ignore_ascii_case(scheme?) && authority.eq_ignore_ascii_case(host))
     };
-    own() == Some(true) || allowed(origins, headers).is_some()
+    own() == Some(true)
+}
+
+/// The scheme that the client used: as a trusted proxy says it, or that of the listener. None if
+/// the proxy says something else, or more than one.
+fn scheme(headers: &HeaderMap, is_secure: bool, is_proxied: bool) -> Option<&'static str> {
+    let mut said = headers.get_all(X_FORWARDED_PROTO).iter();
+    match (is_proxied, said.next(), said.next()) {
+        (false, ..) | (true, None, _) => Some(if is_secure { "https" } else { "http" }),
+        (true, Some(said), None) => {
+            let said = said.as_bytes().trim_ascii();
+            ["http", "https"].into_iter().find(|known| said.eq_ignore_ascii_case(known.as_bytes()))
+        }
+        (true, Some(_), Some(_)) => None,
+    }
 }
 
 /// The response to a preflight request.
@@ -83,14 +119,24 @@ mod tests {
     #[test]
     fn only_programs_own_pages_and_listed_pages_open_sockets() {
         let origins = list(&["https://shop.example"]);
-        assert!(may_connect(&origins, &HeaderMap::new()));
-        assert!(may_connect(&[], &from("https://API.shop.example")));
-        assert!(may_connect(&origins, &from("https://shop.example")));
-        for origin in ["https://shop.example", "null", "api.shop.example", "https://evil.example"] {
-            assert!(!may_connect(&[], &from(origin)), "{origin}");
+        let secure = Some("https");
+        assert!(is_own(&HeaderMap::new(), secure));
+        assert!(is_own(&from("https://API.shop.example"), secure));
+        assert!(is_own(&from("HTTP://api.shop.example"), Some("http")));
+        assert!(allowed(&origins, &from("https://shop.example")).is_some());
+        for origin in [
+            "https://shop.example",
+            "null",
+            "api.shop.example",
+            "https://evil.example",
+            "http://api.shop.example",
+        ] {
+            assert!(!is_own(&from(origin), secure), "{origin}");
         }
+        assert!(!is_own(&from("https://api.shop.example"), Some("http")));
+        assert!(!is_own(&from("https://api.shop.example"), None));
         let without_host = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static("https://x"))]);
-        assert!(!may_connect(&[], &without_host));
+        assert!(!is_own(&without_host, secure));
     }
 
     #[test]

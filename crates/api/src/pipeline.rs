@@ -250,7 +250,7 @@ async fn resource(
         uri: exchange.uri.clone(),
         headers: std::mem::take(&mut exchange.headers),
         body,
-        client: exchange.client,
+        client: exchange.is_client_known.then_some(exchange.client),
         target,
         identity,
         version,

@@ -19,8 +19,8 @@ pub(crate) struct RequestInfo {
     pub headers: HeaderMap,
     /// The request body; empty for reads.
     pub body: Bytes,
-    /// The client's address, as determined behind trusted proxies.
-    pub client: IpAddr,
+    /// The client's address, as determined behind trusted proxies; `None` if a proxy named none.
+    pub client: Option<IpAddr>,
     pub target: Target,
     pub identity: Arc<Identity>,
     /// The version of the request: request and response bodies have its shape.

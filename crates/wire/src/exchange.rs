@@ -26,8 +26,16 @@ pub struct Exchange {
     /// The other end of the connection, which may be a proxy. On HTTP/3 it may move between two
     /// requests.
     pub peer: SocketAddr,
-    /// The client, as trusted proxies name it: the address for logs, limits and rules.
+    /// The client, as trusted proxies name it: the address for logs and limits, and for rules if
+    /// it is known.
     pub client: IpAddr,
+    /// Whether `client` is the client. False if the peer is a trusted proxy that names none:
+    /// `client` is then the proxy itself.
+    pub is_client_known: bool,
+    /// The peer is a trusted proxy: what it forwards about its client counts.
+    pub is_proxied: bool,
+    /// The connection uses TLS.
+    pub is_secure: bool,
     pub body: Body,
     /// Sends early hints (103) before the answer is made.
     pub hints: Hints,

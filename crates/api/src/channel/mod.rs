@@ -55,6 +55,7 @@ pub async fn serve(
         _ => &["GET", "HEAD", "OPTIONS"],
     };
     let origins = &services.schema.live.origins;
+    cors::check_single(&exchange.headers)?;
     trace.page = cors::allowed(origins, &exchange.headers);
     // A socket checks the origin even if the schema lists none.
     trace.varies_by_origin = !origins.is_empty() || channel == Channel::Socket;
@@ -246,10 +247,12 @@ async fn socket(
             return Ok(reply.into());
         }
     };
-    if !cors::may_connect(&services.schema.live.origins, &exchange.headers) {
+    if !cors::may_connect(&services.schema.live.origins, exchange) {
         services.admission.take_for_address(exchange, trace)?;
         let message = "Pages of this origin may not open a WebSocket; `origins` of [live] in \
-                       the schema file lists the allowed origins.";
+                       the schema file lists the allowed origins. A page of the service itself \
+                       must use its scheme; a proxy that ends TLS must be trusted and send \
+                       X-Forwarded-Proto.";
         return Err(Problem::new(Code::PermissionDenied, message).param("Origin").into());
     }
     let mut offered = websocket::offered_protocols(&exchange.headers)
@@ -274,8 +277,8 @@ async fn socket(
     let ticket = live::admit(&services.channels.hub, visitor.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
     let version = services.versions.view(trace.version.unwrap_or(0)).clone();
-    let writer =
-        Arc::new(SocketWriter::new(services.clone(), identity, version, &visitor, exchange.client));
+    let client = exchange.is_client_known.then_some(exchange.client);
+    let writer = Arc::new(SocketWriter::new(services.clone(), identity, version, &visitor, client));
     Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, writer)))
 }
 

@@ -27,7 +27,7 @@ pub struct SocketWriter {
     /// Prefix of every idempotency key, so that no user can reuse the `ref` of another user.
     owner: String,
     author: Author,
-    client: IpAddr,
+    client: Option<IpAddr>,
 }
 
 impl SocketWriter {
@@ -36,7 +36,7 @@ impl SocketWriter {
         identity: Arc<Identity>,
         version: Arc<View>,
         visitor: &ChannelCaller,
-        client: IpAddr,
+        client: Option<IpAddr>,
     ) -> SocketWriter {
         // The length separates a user `a:b` from a user `a` whose refs begin with `b:`.
         let user = visitor.user.as_deref().unwrap_or_default();
@@ -78,7 +78,7 @@ async fn post(
     feed: CollectionIx,
     body: Bytes,
     key: Option<String>,
-    (author, client): (&Author, IpAddr),
+    (author, client): (&Author, Option<IpAddr>),
 ) -> Result<Posted, Problem> {
     let request_id = services.telemetry.request_id();
     let now = services.outside.now();

@@ -8,6 +8,8 @@ use crate::key_status;
 use crate::services::Services;
 use crate::token::{Claims, PREFIX, USER, bad_user, is_name};
 use crate::trace::Trace;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use live::{Bounds, ChannelCaller, Feeds, Permit, Validity};
 use model::caller::{Access, Caller, Grant};
 use model::problem::{Code, Problem};
@@ -27,6 +29,10 @@ pub async fn visitor(
     pairs: &super::Pairs,
     trace: &mut Trace,
 ) -> Result<ChannelCaller, Failure> {
+    if let Err(problem) = check_single(&exchange.headers, pairs) {
+        services.admission.take_for_address(exchange, trace)?;
+        return Err(problem.into());
+    }
     let named = pairs.iter().find(|(name, _)| name == ACCESS_TOKEN).map(|(_, value)| value);
     let bearer = auth::bearer(&exchange.headers).filter(|text| text.starts_with(PREFIX));
     let offered = websocket::offered_protocols(&exchange.headers)
@@ -59,6 +65,22 @@ pub async fn visitor(
     named?;
     visitor.version = trace.version.unwrap_or(0);
     Ok(visitor)
+}
+
+/// Refuses more than one credential: which of them the client means is not known, and a proxy may
+/// have checked another one than the server.
+fn check_single(headers: &HeaderMap, pairs: &super::Pairs) -> Result<(), Problem> {
+    let sent = headers.get_all(AUTHORIZATION).iter().count()
+        + pairs.iter().filter(|(name, _)| name == ACCESS_TOKEN).count()
+        + websocket::offered_protocols(headers)
+            .filter(|name| name.starts_with(TOKEN_PROTOCOL))
+            .count();
+    if sent < 2 {
+        return Ok(());
+    }
+    let message = "There is more than one credential. Send one: an Authorization header, \
+                   `access_token` in the URL, or the subprotocol `access_token.<token>`.";
+    Err(Problem::new(Code::InvalidHeader, message).param("Authorization"))
 }
 
 /// Index of the version that the parameters name.

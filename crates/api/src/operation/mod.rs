@@ -144,7 +144,7 @@ impl<'a> Operation<'a> {
                     .idempotency
                     .as_ref()
                     .map(|idempotency| idempotency.key.clone()),
-                client: Some(self.request.client),
+                client: self.request.client,
             },
             now: self.services.outside.now(),
             entropy: self.services.outside.entropy(),

@@ -321,13 +321,18 @@ fn rules_and_set_see_the_address_of_the_client() {
         let mut write = fixture.write("books", Change::Act { action, params, callout });
         write.id = Some(book.id.clone());
         write.cause.client = client.map(|address| address.parse().unwrap());
-        fixture.decide_at(&write, Some(&book), LATER).unwrap()
+        fixture.decide_at(&write, Some(&book), LATER)
     };
-    assert_eq!(kept(&stamp(Some("10.1.2.3")))["reason"], "10.1.2.3");
-    for client in [Some("192.0.2.1"), Some("2001:db8::1"), None] {
-        let ResponseKind::Refused(problem) = stamp(client).response else { panic!("{client:?}") };
+    assert_eq!(kept(&stamp(Some("10.1.2.3")).unwrap())["reason"], "10.1.2.3");
+    for client in ["192.0.2.1", "2001:db8::1"] {
+        let decision = stamp(Some(client)).unwrap();
+        let ResponseKind::Refused(problem) = decision.response else { panic!("{client}") };
         assert_eq!(problem.declared.as_ref().unwrap().code, "not_at_the_desk");
     }
+    // A client that is not known satisfies no rule, not even one that compares it with null.
+    let problem = stamp(None).unwrap_err();
+    assert_eq!(problem.code, Code::RuleFailed);
+    assert!(problem.cause.as_ref().unwrap().contains("X-Forwarded-For"));
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod clock_matrix;
 mod closed_doors;
 mod closed_doors_data;
 mod closed_doors_keys;
+mod closed_doors_client;
 mod closed_doors_times;
 mod concurrency;
 mod conditions;

@@ -51,8 +51,15 @@ pub(crate) fn client(
         // A proxy that writes one of them passes the other on as the client sent it.
         (Some(listed), Some(described)) if listed != described => Err(CONTRADICTION),
         (Some(client), _) | (None, Some(client)) => Ok(client),
+        // For logs and limits only, see `names_client`.
         (None, None) => Ok(peer),
     }
+}
+
+/// Whether a trusted proxy that sent these headers names its client. One that does not is not the
+/// client itself: its address must not satisfy a rule about the client's.
+pub(crate) fn names_client(headers: &HeaderMap) -> bool {
+    headers.contains_key(X_FORWARDED_FOR) || headers.contains_key(FORWARDED)
 }
 
 /// All values of a header, in their order; none if there are none. What is no text stays, as an

@@ -7,7 +7,7 @@ mod introduction;
 mod networks;
 mod quota;
 
-pub(crate) use forwarded::client;
+pub(crate) use forwarded::{client, names_client};
 pub(crate) use introduction::introduction;
 pub use networks::{Networks, NetworksFault};
 pub use quota::client_network;

@@ -126,6 +126,18 @@ impl Link {
         peer::client(self.peer().ip(), headers, &self.worker.terms.trusted)
     }
 
+    /// Whether `client` names the client of a request with these headers, and not a proxy that
+    /// named nobody.
+    pub(crate) fn is_client_known(&self, headers: &HeaderMap) -> bool {
+        !self.client_unknown.get() && (!self.is_proxied() || peer::names_client(headers))
+    }
+
+    /// Whether the peer is a trusted proxy.
+    pub(crate) fn is_proxied(&self) -> bool {
+        let trusted = &self.worker.terms.trusted;
+        !trusted.is_empty() && trusted.contains(self.peer().ip().to_canonical())
+    }
+
     /// The connection's task, which keeps the same waker for its whole life.
     pub(crate) fn remember(&self, waker: &Waker) {
         *self.waker.borrow_mut() = Some(waker.clone());

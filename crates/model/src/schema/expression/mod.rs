@@ -65,7 +65,8 @@ pub struct Inputs<'a> {
     pub record: &'a Map<String, Value>,
     /// The request's parameters.
     pub request: &'a Map<String, Value>,
-    /// The client's address; none where the service acts by itself.
+    /// The client's address. None where the service acts by itself, and where a proxy named no
+    /// client: an expression that reads it then has no value.
     pub client: Option<IpAddr>,
     pub now: String,
 }
@@ -129,8 +130,10 @@ impl Expression {
             context.add_variable_from_value(name, map_in_cel(members));
         }
         self.afford(Extent::of(inputs.record).and(Extent::of(inputs.request)))?;
-        let client = inputs.client.map_or(cel::Value::Null, |address| address.to_string().into());
-        context.add_variable_from_value("client", client);
+        // Null would satisfy a rule such as `client != '192.0.2.1'`.
+        if let Some(client) = inputs.client {
+            context.add_variable_from_value("client", client.to_string());
+        }
         context.add_variable_from_value("now", inputs.now.clone());
         self.run(&context)
     }
@@ -163,12 +166,24 @@ impl Expression {
 
     fn run(&self, context: &Context<'_, '_>) -> Result<Value, Fault> {
         let found = cel::Value::resolve(&self.syntax.root, context)
-            .map_err(|error| self.fault(&error.to_string(), is_of_value(&error)))?;
+            .map_err(|error| self.fault(&explained(&error), is_of_value(&error)))?;
         out_of_cel(&found).map_err(|reason| self.fault(reason, true))
     }
 
     fn fault(&self, reason: &str, of_value: bool) -> Fault {
         Fault { reason: reason.to_owned(), place: self.place, of_value }
+    }
+}
+
+/// The message of the library, or of us where the library knows too little.
+fn explained(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::UndeclaredReference(name) if name.as_str() == "client" => {
+            "the address of the client is not known: the trusted proxy named no client. Configure \
+             the proxy to send X-Forwarded-For, Forwarded or the PROXY protocol with an address"
+                .to_owned()
+        }
+        error => error.to_string(),
     }
 }
 

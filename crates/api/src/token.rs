@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use model::Timestamp;
 use model::caller::{Access, Caller, Grant};
-use model::problem::{Code, Problem, Violation};
+use model::problem::{Code, Problem, UnknownNames, Violation};
 use model::record::Fields;
 use model::schema::Schema;
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ impl Claims {
         fields: Fields,
         now: Timestamp,
     ) -> Result<Claims, Problem> {
-        let mut faults = Vec::new();
+        let (mut faults, mut unknown) = (Vec::new(), UnknownNames::default());
         let mut life = USUAL_LIFE;
         let scopes = caller.grants.as_ref().map(|grants| grants.iter().map(scope).collect());
         let mut claims = Claims {
@@ -114,11 +114,10 @@ impl Claims {
                         faults.push(fault.value(value));
                     }
                 },
-                (other, _) => {
+                (other, _) => unknown.add(&mut faults, other, |shown| {
                     let known = MEMBERS.join(", ");
-                    let message = format!("Unknown field `{other}`; a token has: {known}.");
-                    faults.push(Violation::new(other, Code::UnknownField, message));
-                }
+                    format!("Unknown field `{shown}`; a token has: {known}.")
+                }),
             }
         }
         claims.expires = now.0 + life * 1000;

@@ -5,6 +5,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::ops::{Deref, DerefMut};
 
+/// Violations of one kind that a request can cause without end, such as unknown fields: so many are
+/// listed, the others are left out. 100: a client with more of them sends something else than the
+/// service takes, and a body of 1 MiB has room for 120,000 names.
+pub const MAX_LISTED: usize = 100;
+/// Characters of an unknown name that an error repeats.
+const NAME_CHARS: usize = 100;
+
 /// One failed request, with every violation found. A pointer in size: problems are rare, the
 /// results that could hold one are everywhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +64,9 @@ pub struct Violation {
     /// The field of the caller's version, where `field` is the kept one.
     #[serde(skip)]
     pub reported_as: Option<String>,
+    /// Whether there are violations of this kind that are not listed.
+    #[serde(skip)]
+    pub has_more: bool,
 }
 
 macro_rules! catalogue {
@@ -124,7 +134,8 @@ catalogue! {
     // What is asked for.
     NotFound "not_found" "No such record in this account and mode."
     ValidationFailed "validation_failed"
-        "Fields of the body are not acceptable; `errors` lists all of them."
+        "Fields of the body are not acceptable; `errors` lists all of them, and the first 100 of \
+         unknown fields."
     PreconditionFailed "precondition_failed"
         "A condition of the request (If-Match, If-Unmodified-Since or If-None-Match) does not \
          hold; nothing was done. Read it again."
@@ -249,9 +260,11 @@ impl Problem {
     /// Several violations as one problem: `param` and `value` are those of the first.
     /// One violation keeps its own message; more are counted.
     pub fn of(code: Code, violations: Vec<Violation>) -> Problem {
+        let has_more = violations.iter().any(|violation| violation.has_more);
+        let others = if has_more { "; others are not listed" } else { "" };
         let message = match violations.as_slice() {
-            [only] => only.message.clone(),
-            [first, rest @ ..] => format!("{} (and {} more)", first.message, rest.len()),
+            [only] if !has_more => only.message.clone(),
+            [first, rest @ ..] => format!("{} (and {} more{others})", first.message, rest.len()),
             [] => code.explanation().to_owned(),
         };
         let mut problem = Problem::new(code, message);
@@ -293,6 +306,7 @@ impl Violation {
             message: message.into(),
             value: None,
             reported_as: None,
+            has_more: false,
         }
     }
 
@@ -304,6 +318,34 @@ impl Violation {
     /// Names the field as the caller's version does; without a value, none is echoed.
     pub fn report_as(&mut self, name: &str, value: Option<&Value>) {
         (self.reported_as, self.value) = (Some(name.to_owned()), value.map(shorten));
+    }
+}
+
+/// Unknown names in a body: lists the first `MAX_LISTED` and leaves out the others, so that the cost
+/// of a refusal does not grow with the number of names.
+#[derive(Default)]
+pub struct UnknownNames {
+    listed: usize,
+    /// The place of the last one in the list of violations.
+    last: usize,
+}
+
+impl UnknownNames {
+    /// Adds a violation. `message` gets the name, shortened if it is long.
+    pub fn add(
+        &mut self,
+        violations: &mut Vec<Violation>,
+        name: &str,
+        message: impl FnOnce(&str) -> String,
+    ) {
+        if self.listed == MAX_LISTED {
+            violations[self.last].has_more = true;
+            return;
+        }
+        let shown: String = name.chars().take(NAME_CHARS).collect();
+        let message = message(&shown);
+        (self.listed, self.last) = (self.listed + 1, violations.len());
+        violations.push(Violation::new(shown, Code::UnknownField, message));
     }
 }
 

@@ -2,7 +2,7 @@
 //! values normalised to the form in which they are kept. What needs the current record (fields sent
 //! back unchanged, merged objects) is checked by `decide`.
 
-use crate::problem::{Code, Problem, Violation};
+use crate::problem::{Code, Problem, UnknownNames, Violation};
 use crate::record::Fields;
 use crate::schema::{Collection, Field, Kind};
 use crate::time::{self, Timestamp};
@@ -40,7 +40,7 @@ pub(crate) fn checked(
     mut body: Fields,
     mode: Mode,
 ) -> (Fields, Vec<Violation>) {
-    let mut violations = Vec::new();
+    let (mut violations, mut unknown) = (Vec::new(), UnknownNames::default());
     for (name, value) in &mut body {
         let assigned = ASSIGNED.contains(&name.as_str());
         match collection.known(name) {
@@ -52,7 +52,9 @@ pub(crate) fn checked(
             Some(field) => check_field(field, value, mode, &mut violations),
             None if assigned && mode == Mode::Create => violations.push(read_only(name)),
             None if assigned => {}
-            None => violations.push(unknown_field(collection, name)),
+            None => unknown.add(&mut violations, name, |shown| {
+                format!("`{}` has no field `{shown}`.", collection.name)
+            }),
         }
     }
     if mode != Mode::Merge {
@@ -80,14 +82,13 @@ pub fn raised(collection: &Collection, fields: &mut Fields) -> Result<(), Proble
 
 /// Checks the parameters of an action.
 pub fn params(fields: &[Field], mut params: Fields) -> Result<Fields, Problem> {
-    let mut violations = Vec::new();
+    let (mut violations, mut unknown) = (Vec::new(), UnknownNames::default());
     for (name, value) in &mut params {
         match fields.iter().find(|field| field.name == *name) {
             Some(field) => check_field(field, value, Mode::Create, &mut violations),
-            None => {
-                let message = format!("This action has no parameter `{name}`.");
-                violations.push(Violation::new(name, Code::UnknownField, message));
-            }
+            None => unknown.add(&mut violations, name, |shown| {
+                format!("This action has no parameter `{shown}`.")
+            }),
         }
     }
     complete(fields, &mut params, &mut violations);
@@ -106,12 +107,6 @@ fn finish(body: Fields, violations: Vec<Violation>) -> Result<Fields, Problem> {
     } else {
         Err(Problem::of(Code::ValidationFailed, violations))
     }
-}
-
-fn unknown_field(collection: &Collection, name: &str) -> Violation {
-    let shown: String = name.chars().take(100).collect();
-    let message = format!("`{}` has no field `{shown}`.", collection.name);
-    Violation::new(shown, Code::UnknownField, message)
 }
 
 /// Defaults for what is missing; required fields must be there, by whichever of their names.

@@ -165,11 +165,9 @@ fn publish(
         found.push(Violation::new("data", Code::WrongType, message));
     }
     let known = ["object", "previous_attributes"];
-    for name in data.into_iter().flatten().map(|(name, _)| name) {
-        if !known.contains(&name.as_str()) {
-            let message = "`data` holds `object` and, for updates, `previous_attributes`.";
-            found.push(Violation::new("data", Code::UnknownField, message));
-        }
+    if data.is_some_and(|data| data.keys().any(|name| !known.contains(&name.as_str()))) {
+        let message = "`data` holds `object` and, for updates, `previous_attributes`.";
+        found.push(Violation::new("data", Code::UnknownField, message));
     }
     refuse(found)?;
     let text = |name: &str| member(name).map(|value| value.to_string());

@@ -2,9 +2,10 @@
 
 use super::{DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
 use crate::expand::{self, Expand};
-use crate::problem::{Code, Problem, Violation};
+use crate::problem::{Code, MAX_LISTED, Problem, Violation};
 use crate::schema::{Builtin, Collection, CollectionIx, Field, Schema};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// A list call, understood. The cursor is still sealed: opening it needs a key.
 #[derive(Clone, Debug)]
@@ -111,7 +112,24 @@ impl<'a> QueryReader<'a> {
     fn invalid(&mut self, name: &str, text: &str, what: impl AsRef<str>) {
         let message = format!("`{name}` {}.", what.as_ref());
         let violation = Violation::new(name, Code::InvalidParameter, message);
-        self.violations.push(violation.value(&Value::String(text.to_owned())));
+        self.report(violation.value(&Value::String(text.to_owned())));
+    }
+
+    /// Lists the violation if the list has room. A URL can cause thousands of them, each with all
+    /// known names.
+    fn report(&mut self, violation: Violation) {
+        if !self.is_full() {
+            self.violations.push(violation);
+        }
+    }
+
+    /// Whether no more violations are listed; the one that does not fit is mentioned.
+    fn is_full(&mut self) -> bool {
+        let is_full = self.violations.len() >= MAX_LISTED;
+        if let Some(last) = self.violations.last_mut().filter(|_| is_full) {
+            last.has_more = true;
+        }
+        is_full
     }
 
     /// Why a field of an older version cannot be asked for.
@@ -127,14 +145,15 @@ impl<'a> QueryReader<'a> {
     fn unknown(&mut self, name: &str, known: &str) {
         let shown: String = name.chars().take(100).collect();
         let message = format!("There is no parameter `{shown}` here; there are: {known}.");
-        self.violations.push(Violation::new(shown, Code::UnknownParameter, message));
+        self.report(Violation::new(shown, Code::UnknownParameter, message));
     }
 
     /// A parameter given twice means two things at once. Only expansions add up.
     fn repeated(&mut self, pairs: Pairs<'_>) {
-        for (place, (name, text)) in pairs.iter().enumerate() {
+        let mut earlier = HashSet::new();
+        for (name, text) in pairs {
             let adds_up = matches!(name.as_str(), "include" | "expand" | "expand[]");
-            if !adds_up && pairs[..place].iter().any(|(earlier, _)| earlier == name) {
+            if !earlier.insert(name) && !adds_up {
                 self.invalid(name, text, "is given more than once; separate values by commas");
             }
         }
@@ -164,6 +183,7 @@ impl<'a> QueryReader<'a> {
                 None if filter::converted(self.collection, name) => {
                     self.invalid(name, text, self.converted("filter lists"));
                 }
+                None if self.is_full() => {}
                 None => {
                     let filters = filter::names(self.collection);
                     let known: Vec<_> = super::RESERVED
@@ -204,6 +224,9 @@ impl<'a> QueryReader<'a> {
     fn fields_parameter(&mut self, text: &str) {
         let mut chosen = Vec::new();
         for name in text.split(',') {
+            if self.is_full() {
+                break;
+            }
             if self.collection.public_names().any(|public| public == name) {
                 chosen.push(name.to_owned());
             } else {
@@ -219,6 +242,9 @@ impl<'a> QueryReader<'a> {
     fn sort_parameter(&mut self, text: &str) {
         let mut keys: Vec<SortKey> = Vec::new();
         for part in text.split(',') {
+            if self.is_full() {
+                break;
+            }
             let (field, descending) = match part.strip_prefix('-') {
                 Some(field) => (field, true),
                 None => (part, false),

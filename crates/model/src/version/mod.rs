@@ -222,7 +222,7 @@ impl View {
         mode: Mode,
     ) -> Result<Fields, Problem> {
         let shown = &self.schema.collections[collection];
-        let (body, violations) = validate::checked(shown, sent, mode);
+        let (body, mut violations) = validate::checked(shown, sent, mode);
         // Clients of other versions may have written values beyond a limit of this one. A client
         // may send such a value back unchanged, which only `decide` can see.
         let others = |name: &str| {
@@ -230,6 +230,11 @@ impl View {
             self.lens(collection).is_some() || outgrown()
         };
         let may_be = |violation: &Violation| violation.code.is_limit() && others(&violation.field);
+        // More unknown fields than are listed: the writer need not see them.
+        let is_hopeless = violations.iter().any(|violation| violation.has_more);
+        if is_hopeless && mode != Mode::Create {
+            violations.retain(|violation| !may_be(violation));
+        }
         let decided_later = mode != Mode::Create && violations.iter().any(may_be);
         if !violations.is_empty() && !decided_later {
             return Err(Problem::of(Code::ValidationFailed, violations));

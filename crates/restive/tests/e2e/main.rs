@@ -23,6 +23,7 @@ mod acme;
 mod actions;
 mod auth;
 mod bodies;
+mod bounded_requests;
 mod cli;
 mod clock_jumps;
 mod clock_matrix;

@@ -49,11 +49,11 @@ pub async fn serve(
     }
     let identity = services.admission.identify(exchange, trace).await?;
     let is_update = exchange.method == Method::POST;
+    services.admission.take(&identity, trace)?;
     let body = match is_update {
         true => services.bodies.read(exchange, &identity, trace).await,
         false => Ok(bytes::Bytes::new()),
     };
-    services.admission.take(&identity, trace)?;
     trace.choose_version(&services.versions, exchange, &identity)?;
     scope::check(&identity.caller, own.name(), access(&exchange.method))?;
     let body = body?;

@@ -10,6 +10,31 @@ use model::problem::Problem;
 use std::sync::Arc;
 use wire::Exchange;
 
+/// Minimum number of free replays per window; an account with a larger limit has as many as its
+/// limit. 100: a client that repeats each request several times stays below it, and the bodies that
+/// the server reads for no quota have a limit.
+const MIN_FREE_REPLAYS: u32 = 100;
+
+/// What a request was admitted with.
+#[derive(Debug)]
+pub enum Admitted {
+    /// One request of the quota.
+    Quota,
+    /// No quota is left. The request may only repeat an earlier one; otherwise the problem is its
+    /// response.
+    Replay(Problem),
+}
+
+impl Admitted {
+    /// Refuses a request without quota that is not a replay.
+    pub fn check(self) -> Result<(), Problem> {
+        match self {
+            Admitted::Quota => Ok(()),
+            Admitted::Replay(problem) => Err(problem),
+        }
+    }
+}
+
 pub struct Admission {
     pub auth: Auth,
     pub limiter: Arc<Limiter>,
@@ -82,6 +107,56 @@ impl Admission {
         let own = identity.caller.rate_limit;
         let taken = self.limiter.take(&identity.bucket, own, trace.moment());
         check_quota(taken, trace)
+    }
+
+    /// Takes one request from the caller's quota before the body is read. `may_repeat`: the request
+    /// has an Idempotency-Key. Without quota, it may still get the response to an earlier request.
+    pub fn admit(
+        &self,
+        identity: &Identity,
+        may_repeat: bool,
+        trace: &mut Trace,
+    ) -> Result<Admitted, Problem> {
+        match self.take(identity, trace) {
+            Ok(()) => Ok(Admitted::Quota),
+            Err(problem) if may_repeat && self.take_replay(identity, trace) => {
+                Ok(Admitted::Replay(problem))
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Passes on the response to an earlier request, if `found` has one, and gives back the quota
+    /// of the repetition as long as replays are free. Without quota, errors of the search make no
+    /// difference: the request is refused.
+    pub fn settle<T>(
+        &self,
+        found: Result<Option<T>, Failure>,
+        admitted: &Admitted,
+        identity: &Identity,
+        trace: &mut Trace,
+    ) -> Result<Option<T>, Failure> {
+        let is_paid = matches!(admitted, Admitted::Quota);
+        match found {
+            Ok(Some(response)) => {
+                if is_paid && self.take_replay(identity, trace) {
+                    self.limiter.give_back(&identity.bucket, trace.moment());
+                }
+                let own = identity.caller.rate_limit;
+                trace.quota = self.limiter.peek(&identity.bucket, own, trace.moment());
+                Ok(Some(response))
+            }
+            Err(failure) if is_paid => Err(failure),
+            Ok(None) | Err(_) => Ok(None),
+        }
+    }
+
+    /// Takes one of the free replays of this window.
+    fn take_replay(&self, identity: &Identity, trace: &Trace) -> bool {
+        let Some(quota) = trace.quota else { return true };
+        let bucket = self.limiter.bucket(&format!("replays of {}", identity.caller.key));
+        let free = quota.limit.max(MIN_FREE_REPLAYS);
+        self.limiter.take(&bucket, Some(free), trace.moment()).is_none_or(|(_, granted)| granted)
     }
 
     /// Takes one request from the quota of the client's address. For requests without a valid key.

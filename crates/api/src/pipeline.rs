@@ -1,4 +1,4 @@
-//! The steps of a request, in order: route, caller, body, version and scope, repetition, quota,
+//! The steps of a request, in order: route, caller, quota, body, version and scope, repetition,
 //! formats, operation. `finish` turns the outcome into a response.
 
 use crate::auth::Identity;
@@ -13,7 +13,7 @@ use crate::route::{self, Channel, Route, Router, Target};
 use crate::services::{Given, Services};
 use crate::trace::{Request, Trace};
 use crate::{AccessLog, Actions, Outside, Settings};
-use crate::{account, channel, negotiate, replay, scope};
+use crate::{account, channel, idempotency, negotiate, replay, scope};
 use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION};
 use http::{HeaderValue, Method, StatusCode};
@@ -198,7 +198,7 @@ enum Routed {
     Done(Reply),
 }
 
-/// A request to a resource: caller, body, version and scope, repetition, quota, formats, operation.
+/// A request to a resource: caller, quota, body, version and scope, repetition, formats, operation.
 async fn resource(
     services: &Arc<Services>,
     exchange: &mut Exchange,
@@ -213,6 +213,9 @@ async fn resource(
     }
     let identity = services.admission.identify(exchange, trace).await?;
     let writes = operation::access(&exchange.method) == model::caller::Access::Write;
+    // Before the body is read: a request without quota costs no more than its head.
+    let may_repeat = matches!(idempotency::key(&exchange.method, &exchange.headers), Ok(Some(_)));
+    let quota = services.admission.admit(&identity, may_repeat, trace)?;
     let body = match writes {
         true => Box::pin(services.bodies.read(exchange, &identity, trace)).await,
         false => Ok(Bytes::new()),
@@ -226,12 +229,13 @@ async fn resource(
         _ => Ok(None),
     };
     if let (Ok(Some(key)), Ok(view)) = (&key, &admitted) {
-        let found = replay::find(services, key, &identity, &target, view, *shape, trace);
-        if let Some(reply) = Box::pin(found).await? {
+        let found = replay::find(services, key, &identity, &target, view, *shape);
+        let found = Box::pin(found).await;
+        if let Some(reply) = services.admission.settle(found, &quota, &identity, trace)? {
             return Ok(reply);
         }
     }
-    services.admission.take(&identity, trace)?;
+    quota.check()?;
     let version = admitted?.clone();
     let (body, idempotency) = (body?, key?);
     if identity.account.pin.is_none() {

@@ -1,5 +1,5 @@
-//! Repeated requests: a request with a known Idempotency-Key is answered from the store. This
-//! happens before the quota is taken: a client that lost a response can get it again for free.
+//! Repeated requests: a request with a known Idempotency-Key is answered from the store. Its quota
+//! is given back: a client that lost a response can get it again for free.
 
 use crate::auth::Identity;
 use crate::convert;
@@ -9,7 +9,6 @@ use crate::operation;
 use crate::respond::{self, Reply};
 use crate::route::Target;
 use crate::services::Services;
-use crate::trace::Trace;
 use http::Method;
 use model::problem::Problem;
 use model::schema::{Collection, Native};
@@ -48,13 +47,10 @@ pub(crate) async fn find(
     target: &Target,
     view: &Arc<View>,
     shape: Shape,
-    trace: &mut Trace,
 ) -> Result<Option<Reply>, Failure> {
     let Some(before) = services.store.remembered(identity.caller.scope, &key.key).await? else {
         return Ok(None);
     };
-    let own = identity.caller.rate_limit;
-    trace.quota = services.admission.limiter.peek(&identity.bucket, own, trace.moment());
     if before.fingerprint != key.fingerprint {
         return Err(idempotency::reused().into());
     }

@@ -317,8 +317,8 @@ async fn tokens(
 ) -> Result<Reply, Failure> {
     let identity = services.admission.identify(exchange, trace).await?;
     trace.choose_version(&services.versions, exchange, &identity)?;
-    let body = services.bodies.read(exchange, &identity, trace).await;
     services.admission.take(&identity, trace)?;
+    let body = services.bodies.read(exchange, &identity, trace).await;
     scope::check(&identity.caller, scope::CHANNEL_TOKENS, Access::Write)?;
     let body = body?;
     negotiate::check_accept(&exchange.headers)?;

@@ -3,6 +3,7 @@
 
 use crate::harness::{Server, Start};
 use serde_json::{Map, Value, json};
+use std::io::Write as _;
 
 /// An error of `MAX_LISTED` entries, each with a name of 100 characters, fits into it.
 const MAX_ERROR_BYTES: usize = 128 * 1024;
@@ -74,4 +75,56 @@ date = '2025-01-01'
     let answer = ask.json(&Value::Object(body)).send();
     let message = check_listed("PATCH", answer, 422, 100);
     assert!(message.ends_with(NOT_LISTED), "{message}");
+}
+
+/// A body of 1 MiB whose gzip has about 1 KiB.
+fn zipped(title: &str) -> Vec<u8> {
+    let mut body = json!({"title": title, "author": "Ann Author"}).to_string().into_bytes();
+    body.resize(1024 * 1024 - 1, b' ');
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(&body).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_reused_idempotency_key_costs_quota_and_without_quota_few_bodies_are_read() {
+    let server = Start::bookshop().arg("--rate-limit").arg("5/1d").go();
+    let ask = |body: Vec<u8>| {
+        let ask = server.ask("POST", "/v1/books").header("idempotency-key", "k");
+        let ask = ask.header("content-type", "application/json");
+        ask.header("content-encoding", "gzip").body(body).send()
+    };
+    let first = ask(zipped("Emma"));
+    assert_eq!((first.status, first.header("x-ratelimit-remaining")), (201, Some("4")));
+    for left in ["3", "2", "1", "0"] {
+        let reused = ask(zipped("Persuasion"));
+        assert_eq!(reused.header("x-ratelimit-remaining"), Some(left), "{}", reused.text);
+        reused.error(422, "idempotency_key_reused");
+    }
+    // Without quota there is only the response to the first request.
+    ask(zipped("Persuasion")).error(429, "rate_limited");
+    let replay = ask(zipped("Emma"));
+    assert_eq!((replay.status, &replay.text), (201, &first.text));
+    for _ in 0..98 {
+        ask(zipped("Persuasion")).error(429, "rate_limited");
+    }
+    // The server has read 100 bodies for no quota and reads no more in this window.
+    ask(zipped("Emma")).error(429, "rate_limited");
+    ask(b"not gzip".to_vec()).error(429, "rate_limited");
+}
+
+#[test]
+fn a_request_without_quota_is_refused_before_its_body_is_read() {
+    let server = Start::bookshop().arg("--rate-limit").arg("1/1d").go();
+    server.get("/v1/books").expect(200);
+    for path in ["/v1/books", "/v1/channel-tokens", "/v1/account"] {
+        let key = server.key.clone();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\
+             content-type: application/json\r\ncontent-length: 100000\r\n\
+             expect: 100-continue\r\nconnection: close\r\n\r\n"
+        );
+        let answer = server.raw(head.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 429"), "{path}: {answer}");
+    }
 }

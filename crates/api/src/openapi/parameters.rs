@@ -4,7 +4,10 @@
 use super::names::Names;
 use super::{expansions, filters, headers, own, reference};
 use model::expand::MAX_PATHS;
-use model::query::{self, DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_VALUES, MAX_WORDS};
+use model::query::{
+    self, DEFAULT_LIMIT, MAX_SEARCH_CHARACTERS, MAX_SORT_KEYS, MAX_VALUES, MAX_WORD_PARTS,
+    MAX_WORDS,
+};
 use model::schema::{Collection, CollectionIx, Schema};
 use model::webhook::pattern;
 use serde_json::{Map, Value, json};
@@ -156,10 +159,12 @@ fn search() -> Value {
         "q",
         &format!(
             "Words that must all occur in the record, at most {MAX_WORDS}. At least one must have \
-             a letter or a digit. Newest first."
+             a letter or a digit. Punctuation inside a word separates it into parts that must \
+             occur next to each other, at most {MAX_WORD_PARTS} parts in all. Newest first."
         ),
         json!({
             "type": "string",
+            "maxLength": MAX_SEARCH_CHARACTERS,
             "pattern": format!("^{gap}*{word}(?:{gap}+{word}){{0,{more}}}{gap}*$"),
         }),
     )

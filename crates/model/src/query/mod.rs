@@ -20,8 +20,13 @@ pub const MAX_OFFSET: u64 = 1_000_000;
 pub const MAX_SORT_KEYS: usize = 8;
 /// Values in one any-of list.
 pub const MAX_VALUES: usize = 100;
-/// Words of one search.
+/// Words of one search, as spaces separate them.
 pub const MAX_WORDS: usize = 20;
+/// Words of one search in all. Punctuation inside a word separates, too, and the parts must occur
+/// next to each other: the search for a long phrase cannot be interrupted.
+pub const MAX_WORD_PARTS: usize = 32;
+/// Characters of one search. Limits the parts where the index separates more than punctuation.
+pub const MAX_SEARCH_CHARACTERS: usize = 256;
 /// Parameters that mean something on every list.
 pub const RESERVED: &[&str] =
     &["page", "limit", "after", "sort", "q", "include", "expand", "expand[]", "fields"];

@@ -1,6 +1,9 @@
 //! From query parameters to a `Query`. Everything wrong with them is reported in one problem.
 
-use super::{DEFAULT_LIMIT, MAX_SORT_KEYS, MAX_WORDS, Page, Query, SortKey, filter};
+use super::{
+    DEFAULT_LIMIT, MAX_SEARCH_CHARACTERS, MAX_SORT_KEYS, MAX_WORD_PARTS, MAX_WORDS, Page, Query,
+    SortKey, filter,
+};
 use crate::expand::{self, Expand};
 use crate::problem::{Code, MAX_LISTED, Problem, Violation};
 use crate::schema::{Builtin, Collection, CollectionIx, Field, Schema};
@@ -76,6 +79,11 @@ pub fn view(schema: &Schema, collection: CollectionIx, pairs: Pairs<'_>) -> Resu
 fn refuse(violations: Vec<Violation>) -> Result<(), Problem> {
     let Some(first) = violations.first() else { return Ok(()) };
     Err(Problem::of(first.code, violations))
+}
+
+/// Words of a text, separated by everything but letters and digits, as the search index does.
+fn parts(text: &str) -> usize {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()).count()
 }
 
 struct QueryReader<'a> {
@@ -285,6 +293,13 @@ impl<'a> QueryReader<'a> {
             self.invalid("q", text, "must have at least one word");
         } else if self.words.len() > MAX_WORDS {
             self.invalid("q", text, format!("takes at most {MAX_WORDS} words"));
+        } else if text.chars().count() > MAX_SEARCH_CHARACTERS {
+            self.invalid("q", text, format!("takes at most {MAX_SEARCH_CHARACTERS} characters"));
+        } else if parts(text) > MAX_WORD_PARTS {
+            let what = format!(
+                "takes at most {MAX_WORD_PARTS} words in all, and punctuation separates words"
+            );
+            self.invalid("q", text, what);
         }
     }
 

@@ -84,6 +84,12 @@ fn words_are_words_whatever_they_look_like() {
     assert!(read("books", &[("q", " * \" ")]).is_err());
     assert!(read("orders", &[("q", "x")]).is_err(), "nothing is searchable there");
     assert!(read("books", &[("q", &"w ".repeat(21))]).is_err());
+    for (text, most) in [("b.", 32), ("b", 256), ("é", 256), (".b. c-", 16), ("日、", 32)] {
+        assert!(read("books", &[("q", &text.repeat(most))]).is_ok(), "{text} {most}");
+        let problem = read("books", &[("q", &text.repeat(most + 1))]).unwrap_err();
+        let limit = if most == 256 { "256 characters" } else { "32 words in all" };
+        assert!(problem.message.contains(limit), "{}", problem.message);
+    }
 }
 
 #[test]

@@ -381,6 +381,10 @@ fn search_finds_words_in_every_searched_field() {
     }
     let many = vec!["w"; 21].join("+");
     server.get(&format!("/v1/books?q={many}")).error(400, "invalid_parameter");
+    for (words, limit) in [("b.".repeat(33), "32 words"), ("b".repeat(257), "256 characters")] {
+        let error = server.get(&format!("/v1/books?q={words}")).error(400, "invalid_parameter");
+        assert!(error["message"].as_str().unwrap().contains(limit), "{error}");
+    }
     let error = server.get("/v1/orders?q=x").error(400, "unknown_parameter");
     assert_eq!(error["param"], "q");
     let both = server.get("/v1/books?q=dune&sort=title&limit=1");

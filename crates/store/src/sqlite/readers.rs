@@ -26,6 +26,11 @@ const THREADS: usize = 6;
 /// Long reads that run at the same time, a slice each: more would only take the cores from the
 /// short ones.
 const RUNNING: usize = 2;
+/// Threads for long reads of the service itself, and those that run at the same time. They are its
+/// own: timers and webhooks of everybody wait for these reads, and the database cannot interrupt
+/// every read of an account (a search between two matches).
+const SERVICE_THREADS: usize = 2;
+const SERVICE_RUNNING: usize = 1;
 /// How long a read runs before another one has its turn: about as long as a short read takes.
 const SLICE: Duration = Duration::from_millis(1);
 /// Long reads that may wait; half of them may be of one account.
@@ -187,7 +192,8 @@ type Job = Box<dyn FnOnce(&Pool, &Arc<Slots>) + Send>;
 
 /// The threads for long reads; they end when this is dropped.
 pub struct Readers {
-    work: Arc<Work>,
+    accounts: Arc<Work>,
+    service: Arc<Work>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -211,7 +217,8 @@ impl State {
     fn next(&mut self) -> Option<(Tenant, Job)> {
         let State { waiting, busy, idle, .. } = self;
         let left = idle.saturating_sub(1);
-        let may = |tenant| busy.get(&tenant).is_none_or(|held| *held < left);
+        let may =
+            |tenant| tenant == Tenant::Service || busy.get(&tenant).is_none_or(|held| *held < left);
         let (tenant, job) = waiting.next(may)?;
         *busy.entry(tenant).or_default() += 1;
         *idle = left;
@@ -231,12 +238,11 @@ impl State {
 
 impl Readers {
     pub fn start(shared: &Arc<super::shared::Shared>) -> Result<Readers, Error> {
-        let waiting = FairQueue::new(QUEUE);
-        let state = State { waiting, busy: HashMap::new(), idle: THREADS, closed: false };
-        let (state, ready) = (Mutex::new(state), Condvar::new());
-        let work = Arc::new(Work { state, ready, slots: Slots::new(RUNNING) });
+        let accounts = Work::new(THREADS, RUNNING);
+        let service = Work::new(SERVICE_THREADS, SERVICE_RUNNING);
         let mut threads = Vec::new();
-        for _ in 0..THREADS {
+        let of_accounts = std::iter::repeat_n(&accounts, THREADS);
+        for work in of_accounts.chain(std::iter::repeat_n(&service, SERVICE_THREADS)) {
             let (work, shared) = (work.clone(), shared.clone());
             let thread = std::thread::Builder::new()
                 .name("store-read".into())
@@ -244,7 +250,7 @@ impl Readers {
                 .map_err(|error| Error::Failed(Box::new(error)))?;
             threads.push(thread);
         }
-        Ok(Readers { work, threads })
+        Ok(Readers { accounts, service, threads })
     }
 
     /// Queues a read of the service itself; `Busy` when too many wait.
@@ -276,8 +282,12 @@ impl Readers {
                 let _ = answer.send(pool.until(deadline, slots, read));
             }
         });
-        let queued = self.work.state.lock().waiting.push(tenant, job);
-        self.work.ready.notify_one();
+        let work = match tenant {
+            Tenant::Service => &self.service,
+            Tenant::Account(_) => &self.accounts,
+        };
+        let queued = work.state.lock().waiting.push(tenant, job);
+        work.ready.notify_one();
         Box::pin(async move {
             match queued {
                 true => result
@@ -290,6 +300,13 @@ impl Readers {
 }
 
 impl Work {
+    fn new(threads: usize, running: usize) -> Arc<Work> {
+        let waiting = FairQueue::new(QUEUE);
+        let state = State { waiting, busy: HashMap::new(), idle: threads, closed: false };
+        let (state, ready) = (Mutex::new(state), Condvar::new());
+        Arc::new(Work { state, ready, slots: Slots::new(running) })
+    }
+
     fn run(&self, pool: &Pool) {
         let mut state = self.state.lock();
         loop {
@@ -317,10 +334,47 @@ impl Work {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.work.state.lock().closed = true;
-        self.work.ready.notify_all();
+        for work in [&self.accounts, &self.service] {
+            work.state.lock().closed = true;
+            work.ready.notify_all();
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testbed::{Bed, within};
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[tokio::test]
+    async fn reads_of_accounts_that_cannot_be_interrupted_do_not_delay_the_service() {
+        let bed = Bed::new("[collections.books.fields]\ntitle = 'string'\n");
+        let (running, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut reads = Vec::new();
+        for account in 10..10 + THREADS as i64 {
+            let (running, over) = (running.clone(), over.clone());
+            reads.push(bed.store.readers.run_for(Scope::new(account, true), move |_| {
+                running.fetch_add(1, Ordering::SeqCst);
+                while !over.load(Ordering::SeqCst) && Instant::now() < deadline {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            }));
+        }
+        while running.load(Ordering::SeqCst) < RUNNING {
+            assert!(Instant::now() < deadline, "the reads never begin");
+            tokio::task::yield_now().await;
+        }
+        let answer = within(bed.store.readers.run(|_| Ok(7))).await;
+        over.store(true, Ordering::SeqCst);
+        assert_eq!(answer.unwrap(), 7);
+        for read in reads {
+            let _ = within(read).await;
         }
     }
 }

@@ -19,8 +19,8 @@ pub trait Outbox: Send + Sync + 'static {
     /// Grows when a client requested a retry of a delivery.
     fn retry_requested(&self) -> watch::Receiver<u64>;
 
-    /// The state of the endpoints.
-    fn endpoint_states(&self) -> BoxFuture<'_, Result<EndpointStates, Error>>;
+    /// The state of these endpoints, and the head.
+    fn endpoint_states(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<EndpointStates, Error>>;
 
     /// Endpoints with a delivery for which a client requested a retry.
     fn requested_retries(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>>;
@@ -142,13 +142,13 @@ pub struct Retries {
     pub next: Option<Timestamp>,
 }
 
-/// The state of all endpoints, for the engine at its start.
+/// The state of some endpoints, for the engine at its start.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointStates {
     /// The position of every endpoint without one of its own; `None` in a file of an older program:
     /// such an endpoint is at its creation.
     pub head: Option<i64>,
-    /// Those that have a position, a retry, a pause or failures.
+    /// Those of them that have a position, a retry, a pause or failures.
     pub endpoints: Vec<EndpointState>,
 }
 

@@ -435,8 +435,8 @@ impl Outbox for SqliteStore {
         self.shared.state.retry_requests.subscribe()
     }
 
-    fn endpoint_states(&self) -> BoxFuture<'_, Result<EndpointStates, Error>> {
-        self.readers.run(outbox::endpoint_states)
+    fn endpoint_states(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<EndpointStates, Error>> {
+        self.readers.run(move |connection| outbox::endpoint_states(connection, &endpoints))
     }
 
     fn requested_retries(&self) -> BoxFuture<'_, Result<Vec<i64>, Error>> {

@@ -28,6 +28,7 @@ CREATE INDEX IF NOT EXISTS deliveries_scope ON deliveries (scope);
 CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (scope, status) WHERE status <> 1;
 CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (endpoint, next) WHERE status = 0;
 CREATE INDEX IF NOT EXISTS deliveries_waiting ON deliveries (endpoint, event) WHERE status = 0;
+CREATE INDEX IF NOT EXISTS deliveries_scheduled ON deliveries (updated) WHERE status = 0;
 CREATE INDEX IF NOT EXISTS deliveries_asked ON deliveries (endpoint, next)
   WHERE status = 0 AND manual > 0;
 CREATE TABLE IF NOT EXISTS attempts (
@@ -76,14 +77,13 @@ const FAILURES: &str = "INSERT INTO endpoint_states (endpoint, failures, first_f
     last_failure) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (endpoint) DO UPDATE SET \
     failures = excluded.failures, first_failure = excluded.first_failure, \
     last_failure = excluded.last_failure";
-const ENDPOINT_STATES: &str = "SELECT endpoint, max(seq), min(next), max(paused), max(failures), \
-    max(first_failure), max(last_failure) FROM \
-    (SELECT endpoint, seq, NULL AS next, NULL AS paused, NULL AS failures, \
-     NULL AS first_failure, NULL AS last_failure FROM positions UNION ALL \
-     SELECT endpoint, NULL, NULL, paused, failures, first_failure, last_failure \
-     FROM endpoint_states UNION ALL \
-     SELECT endpoint, NULL, min(next), NULL, NULL, NULL, NULL FROM deliveries WHERE status = 0 \
-     GROUP BY endpoint) GROUP BY endpoint";
+const PLACE: &str = "SELECT seq FROM positions WHERE endpoint = ?1";
+/// One row, whatever there is of the endpoint. Each part is found by an index.
+const ENDPOINT_STATE: &str = "SELECT (SELECT seq FROM positions WHERE endpoint = ?1), \
+    (SELECT min(next) FROM deliveries INDEXED BY deliveries_due \
+     WHERE endpoint = ?1 AND status = 0), \
+    s.paused, s.failures, s.first_failure, s.last_failure \
+    FROM (SELECT 1) LEFT JOIN endpoint_states s ON s.endpoint = ?1";
 const GONE: &str = "DELETE FROM endpoint_states WHERE endpoint = ?1";
 const REQUESTED_RETRIES: &str = "SELECT DISTINCT endpoint FROM deliveries \
     INDEXED BY deliveries_asked WHERE status = 0 AND manual > 0";
@@ -98,9 +98,10 @@ const CLEAN_ATTEMPTS: &str = concat!(
 /// Events are numbered in the order of their times.
 const WAITING: &str = "SELECT created FROM log WHERE seq = \
     (SELECT min(event) FROM deliveries WHERE endpoint = ?1 AND status = 0)";
-/// By an index of retries alone: most deliveries are none, and the start shall not read them all.
+/// By an index that ends with it: there may be any number of pending deliveries, and no webhook is
+/// sent before this is known.
 const NEWEST_RETRY: &str =
-    "SELECT max(updated) FROM deliveries INDEXED BY deliveries_due WHERE status = 0";
+    "SELECT max(updated) FROM deliveries INDEXED BY deliveries_scheduled WHERE status = 0";
 /// Those asked for come before everything that is due by itself.
 const DUE_ASKED: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
     FROM deliveries d INDEXED BY deliveries_asked WHERE d.endpoint = ?1 AND d.status = 0 AND \
@@ -226,29 +227,39 @@ fn keep(connection: &Connection, outcome: &Outcome) -> Result<(), rusqlite::Erro
     Ok(())
 }
 
-pub fn endpoint_states(connection: &Connection) -> Result<EndpointStates, Error> {
-    let mut statement = connection.prepare_cached(ENDPOINT_STATES)?;
-    let moment = |row: &Row<'_>, place: usize| -> Result<Option<Timestamp>, rusqlite::Error> {
+pub fn endpoint_states(
+    connection: &Connection,
+    endpoints: &[i64],
+) -> Result<EndpointStates, Error> {
+    let head = connection.prepare_cached(PLACE)?.query_row([HEAD], |row| row.get(0)).optional()?;
+    let mut statement = connection.prepare_cached(ENDPOINT_STATE)?;
+    let mut states = EndpointStates { head, endpoints: Vec::new() };
+    for endpoint in endpoints {
+        let state = statement.query_row([*endpoint], |row| endpoint_state(*endpoint, row))?;
+        let EndpointState { position, due, paused, failures, .. } = state;
+        let moments = due.or(paused);
+        if position.is_some() || moments.is_some() || failures.is_some() {
+            states.endpoints.push(state);
+        }
+    }
+    Ok(states)
+}
+
+fn endpoint_state(endpoint: i64, row: &Row<'_>) -> Result<EndpointState, rusqlite::Error> {
+    let moment = |place: usize| -> Result<Option<Timestamp>, rusqlite::Error> {
         Ok(row.get::<_, Option<i64>>(place)?.map(Timestamp))
     };
-    let rows = statement.query_map([], |row| {
-        let count: Option<u32> = row.get(4)?;
-        let failures = match (count, moment(row, 5)?, moment(row, 6)?) {
-            (Some(count), Some(first), Some(last)) => Some(Failures { count, first, last }),
-            _ => None,
-        };
-        Ok(EndpointState {
-            endpoint: row.get(0)?,
-            position: row.get(1)?,
-            due: moment(row, 2)?,
-            paused: moment(row, 3)?,
-            failures,
-        })
-    })?;
-    let mut endpoints = rows.collect::<Result<Vec<_>, _>>()?;
-    let place = endpoints.iter().position(|standing| standing.endpoint == HEAD);
-    let head = place.and_then(|place| endpoints.swap_remove(place).position);
-    Ok(EndpointStates { head, endpoints })
+    let failures = match (row.get(3)?, moment(4)?, moment(5)?) {
+        (Some(count), Some(first), Some(last)) => Some(Failures { count, first, last }),
+        _ => None,
+    };
+    Ok(EndpointState {
+        endpoint,
+        position: row.get(0)?,
+        due: moment(1)?,
+        paused: moment(2)?,
+        failures,
+    })
 }
 
 pub fn requested_retries(connection: &Connection) -> Result<Vec<i64>, Error> {
@@ -393,4 +404,36 @@ pub fn every(
         found.push((Scope(row.get(table.width)?), record));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testbed::Bed;
+    use super::*;
+    use rusqlite::StatementStatus;
+
+    #[test]
+    fn what_the_engine_reads_at_its_start_does_not_grow_with_the_pending_deliveries() {
+        let bed = Bed::new("[collections.books.fields]\ntitle = 'string'\n");
+        let connection = Connection::open(&bed.store.shared.path).unwrap();
+        connection.busy_timeout(Duration::from_secs(30)).unwrap();
+        let rows = "WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i LIMIT 5000) \
+            INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, manual, \
+            created, updated) SELECT 'dlv_' || n, 20, n, n % 3, 0, 1, 9000 + n, 0, n, 70 + n FROM i";
+        connection.execute_batch(rows).unwrap();
+        assert_eq!(newest_retry(&connection).unwrap(), Some(Timestamp(5070)));
+        let states = endpoint_states(&connection, &[1, 2, 7]).unwrap().endpoints;
+        let due: Vec<_> = states.iter().map(|state| (state.endpoint, state.due)).collect();
+        assert_eq!(due, [(1, Some(Timestamp(9001))), (2, Some(Timestamp(9002)))]);
+        for (sql, endpoint) in [(NEWEST_RETRY, None), (ENDPOINT_STATE, Some(1))] {
+            let mut statement = connection.prepare(sql).unwrap();
+            let read = |row: &Row<'_>| row.get::<_, Option<i64>>(0);
+            match endpoint {
+                Some(endpoint) => statement.query_row([endpoint], read).unwrap(),
+                None => statement.query_row([], read).unwrap(),
+            };
+            let steps = statement.get_status(StatementStatus::VmStep);
+            assert!((1..200).contains(&steps), "{steps} steps: {sql}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ use model::{CollectionIx, Record, Scope, Timestamp};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{EndpointState, Follower, Store};
+use store::{EndpointState, EndpointStates, Follower, Heartbeat, Store};
 use wire::Budget;
 
 /// Records read at a time.
@@ -39,19 +39,23 @@ impl Engine {
     pub(super) async fn start(parts: Parts) -> Engine {
         let Parts { schema, store, client, folder, outside, limits, metrics } = parts;
         let limits = Rc::new(limits);
+        // Before anything is read: a start that does not end shows in the health report.
+        let heartbeat = store.watchdog().watch("webhooks");
+        heartbeat.beat();
         let journal = Journal::open(folder.as_deref(), &store, &limits).await;
         let nudged = store.retry_requested();
         let newest = *store.position().borrow();
         let versions = Arc::new(Versions::new(&schema));
         let mut pins = Pins::default();
+        let start = (&*limits, &heartbeat);
         if versions.get(1).is_some() {
-            for (_, account) in every(&store, schema.own(Builtin::Account), &limits).await {
+            for (_, account) in every(&store, schema.own(Builtin::Account), start).await {
                 pins.put(&versions, &account);
             }
         }
-        let endpoints = every(&store, schema.own(Builtin::Endpoint), &limits).await;
-        let replays = every(&store, schema.own(Builtin::Replay), &limits).await;
-        let standings = until_answered("standings", &limits, || store.endpoint_states()).await;
+        let endpoints = every(&store, schema.own(Builtin::Endpoint), start).await;
+        let replays = every(&store, schema.own(Builtin::Replay), start).await;
+        let states = states(&store, &endpoints, start).await;
         let passed = until_answered("the last outcome", &limits, || store.newest_retry()).await;
         let clock = Clock::new(&*outside, passed.unwrap_or(Timestamp(0)));
         let reach = match schema.webhooks.development {
@@ -84,11 +88,11 @@ impl Engine {
             slots: Budget::new(limits.in_flight),
             asking: 0,
             changing: 0,
-            stored_head: standings.head,
+            stored_head: states.head,
             asking_ages: false,
             asking_for_asked: false,
             asked_again: false,
-            heartbeat: store.watchdog().watch("webhooks"),
+            heartbeat,
             phase: Phase::Running,
             schema,
             versions,
@@ -99,7 +103,7 @@ impl Engine {
             metrics,
             clock,
         };
-        engine.open_all(endpoints, standings.endpoints);
+        engine.open_all(endpoints, states.endpoints);
         for (scope, record) in &replays {
             engine.note_replay(*scope, record);
         }
@@ -108,11 +112,11 @@ impl Engine {
         engine
     }
 
-    fn open_all(&mut self, endpoints: Vec<(Scope, Record)>, standings: Vec<EndpointState>) {
-        let standings: HashMap<i64, EndpointState> =
-            standings.into_iter().map(|standing| (standing.endpoint, standing)).collect();
+    fn open_all(&mut self, endpoints: Vec<(Scope, Record)>, states: Vec<EndpointState>) {
+        let states: HashMap<i64, EndpointState> =
+            states.into_iter().map(|state| (state.endpoint, state)).collect();
         for (scope, record) in endpoints {
-            self.open(Endpoint::read(scope, &record), standings.get(&record.number));
+            self.open(Endpoint::read(scope, &record), states.get(&record.number));
         }
     }
 
@@ -146,16 +150,39 @@ impl Engine {
 async fn every(
     store: &Arc<dyn Store>,
     collection: CollectionIx,
-    limits: &Limits,
+    (limits, heartbeat): (&Limits, &Heartbeat),
 ) -> Vec<(Scope, Record)> {
     let mut all: Vec<(Scope, Record)> = Vec::new();
     loop {
         let after = all.last().map_or(0, |(_, record)| record.number);
         let page = until_answered("records", limits, || store.every(collection, after, PAGE)).await;
+        heartbeat.beat();
         let more = page.len() == PAGE;
         all.extend(page);
         if !more {
             return all;
         }
     }
+}
+
+/// The states of these endpoints, and the head. Page by page: one read must end in its time.
+async fn states(
+    store: &Arc<dyn Store>,
+    endpoints: &[(Scope, Record)],
+    (limits, heartbeat): (&Limits, &Heartbeat),
+) -> EndpointStates {
+    let read = async |page: &[(Scope, Record)]| {
+        let numbers: Vec<i64> = page.iter().map(|(_, record)| record.number).collect();
+        let ask = || store.endpoint_states(numbers.clone());
+        let states = until_answered("states of endpoints", limits, ask).await;
+        heartbeat.beat();
+        states
+    };
+    let mut pages = endpoints.chunks(PAGE);
+    // Also without endpoints: the head counts for those that are created later.
+    let mut all = read(pages.next().unwrap_or_default()).await;
+    for page in pages {
+        all.endpoints.extend(read(page).await.endpoints);
+    }
+    all
 }

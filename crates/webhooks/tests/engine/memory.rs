@@ -410,11 +410,8 @@ impl Outbox for Memory {
         self.nudged.subscribe()
     }
 
-    fn endpoint_states(&self) -> BoxFuture<'_, Result<EndpointStates, Error>> {
+    fn endpoint_states(&self, endpoints: Vec<i64>) -> BoxFuture<'_, Result<EndpointStates, Error>> {
         now(self.reading(|inner| {
-            let endpoints = inner.positions.keys().chain(inner.rows.keys().map(|(one, _)| one));
-            let endpoints = endpoints.chain(inner.pauses.keys()).chain(inner.failures.keys());
-            let endpoints: std::collections::BTreeSet<i64> = endpoints.copied().collect();
             let due = |endpoint| {
                 let rows = inner.rows.range((endpoint, 0)..(endpoint + 1, 0));
                 rows.filter_map(|(_, row)| row.next).min()

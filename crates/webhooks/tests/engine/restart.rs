@@ -8,7 +8,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
-use store::Status;
+use store::{Status, Upkeep};
 use webhooks::Limits;
 
 #[tokio::test]
@@ -199,4 +199,19 @@ async fn the_end_waits_for_what_is_under_way_but_not_for_ever() {
     assert!(bed.row(number, newest - 1).is_some());
     assert!(bed.row(number, newest).is_none());
     assert_eq!(bed.position(number), newest - 1);
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_read_the_store_shows_in_the_health_report() {
+    let bed = Bed::new();
+    let sink = Sink::willing().await;
+    let (number, _) = bed.endpoint(&sink, json!({})).await;
+    bed.store.deaf.store(true, SeqCst);
+    let engine = bed.start();
+    let silent = |longer| bed.store.watchdog().stuck(longer).iter().any(|l| l.name == "webhooks");
+    until("the engine counts as stuck", || silent(Duration::from_millis(50))).await;
+    bed.store.deaf.store(false, SeqCst);
+    until("the ping", || bed.rows(number, Status::Succeeded) == 1).await;
+    assert!(!silent(Duration::from_secs(5)));
+    engine.stop().await;
 }

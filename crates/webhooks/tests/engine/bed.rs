@@ -318,7 +318,7 @@ impl Bed {
 
     pub fn figures(&self) -> String {
         let mut out = String::new();
-        self.metrics.render(&mut out);
+        self.metrics.render(&mut out, true);
         out
     }
 }

@@ -86,9 +86,14 @@ pub(crate) struct ChargedResponse {
     pub(crate) charges: Charges,
 }
 
-/// The response with its charge, or a small refusal where there is no room for it. The response to
-/// a method that is not safe is never replaced: its effect is there, and a client that reads
-/// otherwise repeats it.
+/// Whether the response is sent even if there is no room for it. The response to a write is never
+/// replaced: its effect is there, and a client that reads otherwise repeats it. A refused write has
+/// no effect.
+pub(crate) fn must_be_sent(response: &Response, is_safe: bool) -> bool {
+    !is_safe && !response.status.is_client_error()
+}
+
+/// The response with its charge, or a small refusal where there is no room for it.
 pub(crate) fn charged(
     worker: &Worker,
     outcome: Result<Response, Fault>,
@@ -99,7 +104,8 @@ pub(crate) fn charged(
         Ok(response) => {
             let charges = memory.charges(Key::answer(response.holder, requester.client));
             let charge = charges.take_answer(&response.body);
-            if charge.is_some() || !requester.is_safe {
+            let must_be_sent = must_be_sent(&response, requester.is_safe);
+            if charge.is_some() || must_be_sent {
                 return ChargedResponse { response, charge, charges };
             }
             Fault::Overloaded

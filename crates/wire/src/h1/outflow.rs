@@ -93,14 +93,11 @@ pub(super) struct Gone;
 impl Connection {
     /// Encodes the answer and writes as much as the client takes at once.
     pub(super) fn answer(&mut self, mut response: Response, outgoing: Outgoing) -> (Work, Next) {
-        // What a write has done cannot be taken back by an answer that says otherwise.
-        if outgoing.is_safe && !self.has_room(&response, outgoing) {
+        let must_be_sent = call::must_be_sent(&response, outgoing.is_safe);
+        if !must_be_sent && !self.has_room(&response, outgoing) {
             response = call::refusal(&self.link.worker, Fault::Overloaded);
         }
-        let charged = Charged {
-            key: Key::answer(response.holder, outgoing.network),
-            must_be_sent: !outgoing.is_safe,
-        };
+        let charged = Charged { key: Key::answer(response.holder, outgoing.network), must_be_sent };
         let length = length(&mut response, outgoing);
         let Response { status, mut headers, body, .. } = response;
         let worker = self.link.worker.clone();

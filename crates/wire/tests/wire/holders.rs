@@ -144,19 +144,28 @@ fn the_answer_to_a_write_is_never_replaced_for_want_of_memory() {
     run(async {
         let mut client = h2_from(&server, HERE).await;
         let kept = hoard(&mut client, ("account", "1")).await;
-        for (method, expected) in [("GET", "503"), ("POST", "200"), ("DELETE", "200")] {
+        for (method, path, expected) in [
+            ("GET", "/large", "503"),
+            ("POST", "/large", "200"),
+            ("DELETE", "/large", "200"),
+            // A refused write has no effect.
+            ("POST", "/large-refusal", "503"),
+        ] {
             let mut plain = connect(&server, HERE).await;
             let request = format!(
-                "{method} /large HTTP/1.1\r\nHost: a\r\nAccount: 1\r\nConnection: close\r\n\
+                "{method} {path} HTTP/1.1\r\nHost: a\r\nAccount: 1\r\nConnection: close\r\n\
                  Content-Length: 0\r\n\r\n"
             );
             plain.write_all(request.as_bytes()).await.unwrap();
             let mut answer = Vec::new();
             plain.read_to_end(&mut answer).await.unwrap();
             let status = String::from_utf8_lossy(&answer[9..12]).into_owned();
-            assert_eq!(status, expected, "{method}");
+            assert_eq!(status, expected, "{method} {path}");
             assert_eq!(answer.len() > 8 << 20, expected == "200", "{method}: {}", answer.len());
         }
+        let refused = with(Method::POST, "/large-refusal", ("account", "1"));
+        let (response, _) = client.send(refused, true).await;
+        assert_eq!(response.await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE, "HTTP/2");
         drop((kept, client));
         server.is_unused().await;
     });

@@ -75,6 +75,9 @@ impl Echo {
             "/unread" => return Response::new(StatusCode::OK, "unread"),
             "/operator" => return Response::new(StatusCode::OK, vec![b'o'; 100 << 10]),
             "/large" => return Response::new(StatusCode::OK, vec![b'x'; 8 << 20]),
+            "/large-refusal" => {
+                return Response::new(StatusCode::UNPROCESSABLE_ENTITY, vec![b'x'; 8 << 20]);
+            }
             _ => {}
         }
         match exchange.body.read(BODY_LIMIT).await {

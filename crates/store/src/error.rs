@@ -12,6 +12,9 @@ pub enum Error {
     Timeout,
     /// The snapshot of a cursor is too old. The list must start again.
     SnapshotTooOld,
+    /// The records that were asked for have more bytes than one read returns. Fewer must be asked
+    /// for.
+    TooLarge,
     /// The schema does not fit the data on disk. The reasons say what to do.
     Refused(Vec<String>),
     /// The disk failed at the commit, and again at the rollback. The write may exist after a crash
@@ -28,6 +31,7 @@ impl fmt::Display for Error {
             Error::Busy => write!(f, "too many writes are waiting"),
             Error::Timeout => write!(f, "the query ran past its deadline"),
             Error::SnapshotTooOld => write!(f, "too much changed since the cursor was made"),
+            Error::TooLarge => write!(f, "the records have more bytes than one read returns"),
             Error::Refused(reasons) => write!(f, "{}", reasons.join("\n")),
             Error::Unknown(source) => {
                 write!(f, "it is unknown whether the write was kept: {source}")

@@ -28,6 +28,7 @@ pub mod sqlite;
 pub use error::Error;
 pub use folder::sync_folder;
 pub use follow::Follower;
+pub use list::{EMBEDDED_BYTES, PAGE_BYTES};
 pub use log::{EVENTS_INLINE, EventPage, Log, event_bytes};
 pub use outbox::{
     Delivery, EndpointState, EndpointStates, Failures, Outbox, Outcome, Retries, Retry, Settlement,

@@ -21,6 +21,8 @@ pub trait Records: Send + Sync + 'static {
         id: &'a str,
     ) -> BoxFuture<'a, Result<Option<Record>, Error>>;
 
+    /// A cursor page ends early, with `has_more`, when its records reach `PAGE_BYTES`; an offset
+    /// page of that size is `TooLarge`.
     fn list<'a>(
         &'a self,
         scope: Scope,
@@ -36,7 +38,8 @@ pub trait Records: Send + Sync + 'static {
         query: &'a Query,
     ) -> BoxFuture<'a, Result<Page<String>, Error>>;
 
-    /// The records with these ids, in no order, missing ones left out: one query.
+    /// The records with these ids, in no order, missing ones left out: one query. In a server,
+    /// `TooLarge` if they have more than `EMBEDDED_BYTES`.
     fn by_ids<'a>(
         &'a self,
         scope: Scope,
@@ -45,6 +48,7 @@ pub trait Records: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<Record>, Error>>;
 
     /// The newest `limit` children of each parent (and one more, if there is one): one query.
+    /// `TooLarge` if they have more than `EMBEDDED_BYTES`.
     fn children<'a>(
         &'a self,
         scope: Scope,

@@ -132,7 +132,12 @@ fn limit(schema: &Schema) -> Value {
     let most = schema.service.max_page;
     query(
         "limit",
-        &format!("Records per page. The limit is {most}; larger values are reduced to it."),
+        &format!(
+            "Records per page. The limit is {most}; larger values are reduced to it. A page with \
+             a cursor ends early when its records reach {} bytes; an offset page of that size is \
+             refused with 400.",
+            store::PAGE_BYTES
+        ),
         json!({
             "type": "integer",
             "format": "int64",
@@ -207,8 +212,12 @@ fn sort(collection: &Collection) -> Value {
 fn expansion(name: &str, paths: &[String]) -> Value {
     commas(
         name,
-        "Related records to embed, separated by commas: a reference becomes the record it names, \
-         children are added as a list. `include` and `expand` mean the same.",
+        &format!(
+            "Related records to embed, separated by commas: a reference becomes the record it \
+             names, children are added as a list. `include` and `expand` mean the same. A \
+             response that would embed more than {} bytes of records is refused with 400.",
+            store::EMBEDDED_BYTES
+        ),
         json!({
             "type": "array",
             "items": { "type": "string", "enum": paths },

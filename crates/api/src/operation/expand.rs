@@ -86,6 +86,8 @@ fn embed<'a>(
     expand: &'a Expand,
 ) -> Embedding<'a> {
     Box::pin(async move {
+        // For this level. What is embedded into embedded records counts again where these are.
+        let mut room = Room(store::EMBEDDED_BYTES);
         for node in &expand.nodes {
             let other = &operation.services.schema.collections[node.target.collection()];
             if !operation.request.caller().may(&other.name, Access::Read) {
@@ -94,12 +96,41 @@ fn embed<'a>(
                 return Err(Problem::new(Code::PermissionDenied, message).into());
             }
             match node.target {
-                Target::Reference(to) => references(operation, to, records, node).await?,
-                Target::Children(to) => children(operation, collection, to, records, node).await?,
+                Target::Reference(to) => {
+                    references(operation, to, records, node, &mut room).await?;
+                }
+                Target::Children(to) => {
+                    children(operation, (collection, to), records, node, &mut room).await?;
+                }
             }
         }
         Ok(())
     })
+}
+
+/// Bytes that may still be embedded.
+struct Room(usize);
+
+impl Room {
+    /// Takes the bytes of a copy before it is made: one record may be embedded many times.
+    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.0 = self.0.checked_sub(bytes).ok_or_else(too_large)?;
+        Ok(())
+    }
+}
+
+/// About the length of the JSON text.
+fn size_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| size_of(item) + 1).sum::<usize>() + 2,
+        Value::Object(fields) => size_of_fields(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 5,
+    }
+}
+
+fn size_of_fields(fields: &Fields) -> usize {
+    fields.iter().map(|(name, value)| name.len() + size_of(value) + 4).sum::<usize>() + 2
 }
 
 /// Replaces ids by the records that they name; the id of a deleted record stays.
@@ -108,6 +139,7 @@ async fn references(
     to: CollectionIx,
     records: &mut [Fields],
     node: &Node,
+    room: &mut Room,
 ) -> Result<(), Failure> {
     let mut ids: Vec<String> = records
         .iter()
@@ -116,15 +148,18 @@ async fn references(
     ids.sort();
     ids.dedup();
     check_count(ids.len())?;
-    let found = operation.services.store.by_ids(operation.request.caller().scope, to, &ids).await?;
+    let scope = operation.request.caller().scope;
+    let found = operation.services.store.by_ids(scope, to, &ids).await.map_err(failure)?;
     let keys: Vec<String> = found.iter().map(|record| record.id.clone()).collect();
     let mut shown = parsed(operation, to, found).await;
     embed(operation, to, &mut shown, &node.inner).await?;
-    let by_id: HashMap<String, Fields> = keys.into_iter().zip(shown).collect();
+    let sized = shown.into_iter().map(|record| (size_of_fields(&record), record));
+    let by_id: HashMap<String, (usize, Fields)> = keys.into_iter().zip(sized).collect();
     for record in records {
         if let Some(value) = record.get_mut(&node.name)
-            && let Some(found) = value.as_str().and_then(|id| by_id.get(id))
+            && let Some((bytes, found)) = value.as_str().and_then(|id| by_id.get(id))
         {
+            room.take(*bytes)?;
             *value = Value::Object(found.clone());
         }
     }
@@ -134,10 +169,10 @@ async fn references(
 /// The newest children of each record, as a list body.
 async fn children(
     operation: Operation<'_>,
-    parent: CollectionIx,
-    to: CollectionIx,
+    (parent, to): (CollectionIx, CollectionIx),
     records: &mut [Fields],
     node: &Node,
+    room: &mut Room,
 ) -> Result<(), Failure> {
     let id_of = |record: &Fields| record.get("id").and_then(Value::as_str).map(str::to_owned);
     let mut ids: Vec<String> = records.iter().filter_map(id_of).collect();
@@ -147,7 +182,8 @@ async fn children(
         .services
         .store
         .children(operation.request.caller().scope, to, &ids, CHILDREN)
-        .await?;
+        .await
+        .map_err(failure)?;
     check_count(found.len())?;
     let (owners, found): (Vec<String>, Vec<Record>) =
         found.into_iter().map(|child| (child.parent, child.record)).unzip();
@@ -159,7 +195,9 @@ async fn children(
     }
     for record in records {
         let Some(id) = id_of(record) else { continue };
-        let mut data = by_parent.get(&id).cloned().unwrap_or_default();
+        let found = by_parent.get(&id).map_or(&[][..], Vec::as_slice);
+        room.take(found.iter().map(size_of).sum())?;
+        let mut data = found.to_vec();
         let has_more = data.len() > CHILDREN as usize;
         data.truncate(CHILDREN as usize);
         let url = children_url(operation, parent, record, to);
@@ -193,6 +231,22 @@ fn children_url(
     let parent_id = record.get(field).map(|value| value.get("id").unwrap_or(value));
     let parent_id = parent_id.and_then(Value::as_str).unwrap_or_default();
     format!("{mount}/{}/{parent_id}/{own}", name(parent))
+}
+
+fn failure(error: store::Error) -> Failure {
+    match error {
+        store::Error::TooLarge => too_large().into(),
+        other => other.into(),
+    }
+}
+
+fn too_large() -> Problem {
+    let message = format!(
+        "The response would embed more than {} bytes of records; request fewer records with \
+         `limit`, or expand less.",
+        store::EMBEDDED_BYTES
+    );
+    Problem::new(Code::InvalidParameter, message).param("expand")
 }
 
 fn check_count(count: usize) -> Result<(), Problem> {

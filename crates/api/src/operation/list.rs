@@ -75,6 +75,7 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
 fn failure(error: store::Error) -> Failure {
     match error {
         store::Error::SnapshotTooOld => Failure::Problem(expired_cursor()),
+        store::Error::TooLarge => Failure::Problem(too_large()),
         other => Failure::Store(other),
     }
 }
@@ -216,6 +217,16 @@ fn unusable(cursor: Unusable) -> Problem {
         ),
     };
     Problem::new(code, message).param("after")
+}
+
+/// Only offset pages: a page with a cursor ends early.
+fn too_large() -> Problem {
+    let message = format!(
+        "This page has more than {} bytes of records. Use a smaller `limit`, or `after` instead of \
+         `page`: such pages end early.",
+        store::PAGE_BYTES
+    );
+    Problem::new(Code::InvalidParameter, message).param("limit")
 }
 
 fn expired_cursor() -> Problem {

@@ -128,3 +128,122 @@ fn a_request_without_quota_is_refused_before_its_body_is_read() {
         assert!(answer.starts_with("HTTP/1.1 429"), "{path}: {answer}");
     }
 }
+
+const LARGE: &str = "
+[service]
+rate_limit = { requests = 1000000, window = '1s' }
+[collections.docs.fields]
+title = { type = 'string', sort = true }
+text = { type = 'string', max_length = 900000 }
+[collections.notes]
+parent = 'docs'
+[collections.notes.fields]
+text = { type = 'string', max_length = 900000 }
+[collections.orders.fields]
+doc = { ref = 'docs' }
+";
+/// The sizes of `store::PAGE_BYTES` and `store::EMBEDDED_BYTES`.
+const PAGE_BYTES: usize = 4 << 20;
+const EMBEDDED_BYTES: usize = 8 << 20;
+const DOC_BYTES: usize = 780_000;
+
+/// Documents of 780 KB, titled in the order of their creation; returns their ids.
+fn large_docs(server: &Server, count: usize) -> Vec<String> {
+    let text = "x".repeat(DOC_BYTES);
+    let doc = |n| json!({"title": format!("T{n:02}"), "text": text});
+    (0..count).map(|n| server.make("/v1/docs", doc(n))).collect()
+}
+
+/// Reads a list from a cursor to its end; returns the ids, and how many pages there were.
+fn read_all(server: &Server, list: &str, cursor: Option<&str>) -> (Vec<String>, usize) {
+    let after = |cursor: &str| format!("&after={cursor}");
+    let (mut ids, mut pages) = (Vec::new(), 0);
+    let mut rest = cursor.map(after).unwrap_or_default();
+    loop {
+        let answer = server.get(&format!("{list}{rest}"));
+        assert!(answer.text.len() < PAGE_BYTES + 1_100_000, "{list}: {} bytes", answer.text.len());
+        let page = answer.expect(200);
+        pages += 1;
+        let data = page["data"].as_array().unwrap();
+        assert!(!data.is_empty(), "{list}");
+        ids.extend(data.iter().map(|doc| doc["id"].as_str().unwrap().to_owned()));
+        let pagination = &page["pagination"];
+        assert_eq!(pagination["has_more"], pagination["next_cursor"].is_string(), "{list}");
+        match pagination["next_cursor"].as_str() {
+            Some(cursor) => rest = after(cursor),
+            None => return (ids, pages),
+        }
+    }
+}
+
+#[test]
+fn a_page_of_large_records_ends_early_and_no_record_is_skipped() {
+    let server = Start::schema(LARGE).go();
+    let ids = large_docs(&server, 20);
+    let newest_first: Vec<String> = ids.iter().rev().cloned().collect();
+    for (list, expected) in [
+        ("/v1/docs?limit=100", &newest_first),
+        ("/v1/docs?limit=100&sort=created_at", &ids),
+        ("/v1/docs?limit=100&sort=title", &ids),
+        ("/v1/docs?limit=100&sort=title&fields=id,text", &ids),
+    ] {
+        let (found, pages) = read_all(&server, list, None);
+        assert_eq!(&found, expected, "{list}");
+        // Six of them reach 4 MiB.
+        assert_eq!(pages, 4, "{list}");
+    }
+    // Records that change between two pages keep their place.
+    let first = server.get("/v1/docs?limit=100&sort=title").expect(200);
+    for (n, id) in ids.iter().enumerate().skip(4).step_by(5) {
+        let title = json!({"title": format!("A{n}")});
+        server.patch(&format!("/v1/docs/{id}"), title).expect(200);
+    }
+    let cursor = first["pagination"]["next_cursor"].as_str().unwrap();
+    let (mut found, _) = read_all(&server, "/v1/docs?limit=100&sort=title", Some(cursor));
+    let seen = first["data"].as_array().unwrap();
+    found.extend(seen.iter().map(|doc| doc["id"].as_str().unwrap().to_owned()));
+    found.sort();
+    let mut all = ids.clone();
+    all.sort();
+    assert_eq!(found, all);
+    // An offset page cannot end early.
+    let error = server.get("/v1/docs?page=1&limit=100").error(400, "invalid_parameter");
+    assert_eq!(error["param"], "limit", "{error}");
+    let page = server.get("/v1/docs?page=2&limit=5").expect(200);
+    assert_eq!(page["pagination"]["total"], 20);
+}
+
+#[test]
+fn embedded_records_have_a_limit_in_bytes_that_counts_every_copy() {
+    let server = Start::schema(LARGE).go();
+    let docs = large_docs(&server, 1);
+    let notes = format!("/v1/docs/{}/notes", docs[0]);
+    let text = "y".repeat(DOC_BYTES);
+    server.make(&notes, json!({"text": text}));
+    for _ in 0..20 {
+        server.make("/v1/orders", json!({"doc": docs[0]}));
+    }
+    for (query, is_served) in [
+        ("limit=10&expand=doc", true),
+        ("limit=20&expand=doc", false),
+        // A document and its note.
+        ("limit=5&expand=doc.notes", true),
+        ("limit=10&expand=doc.notes", false),
+    ] {
+        let answer = server.get(&format!("/v1/orders?{query}"));
+        assert!(answer.text.len() < EMBEDDED_BYTES + 10_000, "{query}: {}", answer.text.len());
+        match is_served {
+            true => drop(answer.expect(200)),
+            false => {
+                let error = answer.error(400, "invalid_parameter");
+                assert_eq!(error["param"], "expand", "{query}: {error}");
+            }
+        }
+    }
+    // Children that exceed it are not read.
+    for _ in 0..11 {
+        server.make(&notes, json!({"text": text}));
+    }
+    let path = format!("/v1/docs/{}?expand=notes", docs[0]);
+    server.get(&path).error(400, "invalid_parameter");
+}

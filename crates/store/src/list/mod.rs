@@ -14,6 +14,17 @@ use model::query::{self, Filter, Position, Query, Test};
 use model::record::Scalar;
 use model::{Collection, CollectionIx, Schema, Scope};
 
+/// A cursor page ends after the record with which it reaches this size; an offset page of this size
+/// is refused. 4 MiB: 100 records of 40 KiB fit, and a page is made and sent without delaying the
+/// other requests of its thread for long.
+pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of records that the thread of a request reads itself; longer reads go to the threads for
+/// long reads, which serve accounts in turns. 256 KiB: a few hundred microseconds.
+pub const SHORT_BYTES: usize = 256 * 1024;
+/// Bytes of records in one read by ids or of children. 8 MiB: twice a page, so that a page of the
+/// usual records can embed another.
+pub const EMBEDDED_BYTES: usize = 8 * 1024 * 1024;
+
 /// How one database says it. Tables are called `t`.
 pub trait Dialect {
     /// The table of a collection, quoted.
@@ -68,9 +79,9 @@ pub fn more(query: &Query) -> usize {
 }
 
 /// A page of the rows that were read.
-pub fn page_of<T>(mut rows: Vec<Found<T>>, limit: u32, snapshot: i64) -> Page<T> {
-    let has_more = rows.len() > limit as usize;
-    rows.truncate(limit as usize);
+pub fn page_of<T>(mut rows: Vec<Found<T>>, limit: usize, snapshot: i64) -> Page<T> {
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
     let position = rows.last_mut().filter(|_| has_more).map(|last| Position {
         keys: std::mem::take(&mut last.keys),
         number: last.number,

@@ -10,9 +10,12 @@ use model::query::{self, Filter, Position, Query};
 use model::record::Scalar;
 use model::{CollectionIx, Record, Scope};
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+use std::cell::Cell;
 
 /// Rows that may have changed since the first page; beyond that the list must start again.
 const MOVED: usize = 10_000;
+/// Bytes of these rows. All of them are in memory at once; 10,000 usual rows have 20 MiB.
+const MOVED_BYTES: usize = 64 * 1024 * 1024;
 
 const OBJECT_AT: &str = concat!(
     "SELECT ",
@@ -89,32 +92,57 @@ pub fn is_short(shared: &Shared, scope: Scope, ix: CollectionIx, query: &Query) 
         && list::has_index(&shared.schema, ix, query)
 }
 
+/// How much a list may read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// What the thread of a request may read. A longer page is not read to its end.
+    Short,
+    /// What a page may have. A longer one ends early.
+    Page,
+}
+
+/// A page; none if it has more bytes than `room` and cannot end early.
 pub fn list<T: FromRow>(
     connection: &Connection,
     shared: &Shared,
     scope: Scope,
     ix: CollectionIx,
     query: &Query,
-) -> Result<Page<T>, Error> {
+    room: Room,
+) -> Result<Option<Page<T>>, Error> {
     let plan = Plan::new(shared, &shared.schema, scope, ix, query)?;
-    let lister = Lister { connection, shared, plan };
+    let max_bytes = if room == Room::Short { list::SHORT_BYTES } else { list::PAGE_BYTES };
+    let lister = Lister { connection, shared, plan, size: Size::new(max_bytes) };
+    let page = page(&lister, query)?;
+    let may_end_early = room == Room::Page && !matches!(query.page, query::Page::Offset(_));
+    Ok(Some(page).filter(|_| may_end_early || !lister.size.is_cut.get()))
+}
+
+fn page<T: FromRow>(lister: &Lister<'_>, query: &Query) -> Result<Page<T>, Error> {
+    let Lister { connection, shared, .. } = *lister;
     let (limit, all) = (list::more(query), Condition::default());
+    let page_of = |rows: Vec<Found<T>>, snapshot| {
+        // The last row only shows that there are more.
+        let is_cut = lister.size.is_cut.get();
+        let limit = if is_cut { rows.len() - 1 } else { query.limit as usize };
+        list::page_of(rows, limit, snapshot)
+    };
     match &query.page {
         query::Page::Offset(page) => consistent(connection, || lister.offset(*page, query.limit)),
         query::Page::First if list::moves(query) => consistent(connection, || {
             let (seq, _) = log::newest(connection)?;
-            Ok(list::page_of(lister.rows(&all, limit, 0)?, query.limit, seq))
+            Ok(page_of(lister.rows(&all, limit, 0)?, seq))
         }),
         query::Page::First => {
             let seq = shared.state.newest();
-            Ok(list::page_of(lister.rows(&all, limit, 0)?, query.limit, seq))
+            Ok(page_of(lister.rows(&all, limit, 0)?, seq))
         }
         query::Page::After(position) => consistent(connection, || {
             let rows = match list::moves(query) {
                 true => lister.after_moves(position, limit)?.into_iter().map(cast).collect(),
                 false => lister.after(position, &all, limit)?,
             };
-            Ok(list::page_of(rows, query.limit, position.snapshot))
+            Ok(page_of(rows, position.snapshot))
         }),
     }
 }
@@ -141,6 +169,29 @@ struct Lister<'a> {
     connection: &'a Connection,
     shared: &'a Shared,
     plan: Plan<'a>,
+    size: Size,
+}
+
+/// The bytes of the rows that were read.
+struct Size {
+    max_bytes: usize,
+    bytes: Cell<usize>,
+    /// Whether more rows follow than the size allows. The last one that was read only shows that.
+    is_cut: Cell<bool>,
+}
+
+impl Size {
+    fn new(max_bytes: usize) -> Size {
+        Size { max_bytes, bytes: Cell::new(0), is_cut: Cell::new(false) }
+    }
+
+    fn add(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.get() >= self.max_bytes
+    }
 }
 
 impl Lister<'_> {
@@ -166,7 +217,7 @@ impl Lister<'_> {
         skip: u64,
     ) -> Result<Vec<Found<T>>, Error> {
         let (columns, width) = T::columns(&self.shared.tables[self.plan.collection]);
-        self.read(&self.plan.rows(columns, condition, limit, skip), width, limit)
+        self.read(&self.plan.rows(columns, condition, limit, skip), width, limit, &self.size)
     }
 
     fn read<T: FromRow>(
@@ -174,6 +225,7 @@ impl Lister<'_> {
         statement: &Statement,
         width: usize,
         limit: usize,
+        size: &Size,
     ) -> Result<Vec<Found<T>>, Error> {
         let table = &self.shared.tables[self.plan.collection];
         let collection = &self.shared.schema.collections[self.plan.collection];
@@ -182,9 +234,13 @@ impl Lister<'_> {
             prepared.query(params_from_iter(statement.values.iter().map(read::Bound)))?;
         let mut found = Vec::with_capacity(limit.min(128));
         while let Some(row) = rows.next()? {
+            size.is_cut.set(size.is_full());
+            let text = T::read(row, table, collection)?;
+            size.add(text.bytes());
             // The last row only shows whether there are more, and the page ends before it. Number
             // and keys are needed only there, unless rows are to be merged.
-            let (number, keys) = match self.plan.every_key || found.len() + 2 >= limit {
+            let may_end = found.len() + 2 >= limit || size.is_full();
+            let (number, keys) = match self.plan.every_key || may_end {
                 true => {
                     let places = width..width + self.plan.keys.len();
                     let keys = places.map(|place| row.get_ref(place).map(read::scalar_of));
@@ -192,7 +248,10 @@ impl Lister<'_> {
                 }
                 false => (0, Vec::new()),
             };
-            found.push(Found { row: T::read(row, table, collection)?, number, keys });
+            found.push(Found { row: text, number, keys });
+            if size.is_cut.get() {
+                break;
+            }
         }
         Ok(found)
     }
@@ -207,7 +266,7 @@ impl Lister<'_> {
         let mut found = Vec::new();
         for condition in self.plan.after(position, also)? {
             found.extend(self.rows(&condition, limit - found.len(), 0)?);
-            if found.len() == limit {
+            if found.len() == limit || self.size.is_cut.get() {
                 break;
             }
         }
@@ -226,12 +285,15 @@ impl Lister<'_> {
         }
         let unchanged = Condition::default().and("t.version <= ?", [snapshot()]);
         let rows = self.after(position, &unchanged, limit)?;
+        // Rows that end early say nothing about what follows them.
+        let limit = if self.size.is_cut.get() { rows.len() } else { limit };
         let changed =
             Condition::default().and("t.version > ? AND t.n <= ?", [snapshot(), snapshot()]);
         let (columns, width) = Record::columns(&self.shared.tables[self.plan.collection]);
         let statement = self.plan.changed_rows(columns, &changed, MOVED + 1);
-        let mut moved: Vec<Found<Record>> = self.read(&statement, width, MOVED + 1)?;
-        if moved.len() > MOVED {
+        let size = Size::new(MOVED_BYTES);
+        let mut moved: Vec<Found<Record>> = self.read(&statement, width, MOVED + 1, &size)?;
+        if moved.len() > MOVED || size.is_cut.get() {
             return Err(Error::SnapshotTooOld);
         }
         for row in &mut moved {
@@ -240,7 +302,22 @@ impl Lister<'_> {
             let keys = self.keys_at(&row.row.id, position.snapshot)?;
             row.keys = keys.ok_or(Error::SnapshotTooOld)?;
         }
-        Ok(list::merge(&self.plan, rows, moved, position, limit))
+        let mut rows = list::merge(&self.plan, rows, moved, position, limit);
+        self.cut(&mut rows);
+        Ok(rows)
+    }
+
+    /// Ends merged rows one after the row with which the page is full.
+    fn cut(&self, rows: &mut Vec<Found<Record>>) {
+        let mut bytes = 0;
+        let full = rows.iter().position(|row| {
+            bytes += row.row.bytes();
+            bytes >= self.size.max_bytes
+        });
+        if let Some(last) = full.filter(|last| last + 1 < rows.len()) {
+            rows.truncate(last + 2);
+            self.size.is_cut.set(true);
+        }
     }
 
     /// Whether the collection may have changed. The sequences in memory answer, unless this

@@ -38,6 +38,7 @@ pub use crate::upgrade::Edition;
 
 use crate::commit;
 use crate::fair;
+use crate::list::{EMBEDDED_BYTES, SHORT_BYTES};
 use crate::outbox::{Delivery, EndpointStates, Retries, Settlement};
 use crate::state::{Found, State};
 use crate::usage::{Used, UsedInAll};
@@ -212,18 +213,21 @@ impl SqliteStore {
                 search_behind = u64::try_from(newest - position).unwrap_or(0);
             }
         } else if list::is_short(shared, scope, collection, query) {
-            return shared
-                .readers
-                .with(|connection| list::list(connection, shared, scope, collection, query));
+            let page = shared.readers.with(|connection| {
+                list::list(connection, shared, scope, collection, query, list::Room::Short)
+            })?;
+            if let Some(page) = page {
+                return Ok(page);
+            }
         }
         let (shared, query) = (shared.clone(), query.clone());
         let page = self
             .readers
             .run_for(scope, move |connection| {
-                list::list(connection, &shared, scope, collection, &query)
+                list::list(connection, &shared, scope, collection, &query, list::Room::Page)
             })
             .await?;
-        Ok(Page { search_behind, ..page })
+        Ok(Page { search_behind, ..page.ok_or(Error::TooLarge)? })
     }
 }
 
@@ -292,16 +296,19 @@ impl Records for SqliteStore {
         let shared = &self.shared;
         Box::pin(async move {
             if ids.len() <= IDS_INLINE {
-                return shared
-                    .readers
-                    .with(|connection| read::by_ids(connection, shared, scope, collection, ids));
+                let found = shared.readers.with(|connection| {
+                    read::by_ids(connection, shared, scope, collection, ids, SHORT_BYTES)
+                })?;
+                if let Some(found) = found {
+                    return Ok(found);
+                }
             }
+            let max_bytes = if self.role == Role::Tool { usize::MAX } else { EMBEDDED_BYTES };
             let (shared, ids) = (shared.clone(), ids.to_vec());
-            self.readers
-                .run_for(scope, move |connection| {
-                    read::by_ids(connection, &shared, scope, collection, &ids)
-                })
-                .await
+            let found = self.readers.run_for(scope, move |connection| {
+                read::by_ids(connection, &shared, scope, collection, &ids, max_bytes)
+            });
+            found.await?.ok_or(Error::TooLarge)
         })
     }
 
@@ -314,7 +321,8 @@ impl Records for SqliteStore {
     ) -> BoxFuture<'a, Result<Vec<Child>, Error>> {
         let (shared, parents) = (self.shared.clone(), parents.to_vec());
         self.readers.run_for(scope, move |connection| {
-            read::children(connection, &shared, scope, collection, &parents, limit)
+            let limits = (limit, EMBEDDED_BYTES);
+            read::children(connection, &shared, scope, collection, &parents, limits)
         })
     }
 

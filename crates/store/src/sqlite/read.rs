@@ -96,14 +96,15 @@ pub fn was_deleted(
     connection.prepare_cached(TOMBSTONE)?.exists(params![id, name, scope.0])
 }
 
-/// One query, however many ids.
+/// One query, however many ids. None if the records have more than `max_bytes`.
 pub fn by_ids(
     connection: &Connection,
     shared: &Shared,
     scope: Scope,
     ix: CollectionIx,
     ids: &[String],
-) -> Result<Vec<Record>, Error> {
+    max_bytes: usize,
+) -> Result<Option<Vec<Record>>, Error> {
     let table = &shared.tables[ix];
     let collection = &shared.schema.collections[ix];
     let keys = ids.iter().filter_map(|id| key(table, id)).map(|key| match key {
@@ -113,30 +114,39 @@ pub fn by_ids(
     let keys = Value::Array(keys.collect()).to_string();
     let mut statement = connection.prepare_cached(&table.by_ids)?;
     let mut rows = statement.query(params![keys, scope.0])?;
-    let mut found = Vec::with_capacity(ids.len());
+    let (mut found, mut bytes) = (Vec::with_capacity(ids.len()), 0);
     while let Some(row) = rows.next()? {
-        found.push(record_of(row, table, collection)?);
+        let record = record_of(row, table, collection)?;
+        bytes += FromRow::bytes(&record);
+        if bytes > max_bytes {
+            return Ok(None);
+        }
+        found.push(record);
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
-/// One query, however many parents.
+/// One query, however many parents. `TooLarge` if the records have more than `max_bytes`.
 pub fn children(
     connection: &Connection,
     shared: &Shared,
     scope: Scope,
     ix: CollectionIx,
     parents: &[String],
-    limit: u32,
+    (limit, max_bytes): (u32, usize),
 ) -> Result<Vec<Child>, Error> {
     let table = &shared.tables[ix];
     let collection = &shared.schema.collections[ix];
     let parents = Value::from(parents.to_vec()).to_string();
     let mut statement = connection.prepare_cached(&table.newest_of_parents)?;
     let mut rows = statement.query(params![parents, scope.0, i64::from(limit) + 1])?;
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         let record = record_of(row, table, collection)?;
+        bytes += FromRow::bytes(&record);
+        if bytes > max_bytes {
+            return Err(Error::TooLarge);
+        }
         found.push(Child { parent: row.get(table.width)?, record });
     }
     Ok(found)
@@ -171,6 +181,9 @@ pub trait FromRow: Sized {
     -> Result<Self, rusqlite::Error>;
 
     fn of(record: Record) -> Self;
+
+    /// The size of the texts in memory.
+    fn bytes(&self) -> usize;
 }
 
 impl FromRow for Record {
@@ -188,6 +201,10 @@ impl FromRow for Record {
 
     fn of(record: Record) -> Record {
         record
+    }
+
+    fn bytes(&self) -> usize {
+        self.body.len() + self.hidden.as_ref().map_or(0, String::len)
     }
 }
 
@@ -212,6 +229,10 @@ impl FromRow for String {
 
     fn of(record: Record) -> String {
         record.body
+    }
+
+    fn bytes(&self) -> usize {
+        self.len()
     }
 }
 

@@ -122,7 +122,9 @@ fn follow(
 ) -> Result<usize, Error> {
     let Named { collection: ix, scope, ref id, .. } = *named;
     let Some(search) = &shared.tables[ix].search else { return Ok(0) };
-    let found = read::by_ids(connection, shared, scope, ix, std::slice::from_ref(id))?.pop();
+    let ids = std::slice::from_ref(id);
+    let found = read::by_ids(connection, shared, scope, ix, ids, usize::MAX)?;
+    let found = found.and_then(|mut found| found.pop());
     let number = match &found {
         Some(record) => Some(record.number),
         None => connection

@@ -33,8 +33,8 @@ fn an_error_lists_a_hundred_unknown_names_and_mentions_others() {
     ] {
         let body = Value::Object(many_fields(60_000));
         let answer = server.ask(method, &path).json(&body).send();
-        // A create lacks the required title as well.
-        let listed = if path == "/v1/books" { 101 } else { 100 };
+        // A create lacks the required title and author as well.
+        let listed = if path == "/v1/books" { 102 } else { 100 };
         let message = check_listed(&path, answer, 422, listed);
         assert!(message.ends_with(NOT_LISTED), "{method} {path}: {message}");
     }

@@ -21,7 +21,7 @@ use super::transport::Transport;
 use super::upload::{Upload, Waiting};
 
 /// One read: a head with a usual body in one go.
-const READ_BYTES: usize = 8 * 1024;
+pub(super) const READ_BYTES: usize = 8 * 1024;
 /// A connection at rest keeps a buffer of this size for its next response, and none that is larger.
 const KEPT_BYTES: usize = 16 * 1024;
 /// Everything up to the end of the response's head: interim responses and the longest head.
@@ -43,6 +43,8 @@ pub(super) struct Connection {
     /// None for a unix socket.
     pub(super) remote: Option<SocketAddr>,
     pub(super) opened: Instant,
+    /// The server closes it about then.
+    pub(super) expires: Option<Instant>,
 }
 
 impl Connection {
@@ -54,6 +56,7 @@ impl Connection {
             clock: Clock::default(),
             remote,
             opened: Instant::now(),
+            expires: None,
         }
     }
 
@@ -72,13 +75,15 @@ impl Connection {
         Pin::new(&mut self.stream).poll_read(&mut cx, &mut byte).is_pending()
     }
 
-    /// Reads into the buffer, at most so many bytes: how many; 0 at the end.
+    /// Reads into the buffer, which then has room for at least so many bytes: how many came; 0 at
+    /// the end. Takes no memory before something has arrived.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        most: usize,
+        room: usize,
     ) -> Poll<io::Result<usize>> {
-        self.incoming.reserve(most);
+        ready!(self.stream.poll_read_ready(cx))?;
+        self.incoming.reserve(room);
         pin!(self.stream.read_buf(&mut self.incoming)).poll(cx)
     }
 

@@ -1,20 +1,21 @@
-//! The body of a response, taken from its connection as fast as it is read. The connection goes back
-//! to the pool at the end of the body, and is closed if anything else happens. What is left of the
-//! request is sent in the meantime.
+//! The body of a response, taken from its connection as fast as it is read. The connection goes
+//! back to the pool at the end of the body, and is closed if anything else happens. What is left of
+//! the request is sent in the meantime.
 
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 
 use super::backlog::Place;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, READ_BYTES};
 use super::fault::{self, OutgoingFault, Stage};
+use super::multiplex::{self, Download};
 use super::response::{Framing, Head};
 use super::upload::Waiting;
 use super::{Key, Shared};
@@ -26,6 +27,9 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Chunks that are here together are joined up to this size: each piece is a write to the client.
 const JOINED_BYTES: usize = 16 * 1024;
 
+/// A connection is not used in the last part of the time that its server keeps it.
+const REST_MARGIN: Duration = Duration::from_secs(1);
+
 /// The body of a response. Dropped before its end, it closes the connection.
 #[derive(Debug)]
 pub struct Flow(State);
@@ -35,6 +39,8 @@ enum State {
     /// All of it is here.
     Whole(Bytes),
     Stream(Box<Stream>),
+    /// On HTTP/2.
+    Multiplexed(Box<Multiplexed>),
     /// `known`: the length of nothing is known, unlike after `HEAD`.
     Ended {
         known: bool,
@@ -50,8 +56,16 @@ struct Stream {
     length_bytes: Option<u64>,
     /// What came with the head.
     first: Bytes,
+    /// The size of the next read: it grows while reads fill it.
+    room: usize,
     /// What is waited for, and what was sent by then; none after each piece.
     stage: Option<(Waiting, u64)>,
+}
+
+#[derive(Debug)]
+struct Multiplexed {
+    download: Download,
+    _place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -70,6 +84,8 @@ pub(super) struct Home {
     pub(super) key: Key,
     pub(super) place: Option<Place>,
     pub(super) keep_alive: bool,
+    /// So long the server keeps a connection without a request.
+    pub(super) rest: Option<Duration>,
 }
 
 /// What the bytes at hand are.
@@ -88,6 +104,7 @@ impl Flow {
         is_head: bool,
     ) -> Result<Flow, OutgoingFault> {
         home.keep_alive = head.keep_alive && !head.tainted;
+        home.rest = head.rest;
         let (mut decoder, length_bytes) = match head.framing {
             Framing::None => {
                 home.give(exchange);
@@ -113,8 +130,23 @@ impl Flow {
             home.give(exchange);
             return Ok(Flow(State::Whole(first)));
         }
-        let stream = Stream { exchange, decoder, home, length_bytes, first, stage: None };
+        let stream =
+            Stream { exchange, decoder, home, length_bytes, first, room: READ_BYTES, stage: None };
         Ok(Flow(State::Stream(Box::new(stream))))
+    }
+
+    /// The body behind this head, on HTTP/2.
+    pub(super) fn multiplexed(
+        download: Download,
+        place: Option<Place>,
+        headers: &HeaderMap,
+        is_head: bool,
+    ) -> Flow {
+        if download.is_over() {
+            let known = !is_head || headers.contains_key(CONTENT_LENGTH);
+            return Flow(State::Ended { known, trailers: None });
+        }
+        Flow(State::Multiplexed(Box::new(Multiplexed { download, _place: place })))
     }
 
     /// Without a body.
@@ -143,6 +175,10 @@ impl Flow {
                 return Poll::Ready(Some(bytes).filter(|bytes| !bytes.is_empty()).map(Ok));
             }
             State::Ended { .. } => return Poll::Ready(None),
+            State::Multiplexed(body) => {
+                let step = ready!(body.download.poll(cx));
+                return self.multiplexed_step(step);
+            }
             State::Stream(stream) => stream,
         };
         let outcome = match ready!(stream.poll(cx)) {
@@ -166,6 +202,20 @@ impl Flow {
         }
     }
 
+    fn multiplexed_step(
+        &mut self,
+        step: Result<multiplex::Step, OutgoingFault>,
+    ) -> Poll<Option<Result<Bytes, OutgoingFault>>> {
+        let (trailers, outcome) = match step {
+            Ok(multiplex::Step::Piece(piece)) => return Poll::Ready(Some(Ok(piece))),
+            Ok(multiplex::Step::End(trailers)) => (trailers, None),
+            Err(fault) => (None, Some(Err(fault))),
+        };
+        let trailers = trailers.filter(|trailers| !trailers.is_empty()).map(Box::new);
+        self.0 = State::Ended { known: true, trailers };
+        Poll::Ready(outcome)
+    }
+
     /// The next piece, or none at the end.
     pub async fn piece(&mut self) -> Option<Result<Bytes, OutgoingFault>> {
         poll_fn(|cx| self.poll_piece(cx)).await
@@ -175,7 +225,7 @@ impl Flow {
     pub fn trailers(&mut self) -> Option<HeaderMap> {
         match &mut self.0 {
             State::Ended { trailers, .. } => trailers.take().map(|trailers| *trailers),
-            State::Whole(_) | State::Stream(_) => None,
+            State::Whole(_) | State::Stream(_) | State::Multiplexed(_) => None,
         }
     }
 
@@ -184,6 +234,7 @@ impl Flow {
         match &self.0 {
             State::Whole(bytes) => Some(bytes.len() as u64),
             State::Stream(stream) => stream.length_bytes,
+            State::Multiplexed(body) => body.download.length_bytes,
             State::Ended { known, .. } => known.then_some(0),
         }
     }
@@ -193,7 +244,7 @@ impl Flow {
         match &self.0 {
             State::Whole(bytes) => !bytes.is_empty(),
             State::Stream(stream) => matches!(stream.decoder, Decoder::Sized(1..)),
-            State::Ended { .. } => false,
+            State::Multiplexed(_) | State::Ended { .. } => false,
         }
     }
 
@@ -252,14 +303,28 @@ impl Stream {
                 Decoder::Sized(left) => usize::try_from(*left).unwrap_or(usize::MAX),
                 _ => PIECE_BYTES,
             };
-            match self.exchange.connection.poll_fill(cx, most.clamp(1, PIECE_BYTES)) {
+            let room = self.room.min(most).max(1);
+            match self.exchange.connection.poll_fill(cx, room) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(self.decoder.at_end()),
+                Poll::Ready(Ok(count)) if count >= room => {
+                    self.room = (self.room * 4).min(PIECE_BYTES);
+                }
+                Poll::Ready(Ok(count)) if count < room / 4 => self.room = READ_BYTES,
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(fault::in_body(error))),
                 Poll::Pending => break,
             }
         }
+        self.rest();
         self.poll_clock(cx, waiting).map(|()| Err(OutgoingFault::Timeout(Stage::Body)))
+    }
+
+    /// Before a wait: a stream in which little happens holds no buffer while nothing does.
+    fn rest(&mut self) {
+        let incoming = &mut self.exchange.connection.incoming;
+        if incoming.is_empty() && self.room == READ_BYTES && incoming.capacity() > 0 {
+            *incoming = BytesMut::new();
+        }
     }
 
     /// Ready when the server has been silent for too long.
@@ -358,6 +423,9 @@ impl Home {
         let Exchange { mut connection, upload, .. } = exchange;
         let now = Instant::now();
         let young = now < connection.opened + self.shared.limits.connection_age;
+        // A request must not meet the server as it lets go.
+        let rest = self.rest.map(|rest| rest.saturating_sub(REST_MARGIN));
+        connection.expires = rest.and_then(|rest| now.checked_add(rest));
         // Half a request is on its way, and what follows it would be taken for its rest.
         if self.keep_alive && upload.is_sent() && young && connection.is_ready() {
             connection.rest();

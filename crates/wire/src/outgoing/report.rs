@@ -69,6 +69,13 @@ impl Trace {
         }
     }
 
+    /// The head of the response is here.
+    pub(super) fn head(&mut self) {
+        self.stage = Stage::Body;
+        self.timing.total = self.started.elapsed();
+        self.timing.first_byte = Some(self.timing.total);
+    }
+
     pub(super) fn head_came(&mut self, status: StatusCode, headers: HeaderMap) {
         self.head = Some((status, headers));
     }

@@ -6,6 +6,7 @@
 //! responses are taken as other clients take them, and `Head::tainted` reports it.
 
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -45,6 +46,8 @@ pub(super) struct Head {
     pub(super) headers: HeaderMap,
     pub(super) framing: Framing,
     pub(super) keep_alive: bool,
+    /// So long the server says that it keeps the connection without a request.
+    pub(super) rest: Option<Duration>,
     /// Only lenient reading understood it.
     pub(super) tainted: bool,
 }
@@ -165,7 +168,14 @@ fn parse(
     if message.lengths > 1 {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(message.length));
     }
-    Ok(Head { status, headers, framing, keep_alive: minor == 1 && !message.close, tainted })
+    Ok(Head {
+        status,
+        headers,
+        framing,
+        keep_alive: minor == 1 && !message.close,
+        rest: message.rest,
+        tainted,
+    })
 }
 
 /// What the headers say about the message itself.
@@ -178,6 +188,7 @@ struct Message {
     /// The only coding is `chunked`.
     is_only_chunked: bool,
     close: bool,
+    rest: Option<Duration>,
 }
 
 impl Message {
@@ -187,6 +198,11 @@ impl Message {
             10 if name.eq_ignore_ascii_case("connection") => {
                 let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
                 self.close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
+            }
+            10 if name.eq_ignore_ascii_case("keep-alive") => {
+                let mut parameters = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+                let seconds = parameters.find_map(|it| decimal(it.strip_prefix(b"timeout=")?));
+                self.rest = seconds.map(Duration::from_secs).or(self.rest);
             }
             14 if name.eq_ignore_ascii_case("content-length") => {
                 for value in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
@@ -282,6 +298,11 @@ mod tests {
         ] {
             assert_eq!(strict(&format!("{line}\r\n")).unwrap().keep_alive, kept, "{line}");
         }
+        for (value, seconds) in [("timeout=5", Some(5)), ("max=9, timeout=7", Some(7)), ("x", None)]
+        {
+            let head = strict(&format!("HTTP/1.1 200 OK\r\nKeep-Alive: {value}\r\n\r\n")).unwrap();
+            assert_eq!(head.rest, seconds.map(Duration::from_secs), "{value}");
+        }
     }
 
     #[test]
@@ -338,6 +359,44 @@ mod tests {
         let differing = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
         let outcome = read(&differing.into(), false, Reading::Lenient, HeaderMap::new());
         assert_eq!(outcome.unwrap_err().class(), "invalid_response");
+    }
+
+    /// Bytes of a valid head with some of them changed, removed or doubled.
+    fn changed(head: &[u8], mut chance: u64) -> Vec<u8> {
+        let mut next = |most: usize| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(chance >> 33).unwrap() % most
+        };
+        let mut bytes = head.to_vec();
+        for _ in 0..=next(3) {
+            let at = next(bytes.len());
+            match next(3) {
+                0 => bytes[at] = b"\r\n \t:,;\0019aH\x80\xff"[next(15)],
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, bytes[at]),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn whatever_bytes_come_strict_reading_accepts_no_more_than_lenient() {
+        let heads: [&[u8]; 3] = [
+            b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nConnection: close\r\n\r\n",
+            b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\n",
+            b"HTTP/1.0 204 No\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+        ];
+        for chance in 0..60_000 {
+            let bytes = changed(heads[chance % heads.len()], chance as u64);
+            let [strict, lenient] = [Reading::Strict, Reading::Lenient].map(|reading| {
+                let end = Scan::default().find(&bytes, reading).ok()??;
+                let head = Bytes::copy_from_slice(&bytes[..end]);
+                let head = read(&head, false, reading, HeaderMap::new()).ok()?;
+                Some((end, head.status, head.framing, head.tainted))
+            });
+            assert!(strict.is_none() || strict == lenient, "{}", bytes.escape_ascii());
+            assert!(strict.is_none_or(|(_, _, _, tainted)| !tainted));
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A request on its way out, on HTTP/1.1: the head and a small body in one write, a larger body next
-//! to its head, a streamed body piece by piece as fast as the server takes it.
+//! A request on its way out, on HTTP/1.1: the head and a small body in one write, a larger body
+//! next to its head, a streamed body piece by piece as fast as the server takes it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -313,10 +313,10 @@ fn is_written_here(name: &http::HeaderName) -> bool {
 }
 
 /// RFC 9110 8.6: these say that their body is empty.
-fn has_usual_body(method: &Method) -> bool {
+pub(super) fn has_usual_body(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
-fn expects_continue(headers: &HeaderMap) -> bool {
+pub(super) fn expects_continue(headers: &HeaderMap) -> bool {
     headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }

@@ -192,7 +192,7 @@ fn trusting() -> Client {
 }
 
 /// Answers requests over TLS; a client that turns away is no failure of the server.
-fn secure(stream: TcpStream, bytes: &[u8]) {
+pub fn secure(stream: TcpStream, bytes: &[u8]) {
     let chain = vec![CertificateDer::from(include_bytes!("data/localhost.der").to_vec())];
     let key = PrivateKeyDer::try_from(include_bytes!("data/localhost-key.der").to_vec()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -102,6 +102,43 @@ fn a_call_that_failed_to_connect_can_go_to_another_target() {
     assert_eq!(open(&caller, &mut call).unwrap().status, StatusCode::OK);
 }
 
+#[test]
+fn a_connection_is_not_used_when_its_server_is_about_to_close_it() {
+    for (timeout, reused) in [("timeout=60", true), ("timeout=1, max=9", false)] {
+        let response =
+            format!("HTTP/1.1 200 OK\r\nKeep-Alive: {timeout}\r\nContent-Length: 0\r\n\r\n");
+        let sink = Sink::new(move |_, stream| {
+            let mut wire = Wire::new(stream);
+            while wire.try_until("\r\n\r\n").is_some() {
+                wire.send(&response);
+            }
+        });
+        let caller = Caller::new();
+        let target = Target::parse(&sink.url()).unwrap();
+        for turn in 0..2 {
+            let opened = open(&caller, &mut Call::new(Method::GET, &target)).unwrap();
+            assert_eq!(opened.reused, reused && turn == 1, "{timeout}");
+        }
+    }
+}
+
+#[test]
+fn a_backend_can_have_an_address_of_ipv6() {
+    // A machine may have none.
+    let Ok(listener) = std::net::TcpListener::bind("[::1]:0") else { return };
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut wire = Wire::new(listener.accept().unwrap().0);
+        let head = wire.until("\r\n\r\n");
+        assert!(head.contains(&format!("host: [::1]:{port}\r\n")), "{head}");
+        wire.send(OK);
+    });
+    let caller = Caller::new();
+    let target = Target::parse(&format!("http://[::1]:{port}/")).unwrap();
+    let opened = open(&caller, &mut Call::new(Method::GET, &target)).unwrap();
+    assert!(opened.remote.is_some_and(|remote| remote.is_ipv6()));
+}
+
 /// Answers when it is told to.
 fn gated() -> (Sink, mpsc::Sender<()>) {
     let (go, gate) = mpsc::channel::<()>();
